@@ -1,0 +1,65 @@
+//! The one shape of everything that stores sectors: a member, an array, a simulated disk.
+//! Owns: [`Device`], [`Geometry`], [`Fua`]. Not here: any implementation.
+//! Invariant: a device answers every operation once, and keeps its own hold on the buffers until it has.
+
+use crate::{IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+
+/// Whether a write must be on stable storage before it is answered (force unit access).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fua {
+    /// A later flush makes it stable.
+    No,
+    /// Stable when answered.
+    Yes,
+}
+
+/// What a device is like. All lengths in sectors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// How many sectors it has.
+    pub size: Sectors,
+    /// Smallest and alignment of what it can read or write: 1, or 8 on a 4Kn disk.
+    pub logical_block: Sectors,
+    /// What it writes without reading first: 1 or 8.
+    pub physical_block: Sectors,
+    /// For an array: consecutive sectors on one member. Zero where it has no meaning.
+    pub chunk: Sectors,
+    /// For an array: the data of one stripe, which a write should cover whole. Zero where it has no meaning.
+    pub stripe: Sectors,
+    /// The largest read or write it takes.
+    pub io_max: Sectors,
+    /// The most pieces of memory in one read or write.
+    pub segments_max: usize,
+    /// Granularity of discard; zero: discard is not supported.
+    pub discard_granularity: Sectors,
+    /// Whether discarded sectors are certain to read as zeroes.
+    pub zeroes_after_discard: bool,
+    /// Whether a write can be lost before a flush.
+    pub volatile_cache: bool,
+}
+
+/// Something that stores sectors.
+///
+/// Every operation may be in flight many times at once, in any order. Ranges lie inside `geometry().size`; what does
+/// not is answered `OutOfRange`. Futures stay on the shard they were made on.
+#[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
+pub trait Device {
+    /// What the device is like; constant while it is open.
+    fn geometry(&self) -> &Geometry;
+
+    /// Reads `into.length()` sectors from `at` into the buffers, in order, and gives them back filled.
+    /// On error the buffers are gone: they return to their arena when the device lets go of them.
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError>;
+
+    /// Writes the buffers' bytes, in order, from `at` on.
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError>;
+
+    /// Makes every write that was answered before this call stable.
+    async fn flush(&self) -> Result<(), IoError>;
+
+    /// Tells that the sectors' content is no longer wanted. Advisory: afterwards they read as anything.
+    async fn discard(&self, range: Range) -> Result<(), IoError>;
+
+    /// Makes the sectors read as zeroes. Exact.
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError>;
+}

@@ -1,0 +1,75 @@
+//! What can go wrong with one I/O, as facts.
+//! Owns: [`IoError`], [`ErrorKind`]. Not here: what to do about it (`engine::verdict`).
+
+/// Why an I/O failed. What follows from it is one exhaustive function, `engine::verdict`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorKind {
+    /// The medium could not read or write these sectors (EIO).
+    Media,
+    /// The member has gone: vanished, unplugged, closed, or shrank below the range (ENODEV, ENXIO, a short transfer).
+    Gone,
+    /// No room to store new sectors, as on a sparse file of a full file system (ENOSPC, EDQUOT).
+    NoSpace,
+    /// The device, or the array, may not be written (EROFS, EPERM).
+    ReadOnly,
+    /// The range reaches past the end of the device.
+    OutOfRange,
+    /// The device cannot do this operation (EOPNOTSUPP).
+    Unsupported,
+    /// No memory, no buffer: the request itself is at fault, not the medium (ENOMEM).
+    NoMemory,
+    /// More members are lost than the level tolerates: these sectors cannot be served.
+    TooManyLost,
+    /// The array has stopped taking writes after an error that it could not record or survive.
+    Frozen,
+    /// The array is being stopped.
+    Stopping,
+}
+
+/// A failed I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{kind}{}", OsSuffix(*os))]
+pub struct IoError {
+    /// What kind of failure, to decide on.
+    pub kind: ErrorKind,
+    /// The system's errno behind it, to show; 0 where there was none.
+    pub os: i32,
+}
+
+impl IoError {
+    /// An error that no syscall reported.
+    pub const fn new(kind: ErrorKind) -> IoError {
+        IoError { kind, os: 0 }
+    }
+}
+
+impl From<ErrorKind> for IoError {
+    fn from(kind: ErrorKind) -> IoError {
+        IoError::new(kind)
+    }
+}
+
+impl std::fmt::Display for ErrorKind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            ErrorKind::Media => "the medium failed",
+            ErrorKind::Gone => "the member is gone or shrank",
+            ErrorKind::NoSpace => "no space left under the member",
+            ErrorKind::ReadOnly => "not writable",
+            ErrorKind::OutOfRange => "past the end of the device",
+            ErrorKind::Unsupported => "not supported by the device",
+            ErrorKind::NoMemory => "out of buffers",
+            ErrorKind::TooManyLost => "more members are lost than the level tolerates",
+            ErrorKind::Frozen => "the array is frozen after an error it could not survive",
+            ErrorKind::Stopping => "the array is being stopped",
+        })
+    }
+}
+
+struct OsSuffix(i32);
+
+impl std::fmt::Display for OsSuffix {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(out, " (errno {})", self.0) }
+    }
+}

@@ -1,0 +1,19 @@
+//! The words that every other crate speaks.
+//! Owns: units, extents, slot sets, buffer leases, error kinds, the trait [`Device`], single-threaded waiting.
+//! Not here: anything that knows a level, a byte on disk or a syscall.
+//! Invariant: a buffer that a device may still write is never freed, reused or seen by anybody else ([`buffer`]).
+
+pub mod buffer;
+pub mod device;
+pub mod error;
+pub mod local;
+pub mod slots;
+pub mod units;
+
+pub use buffer::{Arena, ArenaFull, Lease, Pieces, ReadPieces, Shared, WritePieces};
+pub use device::{Device, Fua, Geometry};
+pub use error::{ErrorKind, IoError};
+pub use slots::{Slot, SlotSet};
+pub use units::{
+    ArrayRange, ArraySector, Extent, MemberRange, MemberSector, Range, SECTOR_BYTES, Sector, Sectors, ShardIndex, Tick,
+};

@@ -1,0 +1,304 @@
+//! Waiting on one shard: what futures of one thread need to wait for each other.
+//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`race`]. Not here: executors, timers, threads.
+//! Invariant: whoever waits is woken when what it waits for may have changed; a dropped waiter leaves nothing behind.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Wakes everybody who waits for a condition, to look again.
+#[derive(Default)]
+pub struct Notify {
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Notify {
+    /// Nobody waits yet.
+    pub fn new() -> Notify {
+        Notify::default()
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        for waker in self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `ready` gives a value; it is asked now and after every notification.
+    pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        std::future::poll_fn(|context| match ready() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                let mut waiting = self.waiting.borrow_mut();
+                if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                    waiting.push(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+struct OneshotState<T> {
+    value: Cell<Option<T>>,
+    sender_gone: Cell<bool>,
+    waker: Cell<Option<Waker>>,
+}
+
+/// The half of a [`oneshot`] that gives the value.
+pub struct Sender<T>(Rc<OneshotState<T>>);
+
+/// The half of a [`oneshot`] that waits for the value: `None` when the sender was dropped without one.
+pub struct Receiver<T>(Rc<OneshotState<T>>);
+
+/// One value from one task to another of the same shard.
+pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
+    let state = Rc::new(OneshotState { value: Cell::new(None), sender_gone: Cell::new(false), waker: Cell::new(None) });
+    (Sender(state.clone()), Receiver(state))
+}
+
+impl<T> Sender<T> {
+    /// Gives the value.
+    pub fn send(self, value: T) {
+        self.0.value.set(Some(value));
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.sender_gone.set(true);
+        if let Some(waker) = self.0.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if let Some(value) = self.0.value.take() {
+            return Poll::Ready(Some(value));
+        }
+        if self.0.sender_gone.get() {
+            return Poll::Ready(None);
+        }
+        self.0.waker.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+struct Waiter {
+    ticket: u64,
+    amount: usize,
+    waker: Waker,
+}
+
+/// So many permits, given out in the order they were asked for.
+pub struct Semaphore {
+    free: Cell<usize>,
+    tickets: Cell<u64>,
+    queue: RefCell<VecDeque<Waiter>>,
+}
+
+/// Permits of a [`Semaphore`], given back on drop.
+pub struct Permit {
+    of: Rc<Semaphore>,
+    amount: usize,
+}
+
+impl Semaphore {
+    /// A semaphore with `permits` free.
+    pub fn new(permits: usize) -> Rc<Semaphore> {
+        Rc::new(Semaphore { free: Cell::new(permits), tickets: Cell::new(0), queue: RefCell::default() })
+    }
+
+    /// How many permits are free now.
+    pub fn free(&self) -> usize {
+        self.free.get()
+    }
+
+    /// Waits for `amount` permits, behind everybody who asked before. The amount must not exceed what the semaphore
+    /// started with, or this waits forever.
+    pub async fn acquire(self: &Rc<Self>, amount: usize) -> Permit {
+        let mut wait = AcquireGuard { of: self, ticket: None };
+        std::future::poll_fn(|context| self.poll_acquire(&mut wait.ticket, amount, context)).await
+    }
+
+    /// Takes `amount` permits if they are free and nobody waits.
+    pub fn try_acquire(self: &Rc<Self>, amount: usize) -> Option<Permit> {
+        if !self.queue.borrow().is_empty() || self.free.get() < amount {
+            return None;
+        }
+        self.free.set(self.free.get() - amount);
+        Some(Permit { of: self.clone(), amount })
+    }
+
+    fn poll_acquire(
+        self: &Rc<Self>,
+        ticket: &mut Option<u64>,
+        amount: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Permit> {
+        let mut queue = self.queue.borrow_mut();
+        let is_first = match *ticket {
+            None => queue.is_empty(),
+            Some(mine) => queue.front().is_some_and(|first| first.ticket == mine),
+        };
+        if is_first && self.free.get() >= amount {
+            if ticket.take().is_some() {
+                queue.pop_front();
+            }
+            self.free.set(self.free.get() - amount);
+            drop(queue);
+            self.wake_first();
+            return Poll::Ready(Permit { of: self.clone(), amount });
+        }
+        match *ticket {
+            None => {
+                let mine = self.tickets.get();
+                self.tickets.set(mine + 1);
+                *ticket = Some(mine);
+                queue.push_back(Waiter { ticket: mine, amount, waker: context.waker().clone() });
+            }
+            Some(mine) => {
+                let waiter = queue.iter_mut().find(|waiter| waiter.ticket == mine).expect("a ticket is in the queue");
+                waiter.waker.clone_from(context.waker());
+            }
+        }
+        Poll::Pending
+    }
+
+    fn wake_first(&self) {
+        if let Some(first) = self.queue.borrow().front()
+            && first.amount <= self.free.get()
+        {
+            first.waker.wake_by_ref();
+        }
+    }
+}
+
+struct AcquireGuard<'a> {
+    of: &'a Rc<Semaphore>,
+    ticket: Option<u64>,
+}
+
+impl Drop for AcquireGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(mine) = self.ticket {
+            self.of.queue.borrow_mut().retain(|waiter| waiter.ticket != mine);
+            self.of.wake_first();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.of.free.set(self.of.free.get() + self.amount);
+        self.of.wake_first();
+    }
+}
+
+/// Drives all futures to their end and gives their values in order.
+pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = Vec::new();
+    let mut done: Vec<Option<F::Output>> = Vec::new();
+    for future in futures {
+        running.push(Box::pin(future));
+        done.push(None);
+    }
+    std::future::poll_fn(|context| {
+        let mut pending = 0;
+        for (future, value) in running.iter_mut().zip(&mut done) {
+            if value.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(output) => *value = Some(output),
+                    Poll::Pending => pending += 1,
+                }
+            }
+        }
+        if pending == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().map(|value| value.expect("all are done")).collect()
+}
+
+/// Which of two futures was first, with its value.
+pub enum Either<A, B> {
+    /// The left one.
+    Left(A),
+    /// The right one.
+    Right(B),
+}
+
+/// Drives both until one ends; the other is dropped. The left one wins a tie.
+pub async fn race<A: Future, B: Future>(left: A, right: B) -> Either<A::Output, B::Output> {
+    let mut left = pin!(left);
+    let mut right = pin!(right);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(value) = left.as_mut().poll(context) {
+            return Poll::Ready(Either::Left(value));
+        }
+        match right.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Either::Right(value)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn permits_are_given_in_order_even_when_a_waiter_gives_up() {
+        let semaphore = Semaphore::new(2);
+        let first = semaphore.try_acquire(2).expect("free");
+        let mut big = Box::pin(semaphore.acquire(2));
+        let mut small = Box::pin(semaphore.acquire(1));
+        assert!(poll(big.as_mut()).is_pending());
+        assert!(poll(small.as_mut()).is_pending());
+        assert!(semaphore.try_acquire(1).is_none());
+        drop(first);
+        assert!(poll(small.as_mut()).is_pending(), "the big one was first");
+        drop(big);
+        assert!(poll(small.as_mut()).is_ready());
+        assert_eq!(semaphore.free(), 2, "the permit was dropped with the poll's value");
+    }
+
+    #[test]
+    fn a_dropped_sender_ends_the_wait() {
+        let (sender, receiver) = oneshot::<u32>();
+        let mut receiver = pin!(receiver);
+        assert!(poll(receiver.as_mut()).is_pending());
+        drop(sender);
+        assert_eq!(poll(receiver.as_mut()), Poll::Ready(None));
+    }
+
+    #[test]
+    fn join_gives_values_in_order() {
+        let notify = Notify::new();
+        let open = Cell::new(false);
+        let mut all = Box::pin(join_all((0..3).map(|n| {
+            let (notify, open) = (&notify, &open);
+            async move {
+                if n == 0 {
+                    notify.wait_for(|| open.get().then_some(())).await;
+                }
+                n
+            }
+        })));
+        assert!(poll(all.as_mut()).is_pending());
+        open.set(true);
+        assert_eq!(poll(all.as_mut()), Poll::Ready(vec![0, 1, 2]));
+    }
+}

@@ -1,0 +1,127 @@
+//! A member's place in the array, and sets of such places.
+//! Owns: [`Slot`], [`SlotSet`]. Not here: who stands in a slot (`engine`).
+
+use std::fmt;
+
+/// A member's place in the array, from 0 (md: role, mdadm: RaidDevice).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// For indexing a table with one entry per slot.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "slot {}", self.0)
+    }
+}
+
+/// A set of slots below [`SlotSet::SLOTS_MAX`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SlotSet([u64; 4]);
+
+impl SlotSet {
+    /// One more than the highest slot a set can hold; arrays with more members are refused at assembly.
+    pub const SLOTS_MAX: u16 = 256;
+
+    /// The empty set.
+    pub const EMPTY: SlotSet = SlotSet([0; 4]);
+
+    /// Slots 0 up to, without, `count`. Panics above [`SlotSet::SLOTS_MAX`].
+    pub fn first(count: u16) -> SlotSet {
+        assert!(count <= Self::SLOTS_MAX);
+        let mut set = SlotSet::EMPTY;
+        for slot in 0..count {
+            set.insert(Slot(slot));
+        }
+        set
+    }
+
+    /// Adds a slot. Panics at or above [`SlotSet::SLOTS_MAX`].
+    pub fn insert(&mut self, slot: Slot) {
+        self.0[slot.index() / 64] |= 1 << (slot.index() % 64);
+    }
+
+    /// Takes a slot out.
+    pub fn remove(&mut self, slot: Slot) {
+        self.0[slot.index() / 64] &= !(1 << (slot.index() % 64));
+    }
+
+    /// This set and one slot more.
+    pub fn with(mut self, slot: Slot) -> SlotSet {
+        self.insert(slot);
+        self
+    }
+
+    /// This set without one slot.
+    pub fn without(mut self, slot: Slot) -> SlotSet {
+        self.remove(slot);
+        self
+    }
+
+    /// Whether the slot is in the set.
+    #[inline]
+    pub fn contains(&self, slot: Slot) -> bool {
+        self.0[slot.index() / 64] & (1 << (slot.index() % 64)) != 0
+    }
+
+    /// How many slots are in it.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// The slots, ascending.
+    pub fn iter(self) -> impl Iterator<Item = Slot> {
+        (0..4usize).flat_map(move |word| {
+            let mut bits = self.0[word];
+            std::iter::from_fn(move || {
+                if bits == 0 {
+                    return None;
+                }
+                let bit = bits.trailing_zeros() as u16;
+                bits &= bits - 1;
+                Some(Slot(word as u16 * 64 + bit))
+            })
+        })
+    }
+}
+
+impl FromIterator<Slot> for SlotSet {
+    fn from_iter<I: IntoIterator<Item = Slot>>(slots: I) -> SlotSet {
+        let mut set = SlotSet::EMPTY;
+        for slot in slots {
+            set.insert(slot);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for SlotSet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries(self.iter().map(|slot| slot.0)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_gives_back_its_slots_in_order() {
+        let set: SlotSet = [Slot(200), Slot(3), Slot(64), Slot(63)].into_iter().collect();
+        assert_eq!(set.iter().map(|slot| slot.0).collect::<Vec<_>>(), [3, 63, 64, 200]);
+        assert_eq!(set.count(), 4);
+        assert!(set.without(Slot(64)).contains(Slot(63)));
+        assert!(!set.without(Slot(64)).contains(Slot(64)));
+        assert_eq!(SlotSet::first(256).count(), 256);
+    }
+}

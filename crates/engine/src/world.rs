@@ -1,0 +1,53 @@
+//! What the engine needs from the machine it runs on: the only door to time, tasks, other shards and memory.
+//! Owns: [`World`], [`Mail`], [`Pool`]. Not here: any machine; production's and the simulator's are above.
+//! Invariant: mail from one shard to another arrives once and in order.
+
+use std::future::Future;
+use std::time::Duration;
+use uraid_block::{Arena, Device, ShardIndex, Tick};
+
+/// Which buffers: each kind of work has its own, so that none can starve another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pool {
+    /// A request's own scratch on the shard that received it.
+    Request,
+    /// Rows: old data, parity, recovery.
+    Row,
+    /// Superblocks.
+    Metadata,
+    /// Resync and other passes.
+    Pass,
+}
+
+/// The machine as one shard sees it. Clones are handles of the same shard.
+pub trait World: Clone + 'static {
+    /// A member as this shard drives it.
+    type Member: Device + 'static;
+
+    /// The monotonic clock.
+    fn now(&self) -> Tick;
+
+    /// Seconds since 1970, for the superblock's update time only: never to decide what is newer.
+    fn unix_seconds(&self) -> u64;
+
+    /// Ends after `time` has passed.
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
+
+    /// Which shard this is.
+    fn shard(&self) -> ShardIndex;
+
+    /// How many shards there are.
+    fn shards(&self) -> u16;
+
+    /// Starts a task on this shard.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+
+    /// Sends mail to a shard, also to this one; it arrives at that shard's `Array::deliver`, later, in order.
+    fn post(&self, to: ShardIndex, mail: Mail);
+
+    /// The buffers of this shard for one kind of work.
+    fn arena(&self, pool: Pool) -> &Arena;
+}
+
+/// What shards of one array tell each other. Opaque to the machine that carries it.
+pub struct Mail(pub(crate) ());

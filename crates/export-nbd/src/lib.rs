@@ -1,0 +1,1 @@
+//! Serves a Device over NBD

@@ -1,0 +1,1 @@
+//! Shards, executor, buffers, timers, files and block devices as members, sockets

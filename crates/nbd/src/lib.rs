@@ -1,0 +1,1 @@
+//! NBD's bytes on the wire, both ends

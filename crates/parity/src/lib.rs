@@ -1,0 +1,1 @@
+//! Every xor and GF(2^8) operation: P, Q, updates, recovery

@@ -1,0 +1,1 @@
+//! The deterministic simulator: the engine unchanged, on simulated members
