@@ -1,1 +1,11 @@
-//! Shards, executor, buffers, timers, files and block devices as members, sockets
+//! The machine floor: shards, executor, timers, signals, mail; files, block devices, memory and null as devices; sockets.
+//! Owns: every thread, clock and syscall of the project. Not here: arrays, parity, the protocols that are served.
+//! Invariant: a buffer that the kernel may still read or write is held until the completion, whoever was dropped.
+
+pub mod member;
+pub mod net;
+mod shard;
+
+pub use member::{Access, Claimed, Identity, Member, OpenError};
+pub use net::{Listener, NetError, Stream};
+pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};
