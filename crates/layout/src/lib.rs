@@ -1,1 +1,19 @@
-//! Every address computation of every level: sector to members, plans as few runs as possible
+//! Every address computation of every level: which member sectors hold which array sectors.
+//! Owns: levels and layouts with their names, the map of each level, plans of member runs, rows of the parity levels.
+//! Not here: bytes on disk (`format`), the choice of members and the I/O itself (`engine`).
+//! Invariant: a plan covers exactly its range, never leaves it, and no two array sectors share a place.
+//! Spec: md-reference sections 2 (formulas), 3.1 (who can serve), 3.7 (discards); DESIGN section 3 (as few runs as possible).
+
+mod error;
+mod level;
+mod map;
+mod names;
+mod plan;
+mod rows;
+
+pub use error::LayoutError;
+pub use level::Level;
+pub use map::{Copies, Layout, Spec};
+pub use names::{default_chunk, default_layout, layout_name, parse_layout};
+pub use plan::{CopyChoice, Part, Plan, Run};
+pub use rows::{Row, RowMap, RowPart};

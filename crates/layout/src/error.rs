@@ -1,0 +1,112 @@
+//! Why a geometry is refused.
+//! Owns: [`LayoutError`]. Not here: what to do about it (`engine`, `uraid`).
+
+use crate::Level;
+use uraid_block::{Sectors, Slot};
+
+/// A geometry that no array can have, or that md accepts but that would damage data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// Fewer slots than the level needs.
+    #[error("{level} with {found} members, needs at least {expected}")]
+    TooFewMembers {
+        /// The level asked for.
+        level: Level,
+        /// Slots asked for.
+        found: u16,
+        /// The least that it takes.
+        expected: u16,
+    },
+    /// More slots than the level, or a slot set, can hold.
+    #[error("{level} with {found} members, at most {expected} are possible")]
+    TooManyMembers {
+        /// The level asked for.
+        level: Level,
+        /// Slots asked for.
+        found: u16,
+        /// The most that it takes.
+        expected: u16,
+    },
+    /// The chunk is zero, or no power of two where the level needs one.
+    #[error("chunk of {found}, {level} needs {expected}")]
+    Chunk {
+        /// The level asked for.
+        level: Level,
+        /// The chunk asked for.
+        found: Sectors,
+        /// What the level takes, in words.
+        expected: &'static str,
+    },
+    /// A layout number that the level does not know.
+    #[error("layout number {found:#x} is not known for {level}")]
+    UnknownLayout {
+        /// The level asked for.
+        level: Level,
+        /// The number found.
+        found: u32,
+    },
+    /// linear and raid0 need the size of every member.
+    #[error("{found} member sizes for {expected} members")]
+    MemberSizes {
+        /// Sizes given.
+        found: usize,
+        /// Slots asked for.
+        expected: u16,
+    },
+    /// A member of linear or raid0 cannot hold one chunk.
+    #[error("{slot} has {found} of data, needs at least {expected}")]
+    MemberTooSmall {
+        /// Which member.
+        slot: Slot,
+        /// Its size.
+        found: Sectors,
+        /// The least that it takes.
+        expected: Sectors,
+    },
+    /// The size used of each member cannot hold one chunk (of every copy).
+    #[error("{found} used per member, needs at least {expected}")]
+    SizeTooSmall {
+        /// The size per member.
+        found: Sectors,
+        /// The least that it takes.
+        expected: Sectors,
+    },
+    /// The array, or a member, would be larger than a signed 64-bit byte count.
+    #[error("the array is larger than {limit}")]
+    TooLarge {
+        /// The largest array possible.
+        limit: Sectors,
+    },
+    /// A raid0 whose members differ in size maps its later zones by layout 1 or 2, and neither is recorded.
+    #[error("raid0 has {zones} zones but layout {found}, needs 1 (original) or 2 (alternate)")]
+    ZonesWithoutLayout {
+        /// How many zones the members make.
+        zones: usize,
+        /// The layout number found.
+        found: u32,
+    },
+    /// raid10 needs at least two copies, and a member for each.
+    #[error("raid10 with {found} copies on {members} members, needs 2 to {members} copies")]
+    CopiesCount {
+        /// Near times far copies.
+        found: u32,
+        /// Slots asked for.
+        members: u16,
+    },
+    /// raid10: the layout puts two array sectors on one place, so writing one would destroy the other.
+    #[error("raid10 layout {found:#x} on {members} members puts two chunks on the same place")]
+    NotInjective {
+        /// The layout number.
+        found: u32,
+        /// Slots asked for.
+        members: u16,
+    },
+    /// raid10: the layout puts two copies of a sector on one member, so losing it would lose both.
+    #[error("raid10 layout {found:#x} on {members} members puts two copies of a chunk on the same member")]
+    CopiesShareMember {
+        /// The layout number.
+        found: u32,
+        /// Slots asked for.
+        members: u16,
+    },
+}

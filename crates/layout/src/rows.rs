@@ -1,0 +1,39 @@
+//! Rows: the unit of parity work, one chunk on every member.
+//! Owns: [`Row`], [`RowPart`], [`RowMap`]. Not here: where parity sits (`raid456`).
+
+use smallvec::SmallVec;
+use uraid_block::{MemberSector, Sectors, Slot};
+
+/// A row of chunks of a parity level, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Row(pub u64);
+
+/// The piece of a range that lies in one row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowPart {
+    /// Which row.
+    pub row: Row,
+    /// From the start of the range.
+    pub offset: Sectors,
+    /// Within the row's data: 0 up to the layout's stripe.
+    pub start: Sectors,
+    /// How many sectors.
+    pub length: Sectors,
+}
+
+/// Who holds what in one row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RowMap {
+    /// Which row.
+    pub row: Row,
+    /// Where it begins, on every member.
+    pub start: MemberSector,
+    /// The slot of data chunk 0, 1, ...
+    pub data: SmallVec<[Slot; 16]>,
+    /// The exponent of data chunk 0, 1, ... in the Q sum, as many as `data`. raid4 and raid5: the chunk's index.
+    pub exponents: SmallVec<[u8; 16]>,
+    /// The slot of P.
+    pub parity: Slot,
+    /// The slot of Q; raid6 only.
+    pub syndrome: Option<Slot>,
+}
