@@ -159,12 +159,23 @@ impl Arena {
             let left = bytes - pieces.bytes();
             let class = usize::from(left > SMALL_REQUEST_BYTES_MAX);
             let block = self.0.pop(class).or_else(|| self.0.pop(1 - class)).ok_or(ArenaFull { bytes })?;
-            let before = self.0.blocks[block as usize].pieces.swap(1, Ordering::Relaxed);
-            assert_eq!(before, 0, "a free block has no pieces");
-            let length = left.min(CLASS_BYTES[self.0.block_class(block)]);
-            pieces.push(Lease(RawPiece { arena: self.0.clone(), block, start: self.0.block_start(block), length }));
+            pieces.push(self.lease(block, left.min(CLASS_BYTES[self.0.block_class(block)])));
         }
         Ok(pieces)
+    }
+
+    /// Leases `bytes` bytes of undefined content in one piece. Panics on zero bytes and above [`LARGE_BLOCK_BYTES`].
+    pub fn take_contiguous(&self, bytes: usize) -> Result<Lease, ArenaFull> {
+        assert!(bytes > 0 && bytes <= LARGE_BLOCK_BYTES);
+        let small = if bytes <= SMALL_BLOCK_BYTES { self.0.pop(0) } else { None };
+        let block = small.or_else(|| self.0.pop(1)).ok_or(ArenaFull { bytes })?;
+        Ok(self.lease(block, bytes))
+    }
+
+    fn lease(&self, block: u32, length: usize) -> Lease {
+        let before = self.0.blocks[block as usize].pieces.swap(1, Ordering::Relaxed);
+        assert_eq!(before, 0, "a free block has no pieces");
+        Lease(RawPiece { arena: self.0.clone(), block, start: self.0.block_start(block), length })
     }
 
     /// Leases `bytes` zero bytes.
@@ -172,6 +183,11 @@ impl Arena {
         let mut pieces = self.take(bytes)?;
         pieces.fill(0);
         Ok(pieces)
+    }
+
+    /// How many pieces of up to [`LARGE_BLOCK_BYTES`] it can lease at the same time.
+    pub fn large_blocks(&self) -> usize {
+        self.0.counts[1] as usize
     }
 
     /// Bytes the arena has in all.
