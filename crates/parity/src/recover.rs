@@ -1,0 +1,276 @@
+//! Filling the lost blocks of a row from those that are left.
+//! Owns: which equation gives which block, for every tolerated loss.
+//! Not here: who is lost (`engine`), the loops (the kernels).
+//! Invariant: a block that is not lost is never written. Spec: md-reference.md 2.6, the table of recovery.
+
+use crate::gf256;
+use crate::kernel::{Factors, Kernel, Steps, Table, with_steps};
+use thiserror::Error;
+
+/// The blocks of one row, all of one length in bytes.
+pub struct Row<'a, 'b> {
+    /// The data blocks in data order; lost ones are given too, as the place to fill.
+    pub data: &'a mut [&'b mut [u8]],
+    /// The Q exponent of each data block; may be empty where there is no Q.
+    pub exponents: &'a [u8],
+    /// P; `None` is a P that is neither there nor wanted.
+    pub p: Option<&'b mut [u8]>,
+    /// Q; `None` on raid4 and raid5, or a Q that is neither there nor wanted.
+    pub q: Option<&'b mut [u8]>,
+}
+
+/// Which blocks of a row hold nothing of use and are to be filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost<'a> {
+    /// Indexes into `Row::data`, ascending, each once.
+    pub data: &'a [usize],
+    /// P is to be filled.
+    pub p: bool,
+    /// Q is to be filled.
+    pub q: bool,
+}
+
+/// More data blocks are lost than there are parity blocks left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{found} data blocks of a row are lost, {tolerated} can be recovered")]
+pub struct TooManyLost {
+    /// Data blocks lost.
+    pub found: usize,
+    /// Parity blocks left.
+    pub tolerated: usize,
+}
+
+/// Fills the lost blocks of a row in place.
+///
+/// Tolerated is as many lost data blocks as there are parity blocks left (given, and not lost themselves), so at most two; lost
+/// P and Q are filled too where they are given. On an error nothing was written.
+pub fn recover(row: Row<'_, '_>, lost: &Lost<'_>) -> Result<(), TooManyLost> {
+    Kernel::best().recover(row, lost)
+}
+
+/// The pieces a row is worked on in, so that what the first kernel writes is still in the cache for the second.
+const PIECE_BYTES: usize = 4096;
+
+impl Kernel {
+    /// See [`crate::recover()`].
+    pub fn recover(self, row: Row<'_, '_>, lost: &Lost<'_>) -> Result<(), TooManyLost> {
+        assert_row(&row, lost);
+        let Row { data, exponents, p, q } = row;
+        let (p, q) = (Parity::of(p, lost.p), Parity::of(q, lost.q));
+        let tolerated = usize::from(p.is_good()) + usize::from(q.is_good());
+        let too_many = TooManyLost { found: lost.data.len(), tolerated };
+        let table = self.table();
+        match *lost.data {
+            [] => {
+                let blocks = data.iter().map(|block| &**block);
+                fill_parity(table, blocks, exponents, p.wanted(), q.wanted());
+            }
+            [only] => {
+                let (before, rest) = data.split_at_mut(only);
+                let (block, after) = rest.split_first_mut().expect("the index was checked against the row");
+                let others = before.iter().chain(&*after).map(|block| &**block);
+                match (p, q) {
+                    (Parity::Good(p), Parity::Wanted(q)) => {
+                        one_from_p_then_q(table, OneOfRow { block, others, exponents, only }, p, q);
+                    }
+                    (Parity::Good(p), Parity::Good(_) | Parity::Absent) => {
+                        let others = others.chain(std::iter::once(p));
+                        // SAFETY: a kernel that exists can run here; all blocks of a row have one length.
+                        with_sources(others, |sources| unsafe { (table.xor)(block, sources, 0) });
+                    }
+                    (Parity::Wanted(p), Parity::Good(q)) => {
+                        one_from_q_then_p(table, OneOfRow { block, others, exponents, only }, p, q);
+                    }
+                    (Parity::Absent, Parity::Good(q)) => {
+                        one_from_q(table, OneOfRow { block, others, exponents, only }, q);
+                    }
+                    (Parity::Wanted(_) | Parity::Absent, Parity::Wanted(_) | Parity::Absent) => return Err(too_many),
+                }
+            }
+            [first, second] => {
+                let (Parity::Good(p), Parity::Good(q)) = (p, q) else { return Err(too_many) };
+                let (before, rest) = data.split_at_mut(first);
+                let (a, rest) = rest.split_first_mut().expect("the index was checked against the row");
+                let (between, rest) = rest.split_at_mut(second - first - 1);
+                let (b, after) = rest.split_first_mut().expect("the index was checked against the row");
+                let others = before.iter().chain(&*between).chain(&*after).map(|block| &**block);
+                let indexes = (0..).filter(|index| *index != first && *index != second);
+                let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
+                let factors = factors(exponents[first], exponents[second]);
+                with_steps(exponents, blocks, |steps| {
+                    for_each_piece(a.len(), |at, piece| {
+                        let (a, b, p, q) = (&mut a[piece.clone()], &mut b[piece.clone()], &p[piece.clone()], &q[piece]);
+                        // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
+                        unsafe {
+                            (table.generate_pq)(a, b, steps, at);
+                            (table.solve_two)(a, b, p, q, factors);
+                        }
+                    });
+                });
+            }
+            [_, _, _, ..] => return Err(too_many),
+        }
+        Ok(())
+    }
+}
+
+/// One parity block of a row, as recovery sees it.
+enum Parity<'b> {
+    Good(&'b [u8]),
+    Wanted(&'b mut [u8]),
+    Absent,
+}
+
+impl<'b> Parity<'b> {
+    fn of(block: Option<&'b mut [u8]>, is_lost: bool) -> Parity<'b> {
+        match (block, is_lost) {
+            (Some(block), true) => Parity::Wanted(block),
+            (Some(block), false) => Parity::Good(block),
+            (None, _) => Parity::Absent,
+        }
+    }
+
+    fn is_good(&self) -> bool {
+        matches!(self, Parity::Good(_))
+    }
+
+    fn wanted(self) -> Option<&'b mut [u8]> {
+        match self {
+            Parity::Wanted(block) => Some(block),
+            Parity::Good(_) | Parity::Absent => None,
+        }
+    }
+}
+
+/// A row with one data block lost: the place to fill, and the others in data order.
+struct OneOfRow<'s, I> {
+    block: &'s mut [u8],
+    others: I,
+    exponents: &'s [u8],
+    only: usize,
+}
+
+impl<'s, 'a, I: Iterator<Item = &'a [u8]>> OneOfRow<'s, I> {
+    /// Runs with the place to fill, its exponent and the steps of the others.
+    fn with_steps(self, run: impl FnOnce(&mut [u8], u8, Steps<'_>)) {
+        let (exponents, only, block) = (self.exponents, self.only, self.block);
+        let indexes = (0..).filter(|index| *index != only);
+        let blocks = self.others.zip(indexes.map(|index: usize| exponents[index]));
+        with_steps(exponents, blocks, |steps| run(block, exponents[only], steps));
+    }
+}
+
+/// `D = P ^ Px`, then `Q = Qx ^ g^e * D`.
+fn one_from_p_then_q<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, p: &[u8], q: &mut [u8]) {
+    row.with_steps(|block, exponent, steps| {
+        for_each_piece(block.len(), |at, piece| {
+            let (block, p, q) = (&mut block[piece.clone()], &p[piece.clone()], &mut q[piece]);
+            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
+            unsafe {
+                (table.generate_pq)(block, q, steps, at);
+                (table.xor_into)(block, p);
+                (table.multiply_into)(q, block, gf256::exp(exponent));
+            }
+        });
+    });
+}
+
+/// `D = (Q ^ Qx) / g^e`, then `P = Px ^ D`.
+fn one_from_q_then_p<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, p: &mut [u8], q: &[u8]) {
+    row.with_steps(|block, exponent, steps| {
+        for_each_piece(block.len(), |at, piece| {
+            let (block, p, q) = (&mut block[piece.clone()], &mut p[piece.clone()], &q[piece]);
+            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
+            unsafe {
+                (table.generate_pq)(p, block, steps, at);
+                (table.solve_one)(block, q, gf256::inv(gf256::exp(exponent)));
+                (table.xor_into)(p, block);
+            }
+        });
+    });
+}
+
+/// `D = (Q ^ Qx) / g^e`.
+fn one_from_q<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, q: &[u8]) {
+    row.with_steps(|block, exponent, steps| {
+        for_each_piece(block.len(), |at, piece| {
+            let (block, q) = (&mut block[piece.clone()], &q[piece]);
+            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
+            unsafe {
+                (table.generate_q)(block, steps, at);
+                (table.solve_one)(block, q, gf256::inv(gf256::exp(exponent)));
+            }
+        });
+    });
+}
+
+/// The parity blocks of a row whose data is all there.
+fn fill_parity<'a>(
+    table: &Table,
+    blocks: impl Iterator<Item = &'a [u8]>,
+    exponents: &[u8],
+    p: Option<&mut [u8]>,
+    q: Option<&mut [u8]>,
+) {
+    let with_exponents = |blocks, run: &mut dyn FnMut(Steps<'_>)| {
+        let blocks = Iterator::zip(blocks, exponents.iter().copied());
+        with_steps(exponents, blocks, |steps| run(steps));
+    };
+    // SAFETY (all three): a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+    match (p, q) {
+        (Some(p), Some(q)) => {
+            // SAFETY: see above.
+            with_exponents(blocks, &mut |steps| unsafe { (table.generate_pq)(p, q, steps, 0) });
+        }
+        (None, Some(q)) => {
+            // SAFETY: see above.
+            with_exponents(blocks, &mut |steps| unsafe { (table.generate_q)(q, steps, 0) });
+        }
+        (Some(p), None) => {
+            // SAFETY: see above.
+            with_sources(blocks, |sources| unsafe { (table.xor)(p, sources, 0) });
+        }
+        (None, None) => {}
+    }
+}
+
+/// `Da = (dQ ^ g^eb*dP) / (g^ea ^ g^eb)` as the coefficients of dP and dQ.
+fn factors(first: u8, second: u8) -> Factors {
+    assert_ne!(first, second, "the exponents of a row are distinct");
+    let (a, b) = (gf256::exp(first), gf256::exp(second));
+    let by_q = gf256::inv(a ^ b);
+    Factors { by_p: gf256::mul(b, by_q), by_q }
+}
+
+fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) {
+    let parity = [row.p.as_deref(), row.q.as_deref()];
+    let length =
+        row.data.first().map(|block| block.len()).or_else(|| parity.iter().flatten().map(|block| block.len()).next());
+    for block in row.data.iter().map(|block| &**block).chain(parity.into_iter().flatten()) {
+        assert_eq!(Some(block.len()), length, "the blocks of a row have one length");
+    }
+    if row.q.is_some() {
+        assert_eq!(row.data.len(), row.exponents.len());
+    }
+    assert!(lost.data.is_sorted_by(|a, b| a < b), "lost blocks are named ascending, each once");
+    assert!(lost.data.last().is_none_or(|last| *last < row.data.len()), "a lost block is one of the row");
+}
+
+fn for_each_piece(length: usize, mut run: impl FnMut(usize, std::ops::Range<usize>)) {
+    for at in (0..length).step_by(PIECE_BYTES) {
+        run(at, at..length.min(at + PIECE_BYTES));
+    }
+}
+
+/// Gathers the blocks of a sum without the heap.
+fn with_sources<'a, R>(blocks: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&[&[u8]]) -> R) -> R {
+    const MANY: usize = 256;
+    let mut sources: [&[u8]; MANY] = [&[]; MANY];
+    let mut count = 0;
+    for block in blocks {
+        assert!(count < MANY, "a row has at most 256 blocks");
+        sources[count] = block;
+        count += 1;
+    }
+    run(&sources[..count])
+}
