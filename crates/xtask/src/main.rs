@@ -1,2 +1,49 @@
-//! The project's own checks.
-fn main() {}
+//! The project's own checks and workshop: `cargo xtask help` lists them.
+
+mod ci;
+mod demo;
+mod floors;
+mod packages;
+mod project;
+mod source;
+mod stage;
+mod tidy;
+mod vm;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
+cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
+cargo xtask floors      imports go down, never sideways or up
+cargo xtask tidy        lengths, heads, SAFETY, reasons, links
+cargo xtask packages    installs the system packages that `test` needs, or names them
+cargo xtask vm run [--disk IMAGE[,ro]]... SCRIPT [ARG]...
+                        runs a shell script in a real Linux with the real md driver
+cargo xtask vm matrix   the real md driver against uraid, both ways, every level
+cargo xtask demo        what `make demo` runs
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let is_good = match words.as_slice() {
+        ["ci"] => ci::ci(),
+        ["test"] => ci::everything(),
+        ["floors"] => ci::floors(),
+        ["tidy"] => ci::tidy(),
+        ["packages"] => packages::ensure(),
+        ["demo", ..] => demo::run(),
+        ["vm", "run", rest @ ..] => return vm::run_command(rest),
+        ["vm", "matrix"] => vm::matrix_command(),
+        ["help" | "--help"] => {
+            print!("{HELP}");
+            true
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,69 @@
+//! The check runs: `ci` for every commit, `test` for everything.
+//! Owns: which stages there are and in which order. Not here: how a stage runs and is counted (`stage`).
+//! Invariant: one dev build and one release build; nothing is built twice.
+
+use crate::stage::{Report, Tally, run_counted};
+use crate::{floors, packages, project, tidy, vm};
+use std::process::Command;
+
+/// fmt, floors, tidy, clippy, docs, tests. Whether all passed.
+pub(crate) fn ci() -> bool {
+    let mut report = Report::default();
+    static_checks(&mut report);
+    tests(&mut report, &[]);
+    report.finish()
+}
+
+/// Everything, on a fresh machine: packages first, then `ci` with the clients required, then release runs and the VM.
+pub(crate) fn everything() -> bool {
+    let mut report = Report::default();
+    report.stage("packages", || Tally::one(packages::ensure()));
+    static_checks(&mut report);
+    // The tests that drive foreign programs fail instead of passing by when this is set.
+    tests(&mut report, &[("URAID_CLIENTS", "required")]);
+    report.command("release build", cargo(&["build", "--release", "--workspace", "--bins"]));
+    report.stage("vm matrix", vm::matrix);
+    report.finish()
+}
+
+/// All findings of floors, printed. Whether there were none.
+pub(crate) fn floors() -> bool {
+    let (findings, imports) = floors::check(&project::root());
+    findings.iter().for_each(|finding| println!("{finding}"));
+    println!("floors: {imports} imports, {} findings", findings.len());
+    findings.is_empty()
+}
+
+/// All findings of tidy, printed. Whether there were none.
+pub(crate) fn tidy() -> bool {
+    let (findings, files) = tidy::check(&project::root());
+    findings.iter().for_each(|finding| println!("{finding}"));
+    println!("tidy: {files} files, {} findings", findings.len());
+    findings.is_empty()
+}
+
+fn static_checks(report: &mut Report) {
+    report.command("fmt", cargo(&["fmt", "--all", "--check"]));
+    report.stage("floors", || Tally::one(floors()));
+    report.stage("tidy", || Tally::one(tidy()));
+    report.command("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    report.stage("docs", || {
+        run_counted(
+            cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", "-D warnings"),
+        )
+    });
+}
+
+fn tests(report: &mut Report, environment: &[(&str, &str)]) {
+    report.stage("tests", || {
+        run_counted(cargo(&["test", "--workspace", "--no-fail-fast"]).envs(environment.iter().copied()))
+    });
+}
+
+fn cargo(words: &[&str]) -> Command {
+    // The cargo that runs us, so that one toolchain does all.
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(words).current_dir(project::root());
+    command
+}

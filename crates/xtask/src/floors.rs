@@ -1,0 +1,219 @@
+//! Which crate may import which: an import goes down, never sideways or up.
+//! Owns: the table of floors, reading manifests. Not here: style (`tidy`).
+//! Invariant: a crate that is not in the table does not pass. Spec: ARCHITECTURE.md, "Floors".
+
+use crate::project::{self, Finding};
+use crate::source::{Source, words};
+use std::path::{Path, PathBuf};
+
+/// Folder name under `crates/` and its floor. Tools stand beside the house: they import anything but each other.
+const FLOORS: &[(&str, Floor)] = &[
+    ("block", Floor::Level(0)),
+    ("layout", Floor::Level(1)),
+    ("parity", Floor::Level(1)),
+    ("format", Floor::Level(2)),
+    ("nbd", Floor::Level(2)),
+    ("engine", Floor::Level(3)),
+    ("volume", Floor::Level(4)),
+    ("doctor", Floor::Level(4)),
+    ("host", Floor::Level(5)),
+    ("export-nbd", Floor::Level(6)),
+    ("bench", Floor::Level(6)),
+    ("uraid", Floor::Level(7)),
+    ("sim", Floor::Tool),
+    ("blackbox", Floor::Tool),
+    ("xtask", Floor::Tool),
+];
+
+/// The machine's floor: everything under it does no I/O of its own.
+const WATERLINE: u8 = 5;
+
+/// What a crate below the waterline may use from outside: no runtime, no luck, no clock.
+const OUTSIDE_BELOW_WATERLINE: &[&str] = &["smallvec", "thiserror", "zerocopy"];
+
+/// `host` knows devices, never arrays; faces know a device, never levels or bytes on disk.
+const NEVER: &[(&str, &[&str])] = &[
+    ("host", &["layout", "parity", "format", "nbd", "engine"]),
+    ("export-nbd", &["layout", "parity", "format", "engine"]),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Floor {
+    Level(u8),
+    Tool,
+}
+
+/// All findings of the project at `root`, and how many imports were looked at.
+pub(crate) fn check(root: &Path) -> (Vec<Finding>, usize) {
+    let (mut findings, mut imports) = (Vec::new(), 0);
+    for name in project::crates(root) {
+        let folder = Path::new("crates").join(&name);
+        let manifest_path = folder.join("Cargo.toml");
+        let Some(floor) = floor_of(&name) else {
+            let what = format!("crate {name} has no floor; give it one in xtask's floors.rs and in ARCHITECTURE.md");
+            findings.push(Finding { path: manifest_path, line: 1, what });
+            continue;
+        };
+        let manifest = std::fs::read_to_string(root.join(&manifest_path)).unwrap_or_default();
+        let found = dependencies(&manifest);
+        imports += found.len();
+        for dependency in &found {
+            if let Some(what) = judge(&name, floor, dependency) {
+                findings.push(Finding { path: manifest_path.clone(), line: dependency.line, what });
+            }
+        }
+        if is_below_waterline(floor) && !root.join(&folder).join("clippy.toml").exists() {
+            let what = "a crate below the waterline needs the guard list: link to ../block/clippy.toml".to_string();
+            findings.push(Finding { path: folder.join("clippy.toml"), line: 1, what });
+        }
+        for path in project::files(root, &folder, "rs") {
+            findings.extend(paths_in_source(root, &name, floor, &path));
+        }
+    }
+    (findings, imports)
+}
+
+fn floor_of(name: &str) -> Option<Floor> {
+    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+}
+
+fn is_below_waterline(floor: Floor) -> bool {
+    matches!(floor, Floor::Level(level) if level < WATERLINE)
+}
+
+/// One line of a dependency table.
+#[derive(Debug, PartialEq, Eq)]
+struct Dependency {
+    package: String,
+    line: usize,
+    is_dev: bool,
+}
+
+/// The names in all dependency tables of a manifest: `[dependencies]`, dev and build ones, those of a target.
+fn dependencies(manifest: &str) -> Vec<Dependency> {
+    let mut found = Vec::new();
+    let mut table = String::new();
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']).to_string();
+            // [dependencies.name] opens a table of its own.
+            if let Some((head, name)) = table.rsplit_once("dependencies.") {
+                found.push(Dependency { package: name.to_string(), line: index + 1, is_dev: head.ends_with("dev-") });
+            }
+        } else if table.ends_with("dependencies") && line.contains('=') {
+            let name = line.split(['=', '.']).next().unwrap_or("").trim().trim_matches('"').to_string();
+            found.push(Dependency { package: name, line: index + 1, is_dev: table.ends_with("dev-dependencies") });
+        }
+    }
+    found
+}
+
+/// Why `name` on `floor` may not have this dependency; `None` when it may.
+fn judge(name: &str, floor: Floor, dependency: &Dependency) -> Option<String> {
+    match folder_of(&dependency.package) {
+        Some(target) => judge_import(name, floor, target),
+        None if is_below_waterline(floor)
+            && !dependency.is_dev
+            && !OUTSIDE_BELOW_WATERLINE.contains(&dependency.package.as_str()) =>
+        {
+            Some(format!(
+                "{name} is below the waterline and may use from outside only {}, not {}",
+                OUTSIDE_BELOW_WATERLINE.join(", "),
+                dependency.package
+            ))
+        }
+        None => None,
+    }
+}
+
+/// The folder of one of our own packages: `uraid-block` and `uraid_block` are `block`.
+fn folder_of(package: &str) -> Option<&str> {
+    let name = package.strip_prefix("uraid-").unwrap_or(package);
+    FLOORS.iter().map(|(known, _)| *known).find(|known| *known == name)
+}
+
+fn judge_import(name: &str, floor: Floor, target: &str) -> Option<String> {
+    let is_banned = NEVER.iter().any(|(from, banned)| *from == name && banned.contains(&target));
+    // The face of a protocol is the one that speaks its wire codec.
+    if is_banned {
+        return Some(format!("{name} must never know {target}"));
+    }
+    match (floor, floor_of(target)?) {
+        (_, Floor::Tool) => Some(format!("nobody imports a tool, and {target} is one")),
+        (Floor::Tool, Floor::Level(_)) => None,
+        (Floor::Level(own), Floor::Level(other)) if other < own => None,
+        (Floor::Level(own), Floor::Level(other)) => {
+            let direction = if own == other { "sideways" } else { "up" };
+            Some(format!("{name} (floor {own}) imports {direction}: {target} (floor {other})"))
+        }
+    }
+}
+
+/// Paths like `uraid_layout::` in code, whatever the manifest says.
+fn paths_in_source(root: &Path, name: &str, floor: Floor, path: &PathBuf) -> Vec<Finding> {
+    let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let source = Source::new(path, &text);
+    let mut findings = Vec::new();
+    for (index, line) in source.code.iter().enumerate() {
+        for (target, _) in FLOORS.iter().filter(|(target, _)| *target != name) {
+            let module = format!("uraid_{}", target.replace('-', "_"));
+            if words(line, &module).is_empty() {
+                continue;
+            }
+            if let Some(what) = judge_import(name, floor, target) {
+                findings.push(Finding { path: path.clone(), line: index + 1, what });
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(name: &str, package: &str) -> Option<String> {
+        let dependency = Dependency { package: package.to_string(), line: 1, is_dev: false };
+        judge(name, floor_of(name).expect("a known crate"), &dependency)
+    }
+
+    #[test]
+    fn an_import_goes_down() {
+        assert_eq!(verdict("engine", "uraid-format"), None);
+        assert_eq!(verdict("uraid", "uraid-host"), None);
+        assert_eq!(verdict("sim", "uraid-engine"), None);
+        assert_eq!(verdict("export-nbd", "uraid-nbd"), None);
+    }
+
+    #[test]
+    fn never_up_never_sideways_never_a_tool() {
+        assert!(verdict("layout", "uraid-parity").is_some_and(|what| what.contains("sideways")));
+        assert!(verdict("format", "uraid-engine").is_some_and(|what| what.contains("up")));
+        assert!(verdict("uraid", "uraid-sim").is_some_and(|what| what.contains("tool")));
+        assert!(verdict("sim", "xtask").is_some_and(|what| what.contains("tool")));
+        assert!(verdict("block", "uraid").is_some_and(|what| what.contains("up")));
+    }
+
+    #[test]
+    fn the_machine_knows_no_arrays_and_a_face_no_bytes_on_disk() {
+        assert!(verdict("host", "uraid-format").is_some());
+        assert!(verdict("export-nbd", "uraid-engine").is_some());
+    }
+
+    #[test]
+    fn below_the_waterline_only_listed_crates_come_from_outside() {
+        assert_eq!(verdict("engine", "smallvec"), None);
+        assert!(verdict("engine", "tokio").is_some());
+        assert_eq!(verdict("host", "libc"), None);
+    }
+
+    #[test]
+    fn every_kind_of_dependency_table_is_read() {
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\nuraid-block.workspace = true # why\nlibc = \"0.2\"\n\
+                        [dev-dependencies]\nuraid-sim = { path = \"../sim\" }\n[dependencies.uraid-nbd]\npath = \"x\"\n\
+                        [target.'cfg(unix)'.dependencies]\nrustix = \"1\"\n";
+        let names: Vec<String> = dependencies(manifest).into_iter().map(|found| found.package).collect();
+        assert_eq!(names, ["uraid-block", "libc", "uraid-sim", "uraid-nbd", "rustix"]);
+    }
+}

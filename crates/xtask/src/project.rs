@@ -1,0 +1,62 @@
+//! The project's files, found by walking its folder.
+//! Owns: the root, the lists of crates and sources, findings. Not here: what is wrong with them (`tidy`, `floors`).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing that a check found.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// Relative to the project.
+    pub(crate) path: PathBuf,
+    /// From 1; 0 when it concerns the file as a whole.
+    pub(crate) line: usize,
+    /// What is wrong, and the bound.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.path.display(), self.line.max(1), self.what)
+    }
+}
+
+/// The project's folder: where the workspace's Cargo.toml is.
+pub(crate) fn root() -> PathBuf {
+    let crate_dir =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    crate_dir.ancestors().nth(2).expect("xtask lies two folders below the project").to_path_buf()
+}
+
+/// The names of the folders under `crates/` that hold a Cargo.toml, in order.
+pub(crate) fn crates(root: &Path) -> Vec<String> {
+    let mut names: Vec<String> = entries(&root.join("crates"))
+        .into_iter()
+        .filter(|path| path.join("Cargo.toml").is_file())
+        .filter_map(|path| path.file_name()?.to_str().map(str::to_string))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Every file under `folder` whose name ends in `.extension`, in order, relative to `root`; build output left out.
+pub(crate) fn files(root: &Path, folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.join(folder)];
+    while let Some(next) = todo.pop() {
+        for path in entries(&next) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                todo.push(path);
+            } else if path.is_file() && path.extension().is_some_and(|e| e == extension) {
+                found.push(path.strip_prefix(root).expect("found below the root").to_path_buf());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).map(|all| all.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+}
