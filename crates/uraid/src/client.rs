@@ -1,0 +1,153 @@
+//! Reaching the process that serves an array.
+//! Owns: finding its control socket by name or member, calling it, the list of running arrays.
+//! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
+//! Invariant: a socket that nobody listens on any more is as if it were not there.
+
+use crate::names;
+use crate::report::Report;
+use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a status may take: a server answers it at once, or hangs.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why a running array could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing is running under this name or with this member.
+    #[error("no running array is called {array}, and none has it as a member")]
+    NotRunning {
+        /// What was asked for.
+        array: String,
+    },
+    /// The control socket given could not be reached.
+    #[error("cannot reach the control socket {}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server went away, or did not answer in time.
+    #[error("no answer from {}", path.display())]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What came back is none of ours.
+    #[error("{} is no control socket of uraid", path.display())]
+    Alien {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The array said no.
+    #[error(transparent)]
+    Refused(#[from] RpcError),
+}
+
+/// A connection to a running array.
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to a control socket.
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let stream =
+            UnixStream::connect(path).map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
+    }
+
+    /// Asks for the array's state.
+    pub fn status(&mut self) -> Result<Report, ClientError> {
+        let limit = self.stream.get_ref().set_read_timeout(Some(STATUS_TIME_MAX));
+        limit.map_err(|source| self.no_answer(source))?;
+        let value = self.call(&Method::Status)?;
+        serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
+    }
+
+    /// Declares a member failed; gives what the server says of it.
+    pub fn fail(&mut self, member: &str) -> Result<Value, ClientError> {
+        self.call(&Method::Fail { member: member.to_owned() })
+    }
+
+    /// Stops the array, and waits until the process has let go of everything.
+    pub fn stop(mut self) -> Result<(), ClientError> {
+        self.call(&Method::Stop)?;
+        // The socket closes when the process ends; a late error says the same.
+        let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
+        Ok(())
+    }
+
+    fn call(&mut self, method: &Method) -> Result<Value, ClientError> {
+        let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
+        sent.map_err(|source| self.no_answer(source))?;
+        let mut line = Vec::new();
+        let read = (&mut self.stream).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        read.map_err(|source| self.no_answer(source))?;
+        if line.is_empty() {
+            return Err(self.no_answer(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let answer = rpc::parse_answer(&line).map_err(|_| ClientError::Alien { path: self.path.clone() })?;
+        Ok(answer?)
+    }
+
+    fn no_answer(&self, source: io::Error) -> ClientError {
+        ClientError::NoAnswer { path: self.path.clone(), source }
+    }
+}
+
+/// Finds a running array: by its control socket where one is given, else by its name, else by one of its members.
+pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
+    if let Some(control) = control {
+        return Client::connect(control);
+    }
+    let array = array.unwrap_or_default();
+    let not_running = || ClientError::NotRunning { array: array.to_owned() };
+    let directory = names::runtime_directory().map_err(|_| not_running())?;
+    let name = array.split_once(':').map_or(array, |(_, name)| name);
+    if let Ok(client) = Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
+        return Ok(client);
+    }
+    let member = member_path(array);
+    let has_member = |report: &Report| report.members.iter().any(|m| m.path.as_deref() == Some(&member));
+    running().into_iter().find(|(_, report)| has_member(report)).map(|(client, _)| client).ok_or_else(not_running)
+}
+
+/// The arrays that run now and are found in the runtime directory, by name.
+pub fn running() -> Vec<(Client, Report)> {
+    let Ok(directory) = names::runtime_directory() else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
+    paths.sort();
+    paths
+        .iter()
+        .filter_map(|path| {
+            let mut client = Client::connect(path).ok()?;
+            let report = client.status().ok()?;
+            Some((client, report))
+        })
+        .collect()
+}
+
+/// A member's path in the one form that servers report: absolute, links followed while it is there.
+pub fn member_path(member: &str) -> String {
+    if member.starts_with("mem:") || member.starts_with("null:") {
+        return member.to_owned();
+    }
+    let path = std::fs::canonicalize(member).or_else(|_| std::path::absolute(member));
+    path.map_or_else(|_| member.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// A member as `fail` sends it: a slot stays a number, a path becomes what the server knows it by.
+pub fn member_argument(member: &str) -> String {
+    if member.parse::<u16>().is_ok() { member.to_owned() } else { member_path(member) }
+}

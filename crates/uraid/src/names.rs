@@ -1,0 +1,155 @@
+//! What arrays are called, and where their sockets are.
+//! Owns: UUID and name texts, the homehost prefix, runtime directory, socket paths, the NBD URI.
+//! Not here: the 32 bytes of a set name (`format`). Invariant: a name from a superblock never leaves the runtime
+//! directory: it is outside input and becomes one plain file name. Spec: md-reference 1.2 `set_name`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The most bytes of a name with its host prefix: one less than the field, which mdadm ends with a zero.
+pub const SET_NAME_BYTES_MAX: usize = 31;
+
+/// A name that `create` takes: what a superblock can hold and a file name can be.
+pub fn valid_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > SET_NAME_BYTES_MAX {
+        return Err(format!("a name has 1 to {SET_NAME_BYTES_MAX} bytes, found {}", text.len()));
+    }
+    if text.contains('/') || text.chars().any(char::is_control) || text.starts_with('.') {
+        return Err("a name has no slash, no control character, and does not start with a dot".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// 32 hex digits; `:`, `-`, `.` and blanks between them do not count, as in mdadm.
+pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !b":-. ".contains(byte)).collect();
+    if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err(format!("{text:?} is no UUID, expected 32 hex digits"));
+    }
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).expect("hex digits are ASCII");
+        *byte = u8::from_str_radix(pair, 16).expect("two hex digits");
+    }
+    Ok(uuid)
+}
+
+/// Four groups of eight hex digits, as mdadm prints it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let groups: Vec<String> = uuid
+        .chunks_exact(4)
+        .map(|group| {
+            group.iter().fold(String::new(), |mut text, byte| {
+                write!(text, "{byte:02x}").expect("a string takes all");
+                text
+            })
+        })
+        .collect();
+    groups.join(":")
+}
+
+/// The host part that `create` puts before the name: mdadm's rule, `None` where there is to be none.
+/// `option` is `--homehost`; `none`, `<none>` and `<ignore>` ask for none, `<system>` for this host.
+pub fn homehost(option: Option<&str>, name: &str) -> Option<String> {
+    let host = match option {
+        Some("<ignore>" | "none" | "<none>") => return None,
+        None | Some("<system>") => this_host()?,
+        Some(host) => host.to_owned(),
+    };
+    let fits = host.len() + 1 + name.len() <= SET_NAME_BYTES_MAX;
+    (fits && !host.is_empty() && !name.contains(':')).then_some(host)
+}
+
+fn this_host() -> Option<String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(host.trim().to_owned())
+}
+
+/// What an array is called by: its set name without the host; the start of its UUID where it has none.
+pub fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
+    let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
+    if name.is_empty() { uuid_text(uuid)[..8].to_owned() } else { name.to_owned() }
+}
+
+/// A name as one plain, visible file name.
+pub fn file_name(name: &str) -> String {
+    let plain: String = name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    if plain.starts_with('.') { format!("_{plain}") } else { plain }
+}
+
+/// No place for sockets was found.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no runtime directory: XDG_RUNTIME_DIR is not set; set it, or name the sockets with --nbd and --control")]
+pub struct NoRuntimeDirectory;
+
+/// Where the sockets of running arrays are.
+pub fn runtime_directory() -> Result<PathBuf, NoRuntimeDirectory> {
+    if let Some(directory) = std::env::var_os("URAID_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        return Ok(PathBuf::from(directory));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/run/uraid"));
+    }
+    let directory = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
+    directory.map(|directory| Path::new(&directory).join("uraid")).ok_or(NoRuntimeDirectory)
+}
+
+/// `nbd+unix:///NAME?socket=PATH`
+pub fn unix_uri(export: &str, socket: &Path) -> String {
+    format!("nbd+unix:///{}?socket={}", percent(export, b"/"), percent(&socket.to_string_lossy(), b"/"))
+}
+
+/// `nbd://HOST:PORT/NAME`
+pub fn tcp_uri(export: &str, address: std::net::SocketAddr) -> String {
+    format!("nbd://{address}/{}", percent(export, b"/"))
+}
+
+fn percent(text: &str, plain: &[u8]) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || plain.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("a string takes all");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_reads_in_any_grouping_and_prints_in_mdadm_s() {
+        let uuid = parse_uuid("10111213-1415-1617-1819-1a1b1c1d1e1f").expect("a uuid");
+        assert_eq!(uuid_text(&uuid), "10111213:14151617:18191a1b:1c1d1e1f");
+        assert_eq!(parse_uuid(&uuid_text(&uuid)), Ok(uuid));
+        assert!(parse_uuid("1011").is_err());
+        assert!(parse_uuid("é0111213141516171819 1a1b1c1d1e1").is_err());
+    }
+
+    #[test]
+    fn a_hostile_name_stays_one_file_in_the_runtime_directory() {
+        assert_eq!(file_name("../../etc/passwd"), "_.._.._etc_passwd");
+        assert_eq!(file_name("home"), "home");
+        assert_eq!(short_name("host:home", &[0; 16]), "home");
+        assert_eq!(short_name("", &[0xab; 16]), "abababab");
+        assert_eq!(short_name("host:", &[0xab; 16]), "abababab");
+    }
+
+    #[test]
+    fn the_host_goes_before_the_name_where_it_fits() {
+        assert_eq!(homehost(Some("box"), "home").as_deref(), Some("box"));
+        assert_eq!(homehost(Some("none"), "home"), None);
+        assert_eq!(homehost(Some("box"), "other:home"), None);
+        assert_eq!(homehost(Some("box"), &"n".repeat(27)).as_deref(), Some("box"), "31 bytes and a zero");
+        assert_eq!(homehost(Some("box"), &"n".repeat(28)), None);
+    }
+
+    #[test]
+    fn uris_escape_what_a_uri_cannot_hold() {
+        let uri = unix_uri("my array", Path::new("/run/u raid/a&b.nbd"));
+        assert_eq!(uri, "nbd+unix:///my%20array?socket=/run/u%20raid/a%26b.nbd");
+        assert_eq!(tcp_uri("a", "[::1]:10809".parse().expect("an address")), "nbd://[::1]:10809/a");
+    }
+}

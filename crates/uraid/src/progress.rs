@@ -1,0 +1,103 @@
+//! How far a pass is, on stderr.
+//! Owns: the progress line with speed and time left. Not here: the pass (`engine`).
+//! Invariant: a terminal sees one line that moves; a file or a pipe sees a plain line now and then, and the last one.
+
+use crate::sizes;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use uraid_block::Sectors;
+
+const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
+const PLAIN_PERIOD: Duration = Duration::from_secs(5);
+const BAR_CELLS: u64 = 20;
+
+/// The progress line of one pass.
+pub struct ProgressLine {
+    name: String,
+    began: Instant,
+    began_at: Option<Sectors>,
+    shown: Option<Instant>,
+    is_terminal: bool,
+}
+
+impl ProgressLine {
+    /// A line for the pass `name` (`resync`); nothing is shown yet.
+    pub fn new(name: &str) -> ProgressLine {
+        let is_terminal = std::io::stderr().is_terminal();
+        ProgressLine { name: name.to_owned(), began: Instant::now(), began_at: None, shown: None, is_terminal }
+    }
+
+    /// `done` of `total` sectors of each member are done: shows it when it is time to.
+    pub fn show(&mut self, done: Sectors, total: Sectors) {
+        let now = Instant::now();
+        let began_at = *self.began_at.get_or_insert(done);
+        let period = if self.is_terminal { TERMINAL_PERIOD } else { PLAIN_PERIOD };
+        let is_due = self.shown.is_none_or(|shown| now - shown >= period);
+        if !is_due {
+            return;
+        }
+        self.shown = Some(now);
+        let text = line(&self.name, done, total, done.0.saturating_sub(began_at.0), now - self.began);
+        let mut stderr = std::io::stderr().lock();
+        // A closed stderr is no reason to stop a resync.
+        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{text}") } else { writeln!(stderr, "uraid: {text}") };
+        let _ = stderr.flush();
+    }
+
+    /// The pass has ended: takes the moving line away and says how long it took. Silent if nothing was ever shown.
+    pub fn finish(self, total: Sectors) {
+        if self.shown.is_none() {
+            return;
+        }
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+        let (name, took) = (&self.name, self.began.elapsed());
+        eprintln!("uraid: {name} done: {} per member in {}", sizes::binary(total), duration(took));
+    }
+}
+
+/// `resync [==>.......] 12.0% (1024/8192 KiB) finish=1.2min speed=200340K/sec`, in the words of /proc/mdstat.
+/// `fresh` sectors were done in `elapsed`.
+fn line(name: &str, done: Sectors, total: Sectors, fresh: u64, elapsed: Duration) -> String {
+    let total = total.0.max(1);
+    let done = done.0.min(total);
+    let permille = (u128::from(done) * 1000 / u128::from(total)) as u64;
+    let cells = (permille * BAR_CELLS / 1000) as usize;
+    let bar = format!("{:.<20}", format!("{}>", "=".repeat(cells.min(19))));
+    let per_second = (u128::from(fresh) * 1_000_000 / elapsed.as_micros().max(1)) as u64;
+    let finish = if per_second == 0 { "?".to_owned() } else { duration_of((total - done) / per_second) };
+    let (whole, tenth) = (permille / 10, permille % 10);
+    let speed = per_second / 2;
+    format!("{name} [{bar}] {whole}.{tenth}% ({}/{} KiB) finish={finish} speed={speed}K/sec", done / 2, total / 2)
+}
+
+fn duration(took: Duration) -> String {
+    if took < Duration::from_secs(10) { format!("{:.1} s", took.as_secs_f64()) } else { duration_of(took.as_secs()) }
+}
+
+fn duration_of(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}min", seconds / 60),
+        _ => format!("{}h{:02}min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_how_far_how_fast_and_how_long() {
+        let text = line("resync", Sectors(1024), Sectors(8192), 1024, Duration::from_secs(1));
+        assert_eq!(text, "resync [==>.................] 12.5% (512/4096 KiB) finish=7s speed=512K/sec");
+    }
+
+    #[test]
+    fn a_pass_over_nothing_and_one_that_stands_still_give_a_line() {
+        let text = line("resync", Sectors(0), Sectors(0), 0, Duration::ZERO);
+        assert!(text.contains("finish=?"), "{text}");
+        assert!(line("resync", Sectors(9), Sectors(9), 9, Duration::ZERO).contains("100.0%"));
+    }
+}

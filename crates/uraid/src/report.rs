@@ -1,0 +1,224 @@
+//! The state of an array as people and scripts read it.
+//! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: where the facts come from (`control` for
+//! a running array, `detail` for its members). Invariant: text and JSON say the same. Spec: md-reference 4.4.
+
+use crate::dates;
+use crate::sizes;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use uraid_block::Sectors;
+
+/// What is known about one array. Lengths in 512-byte sectors, times in seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Without the host.
+    pub name: String,
+    /// With the host, as the superblock has it.
+    pub set_name: String,
+    /// Four groups of eight hex digits.
+    pub uuid: String,
+    /// `raid6`
+    pub level: String,
+    /// `left-symmetric`; none where the level has no layouts.
+    pub layout: Option<String>,
+    /// Zero where the level has no chunks.
+    pub chunk_sectors: u64,
+    /// What a client sees.
+    pub array_sectors: u64,
+    /// What the array uses of each member; zero where members differ.
+    pub member_sectors: u64,
+    /// Slots.
+    pub raid_devices: u16,
+    /// The state in mdadm's words, the most important last: `clean, degraded`.
+    pub state: Vec<String>,
+    /// One letter per slot: `U` in sync, `_` not.
+    pub slots: String,
+    /// When the array was made.
+    pub created: u64,
+    /// When a superblock was last written.
+    pub updated: u64,
+    /// Changes of the array's state so far.
+    pub events: u64,
+    /// How far a resync is.
+    pub resync: Option<Resync>,
+    /// Slots in order, then spares and the failed.
+    pub members: Vec<Member>,
+    /// The process that serves it; none when it does not run.
+    pub server: Option<Server>,
+}
+
+/// How far a resync is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Resync {
+    /// Sectors of each member that are done.
+    pub done: u64,
+    /// Sectors of each member in all.
+    pub total: u64,
+}
+
+/// One member, or an empty slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Its permanent index in the array's table (md: dev_number); none for an empty slot.
+    pub number: Option<u32>,
+    /// Its slot; none for a spare and for a member that has lost its slot.
+    pub slot: Option<u16>,
+    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`.
+    pub state: String,
+    /// Where it is; none for an empty slot.
+    pub path: Option<String>,
+}
+
+/// The process that serves an array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Server {
+    /// Its process id.
+    pub pid: u32,
+    /// Where clients find the array.
+    pub uris: Vec<String>,
+    /// Whether it takes requests yet: a resync comes first.
+    pub is_ready: bool,
+    /// Threads.
+    pub shards: u16,
+}
+
+impl Report {
+    /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
+    pub fn picture(&self) -> String {
+        let in_sync = self.slots.chars().filter(|&letter| letter == 'U').count();
+        format!("[{}/{in_sync}] [{}]", self.raid_devices, self.slots)
+    }
+
+    /// The text of `uraid detail`.
+    pub fn text(&self) -> String {
+        let mut out = format!("{}:\n", self.name);
+        self.head(&mut out);
+        out.push('\n');
+        self.counts(&mut out);
+        out.push('\n');
+        self.identity(&mut out);
+        out.push('\n');
+        self.table(&mut out);
+        out
+    }
+
+    fn head(&self, out: &mut String) {
+        field(out, "Version", "1.2");
+        field(out, "Creation Time", &dates::utc(self.created));
+        field(out, "Raid Level", &self.level);
+        field(out, "Array Size", &kib(self.array_sectors));
+        if self.member_sectors > 0 {
+            field(out, "Used Dev Size", &kib(self.member_sectors));
+        }
+        field(out, "Raid Devices", &self.raid_devices.to_string());
+        field(out, "Total Devices", &self.members.iter().filter(|m| m.path.is_some()).count().to_string());
+        field(out, "Persistence", "Superblock is persistent");
+        out.push('\n');
+        field(out, "Update Time", &dates::utc(self.updated));
+    }
+
+    fn counts(&self, out: &mut String) {
+        let count = |states: &[&str]| {
+            let members = self.members.iter().filter(|m| m.path.is_some() && states.contains(&m.state.as_str()));
+            members.count().to_string()
+        };
+        field(out, "State", &format!("{} {}", self.state.join(", "), self.picture()));
+        field(out, "Active Devices", &count(&["active sync"]));
+        field(out, "Working Devices", &count(&["active sync", "spare", "spare rebuilding"]));
+        field(out, "Failed Devices", &count(&["faulty"]));
+        field(out, "Spare Devices", &count(&["spare", "spare rebuilding"]));
+        out.push('\n');
+        if let Some(layout) = &self.layout {
+            field(out, "Layout", layout);
+        }
+        if self.chunk_sectors > 0 {
+            field(out, "Chunk Size", &sizes::chunk(Sectors(self.chunk_sectors)));
+        }
+        let has_redundancy = !matches!(self.level.as_str(), "linear" | "raid0");
+        out.push('\n');
+        field(out, "Consistency Policy", if has_redundancy { "resync" } else { "none" });
+        if let Some(resync) = &self.resync {
+            let percent = (u128::from(resync.done) * 100 / u128::from(resync.total.max(1))) as u64;
+            field(out, "Resync Status", &format!("{percent}% complete"));
+        }
+    }
+
+    fn identity(&self, out: &mut String) {
+        field(out, "Name", &self.set_name);
+        field(out, "UUID", &self.uuid);
+        field(out, "Events", &self.events.to_string());
+        if let Some(server) = &self.server {
+            let is_ready = if server.is_ready { "" } else { ", not ready yet" };
+            field(out, "Served By", &format!("process {}, {} shards{is_ready}", server.pid, server.shards));
+            for uri in &server.uris {
+                field(out, "Served At", uri);
+            }
+        }
+    }
+
+    fn table(&self, out: &mut String) {
+        out.push_str("    Number   RaidDevice State\n");
+        for member in &self.members {
+            let number = member.number.map_or("-".to_owned(), |number| number.to_string());
+            let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
+            let path = member.path.as_deref().unwrap_or("");
+            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}", member.state);
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    }
+}
+
+/// `     Array Size : 10240 (10.00 MiB 10.49 MB)`: names end at one column.
+fn field(out: &mut String, name: &str, value: &str) {
+    writeln!(out, "{name:>18} : {value}").expect("a string takes all");
+}
+
+fn kib(sectors: u64) -> String {
+    format!("{} {}", sectors / 2, sizes::in_both_units(Sectors(sectors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
+        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_degraded_array_shows_who_is_gone() {
+        let report = Report {
+            name: "home".to_owned(),
+            set_name: "box:home".to_owned(),
+            uuid: "10111213:14151617:18191a1b:1c1d1e1f".to_owned(),
+            level: "raid5".to_owned(),
+            layout: Some("left-symmetric".to_owned()),
+            chunk_sectors: 1024,
+            array_sectors: 40_960,
+            member_sectors: 20_480,
+            raid_devices: 3,
+            state: vec!["active".to_owned(), "degraded".to_owned()],
+            slots: "U_U".to_owned(),
+            created: 1_700_000_000,
+            updated: 1_700_000_100,
+            events: 42,
+            resync: None,
+            members: vec![
+                member(Some(0), Some(0), "active sync", Some("a.img")),
+                member(None, Some(1), "removed", None),
+                member(Some(2), Some(2), "active sync", Some("c.img")),
+                member(Some(1), None, "faulty", Some("b.img")),
+            ],
+            server: None,
+        };
+        let text = report.text();
+        assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));
+        assert!(text.contains("        Array Size : 20480 (20.00 MiB 20.97 MB)\n"), "{text}");
+        assert!(text.contains("             State : active, degraded [3/2] [U_U]\n"), "{text}");
+        assert!(text.contains("    Failed Devices : 1\n"), "{text}");
+        assert!(text.ends_with("       1           -      faulty           b.img\n"), "{text}");
+        let json = serde_json::to_string(&report).expect("plain data");
+        assert_eq!(serde_json::from_str::<Report>(&json).expect("what was written"), report);
+    }
+}

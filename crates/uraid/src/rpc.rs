@@ -1,0 +1,153 @@
+//! The control protocol: JSON-RPC 2.0, one object per line, both ways.
+//! Owns: calls, answers and errors as lines. Not here: sockets (`control`, `client`), what the methods do (`serve`).
+//! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
+//! Spec: www.jsonrpc.org/specification, without batches.
+
+use serde_json::{Value, json};
+
+/// The most bytes of a line.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// One request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Call {
+    /// What the answer carries back; `None`: no answer is wanted.
+    pub id: Option<Value>,
+    /// What to do.
+    pub method: Method,
+}
+
+/// What a running array does when asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Gives its report.
+    Status,
+    /// Declares a member failed.
+    Fail {
+        /// Its path or slot.
+        member: String,
+    },
+    /// Ends: drain, flush, mark clean, let go.
+    Stop,
+}
+
+/// An error answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
+    pub code: i64,
+    /// What is wrong, for people.
+    pub message: String,
+}
+
+impl RpcError {
+    /// No JSON.
+    pub const PARSE: i64 = -32700;
+    /// JSON, but no request.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method does not take these parameters.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// The array refused, or failed to do it.
+    pub const REFUSED: i64 = -32000;
+
+    /// An error answer.
+    pub fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into() }
+    }
+
+    /// The array's own reason.
+    pub fn refused(reason: impl std::fmt::Display) -> RpcError {
+        RpcError::new(RpcError::REFUSED, reason.to_string())
+    }
+}
+
+/// Reads one line. The error comes with the id that its answer carries.
+pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
+    let Value::Object(request) = value else {
+        return Err((Value::Null, RpcError::new(RpcError::INVALID_REQUEST, "a request is an object")));
+    };
+    let id = request.get("id").cloned();
+    let answer_id = id.clone().unwrap_or(Value::Null);
+    let fail = |code, message: &str| Err((answer_id.clone(), RpcError::new(code, message)));
+    if request.get("jsonrpc") != Some(&json!("2.0")) {
+        return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
+    }
+    let member = request.get("params").and_then(|params| params.get("member")).and_then(Value::as_str);
+    let method = match (request.get("method").and_then(Value::as_str), member) {
+        (Some("status"), _) => Method::Status,
+        (Some("stop"), _) => Method::Stop,
+        (Some("fail"), Some(member)) => Method::Fail { member: member.to_owned() },
+        (Some("fail"), None) => return fail(RpcError::INVALID_PARAMS, "fail takes {\"member\": path or slot}"),
+        (Some(_), _) => return fail(RpcError::METHOD_NOT_FOUND, "no such method, expected status, fail or stop"),
+        (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
+    };
+    Ok(Call { id, method })
+}
+
+/// A request as a line, with its end.
+pub fn call_line(method: &Method) -> String {
+    let (name, params) = match method {
+        Method::Status => ("status", json!({})),
+        Method::Fail { member } => ("fail", json!({ "member": member })),
+        Method::Stop => ("stop", json!({})),
+    };
+    format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
+}
+
+/// An answer as a line, with its end.
+pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
+    let answer = match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => {
+            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": error.code, "message": error.message } })
+        }
+    };
+    format!("{answer}\n")
+}
+
+/// Reads an answer. The outer error: these bytes are no answer.
+pub fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(line)?;
+    if let Some(error) = value.get("error") {
+        let code = error.get("code").and_then(Value::as_i64).unwrap_or(RpcError::REFUSED);
+        let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
+        return Ok(Err(RpcError::new(code, message)));
+    }
+    Ok(Ok(value.get_mut("result").map(Value::take).unwrap_or(Value::Null)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_and_answers_survive_the_way() {
+        for method in [Method::Status, Method::Stop, Method::Fail { member: "disk \"2\"\n".to_owned() }] {
+            let line = call_line(&method);
+            assert_eq!(line.matches('\n').count(), 1, "one line");
+            assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: Some(json!(1)), method }));
+        }
+        let refused = RpcError::refused("raid0 tolerates no failure");
+        assert_eq!(parse_answer(answer_line(&json!(1), Err(refused.clone())).as_bytes()).expect("JSON"), Err(refused));
+        assert_eq!(parse_answer(answer_line(&json!(1), Ok(json!(7))).as_bytes()).expect("JSON"), Ok(json!(7)));
+    }
+
+    #[test]
+    fn garbage_gets_the_protocol_s_error() {
+        let code = |line: &[u8]| parse_call(line).expect_err("garbage").1.code;
+        assert_eq!(code(b"GET / HTTP/1.1"), RpcError::PARSE);
+        assert_eq!(code(b"\xff\xfe\0"), RpcError::PARSE);
+        assert_eq!(code(&b"[".repeat(10_000)), RpcError::PARSE);
+        assert_eq!(code(b"[]"), RpcError::INVALID_REQUEST);
+        assert_eq!(code(b"{\"method\":\"stop\"}"), RpcError::INVALID_REQUEST);
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"format\"}"), RpcError::METHOD_NOT_FOUND);
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":[1]}"), RpcError::INVALID_PARAMS);
+        let (id, _) = parse_call(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\"}").expect_err("no method");
+        assert_eq!(id, json!("x"), "the answer finds its caller");
+    }
+}
