@@ -14,9 +14,9 @@ pub struct Row<'a, 'b> {
     /// The Q exponent of each data block; may be empty where there is no Q.
     pub exponents: &'a [u8],
     /// P; `None` is a P that is neither there nor wanted.
-    pub p: Option<&'b mut [u8]>,
+    pub p: Option<&'a mut [u8]>,
     /// Q; `None` on raid4 and raid5, or a Q that is neither there nor wanted.
-    pub q: Option<&'b mut [u8]>,
+    pub q: Option<&'a mut [u8]>,
 }
 
 /// Which blocks of a row hold nothing of use and are to be filled.
