@@ -5,10 +5,16 @@
 //! Spec: md-reference sections 2 (formulas), 3.1 (who can serve), 3.7 (discards); DESIGN section 3 (as few runs as possible).
 
 mod error;
+mod grid;
 mod level;
+mod linear;
 mod map;
 mod names;
 mod plan;
+mod raid0;
+mod raid1;
+mod raid10;
+mod raid456;
 mod rows;
 
 pub use error::LayoutError;

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 use std::ops::Range;
-use uraid_block::{MemberSector, Sectors, Slot};
+use uraid_block::{MemberSector, Sectors, Slot, SlotSet};
 
 /// Which copy a read takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,5 +53,197 @@ impl Plan {
     /// The pieces of the request that `run` consists of, in member order. `run` must be one of this plan.
     pub fn parts_of(&self, run: &Run) -> &[Part] {
         &self.parts[run.parts.start as usize..run.parts.end as usize]
+    }
+}
+
+/// One place on a member, in plain numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: u16,
+    pub(crate) at: u64,
+}
+
+/// From an array sector on: the place of its first copy, and how far all its copies go on from there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) first: Place,
+    pub(crate) length: u64,
+}
+
+/// A level, as the merger sees it.
+pub(crate) trait Places {
+    /// How many copies every sector has.
+    fn copies_count(&self) -> u16;
+    /// The stretch that starts at an array sector.
+    fn stretch(&self, at: u64) -> Stretch;
+    /// Copy `n` of what has its first copy at `first`.
+    fn copy(&self, first: Place, n: u16) -> Place;
+}
+
+/// A level that can tell what a whole range is on one member, without walking it.
+pub(crate) trait Images: Places {
+    /// Calls `image` with the (start, end) on `slot` of every stretch that array sectors `from..to` have there, ascending.
+    fn images(&self, slot: Slot, from: u64, to: u64, image: &mut impl FnMut(u64, u64));
+}
+
+/// A stretch of the request at one place.
+#[derive(Clone, Copy)]
+struct Piece {
+    place: Place,
+    offset: u64,
+    length: u64,
+}
+
+/// Collects pieces in the order of the request.
+#[derive(Default)]
+struct Pieces {
+    pieces: SmallVec<[Piece; 16]>,
+    lost: SmallVec<[Part; 2]>,
+}
+
+impl Plan {
+    /// The plan of a request that is one piece at one place: what nearly every small request is.
+    #[inline]
+    fn one(place: Place, length: u64) -> Plan {
+        let mut plan = Plan::default();
+        plan.parts.push(Part { offset: Sectors::ZERO, length: Sectors(length) });
+        plan.runs.push(Run {
+            slot: Slot(place.slot),
+            at: MemberSector(place.at),
+            length: Sectors(length),
+            parts: 0..1,
+        });
+        plan
+    }
+}
+
+/// The copy to read: `first_choice`, or the next one whose slot is usable.
+#[inline]
+fn readable(map: &impl Places, first: Place, first_choice: u16, usable: &SlotSet) -> Option<Place> {
+    let count = map.copies_count();
+    (0..count)
+        .map(|n| map.copy(first, if n < count - first_choice { first_choice + n } else { first_choice + n - count }))
+        .find(|place| usable.contains(Slot(place.slot)))
+}
+
+/// The plan of reading `from..to`.
+#[inline]
+pub(crate) fn read(map: &impl Places, from: u64, to: u64, usable: &SlotSet, choice: CopyChoice) -> Plan {
+    let first_choice = match choice {
+        CopyChoice::First => 0,
+        CopyChoice::Nth(n) => n % map.copies_count(),
+    };
+    if from == to {
+        return Plan::default();
+    }
+    let stretch = map.stretch(from);
+    if stretch.length >= to - from
+        && let Some(place) = readable(map, stretch.first, first_choice, usable)
+    {
+        return Plan::one(place, to - from);
+    }
+    read_pieces(map, from, to, usable, first_choice)
+}
+
+fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_choice: u16) -> Plan {
+    let mut pieces = Pieces::default();
+    let mut at = from;
+    while at < to {
+        let stretch = map.stretch(at);
+        let length = stretch.length.min(to - at);
+        match readable(map, stretch.first, first_choice, usable) {
+            Some(place) => pieces.push(place, at - from, length),
+            None => pieces.push_lost(at - from, length),
+        }
+        at += length;
+    }
+    pieces.merge()
+}
+
+/// The plan of writing `from..to`: every copy that has a usable slot.
+pub(crate) fn write(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> Plan {
+    let mut pieces = Pieces::default();
+    let mut at = from;
+    while at < to {
+        let stretch = map.stretch(at);
+        let length = stretch.length.min(to - at);
+        let mut is_lost = true;
+        for n in 0..map.copies_count() {
+            let place = map.copy(stretch.first, n);
+            if usable.contains(Slot(place.slot)) {
+                pieces.push(place, at - from, length);
+                is_lost = false;
+            }
+        }
+        if is_lost {
+            pieces.push_lost(at - from, length);
+        }
+        at += length;
+    }
+    pieces.merge()
+}
+
+/// The plan of discarding `from..to`: the runs of the write plan, found member by member.
+pub(crate) fn discard(map: &impl Images, from: u64, to: u64, slots: u16, usable: &SlotSet) -> Plan {
+    let mut plan = Plan::default();
+    if from == to {
+        return plan;
+    }
+    for slot in (0..slots).map(Slot).filter(|&slot| usable.contains(slot)) {
+        map.images(slot, from, to, &mut |start, end| {
+            plan.push_run(Place { slot: slot.0, at: start }, end - start);
+        });
+    }
+    plan
+}
+
+impl Pieces {
+    #[inline]
+    fn push(&mut self, place: Place, offset: u64, length: u64) {
+        self.pieces.push(Piece { place, offset, length });
+    }
+
+    fn push_lost(&mut self, offset: u64, length: u64) {
+        match self.lost.last_mut() {
+            Some(last) if last.offset.0 + last.length.0 == offset => last.length.0 += length,
+            Some(_) | None => self.lost.push(Part { offset: Sectors(offset), length: Sectors(length) }),
+        }
+    }
+
+    /// Orders the pieces by member, joins those that touch there, and joins parts that also follow in the request.
+    fn merge(mut self) -> Plan {
+        self.pieces.sort_unstable_by_key(|piece| (piece.place.slot, piece.place.at));
+        let mut plan = Plan { lost: self.lost, ..Plan::default() };
+        for piece in &self.pieces {
+            let joins = plan.push_run(piece.place, piece.length);
+            let last = plan.parts.last_mut().filter(|last| joins && last.offset.0 + last.length.0 == piece.offset);
+            match last {
+                Some(last) => last.length.0 += piece.length,
+                None => plan.parts.push(Part { offset: Sectors(piece.offset), length: Sectors(piece.length) }),
+            }
+            let parts_count = u32::try_from(plan.parts.len()).expect("a request has fewer than 2^32 parts");
+            plan.runs.last_mut().expect("a run was just pushed").parts.end = parts_count;
+        }
+        plan
+    }
+}
+
+impl Plan {
+    /// Adds what follows on the same member, or on a later one; returns whether it joined the last run.
+    fn push_run(&mut self, place: Place, length: u64) -> bool {
+        let (slot, at) = (Slot(place.slot), MemberSector(place.at));
+        if let Some(last) = self.runs.last_mut()
+            && last.slot == slot
+        {
+            let end = last.at + last.length;
+            assert!(end <= at, "two pieces of a request share a place");
+            if end == at {
+                last.length.0 += length;
+                return true;
+            }
+        }
+        let start = self.parts.len() as u32;
+        self.runs.push(Run { slot, at, length: Sectors(length), parts: start..start });
+        false
     }
 }

@@ -2,7 +2,7 @@
 //! Owns: [`Row`], [`RowPart`], [`RowMap`]. Not here: where parity sits (`raid456`).
 
 use smallvec::SmallVec;
-use uraid_block::{MemberSector, Sectors, Slot};
+use uraid_block::{ArrayRange, MemberSector, Sectors, Slot};
 
 /// A row of chunks of a parity level, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -36,4 +36,21 @@ pub struct RowMap {
     pub parity: Slot,
     /// The slot of Q; raid6 only.
     pub syndrome: Option<Slot>,
+}
+
+/// Cuts a range into rows of `stripe` data sectors.
+pub(crate) fn cut(range: ArrayRange, stripe: u64) -> impl Iterator<Item = RowPart> + use<> {
+    let (from, to) = (range.start.0, range.end().0);
+    let mut at = from;
+    std::iter::from_fn(move || {
+        if at == to {
+            return None;
+        }
+        let (row, start) = (at / stripe, at % stripe);
+        let length = (stripe - start).min(to - at);
+        let part =
+            RowPart { row: Row(row), offset: Sectors(at - from), start: Sectors(start), length: Sectors(length) };
+        at += length;
+        Some(part)
+    })
 }

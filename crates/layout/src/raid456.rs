@@ -1,0 +1,267 @@
+//! raid4, raid5, raid6: striped, with parity.
+//! Owns: where P, Q and each data chunk of a row sit, and the exponents of Q. Not here: any parity byte (`parity`).
+//! Invariant: P, Q and the data of a row are on different slots, and no two exponents of a row are equal.
+//! Spec: md-reference 2.5, 2.6.
+//!
+//! ```text
+//!  left-symmetric, 4 slots          raid6 left-symmetric, 5 slots
+//!  row 0   D0  D1  D2  P            row 0   Q   D0  D1  D2  P      data follow behind P or Q, wrapping
+//!  row 1   D4  D5  P   D3           row 1   D3  D4  D5  P   Q
+//! ```
+
+use crate::grid::{Chunk, bounded};
+use crate::plan::{Place, Places, Stretch};
+use crate::{LayoutError, Level, Row, RowMap, Spec};
+use smallvec::SmallVec;
+use uraid_block::{MemberSector, Slot};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Raid456 {
+    chunk: Chunk,
+    slots: u64,
+    /// Data chunks of a row.
+    across: u64,
+    rows: u64,
+    shape: Shape,
+}
+
+/// One layout: how parity goes round, and how the data lie around it.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    parity: Parity,
+    syndrome: Syndrome,
+    data: Data,
+    exponents: Exponents,
+}
+
+/// Where P is. `among`: the members that it goes round on.
+#[derive(Clone, Copy, Debug)]
+enum Parity {
+    Fixed(u64),
+    /// From the last one down; `ahead` rows further than the row says.
+    Falling {
+        among: u64,
+        ahead: u64,
+    },
+    /// From the first one up.
+    Rising {
+        among: u64,
+    },
+}
+
+/// Where Q is.
+#[derive(Clone, Copy, Debug)]
+enum Syndrome {
+    None,
+    BehindParity,
+    BeforeParity,
+    Last,
+}
+
+/// Where data chunk k is.
+#[derive(Clone, Copy, Debug)]
+enum Data {
+    /// On the k-th slot that holds no parity.
+    Skip,
+    /// k slots behind P, wrapping among so many members.
+    BehindParity { among: u64 },
+    /// k slots behind Q, wrapping.
+    BehindSyndrome,
+    /// From this slot on.
+    From(u64),
+}
+
+/// Which power of the generator a data chunk has in Q.
+#[derive(Clone, Copy, Debug)]
+enum Exponents {
+    /// Data counted by place, from behind Q upwards, wrapping: not always the index of the data.
+    Walk,
+    /// The slot's number; P and Q leave holes (DDF).
+    SlotNumber,
+}
+
+/// DDF's exponents are slot numbers, and the generator has order 255.
+const DDF_SLOTS_MAX: u16 = 255;
+
+impl Shape {
+    fn of(spec: &Spec) -> Result<Shape, LayoutError> {
+        let unknown = LayoutError::UnknownLayout { level: spec.level, found: spec.layout };
+        match spec.level {
+            // The kernel ignores raid4's number.
+            Level::Raid4 => Shape::raid5(5, spec.raid_disks.into()).ok_or(unknown),
+            Level::Raid5 => Shape::raid5(spec.layout, spec.raid_disks.into()).ok_or(unknown),
+            Level::Raid6 => Shape::raid6(spec.layout, spec.raid_disks.into()).ok_or(unknown),
+            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => unreachable!("a level without parity"),
+        }
+    }
+
+    fn raid5(layout: u32, slots: u64) -> Option<Shape> {
+        let falling = Parity::Falling { among: slots, ahead: 0 };
+        let rising = Parity::Rising { among: slots };
+        let (parity, data) = match layout {
+            0 => (falling, Data::Skip),
+            1 => (rising, Data::Skip),
+            2 => (falling, Data::BehindParity { among: slots }),
+            3 => (rising, Data::BehindParity { among: slots }),
+            4 => (Parity::Fixed(0), Data::From(1)),
+            5 => (Parity::Fixed(slots - 1), Data::From(0)),
+            _ => return None,
+        };
+        Some(Shape { parity, syndrome: Syndrome::None, data, exponents: Exponents::Walk })
+    }
+
+    fn raid6(layout: u32, slots: u64) -> Option<Shape> {
+        let falling = Parity::Falling { among: slots, ahead: 0 };
+        let rising = Parity::Rising { among: slots };
+        // The "-6" layouts are those of raid5 on all members but the last, which holds Q.
+        let most = slots - 1;
+        let falling_6 = Parity::Falling { among: most, ahead: 0 };
+        let rising_6 = Parity::Rising { among: most };
+        let (parity, syndrome, data) = match layout {
+            0 => (falling, Syndrome::BehindParity, Data::Skip),
+            1 => (rising, Syndrome::BehindParity, Data::Skip),
+            2 => (falling, Syndrome::BehindParity, Data::BehindSyndrome),
+            3 => (rising, Syndrome::BehindParity, Data::BehindSyndrome),
+            4 => (Parity::Fixed(0), Syndrome::BehindParity, Data::From(2)),
+            5 => (Parity::Fixed(slots - 2), Syndrome::BehindParity, Data::From(0)),
+            8 => (rising, Syndrome::BehindParity, Data::Skip),
+            9 => (Parity::Falling { among: slots, ahead: 1 }, Syndrome::BehindParity, Data::Skip),
+            10 => (falling, Syndrome::BeforeParity, Data::BehindParity { among: slots }),
+            16 => (falling_6, Syndrome::Last, Data::Skip),
+            17 => (rising_6, Syndrome::Last, Data::Skip),
+            18 => (falling_6, Syndrome::Last, Data::BehindParity { among: most }),
+            19 => (rising_6, Syndrome::Last, Data::BehindParity { among: most }),
+            20 => (Parity::Fixed(0), Syndrome::Last, Data::From(1)),
+            _ => return None,
+        };
+        let exponents = if (8..=10).contains(&layout) { Exponents::SlotNumber } else { Exponents::Walk };
+        Some(Shape { parity, syndrome, data, exponents })
+    }
+
+    #[inline]
+    fn parity(self, row: u64) -> u64 {
+        match self.parity {
+            Parity::Fixed(slot) => slot,
+            Parity::Falling { among, ahead } => among - 1 - (row + ahead) % among,
+            Parity::Rising { among } => row % among,
+        }
+    }
+
+    #[inline]
+    fn syndrome(self, parity: u64, slots: u64) -> Option<u64> {
+        match self.syndrome {
+            Syndrome::None => None,
+            Syndrome::BehindParity => Some(wrap(parity + 1, slots)),
+            Syndrome::BeforeParity => Some(wrap(parity + slots - 1, slots)),
+            Syndrome::Last => Some(slots - 1),
+        }
+    }
+
+    #[inline]
+    fn data(self, k: u64, parity: u64, syndrome: Option<u64>, slots: u64) -> u64 {
+        match self.data {
+            Data::Skip => {
+                let lower = syndrome.map_or(parity, |syndrome| syndrome.min(parity));
+                let upper = syndrome.map_or(u64::MAX, |syndrome| syndrome.max(parity));
+                let slot = k + u64::from(k >= lower);
+                slot + u64::from(slot >= upper)
+            }
+            Data::BehindParity { among } => wrap(parity + 1 + k, among),
+            Data::BehindSyndrome => wrap(syndrome.expect("only raid6 counts from Q") + 1 + k, slots),
+            Data::From(first) => first + k,
+        }
+    }
+
+    fn exponent(self, k: u64, slot: u64, parity: u64, syndrome: Option<u64>, slots: u64) -> u64 {
+        let Some(syndrome) = syndrome else { return k };
+        match self.exponents {
+            Exponents::SlotNumber => slot,
+            Exponents::Walk => {
+                let behind = |slot: u64| wrap(slot + slots - syndrome, slots) - 1;
+                behind(slot) - u64::from(behind(parity) < behind(slot))
+            }
+        }
+    }
+}
+
+/// `n % among` for an n below twice `among`.
+#[inline]
+fn wrap(n: u64, among: u64) -> u64 {
+    if n >= among { n - among } else { n }
+}
+
+impl Raid456 {
+    pub(crate) fn new(spec: &Spec) -> Result<Raid456, LayoutError> {
+        let chunk = Chunk::power_of_two(spec.level, spec.chunk)?;
+        let shape = Shape::of(spec)?;
+        if matches!(shape.exponents, Exponents::SlotNumber) && spec.raid_disks > DDF_SLOTS_MAX {
+            let (level, found) = (spec.level, spec.raid_disks);
+            return Err(LayoutError::TooManyMembers { level, found, expected: DDF_SLOTS_MAX });
+        }
+        let rows = chunk.split(bounded(spec.size.0)?).0;
+        if rows == 0 {
+            return Err(LayoutError::SizeTooSmall { found: spec.size, expected: spec.chunk });
+        }
+        let slots = u64::from(spec.raid_disks);
+        let across = slots - if spec.level == Level::Raid6 { 2 } else { 1 };
+        bounded(rows * chunk.sectors * across)?;
+        Ok(Raid456 { chunk, slots, across, rows, shape })
+    }
+
+    pub(crate) fn array_size(&self) -> u64 {
+        self.rows * self.stripe()
+    }
+
+    pub(crate) fn member_used(&self) -> u64 {
+        self.rows * self.chunk.sectors
+    }
+
+    pub(crate) fn stripe(&self) -> u64 {
+        self.chunk.sectors * self.across
+    }
+
+    pub(crate) fn rows_count(&self) -> u64 {
+        self.rows
+    }
+
+    pub(crate) fn row_start(&self, row: Row) -> MemberSector {
+        assert!(row.0 < self.rows, "a row behind the last one");
+        MemberSector(row.0 * self.chunk.sectors)
+    }
+
+    pub(crate) fn row(&self, row: Row) -> RowMap {
+        let start = self.row_start(row);
+        let parity = self.shape.parity(row.0);
+        let syndrome = self.shape.syndrome(parity, self.slots);
+        let mut data = SmallVec::with_capacity(self.across as usize);
+        let mut exponents = SmallVec::with_capacity(self.across as usize);
+        for k in 0..self.across {
+            let slot = self.shape.data(k, parity, syndrome, self.slots);
+            assert!(slot != parity && Some(slot) != syndrome);
+            data.push(Slot(slot as u16));
+            exponents.push(self.shape.exponent(k, slot, parity, syndrome, self.slots) as u8);
+        }
+        RowMap { row, start, data, exponents, parity: Slot(parity as u16), syndrome: syndrome.map(|q| Slot(q as u16)) }
+    }
+}
+
+impl Places for Raid456 {
+    fn copies_count(&self) -> u16 {
+        1
+    }
+
+    #[inline]
+    fn stretch(&self, at: u64) -> Stretch {
+        let (chunk, offset) = self.chunk.split(at);
+        let (row, k) = (chunk / self.across, chunk % self.across);
+        let parity = self.shape.parity(row);
+        let syndrome = self.shape.syndrome(parity, self.slots);
+        let slot = self.shape.data(k, parity, syndrome, self.slots);
+        let first = Place { slot: slot as u16, at: row * self.chunk.sectors + offset };
+        Stretch { first, length: self.chunk.sectors - offset }
+    }
+
+    fn copy(&self, first: Place, _n: u16) -> Place {
+        first
+    }
+}
