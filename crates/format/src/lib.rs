@@ -1,1 +1,17 @@
-//! md's bytes on disk: superblock 1.2, create geometry, foreign signatures
+//! md's bytes on disk: the version-1 superblock, what `--create` chooses, signatures of other owners of a device.
+//! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), who is trusted (`engine`).
+//! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
+//! Spec: docs/format/superblock-1.2.md; md-reference sections 1.1 to 1.5.
+
+pub mod create;
+mod features;
+mod name;
+pub mod signature;
+mod superblock;
+pub mod uuid;
+
+pub use features::Features;
+pub use name::{NameTooLong, SetName};
+pub use superblock::{
+    BadBlocks, Role, SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Reshape, location_v12,
+};

@@ -1,0 +1,103 @@
+//! Where mdadm puts data, bitmap and bad-block list: arithmetic only.
+//! Owns: the reserve before the data, the bitmap's room and chunk. Not here: levels' rules (the parent).
+//! Spec: md-reference 1.4; every number is checked against tests/vectors/create.json.
+
+use uraid_block::{SECTOR_BYTES, Sectors};
+
+const GIB: u64 = (1 << 30) / SECTOR_BYTES as u64;
+/// Sectors of a 4 KiB block, in which superblock, bitmap and list are placed.
+const BLOCK: u64 = 8;
+/// Where the 1.2 superblock is.
+const SUPERBLOCK: u64 = 8;
+/// Sectors of the bad-block list: 512 entries of 8 bytes.
+const BAD_BLOCKS: u64 = 8;
+/// Data starts at a multiple of this, 1 MiB.
+const DATA_ALIGNMENT: u64 = 2048;
+/// The largest reserve before the data, 128 MiB.
+const RESERVE_MAX: u64 = 262_144;
+
+/// The offsets and sizes of one array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Where data starts on every member.
+    pub data_offset: Sectors,
+    /// Sectors used of each member; 0 for linear and raid0.
+    pub size: Sectors,
+    /// Sectors from the superblock to the bad-block list; `None` without one.
+    pub bad_blocks_offset: Option<i32>,
+    /// Entries of the role table.
+    pub max_dev: u16,
+}
+
+/// Where an internal bitmap goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BitmapPlacement {
+    /// Sectors from the superblock.
+    pub offset: i32,
+    /// Bytes of the array that one bit stands for.
+    pub chunk_bytes: u64,
+    /// Bytes of the header and the bits.
+    pub bytes: u64,
+}
+
+/// The room that mdadm keeps for a bitmap on a device, or a used size, of so many sectors.
+pub fn bitmap_space(length: Sectors) -> Sectors {
+    Sectors(match length.0 {
+        0..128 => 0,
+        n if n - 128 >= 200 * GIB => 256,
+        n if n - 8 > 8 * GIB => 128,
+        _ => 8,
+    })
+}
+
+/// Where data starts on a member of this size. The chunk is zero where the level has none.
+///
+/// The reserve is about a thousandth of the device: 1 GiB (2^21 sectors) leaves head = 2048, and with 24 sectors
+/// for the superblock, 8 for a bitmap, rounded up to 1 MiB, that is sector 4096.
+pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
+    let chunk_kib = chunk.0 / 2;
+    let mut head = RESERVE_MAX;
+    while head * 1024 > device_size.0 && (chunk_kib == 0 || head / 2 >= 4 * chunk_kib) {
+        if head == 0 {
+            break;
+        }
+        head /= 2;
+    }
+    Sectors((24 + bitmap_space(device_size).0 + head).next_multiple_of(DATA_ALIGNMENT))
+}
+
+/// Where an internal bitmap goes that covers `covered` sectors, on members with `size` used; `None` where there is no
+/// room. `covered` is `size`, for raid10 `size * raid_disks / copies`.
+pub fn bitmap_placement(size: Sectors, covered: Sectors) -> Option<BitmapPlacement> {
+    const CHUNK_BYTES_MIN: u64 = 4096;
+    const CHUNK_BYTES_DEFAULT: u64 = 64 << 20;
+    const HEADER_BYTES: u64 = 256;
+    let room = bitmap_space(size).0.min(256);
+    if room <= 1 {
+        return None;
+    }
+    let bits_max = (room * SECTOR_BYTES as u64 - HEADER_BYTES) * 8;
+    let mut chunk_bytes = CHUNK_BYTES_MIN;
+    let mut bits = covered.0 / (CHUNK_BYTES_MIN / SECTOR_BYTES as u64) + 1;
+    while bits > bits_max {
+        chunk_bytes *= 2;
+        bits = bits.div_ceil(2);
+    }
+    let chunk_bytes = chunk_bytes.max(CHUNK_BYTES_DEFAULT);
+    let bits = covered.0.div_ceil(chunk_bytes / SECTOR_BYTES as u64);
+    Some(BitmapPlacement { offset: BLOCK as i32, chunk_bytes, bytes: HEADER_BYTES + bits.div_ceil(8) })
+}
+
+/// Sectors from the superblock to the bad-block list: behind the bitmap, or behind the room for one; where that does
+/// not fit, right before the data; `None` where that does not fit either.
+pub fn bad_blocks_offset(data_offset: Sectors, size: Sectors, bitmap: Option<&BitmapPlacement>) -> Option<i32> {
+    let space = match bitmap {
+        Some(bitmap) => bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64,
+        None => bitmap_space(size).0,
+    };
+    let behind_bitmap = SUPERBLOCK + BLOCK + space;
+    let before_data = data_offset.0.checked_sub(BAD_BLOCKS)?;
+    let at = if behind_bitmap <= before_data { behind_bitmap } else { before_data };
+    let offset = at.checked_sub(SUPERBLOCK).filter(|offset| *offset >= BLOCK)?;
+    i32::try_from(offset).ok()
+}

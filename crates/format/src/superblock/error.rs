@@ -1,0 +1,103 @@
+//! Why 4096 bytes are no superblock that uraid can use.
+//! Owns: [`SuperblockError`]. Not here: what a set of good superblocks lacks (`engine::assemble`).
+
+use uraid_block::Sectors;
+
+/// What is wrong with the bytes. Sectors count from the start of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SuperblockError {
+    /// Nothing of md is here.
+    #[error("no md superblock: magic is {found:#010x}, expected 0xa92b4efc")]
+    Magic {
+        /// The first four bytes.
+        found: u32,
+    },
+    /// md's, but of another format.
+    #[error("superblock has major version {found}, expected 1")]
+    Version {
+        /// The version in the superblock.
+        found: u32,
+    },
+    /// A good superblock at the place of version 1.0 or 1.1.
+    #[error("superblock at sector {found_at} is of version 1.0 or 1.1, only 1.2 (at sector 8) is supported yet")]
+    Minor {
+        /// Where it is.
+        found_at: u64,
+    },
+    /// Bytes are damaged, or a write was torn.
+    #[error("superblock checksum is {found:#010x}, computed {computed:#010x}")]
+    Checksum {
+        /// The sum in the superblock.
+        found: u32,
+        /// The sum of its bytes.
+        computed: u32,
+    },
+    /// The table cannot be that long.
+    #[error("superblock counts {found} role entries, at most {maximum} fit")]
+    TooManyRoles {
+        /// What the superblock says.
+        found: u32,
+        /// What fits in 4096 bytes.
+        maximum: u32,
+    },
+    /// The superblock belongs elsewhere: a partition seen through its whole disk, or a copy.
+    #[error("superblock found at sector {found}, but it says that it belongs at sector {expected}")]
+    Place {
+        /// Where it was found.
+        found: u64,
+        /// Where it says that it is.
+        expected: u64,
+    },
+    /// No md superblock fits on such a device.
+    #[error("device has {found}, at least {minimum} are needed")]
+    DeviceTooSmall {
+        /// The device's size.
+        found: Sectors,
+        /// The least size.
+        minimum: Sectors,
+    },
+    /// Data would lie on the superblock, or nowhere.
+    #[error("superblock puts the data at sector {found}, expected at least {minimum} and below 2^54")]
+    DataOffset {
+        /// What the superblock says.
+        found: u64,
+        /// The first sector behind the superblock.
+        minimum: u64,
+    },
+    /// No room for data, or more than can be addressed.
+    #[error("superblock gives {found} sectors to the data, expected at least {minimum} and below 2^54")]
+    DataSize {
+        /// What the superblock says.
+        found: u64,
+        /// The least size.
+        minimum: u64,
+    },
+    /// More of the member is used than there is.
+    #[error("superblock uses {found} sectors of each member, this one has only {maximum} for data")]
+    Size {
+        /// What the superblock says is used.
+        found: u64,
+        /// What it says this member has.
+        maximum: u64,
+    },
+    /// Bytes that must be zero are not: something newer than we know.
+    #[error("superblock byte {at} is not zero, expected zero: written by something newer than this program knows")]
+    Padding {
+        /// The offset of the byte.
+        at: usize,
+    },
+    /// The recorded logical block size makes no sense.
+    #[error("superblock records a logical block size of {found}, expected a power of two from 512 to 65536")]
+    LogicalBlockSize {
+        /// What the superblock says.
+        found: u32,
+    },
+    /// The array would have no slots, or more than a table can name.
+    #[error("superblock counts {found} slots, expected 1 to {maximum}")]
+    RaidDisks {
+        /// What the superblock says.
+        found: u32,
+        /// What a table can name.
+        maximum: u32,
+    },
+}
