@@ -6,34 +6,68 @@
 
 mod cli;
 mod client;
+mod control;
+mod create;
 mod dates;
+mod detail;
+mod examine;
+mod list;
+mod metadata;
 mod names;
+mod probe;
 mod progress;
 mod report;
 mod rpc;
 mod sizes;
 mod world;
+mod zero;
 
 use clap::Parser;
+use cli::Command;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let _ = cli::Cli::parse();
-    ExitCode::SUCCESS
+    match run(&cli::Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
+    match command {
+        Command::Create(args) => create::run(args)?,
+        Command::Serve(_) => (),
+        Command::Examine(args) => {
+            return Ok(if examine::run(&args.members) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Detail(args) => detail::detail(args)?,
+        Command::Fail(args) => detail::fail(args)?,
+        Command::Stop(args) => detail::stop(args)?,
+        Command::List(args) => list::run(args.json),
+        Command::ZeroSuperblock(args) => zero::run(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints an error and what caused it in one line: `uraid: cannot claim a.img: no such file`.
-fn complain(error: &(dyn Error + 'static)) {
-    let mut text = format!("uraid: {error}");
+fn complain(error: &dyn Error) {
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    // A closed stderr leaves the exit code to speak.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    warn(&text);
+}
+
+/// Prints a line to stderr. A closed stderr leaves the exit code to speak.
+fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "uraid: {text}");
 }
 
 /// Prints to stdout. A reader that has seen enough (`| head`) is no failure.

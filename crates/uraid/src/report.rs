@@ -31,8 +31,6 @@ pub struct Report {
     pub raid_devices: u16,
     /// The state in mdadm's words, the most important last: `clean, degraded`.
     pub state: Vec<String>,
-    /// One letter per slot: `U` in sync, `_` not.
-    pub slots: String,
     /// When the array was made.
     pub created: u64,
     /// When a superblock was last written.
@@ -67,6 +65,21 @@ pub struct Member {
     pub state: String,
     /// Where it is; none for an empty slot.
     pub path: Option<String>,
+    /// Of a faulty one: what happened.
+    pub reason: Option<String>,
+}
+
+impl Member {
+    /// A slot without a member.
+    pub fn removed(slot: u16) -> Member {
+        Member { number: None, slot: Some(slot), state: "removed".to_owned(), path: None, reason: None }
+    }
+
+    /// Where it stands in a table: slots ascending, then spares, then the failed.
+    pub fn order(&self) -> (u32, u32) {
+        let behind = if self.state == "faulty" { 1 << 17 } else { 1 << 16 };
+        (self.slot.map_or(behind, u32::from), self.number.unwrap_or(u32::MAX))
+    }
 }
 
 /// The process that serves an array.
@@ -85,8 +98,15 @@ pub struct Server {
 impl Report {
     /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
     pub fn picture(&self) -> String {
-        let in_sync = self.slots.chars().filter(|&letter| letter == 'U').count();
-        format!("[{}/{in_sync}] [{}]", self.raid_devices, self.slots)
+        let slots = self.slots();
+        let in_sync = slots.chars().filter(|&letter| letter == 'U').count();
+        format!("[{}/{in_sync}] [{slots}]", self.raid_devices)
+    }
+
+    /// One letter per slot: `U` in sync, `_` not.
+    pub fn slots(&self) -> String {
+        let is_in_sync = |slot| self.members.iter().any(|m| m.slot == Some(slot) && m.state == "active sync");
+        (0..self.raid_devices).map(|slot| if is_in_sync(slot) { 'U' } else { '_' }).collect()
     }
 
     /// The text of `uraid detail`.
@@ -162,7 +182,8 @@ impl Report {
             let number = member.number.map_or("-".to_owned(), |number| number.to_string());
             let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
             let path = member.path.as_deref().unwrap_or("");
-            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}", member.state);
+            let reason = member.reason.as_deref().map_or(String::new(), |reason| format!(" ({reason})"));
+            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}{reason}", member.state);
             out.push_str(line.trim_end());
             out.push('\n');
         }
@@ -183,7 +204,7 @@ mod tests {
     use super::*;
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
-        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned) }
+        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None }
     }
 
     #[test]
@@ -199,7 +220,6 @@ mod tests {
             member_sectors: 20_480,
             raid_devices: 3,
             state: vec!["active".to_owned(), "degraded".to_owned()],
-            slots: "U_U".to_owned(),
             created: 1_700_000_000,
             updated: 1_700_000_100,
             events: 42,

@@ -1,0 +1,214 @@
+//! `uraid create`: a new array on members that carry nothing of value.
+//! Owns: the order of checks and writes, what is said about them. Not here: offsets, sizes, first state, bytes
+//! (`uraid_format::create`). Invariant: every member is claimed and checked before any is changed; what was changed is
+//! durable before it is reported. Spec: md-reference 1.4.
+
+use crate::cli::CreateArgs;
+use crate::metadata::{self, MetadataError};
+use crate::names;
+use crate::sizes::{self, MemberSize};
+use crate::{print, warn};
+use uraid_block::{IoError, Sectors};
+use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
+use uraid_format::signature::Signature;
+use uraid_format::{NameTooLong, SetName, Superblock, uuid};
+use uraid_host::{Access, Claimed, OpenError};
+use uraid_layout::{Level, default_chunk, default_layout, layout_name, parse_layout};
+
+/// Why no array was made.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The layout is none of the level's.
+    #[error("{level} has no layout {found:?}; see `uraid create --help`, LAYOUTS")]
+    Layout {
+        /// The level.
+        level: &'static str,
+        /// What was asked for.
+        found: String,
+    },
+    /// A member could not be claimed.
+    #[error("no array was made")]
+    Open(#[from] OpenError),
+    /// A member could not be read.
+    #[error("{member}: cannot be read")]
+    Read {
+        /// Its name.
+        member: String,
+        /// Why.
+        source: IoError,
+    },
+    /// Members carry something already.
+    #[error(
+        "{count} of the members carry something already, see above; nothing was changed; --run goes on and overwrites them"
+    )]
+    Occupied {
+        /// How many.
+        count: usize,
+    },
+    /// Such an array cannot be.
+    #[error(transparent)]
+    Geometry(#[from] CreateError),
+    /// The name is too long.
+    #[error(transparent)]
+    Name(#[from] NameTooLong),
+    /// Writing failed in the middle.
+    #[error("no complete array was made: these members were changed already: {changed:?}")]
+    Write {
+        /// Members that were written.
+        changed: Vec<String>,
+        /// What went wrong.
+        source: MetadataError,
+    },
+}
+
+/// Makes the array and prints what it is like.
+pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
+    let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
+    let options = options(args, set_uuid)?;
+    let members = claim(&args.members)?;
+    let marks = check_unoccupied(&members, args.run || args.force)?;
+    let listed: Vec<NewMember> = members.iter().map(new_member).collect();
+    let creation = create(&options, &listed)?;
+    write(&members, &marks, &creation)?;
+    print(&summary(args, &options, &creation));
+    Ok(())
+}
+
+fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refusal> {
+    let level = args.level;
+    let layout = match &args.layout {
+        None => default_layout(level),
+        Some(text) => {
+            parse_layout(level, text).ok_or_else(|| Refusal::Layout { level: level.name(), found: text.clone() })?
+        }
+    };
+    let chunk = match (args.chunk, level) {
+        (Some(_), Level::Raid1) => {
+            warn("raid1 has no chunks: --chunk is ignored");
+            Sectors::ZERO
+        }
+        (Some(chunk), _) => chunk,
+        (None, _) => default_chunk(level),
+    };
+    let name = args.name.clone().unwrap_or_else(|| uuid::text(&set_uuid)[..8].to_owned());
+    let host = names::homehost(args.homehost.as_deref());
+    let size = match args.size {
+        None | Some(MemberSize::Max) => None,
+        Some(MemberSize::Exactly(size)) => Some(size),
+    };
+    Ok(CreateOptions {
+        level,
+        layout,
+        chunk,
+        raid_disks: args.raid_devices,
+        spare_devices: args.spare_devices,
+        size,
+        data_offset: args.data_offset,
+        set_uuid,
+        set_name: SetName::new(&host, &name)?,
+        now_seconds: crate::dates::now(),
+        assume_clean: args.assume_clean,
+        force: args.force,
+    })
+}
+
+/// `None` for `missing`.
+fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, OpenError> {
+    let open = |name: &String| match name.as_str() {
+        "missing" => Ok(None),
+        name => Claimed::open(name, Access::ReadWrite).map(Some),
+    };
+    names.iter().map(open).collect()
+}
+
+/// The marks of each member, in the order of the list.
+fn check_unoccupied(members: &[Option<Claimed>], may_overwrite: bool) -> Result<Vec<Vec<Signature>>, Refusal> {
+    let mut all = Vec::new();
+    let mut count = 0;
+    for member in members {
+        let Some(member) = member else {
+            all.push(Vec::new());
+            continue;
+        };
+        let unreadable = |source| Refusal::Read { member: member.name().to_owned(), source };
+        let marks = metadata::signatures(member).map_err(unreadable)?;
+        if let Some(first) = marks.first() {
+            count += 1;
+            warn(&format!("{}: carries {first}", member.name()));
+        }
+        all.push(marks);
+    }
+    if count > 0 && !may_overwrite { Err(Refusal::Occupied { count }) } else { Ok(all) }
+}
+
+fn new_member(member: &Option<Claimed>) -> NewMember {
+    match member {
+        None => NewMember::Missing,
+        Some(member) => NewMember::Device { size: member.size(), uuid: *::uuid::Uuid::new_v4().as_bytes() },
+    }
+}
+
+/// The old metadata goes first, everywhere: a crash in between leaves members without an array, never two arrays.
+fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creation) -> Result<(), Refusal> {
+    let mut changed = Vec::new();
+    let list: Vec<(&Claimed, &Superblock, &Vec<Signature>)> = members
+        .iter()
+        .zip(&creation.superblocks)
+        .zip(marks)
+        .filter_map(|((member, superblock), marks)| Some((member.as_ref()?, superblock.as_ref()?, marks)))
+        .collect();
+    let failed = |changed: &[String], source| Refusal::Write { changed: changed.to_owned(), source };
+    for (member, superblock, marks) in &list {
+        let marks: Vec<Signature> = marks.iter().copied().filter(|mark| may_wipe(mark, superblock, creation)).collect();
+        changed.push(member.name().to_owned());
+        metadata::wipe(member, &marks).map_err(|source| failed(&changed, source))?;
+    }
+    for (member, superblock, _) in &list {
+        metadata::write_new(member, superblock).map_err(|source| failed(&changed, source))?;
+    }
+    Ok(())
+}
+
+/// A mark inside the data of an array that is declared consistent may belong to what the array holds: the end of a
+/// mirror's member looks like the end of the partitioned disk that it mirrors. md's own marks always go, as in mdadm.
+fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
+    let is_before_data = mark.at < superblock.data_offset.0 * uraid_block::SECTOR_BYTES as u64;
+    metadata::is_md(mark.kind) || is_before_data || !creation.is_clean
+}
+
+fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> String {
+    let layout = &creation.layout;
+    let level = layout.level();
+    let mut shape = vec![level.name().to_owned()];
+    let layout_text = layout_name(level, options.layout);
+    if !layout_text.is_empty() {
+        shape.push(layout_text);
+    }
+    if !options.chunk.is_zero() {
+        shape.push(format!("chunk {}", sizes::chunk(options.chunk)));
+    }
+    let data_offset = creation.geometry.data_offset;
+    let used = creation.geometry.size;
+    let each = if used.is_zero() { "all".to_owned() } else { sizes::binary(used) };
+    let present: Vec<&str> = args.members.iter().map(String::as_str).filter(|name| *name != "missing").collect();
+    let missing = args.members.len() - present.len();
+    let absent = if missing > 0 { format!(", {missing} missing") } else { String::new() };
+    let first = match (creation.is_clean, level) {
+        (_, Level::Linear | Level::Raid0) => "there is no redundancy to make consistent".to_owned(),
+        (true, _) => "clean: it takes requests at once".to_owned(),
+        (false, _) => format!("a resync of {each} per member comes first, then it takes requests"),
+    };
+    format!(
+        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  {} {}; {each} of each member, data from {}\n  \
+         when served: {first}\n  next: uraid serve {}\n",
+        options.set_name.as_str(),
+        uuid::text(&options.set_uuid),
+        shape.join(", "),
+        options.raid_disks,
+        options.spare_devices,
+        sizes::binary(layout.array_size()),
+        sizes::in_both_units(layout.array_size()),
+        sizes::binary(data_offset),
+        present.join(" "),
+    )
+}

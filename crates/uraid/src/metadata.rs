@@ -1,0 +1,106 @@
+//! Metadata on members that are claimed and not yet, or no more, part of a running array.
+//! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
+//! Invariant: what a function here wrote is durable when it returns.
+
+use uraid_block::{IoError, SECTOR_BYTES, Sector};
+use uraid_format::signature::{self, Kind, Signature};
+use uraid_format::{SUPERBLOCK_BYTES, Superblock, SuperblockError, location_v12};
+use uraid_host::Claimed;
+
+/// What md fills an empty bad-block list with.
+const UNUSED_ENTRY: u8 = 0xff;
+
+/// Why metadata could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataError {
+    /// The member failed.
+    #[error("{member}: {action} failed")]
+    Io {
+        /// Its name.
+        member: String,
+        /// Reading, writing.
+        action: &'static str,
+        /// Why.
+        source: IoError,
+    },
+    /// There is no good superblock.
+    #[error("{member}")]
+    Superblock {
+        /// Its name.
+        member: String,
+        /// What is there instead.
+        source: SuperblockError,
+    },
+    /// It ends before a superblock would.
+    #[error("{member}: is too short for a superblock: {found} bytes, expected at least 8192")]
+    Short {
+        /// Its name.
+        member: String,
+        /// Its size.
+        found: u64,
+    },
+}
+
+fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> MetadataError {
+    let member = member.name().to_owned();
+    move |source| MetadataError::Io { member: member.clone(), action, source }
+}
+
+/// Reads the superblock of a claimed member.
+pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
+    let name = || member.name().to_owned();
+    let at = byte(location_v12());
+    if member.size().bytes() < at + SUPERBLOCK_BYTES as u64 {
+        return Err(MetadataError::Short { member: name(), found: member.size().bytes() });
+    }
+    let mut block = [0; SUPERBLOCK_BYTES];
+    member.read_at(at, &mut block).map_err(failed(member, "reading the superblock"))?;
+    Superblock::parse(&block, location_v12(), member.size())
+        .map_err(|source| MetadataError::Superblock { member: name(), source })
+}
+
+/// The marks that others left on the member, the most important first.
+pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
+    let bytes = member.size().bytes();
+    let part = bytes.min(signature::WINDOW_BYTES as u64);
+    let (mut head, mut tail) = (vec![0; part as usize], vec![0; part as usize]);
+    member.read_at(0, &mut head)?;
+    member.read_at(bytes - part, &mut tail)?;
+    Ok(signature::detect_all(&head, &tail, member.size()))
+}
+
+/// Overwrites marks with zeroes: all of an md superblock, the sector of any other mark.
+pub fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> {
+    let writing = failed(member, "wiping the old metadata");
+    for mark in marks {
+        let sector = mark.at / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        let length = if is_md(mark.kind) { SUPERBLOCK_BYTES } else { SECTOR_BYTES };
+        let room = member.size().bytes().saturating_sub(sector).min(length as u64);
+        member.write_at(sector, &vec![0; room as usize]).map_err(&writing)?;
+    }
+    member.sync().map_err(&writing)
+}
+
+/// Whether the mark is a superblock of md.
+pub fn is_md(kind: Kind) -> bool {
+    // Anything else is left to its own tools: new kinds of foreign marks must not stop the build here.
+    [Kind::Md090, Kind::Md10, Kind::Md11, Kind::Md12].contains(&kind)
+}
+
+/// Writes a new member's metadata: the empty bad-block list, then the superblock that points to it.
+pub fn write_new(member: &Claimed, superblock: &Superblock) -> Result<(), MetadataError> {
+    let writing = failed(member, "writing the superblock");
+    let list = superblock.bad_blocks;
+    if list.size > 0 {
+        let at = superblock.super_offset.0.saturating_add_signed(list.offset.into());
+        let empty = vec![UNUSED_ENTRY; usize::from(list.size) * SECTOR_BYTES];
+        member.write_at(byte(Sector(at)), &empty).map_err(&writing)?;
+        member.sync().map_err(&writing)?;
+    }
+    member.write_at(byte(superblock.super_offset), &superblock.encode()[..]).map_err(&writing)?;
+    member.sync().map_err(&writing)
+}
+
+fn byte(at: Sector) -> u64 {
+    at.0 * SECTOR_BYTES as u64
+}

@@ -1,0 +1,78 @@
+//! `uraid zero-superblock`: members that nothing assembles any more.
+//! Owns: the order of checks and writes. Not here: where superblocks are (`uraid_format`).
+//! Invariant: every member is claimed and checked before any is changed.
+
+use crate::cli::ZeroArgs;
+use crate::metadata::{self, MetadataError};
+use crate::{print, warn};
+use uraid_block::IoError;
+use uraid_format::signature::{Kind, Signature};
+use uraid_host::{Access, Claimed, OpenError};
+
+/// Why nothing was wiped, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum ZeroError {
+    /// A member could not be claimed.
+    #[error("nothing was wiped")]
+    Open(#[from] OpenError),
+    /// A member could not be read.
+    #[error("{member}: cannot be read")]
+    Read {
+        /// Its name.
+        member: String,
+        /// Why.
+        source: IoError,
+    },
+    /// Members without a superblock, or with a wrong one.
+    #[error(
+        "{count} of the members have no good superblock, see above; nothing was wiped; --force wipes what is there"
+    )]
+    NoSuperblock {
+        /// How many.
+        count: usize,
+    },
+    /// Writing failed.
+    #[error(transparent)]
+    Write(#[from] MetadataError),
+}
+
+/// Wipes the superblocks.
+pub fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
+    let open = |name: &String| Claimed::open(name.as_str(), Access::ReadWrite);
+    let members: Vec<Claimed> = args.members.iter().map(open).collect::<Result<_, _>>()?;
+    let mut marks = Vec::new();
+    let mut count = 0;
+    for member in &members {
+        let found = md_marks(member)?;
+        let is_good_v12 = metadata::read(member);
+        let has_other = found.iter().any(|mark| mark.kind != Kind::Md12);
+        match is_good_v12 {
+            Ok(_) => (),
+            Err(_) if has_other => (),
+            Err(error) => {
+                count += 1;
+                crate::complain(&error);
+            }
+        }
+        marks.push(found);
+    }
+    if count > 0 && !args.force {
+        return Err(ZeroError::NoSuperblock { count });
+    }
+    for (member, marks) in members.iter().zip(&marks) {
+        if marks.is_empty() {
+            warn(&format!("{}: nothing to wipe", member.name()));
+            continue;
+        }
+        metadata::wipe(member, marks)?;
+        print(&format!("{}: superblock wiped\n", member.name()));
+    }
+    Ok(())
+}
+
+fn md_marks(member: &Claimed) -> Result<Vec<Signature>, ZeroError> {
+    let unreadable = |source| ZeroError::Read { member: member.name().to_owned(), source };
+    let mut marks = metadata::signatures(member).map_err(unreadable)?;
+    marks.retain(|mark| metadata::is_md(mark.kind));
+    Ok(marks)
+}
