@@ -1,1 +1,14 @@
-//! The deterministic simulator: the engine unchanged, on simulated members
+//! The deterministic simulator: the engine unchanged, on simulated members.
+//! Owns: the executor, the members, the oracle, the scenarios. Not here: any code of the engine.
+//! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
+//! Spec: reliability.md sections 2 to 4.
+
+pub mod disk;
+pub mod executor;
+pub mod member;
+pub mod model;
+pub mod oracle;
+pub mod rng;
+pub mod trace;
+pub mod watch;
+pub mod world;

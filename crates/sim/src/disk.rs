@@ -1,0 +1,360 @@
+//! A simulated member's medium: what is durable, what is only cached, what power failure leaves of it.
+//! Owns: [`Medium`], versions of sectors, flush, [`CrashMode`]. Not here: latency, faults, the `Device` face (`member`).
+//! Invariant: a sector is written whole or not at all; after a crash it holds its durable bytes or those of one write
+//! that was not yet covered by a flush.
+//!
+//! ```text
+//!   sector 9:  durable | v1 (complete) | v2 (complete) | v3 (in flight, seen) |
+//!              flush submitted after v2 completed  ->  v2 becomes durable, v1 is forgotten, v3 stays uncertain
+//! ```
+
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uraid_block::SECTOR_BYTES;
+
+/// Bytes that one write brought for a sector, not yet durable.
+#[derive(Clone)]
+struct Version {
+    // The order in which writes became visible.
+    effect: u64,
+    // The operation that wrote it.
+    write: u64,
+    is_complete: bool,
+    bytes: Rc<[u8]>,
+    offset: usize,
+}
+
+impl Version {
+    fn sector(&self) -> &[u8] {
+        &self.bytes[self.offset..self.offset + SECTOR_BYTES]
+    }
+}
+
+struct Write {
+    at: u64,
+    bytes: Rc<[u8]>,
+    is_visible: bool,
+    is_fua: bool,
+}
+
+/// What power failure leaves of writes that no flush covered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrashMode {
+    /// Everything.
+    All,
+    /// Nothing.
+    None,
+    /// Everything up to a moment.
+    Prefix,
+    /// Any version of each sector.
+    Random,
+    /// Each write whole or not at all.
+    Whole,
+    /// Each write up to some sector of it.
+    Torn,
+    /// Superblocks kept, data lost.
+    OnlySuper,
+    /// Data kept, superblocks lost.
+    OnlyData,
+}
+
+impl CrashMode {
+    /// All of them.
+    pub const ALL: [CrashMode; 8] = [
+        CrashMode::All,
+        CrashMode::None,
+        CrashMode::Prefix,
+        CrashMode::Random,
+        CrashMode::Whole,
+        CrashMode::Torn,
+        CrashMode::OnlySuper,
+        CrashMode::OnlyData,
+    ];
+}
+
+/// The bytes of one member.
+pub struct Medium {
+    current: Vec<u8>,
+    durable: Vec<u8>,
+    cache: BTreeMap<u64, Vec<Version>>,
+    writes: BTreeMap<u64, Write>,
+    write_next: u64,
+    effect_next: u64,
+    data_start: u64,
+}
+
+fn span(sector: u64) -> std::ops::Range<usize> {
+    let start = sector as usize * SECTOR_BYTES;
+    start..start + SECTOR_BYTES
+}
+
+impl Medium {
+    /// A medium with these bytes, all durable. What lies below sector `data_start` is metadata.
+    pub fn new(bytes: Vec<u8>, data_start: u64) -> Medium {
+        assert!(bytes.len().is_multiple_of(SECTOR_BYTES));
+        Medium {
+            durable: bytes.clone(),
+            current: bytes,
+            cache: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            write_next: 0,
+            effect_next: 0,
+            data_start,
+        }
+    }
+
+    /// What a read returns now.
+    pub fn current(&self) -> &[u8] {
+        &self.current
+    }
+
+    /// What certainly survives power failure.
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// Takes a write in; it is neither visible nor complete yet. Gives its number.
+    pub fn submit(&mut self, at: u64, bytes: Vec<u8>, is_fua: bool) -> u64 {
+        let number = self.write_next;
+        self.write_next += 1;
+        self.writes.insert(number, Write { at, bytes: bytes.into(), is_visible: false, is_fua });
+        number
+    }
+
+    /// Lets reads see a write.
+    pub fn show(&mut self, number: u64) {
+        let Some(write) = self.writes.get_mut(&number) else { return };
+        if std::mem::replace(&mut write.is_visible, true) {
+            return;
+        }
+        let effect = self.effect_next;
+        self.effect_next += 1;
+        for (index, sector) in (write.at..write.at + (write.bytes.len() / SECTOR_BYTES) as u64).enumerate() {
+            let version = Version {
+                effect,
+                write: number,
+                is_complete: false,
+                bytes: write.bytes.clone(),
+                offset: index * SECTOR_BYTES,
+            };
+            self.current[span(sector)].copy_from_slice(version.sector());
+            self.cache.entry(sector).or_default().push(version);
+        }
+    }
+
+    /// Ends a write that is answered: visible, and durable if it was FUA.
+    pub fn complete(&mut self, number: u64) {
+        self.show(number);
+        let write = self.writes.remove(&number).expect("a write is completed once");
+        for sector in write.at..write.at + (write.bytes.len() / SECTOR_BYTES) as u64 {
+            let versions = self.cache.entry(sector).or_default();
+            for version in versions.iter_mut().filter(|version| version.write == number) {
+                version.is_complete = true;
+            }
+            if write.is_fua {
+                self.settle(sector, |version| version.write == number);
+            }
+        }
+    }
+
+    /// Ends a write that is answered with an error, with or without an effect.
+    pub fn abandon(&mut self, number: u64, has_effect: bool) {
+        if has_effect {
+            self.show(number);
+        }
+        self.writes.remove(&number);
+    }
+
+    /// What a flush that is submitted now will cover.
+    pub fn flush_mark(&self) -> FlushMark {
+        let complete =
+            self.cache.values().flatten().filter(|version| version.is_complete).map(|version| version.write).collect();
+        FlushMark(complete)
+    }
+
+    /// Makes durable what the flush covers.
+    pub fn flush(&mut self, mark: &FlushMark) {
+        let sectors: Vec<u64> = self.cache.keys().copied().collect();
+        for sector in sectors {
+            self.settle(sector, |version| mark.0.contains(&version.write));
+        }
+    }
+
+    /// A flush that failed: what it should have covered is lost, and nobody will say so again.
+    pub fn flush_failed(&mut self, mark: &FlushMark, rng: &mut Rng) {
+        for (&sector, versions) in &mut self.cache {
+            if rng.chance(1, 2) {
+                versions.retain(|version| !mark.0.contains(&version.write));
+                let bytes = versions.last().map_or(&self.durable[span(sector)], Version::sector);
+                self.current[span(sector)].copy_from_slice(bytes);
+            }
+        }
+        self.flush(mark);
+    }
+
+    fn settle(&mut self, sector: u64, is_covered: impl Fn(&Version) -> bool) {
+        let Some(versions) = self.cache.get_mut(&sector) else { return };
+        if let Some(last) = versions.iter().rposition(is_covered) {
+            self.durable[span(sector)].copy_from_slice(versions[last].sector());
+            versions.drain(..=last);
+        }
+        if versions.is_empty() {
+            self.cache.remove(&sector);
+        }
+    }
+
+    /// Lets everything cached become durable: a stop without a crash.
+    pub fn settle_all(&mut self) {
+        self.writes.clear();
+        self.cache.clear();
+        self.durable.copy_from_slice(&self.current);
+    }
+
+    /// The writes to metadata that a crash may keep or drop, oldest first: visible or not.
+    pub fn loose_super_writes(&self) -> Vec<u64> {
+        let cached = (self.cache.range(..self.data_start)).flat_map(|(_, versions)| versions).map(|one| one.write);
+        let flying = (self.writes.iter()).filter(|(_, write)| write.at < self.data_start).map(|(&number, _)| number);
+        let mut list: Vec<u64> = cached.chain(flying).collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+
+    /// What power failure could leave now: metadata writes kept when `keeps_super` says so, data as in `mode`.
+    pub fn image(&self, mode: CrashMode, rng: &mut Rng, keeps_super: Option<&dyn Fn(u64) -> bool>) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        let mut loose = self.cache.clone();
+        let mut hidden: Vec<(&u64, &Write)> = self.writes.iter().filter(|(_, write)| !write.is_visible).collect();
+        rng.shuffle(&mut hidden);
+        for (at, (&number, write)) in hidden.into_iter().enumerate() {
+            for index in 0..write.bytes.len() / SECTOR_BYTES {
+                let version = Version {
+                    effect: self.effect_next + at as u64,
+                    write: number,
+                    is_complete: false,
+                    bytes: write.bytes.clone(),
+                    offset: index * SECTOR_BYTES,
+                };
+                loose.entry(write.at + index as u64).or_default().push(version);
+            }
+        }
+        let cut = rng.next();
+        let last_effect = loose.values().flatten().map(|version| version.effect).max().unwrap_or(0);
+        let prefix = rng.below(last_effect + 2);
+        for (sector, versions) in loose {
+            let is_super = sector < self.data_start;
+            let is_kept = |version: &Version| {
+                if is_super && let Some(keeps) = keeps_super {
+                    return keeps(version.write);
+                }
+                let luck = crate::rng::mix(cut ^ version.write);
+                match mode {
+                    CrashMode::All => true,
+                    CrashMode::None => false,
+                    CrashMode::Prefix => version.effect < prefix,
+                    CrashMode::Random => crate::rng::mix(luck ^ sector) & 1 == 0,
+                    CrashMode::Whole => luck & 1 == 0,
+                    CrashMode::Torn => {
+                        let sectors = (version.bytes.len() / SECTOR_BYTES) as u64;
+                        ((version.offset / SECTOR_BYTES) as u64) < luck % (sectors + 1)
+                    }
+                    CrashMode::OnlySuper => is_super,
+                    CrashMode::OnlyData => !is_super,
+                }
+            };
+            if let Some(version) = versions.iter().rev().find(|version| is_kept(version)) {
+                image[span(sector)].copy_from_slice(version.sector());
+            }
+        }
+        image
+    }
+
+    /// Power fails: what is left is all there is, and durable.
+    pub fn crash(&mut self, mode: CrashMode, rng: &mut Rng) {
+        let image = self.image(mode, rng, None);
+        self.replace(image);
+    }
+
+    /// Other bytes, all durable.
+    pub fn replace(&mut self, image: Vec<u8>) {
+        assert_eq!(image.len(), self.current.len());
+        self.current.copy_from_slice(&image);
+        self.durable = image;
+        self.cache.clear();
+        self.writes.clear();
+    }
+}
+
+/// The writes that a flush covers: those complete when it was submitted.
+pub struct FlushMark(std::collections::BTreeSet<u64>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sector(byte: u8) -> Vec<u8> {
+        vec![byte; SECTOR_BYTES]
+    }
+
+    fn write(medium: &mut Medium, at: u64, byte: u8) {
+        let number = medium.submit(at, sector(byte), false);
+        medium.complete(number);
+    }
+
+    #[test]
+    fn only_flushed_bytes_are_certain() {
+        let mut medium = Medium::new(vec![0; 4 * SECTOR_BYTES], 0);
+        write(&mut medium, 1, 7);
+        let mark = medium.flush_mark();
+        write(&mut medium, 1, 8);
+        medium.flush(&mark);
+        assert_eq!((medium.current()[512], medium.durable()[512]), (8, 7));
+        assert_eq!(medium.image(CrashMode::None, &mut Rng::new(1), None)[512], 7);
+        assert_eq!(medium.image(CrashMode::All, &mut Rng::new(1), None)[512], 8);
+        medium.crash(CrashMode::None, &mut Rng::new(1));
+        assert_eq!(medium.current()[512], 7);
+    }
+
+    #[test]
+    fn a_write_that_was_in_flight_may_survive() {
+        let mut medium = Medium::new(vec![0; 2 * SECTOR_BYTES], 0);
+        medium.submit(0, sector(5), false);
+        assert_eq!(medium.current()[0], 0);
+        let kept = (0..40).filter(|&n| medium.image(CrashMode::Random, &mut Rng::new(n), None)[0] == 5).count();
+        assert!((5..35).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn fua_is_durable_and_overtakes_what_it_covers() {
+        let mut medium = Medium::new(vec![0; 2 * SECTOR_BYTES], 0);
+        write(&mut medium, 0, 1);
+        let number = medium.submit(0, sector(2), true);
+        medium.complete(number);
+        assert_eq!(medium.image(CrashMode::None, &mut Rng::new(1), None)[0], 2);
+        assert_eq!(medium.image(CrashMode::Random, &mut Rng::new(3), None)[0], 2);
+    }
+
+    #[test]
+    fn a_failed_flush_loses_writes_and_the_next_one_knows_nothing() {
+        let mut medium = Medium::new(vec![0; 64 * SECTOR_BYTES], 0);
+        for at in 0..64 {
+            write(&mut medium, at, 9);
+        }
+        let mark = medium.flush_mark();
+        medium.flush_failed(&mark, &mut Rng::new(1));
+        medium.flush(&medium.flush_mark());
+        let lost = (0..64).filter(|&at| medium.durable()[at * SECTOR_BYTES] == 0).count();
+        assert!((10..54).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn metadata_writes_can_be_kept_one_by_one() {
+        let mut medium = Medium::new(vec![0; 4 * SECTOR_BYTES], 1);
+        write(&mut medium, 0, 1);
+        medium.submit(0, sector(2), true);
+        assert_eq!(medium.loose_super_writes(), [0, 1]);
+        let only = |number: u64| medium.image(CrashMode::None, &mut Rng::new(1), Some(&move |n| n == number))[0];
+        assert_eq!((only(0), only(1), only(2)), (1, 2, 0));
+    }
+}

@@ -1,0 +1,511 @@
+//! A simulated member as the engine drives it: latency, faults, and a watch on every access.
+//! Owns: [`Disk`], [`SimMember`], [`Fault`]. Not here: bytes and durability (`disk`), what is allowed (`watch`).
+//! Invariant: every operation is answered once, from an event of the executor; its buffers stay with that event.
+
+use crate::disk::{CrashMode, Medium};
+use crate::executor::Executor;
+use crate::rng::Rng;
+use crate::trace::Event;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::oneshot;
+use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, WritePieces};
+
+/// What kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// A read.
+    Read,
+    /// A write, FUA or not.
+    Write {
+        /// Whether it is FUA.
+        fua: bool,
+    },
+    /// A flush.
+    Flush,
+    /// A discard.
+    Discard,
+    /// Zeroes written without a buffer.
+    Zeroes,
+}
+
+impl Op {
+    fn letter(self) -> char {
+        match self {
+            Op::Read => 'r',
+            Op::Write { fua: false } => 'w',
+            Op::Write { fua: true } => 'W',
+            Op::Flush => 'f',
+            Op::Discard => 'd',
+            Op::Zeroes => 'z',
+        }
+    }
+}
+
+/// One access, as the watch sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Which member.
+    pub disk: u16,
+    /// What.
+    pub op: Op,
+    /// First sector of the device.
+    pub at: u64,
+    /// Sectors.
+    pub length: u64,
+}
+
+/// Looks at every access and at every superblock that becomes visible. An error is a violation.
+pub trait Watch {
+    /// An operation is submitted.
+    fn submitted(&self, access: Access) -> Result<(), String>;
+    /// A write below the data area is complete; these are the sectors 8..16 now.
+    fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String>;
+    /// An operation has failed.
+    fn failed(&self, access: Access, error: ErrorKind);
+}
+
+/// Which operations a fault is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Victim {
+    /// Reads of data.
+    Reads,
+    /// Writes of data.
+    Writes,
+    /// Writes of superblocks.
+    SuperWrites,
+    /// Flushes.
+    Flushes,
+    /// Anything.
+    Any,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// An error, nothing done.
+    Error(ErrorKind),
+    /// An error although it was done.
+    ErrorAfter(ErrorKind),
+    /// This and every later operation of the kind fails.
+    ErrorsFromNow(ErrorKind),
+    /// The member is gone for good.
+    Vanish,
+    /// It takes this long.
+    Hang(Duration),
+}
+
+/// A planned fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// What it hits.
+    pub victim: Victim,
+    /// How many such operations go well first.
+    pub after: u64,
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// A lie that the member tells, for testing the tester.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// A flush is answered and does nothing.
+    Flush,
+    /// A superblock is answered and not written.
+    SuperWrite,
+    /// A data write is answered and not done, now and then.
+    Write,
+    /// A read gives one wrong bit, now and then.
+    ReadBit,
+    /// A data write lands one sector too far, now and then.
+    Misdirect,
+}
+
+/// How long operations take, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latency {
+    /// At least.
+    pub min: u64,
+    /// At most, mostly.
+    pub max: u64,
+    /// One in so many takes fifty times as long; zero: none.
+    pub slow_one_in: u64,
+}
+
+/// One simulated member, seen by all shards.
+pub struct Disk {
+    index: u16,
+    executor: Executor,
+    geometry: Geometry,
+    data_start: u64,
+    medium: RefCell<Medium>,
+    latency: Latency,
+    faults: RefCell<Vec<Fault>>,
+    latent: RefCell<BTreeSet<u64>>,
+    lie: Cell<Option<Lie>>,
+    is_gone: Cell<bool>,
+    watch: RefCell<Option<Rc<dyn Watch>>>,
+    faults_fired: Cell<u64>,
+    in_flight: Cell<u64>,
+}
+
+enum Fate {
+    Fine,
+    Error { kind: ErrorKind, has_effect: bool },
+}
+
+/// A disk as one shard drives it.
+#[derive(Clone)]
+pub struct SimMember(pub Rc<Disk>);
+
+impl Disk {
+    /// A disk with these bytes, data from sector `data_start` on.
+    pub fn new(
+        executor: &Executor,
+        index: u16,
+        geometry: Geometry,
+        bytes: Vec<u8>,
+        data_start: u64,
+        latency: Latency,
+    ) -> Rc<Disk> {
+        assert_eq!(geometry.size.len_bytes(), bytes.len());
+        Rc::new(Disk {
+            index,
+            executor: executor.clone(),
+            geometry,
+            data_start,
+            medium: RefCell::new(Medium::new(bytes, data_start)),
+            latency,
+            faults: RefCell::default(),
+            latent: RefCell::default(),
+            lie: Cell::new(None),
+            is_gone: Cell::new(false),
+            watch: RefCell::default(),
+            faults_fired: Cell::new(0),
+            in_flight: Cell::new(0),
+        })
+    }
+
+    /// Who looks at every access.
+    pub fn set_watch(&self, watch: Option<Rc<dyn Watch>>) {
+        *self.watch.borrow_mut() = watch;
+    }
+
+    /// Plans a fault.
+    pub fn add_fault(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    /// Makes sectors unreadable until they are written.
+    pub fn add_latent(&self, sectors: impl IntoIterator<Item = u64>) {
+        self.latent.borrow_mut().extend(sectors);
+    }
+
+    /// Tells a lie from now on.
+    pub fn set_lie(&self, lie: Option<Lie>) {
+        self.lie.set(lie);
+    }
+
+    /// How many faults have hit.
+    pub fn faults_fired(&self) -> u64 {
+        self.faults_fired.get()
+    }
+
+    /// How many operations are in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.get()
+    }
+
+    /// Whether it has vanished.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.get()
+    }
+
+    /// The bytes.
+    pub fn medium(&self) -> std::cell::Ref<'_, Medium> {
+        self.medium.borrow()
+    }
+
+    /// Its size and limits.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Takes the member's power and plugs it in again: its faults are over, its unflushed writes are in the hands of
+    /// `mode`.
+    pub fn power_cycle(&self, mode: CrashMode, rng: &mut Rng) {
+        self.medium.borrow_mut().crash(mode, rng);
+        self.forget_faults();
+        self.is_gone.set(false);
+        self.in_flight.set(0);
+    }
+
+    /// No planned fault is left.
+    pub fn forget_faults(&self) {
+        self.faults.borrow_mut().clear();
+        self.latent.borrow_mut().clear();
+    }
+
+    /// Other bytes, as if they had always been there.
+    pub fn replace(&self, image: Vec<u8>) {
+        self.medium.borrow_mut().replace(image);
+    }
+
+    fn take_fault(&self, op: Op, at: u64) -> Option<Effect> {
+        let is_super = at < self.data_start;
+        let mut faults = self.faults.borrow_mut();
+        let mut hit = None;
+        for (index, fault) in faults.iter_mut().enumerate() {
+            let is_match = match (fault.victim, op) {
+                (Victim::Any, Op::Read | Op::Write { .. } | Op::Flush | Op::Discard | Op::Zeroes) => true,
+                (Victim::Reads, Op::Read) => !is_super,
+                (Victim::Writes, Op::Write { .. } | Op::Zeroes) => !is_super,
+                (Victim::SuperWrites, Op::Write { .. } | Op::Zeroes) => is_super,
+                (Victim::Flushes, Op::Flush) => true,
+                (Victim::Reads | Victim::Writes | Victim::SuperWrites | Victim::Flushes, _) => false,
+            };
+            if !is_match || hit.is_some() {
+                continue;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+                continue;
+            }
+            hit = Some((index, fault.effect));
+        }
+        let (index, effect) = hit?;
+        if !matches!(effect, Effect::ErrorsFromNow(_)) {
+            faults.remove(index);
+        }
+        self.faults_fired.set(self.faults_fired.get() + 1);
+        self.executor.record(Event::Note { what: "fault hits disk", value: u64::from(self.index) });
+        Some(effect)
+    }
+
+    fn is_latent(&self, at: u64, length: u64) -> bool {
+        self.latent.borrow().range(at..at + length).next().is_some()
+    }
+
+    /// Draws how long it takes and how it ends.
+    fn begin(&self, op: Op, at: u64, length: u64) -> (Duration, Fate) {
+        self.executor.record(Event::Submit { disk: self.index, op: op.letter(), at, length });
+        self.in_flight.set(self.in_flight.get() + 1);
+        let access = Access { disk: self.index, op, at, length };
+        let watch = self.watch.borrow().clone();
+        if let Some(watch) = watch
+            && let Err(found) = watch.submitted(access)
+        {
+            self.executor.violate(found);
+        }
+        let latency = self.latency;
+        let mut wait = Duration::from_nanos(self.executor.luck(|rng| {
+            let time = rng.between(latency.min, latency.max);
+            if latency.slow_one_in > 0 && rng.chance(1, latency.slow_one_in) { time * 50 } else { time }
+        }));
+        let mut fate = Fate::Fine;
+        if !self.is_gone.get() {
+            match self.take_fault(op, at) {
+                None => {}
+                Some(Effect::Error(kind) | Effect::ErrorsFromNow(kind)) => {
+                    fate = Fate::Error { kind, has_effect: false }
+                }
+                Some(Effect::ErrorAfter(kind)) => fate = Fate::Error { kind, has_effect: true },
+                Some(Effect::Vanish) => self.is_gone.set(true),
+                Some(Effect::Hang(time)) => wait += time,
+            }
+            if op == Op::Read && self.is_latent(at, length) {
+                self.faults_fired.set(self.faults_fired.get() + 1);
+                fate = Fate::Error { kind: ErrorKind::Media, has_effect: false };
+            }
+        }
+        (wait, fate)
+    }
+
+    /// What is wrong with the operation as a whole, before anything is done.
+    fn refuse(&self, op: Op, at: u64, length: u64, segments: usize) -> Option<ErrorKind> {
+        let (size, is_transfer) = (self.geometry.size.0, matches!(op, Op::Read | Op::Write { .. }));
+        if at > size || length > size - at {
+            return Some(ErrorKind::OutOfRange);
+        }
+        let block = self.geometry.logical_block.0;
+        let is_bad = op != Op::Flush && (length == 0 || at % block != 0 || length % block != 0);
+        let is_big = is_transfer && (length > self.geometry.io_max.0 || segments > self.geometry.segments_max);
+        if is_bad || is_big {
+            let (index, io_max) = (self.index, self.geometry.io_max.0);
+            self.executor.violate(format!(
+                "disk {index}: {op:?} {at}+{length} in {segments} segments; block {block}, at most {io_max}"
+            ));
+        }
+        None
+    }
+
+    /// Ends an operation in the books. A vanished disk answers nothing well any more.
+    fn end(&self, op: Op, at: u64, length: u64, fate: Fate) -> Result<(), (IoError, bool)> {
+        let fate = match fate {
+            Fate::Fine if self.is_gone.get() => {
+                Fate::Error { kind: ErrorKind::Gone, has_effect: self.executor.luck(|rng| rng.chance(1, 2)) }
+            }
+            Fate::Fine | Fate::Error { .. } => fate,
+        };
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        let is_ok = matches!(fate, Fate::Fine);
+        self.executor.record(Event::Complete { disk: self.index, op: op.letter(), at, length, is_ok });
+        match fate {
+            Fate::Fine => Ok(()),
+            Fate::Error { kind, has_effect } => {
+                let watch = self.watch.borrow().clone();
+                if let Some(watch) = watch {
+                    watch.failed(Access { disk: self.index, op, at, length }, kind);
+                }
+                Err((IoError::new(kind), has_effect))
+            }
+        }
+    }
+
+    fn finish_write(&self, op: Op, at: u64, length: u64, number: u64, fate: Fate) -> Result<(), IoError> {
+        let result = self.end(op, at, length, fate);
+        match result {
+            Ok(()) => {
+                self.medium.borrow_mut().complete(number);
+                let mut latent = self.latent.borrow_mut();
+                for sector in at..at + length {
+                    latent.remove(&sector);
+                }
+            }
+            Err((_, has_effect)) => self.medium.borrow_mut().abandon(number, has_effect),
+        }
+        if at < self.data_start && result.is_ok() {
+            let watch = self.watch.borrow().clone();
+            let bytes = self.medium.borrow().current()[8 * SECTOR_BYTES..16 * SECTOR_BYTES].to_vec();
+            if let Some(watch) = watch
+                && let Err(found) = watch.superblock(self.index, &bytes)
+            {
+                self.executor.violate(found);
+            }
+        }
+        result.map_err(|(error, _)| error)
+    }
+
+    /// Takes the bytes of a write and answers when it is done.
+    async fn write_bytes(self: &Rc<Self>, op: Op, at: u64, bytes: Vec<u8>) -> Result<(), IoError> {
+        let length = (bytes.len() / SECTOR_BYTES) as u64;
+        let (wait, fate) = self.begin(op, at, length);
+        let is_super = at < self.data_start;
+        let lies = self.lie.get().filter(|lie| match lie {
+            Lie::SuperWrite => is_super,
+            Lie::Write | Lie::Misdirect => !is_super && self.executor.luck(|rng| rng.chance(1, 16)),
+            Lie::Flush | Lie::ReadBit => false,
+        });
+        let mut target = at;
+        if lies == Some(Lie::Misdirect) && at + length < self.geometry.size.0 {
+            target = at + 1;
+        }
+        let is_fua = op == Op::Write { fua: true } && self.lie.get() != Some(Lie::Flush);
+        let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
+        let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck(|rng| rng.chance(1, 2));
+        let (sender, receiver) = oneshot();
+        let disk = self.clone();
+        if lies.is_some_and(|lie| lie == Lie::SuperWrite || lie == Lie::Write) {
+            disk.medium.borrow_mut().abandon(number, false);
+            self.executor.after(wait, move || sender.send(disk.end(op, at, length, fate).map_err(|(error, _)| error)));
+        } else {
+            if is_seen_early && !self.is_gone.get() {
+                disk.medium.borrow_mut().show(number);
+            }
+            self.executor.after(wait, move || sender.send(disk.finish_write(op, at, length, number, fate)));
+        }
+        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+    }
+}
+
+impl Device for SimMember {
+    fn geometry(&self) -> &Geometry {
+        &self.0.geometry
+    }
+
+    async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let disk = &self.0;
+        let (at, length) = (at.0, into.length().0);
+        if let Some(kind) = disk.refuse(Op::Read, at, length, into.count()) {
+            return Err(kind.into());
+        }
+        let (wait, fate) = disk.begin(Op::Read, at, length);
+        let bytes_of = move |disk: &Disk| {
+            let start = at as usize * SECTOR_BYTES;
+            disk.medium.borrow().current()[start..start + length as usize * SECTOR_BYTES].to_vec()
+        };
+        let early = disk.executor.luck(|rng| rng.chance(1, 2)).then(|| bytes_of(disk));
+        let (sender, receiver) = oneshot();
+        let inside = disk.clone();
+        disk.executor.after(wait, move || {
+            let result = inside.end(Op::Read, at, length, fate).map_err(|(error, _)| error).map(|()| {
+                let mut bytes = early.unwrap_or_else(|| bytes_of(&inside));
+                if inside.lie.get() == Some(Lie::ReadBit) && inside.executor.luck(|rng| rng.chance(1, 16)) {
+                    bytes[100] ^= 4;
+                }
+                into.copy_from(&bytes);
+                into
+            });
+            sender.send(result);
+        });
+        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        let op = Op::Write { fua: fua == Fua::Yes };
+        if let Some(kind) = self.0.refuse(op, at.0, from.length().0, from.count()) {
+            return Err(kind.into());
+        }
+        self.0.write_bytes(op, at.0, from.to_vec()).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        let (wait, fate) = self.0.begin(Op::Flush, 0, 0);
+        let mark = self.0.medium.borrow().flush_mark();
+        let (sender, receiver) = oneshot();
+        let disk = self.0.clone();
+        self.0.executor.after(wait, move || {
+            let result = disk.end(Op::Flush, 0, 0, fate);
+            if result.is_err() {
+                disk.executor.luck(|rng| disk.medium.borrow_mut().flush_failed(&mark, rng));
+            } else if disk.lie.get() != Some(Lie::Flush) {
+                disk.medium.borrow_mut().flush(&mark);
+            }
+            sender.send(result.map_err(|(error, _)| error));
+        });
+        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        if let Some(kind) = self.0.refuse(Op::Discard, range.start.0, range.length.0, 0) {
+            return Err(kind.into());
+        }
+        if self.0.geometry.discard_granularity.is_zero() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let mut bytes = vec![0; range.length.len_bytes()];
+        if !self.0.geometry.zeroes_after_discard {
+            // Old bytes, zeroes or rubbish, by the sector.
+            let start = range.start.0 as usize * SECTOR_BYTES;
+            for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
+                match self.0.executor.luck(|rng| rng.below(3)) {
+                    0 => sector.fill(0xdd),
+                    1 => sector.copy_from_slice(
+                        &self.0.medium.borrow().current()[start + index * SECTOR_BYTES..][..SECTOR_BYTES],
+                    ),
+                    _ => {}
+                }
+            }
+        }
+        self.0.write_bytes(Op::Discard, range.start.0, bytes).await
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        if let Some(kind) = self.0.refuse(Op::Zeroes, range.start.0, range.length.0, 0) {
+            return Err(kind.into());
+        }
+        self.0.write_bytes(Op::Zeroes, range.start.0, vec![0; range.length.len_bytes()]).await
+    }
+}

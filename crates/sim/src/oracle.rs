@@ -1,0 +1,471 @@
+//! What every sector may hold.
+//! Owns: tags, the register of each sector, what a read may return while running and after a crash.
+//! Not here: who asks (`client`), where sectors lie (`model`).
+//! Invariant: an answered and flushed write is the only legal value until another write starts; nothing is legal that
+//! nobody wrote.
+//!
+//! ```text
+//!   base {A}    write B |----ok----|         B replaces A for reads; after a crash A or B
+//!                            write C |---    C and B; flush submitted here covers B, not C
+//!   crash -> {B, C}, the first read picks one, and that is it
+//! ```
+
+use crate::rng::mix;
+use std::collections::BTreeMap;
+use uraid_block::SECTOR_BYTES;
+
+/// Starts every tag.
+const MAGIC: u64 = 0x5552_4149_4453_494d;
+
+/// What a sector can hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Value {
+    /// Zeroes: never written, or written as such.
+    Zero,
+    /// The tag of an operation.
+    Op(u64),
+    /// Anything: discarded, or beyond what the policy promises.
+    Any,
+}
+
+/// The 512 bytes of one sector of one write: self-describing, and not linear under xor.
+pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
+    let mut bytes = [0; SECTOR_BYTES];
+    let mut state = mix(mix(lba) ^ mix(op).rotate_left(20) ^ mix(array).rotate_left(40));
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        let value = match index {
+            0 => MAGIC,
+            1 => lba,
+            2 => op,
+            3 => array,
+            _ => {
+                state = mix(state);
+                state
+            }
+        };
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}
+
+/// Says what these bytes are, for a report.
+pub fn describe(bytes: &[u8]) -> String {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return "zeroes".to_string();
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
+    if word(0) != MAGIC {
+        return format!("rubbish {:016x} {:016x}", word(0), word(1));
+    }
+    let (lba, op, array) = (word(1), word(2), word(3));
+    let state = if bytes == tag(array, lba, op) { "" } else { ", damaged" };
+    format!("the bytes of sector {lba} op {op}{state}")
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    op: u64,
+    value: Value,
+    // It supersedes what ended before this moment: its start, or the read that found it to be the last.
+    after: u64,
+    end: Option<u64>,
+    is_ok: bool,
+    is_durable: bool,
+}
+
+#[derive(Clone, Default, Debug)]
+struct Register {
+    base: Vec<Value>,
+    // What some member may still hold although a read has decided otherwise: until a resync is through.
+    others: Vec<Value>,
+    // No read decides between the values of the base: the policy promises nothing until a resync is through.
+    is_loose: bool,
+    records: Vec<Record>,
+}
+
+struct ActiveRead {
+    start: u64,
+    allowed: Vec<Vec<Value>>,
+    is_quiet: Vec<bool>,
+}
+
+/// What every sector of an array may hold.
+pub struct Oracle {
+    array: u64,
+    clock: u64,
+    sectors: Vec<Register>,
+    reads: BTreeMap<u64, ActiveRead>,
+    flushes: BTreeMap<u64, u64>,
+    matches: u64,
+}
+
+impl Register {
+    fn readable(&self) -> Vec<Value> {
+        let done: Vec<Record> = self.records.iter().copied().filter(|one| one.is_ok && one.end.is_some()).collect();
+        let is_over = |one: &Record, end: u64| done.iter().any(|newer| newer.op != one.op && newer.after > end);
+        let mut values: Vec<Value> = (self.records.iter())
+            .filter(|one| one.end.is_none_or(|end| !is_over(one, end)))
+            .map(|one| one.value)
+            .collect();
+        if done.is_empty() {
+            values.extend(&self.base);
+        }
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    fn after_crash(&self) -> Vec<Value> {
+        let mut values: Vec<Value> = self.records.iter().map(|one| one.value).chain(self.base.iter().copied()).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    /// No write is in flight, and none has failed: whatever a read finds is what it is.
+    fn is_quiet(&self) -> bool {
+        !self.is_loose && self.records.iter().all(|one| one.is_ok && one.end.is_some())
+    }
+
+    /// Forgets what durable writes have replaced for good.
+    fn prune(&mut self) {
+        let newest = self.records.iter().filter(|one| one.is_durable).map(|one| one.after).max();
+        let Some(newest) = newest else { return };
+        self.base.clear();
+        self.others.clear();
+        self.records.retain(|one| one.after >= newest || one.end.is_none_or(|end| end >= newest));
+    }
+
+    fn is_certain(&self) -> bool {
+        self.records.is_empty() || (self.records.len() == 1 && self.records[0].is_durable && self.base.is_empty())
+    }
+}
+
+impl Oracle {
+    /// Every sector holds `initial`.
+    pub fn new(array: u64, sectors: u64, initial: Value) -> Oracle {
+        let register = Register { base: vec![initial], ..Register::default() };
+        Oracle {
+            array,
+            clock: 1,
+            sectors: vec![register; sectors as usize],
+            reads: BTreeMap::new(),
+            flushes: BTreeMap::new(),
+            matches: 0,
+        }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The bytes that write `op` brings to a range.
+    pub fn payload(&self, op: u64, at: u64, length: u64) -> Vec<u8> {
+        (at..at + length).flat_map(|lba| tag(self.array, lba, op)).collect()
+    }
+
+    /// How many sectors were compared.
+    pub fn sectors_checked(&self) -> u64 {
+        self.matches
+    }
+
+    /// A write, write of zeroes or discard starts.
+    pub fn begin_write(&mut self, op: u64, at: u64, length: u64, value: Value) {
+        let after = self.tick();
+        for x in at..at + length {
+            let record = Record { op, value, after, end: None, is_ok: false, is_durable: false };
+            self.sectors[x as usize].records.push(record);
+            for read in self.reads.values_mut() {
+                if x >= read.start && x - read.start < read.allowed.len() as u64 {
+                    let index = (x - read.start) as usize;
+                    read.allowed[index].push(value);
+                    read.is_quiet[index] = false;
+                }
+            }
+        }
+    }
+
+    /// It is answered.
+    pub fn end_write(&mut self, op: u64, at: u64, length: u64, is_ok: bool, is_fua: bool) {
+        let now = self.tick();
+        for register in &mut self.sectors[at as usize..(at + length) as usize] {
+            for record in register.records.iter_mut().filter(|record| record.op == op) {
+                record.end = Some(now);
+                record.is_ok = is_ok;
+                record.is_durable = is_ok && is_fua;
+            }
+            register.prune();
+        }
+    }
+
+    /// A flush starts.
+    pub fn begin_flush(&mut self, op: u64) {
+        let now = self.tick();
+        self.flushes.insert(op, now);
+    }
+
+    /// It is answered.
+    pub fn end_flush(&mut self, op: u64, is_ok: bool) {
+        let start = self.flushes.remove(&op).expect("a flush ends once");
+        if is_ok {
+            self.settle_before(start);
+        }
+    }
+
+    fn settle_before(&mut self, moment: u64) {
+        for register in &mut self.sectors {
+            for record in &mut register.records {
+                record.is_durable |= record.is_ok && record.end.is_some_and(|end| end < moment);
+            }
+            register.prune();
+        }
+    }
+
+    /// A read starts.
+    pub fn begin_read(&mut self, op: u64, at: u64, length: u64) {
+        let range = &self.sectors[at as usize..(at + length) as usize];
+        let allowed = range.iter().map(Register::readable).collect();
+        let is_quiet = range.iter().map(Register::is_quiet).collect();
+        self.reads.insert(op, ActiveRead { start: at, allowed, is_quiet });
+    }
+
+    /// A read failed: nothing is learnt.
+    pub fn drop_read(&mut self, op: u64) {
+        self.reads.remove(&op);
+    }
+
+    /// A read returned these bytes. An error says what is wrong with them.
+    pub fn end_read(&mut self, op: u64, bytes: &[u8]) -> Result<(), String> {
+        let now = self.tick();
+        let read = self.reads.remove(&op).expect("a read ends once");
+        assert_eq!(bytes.len(), read.allowed.len() * SECTOR_BYTES);
+        for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
+            let x = read.start + index as u64;
+            let fitting = self.fitting(x, &read.allowed[index], sector);
+            if fitting.is_empty() {
+                let (found, allowed) = (describe(sector), &read.allowed[index]);
+                return Err(format!("read op {op}: sector {x} holds {found}; allowed are {allowed:?}"));
+            }
+            if read.is_quiet[index] && fitting.len() == 1 && fitting[0] != Value::Any {
+                self.collapse(x, fitting[0], now);
+            }
+        }
+        Ok(())
+    }
+
+    fn fitting(&mut self, x: u64, allowed: &[Value], sector: &[u8]) -> Vec<Value> {
+        self.matches += 1;
+        let array = self.array;
+        let fits = |value: &Value| match *value {
+            Value::Any => true,
+            Value::Zero => sector.iter().all(|&byte| byte == 0),
+            Value::Op(op) => sector == tag(array, x, op),
+        };
+        allowed.iter().copied().filter(fits).collect()
+    }
+
+    /// From now on this is the value: every read that starts later must find it.
+    fn collapse(&mut self, x: u64, value: Value, now: u64) {
+        let register = &mut self.sectors[x as usize];
+        if !register.is_quiet() {
+            return;
+        }
+        if register.records.is_empty() {
+            let mut others = std::mem::replace(&mut register.base, vec![value]);
+            register.others.append(&mut others);
+            return;
+        }
+        let fitting: Vec<usize> =
+            (0..register.records.len()).filter(|&at| register.records[at].value == value).collect();
+        if let [only] = fitting[..] {
+            register.records[only].after = now;
+        }
+        register.prune();
+    }
+
+    /// Whether these bytes may be found in a sector after power fails now.
+    pub fn may_hold_after_crash(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
+        let mut allowed = self.sectors[x as usize].after_crash();
+        allowed.extend(&self.sectors[x as usize].others);
+        if self.fitting(x, &allowed, sector).is_empty() {
+            return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
+        }
+        Ok(())
+    }
+
+    /// Whether these bytes may be found in a sector now that everything is at rest.
+    pub fn may_hold_at_rest(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
+        let allowed = self.sectors[x as usize].readable();
+        if self.fitting(x, &allowed, sector).is_empty() {
+            return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
+        }
+        Ok(())
+    }
+
+    /// Whether the sector may hold anything.
+    pub fn is_any(&self, x: u64) -> bool {
+        self.sectors[x as usize].after_crash().contains(&Value::Any)
+    }
+
+    /// Sectors whose bytes on the members may not be durable now.
+    pub fn uncertain(&self) -> Vec<u64> {
+        (0..self.sectors.len() as u64).filter(|&x| !self.sectors[x as usize].is_certain()).collect()
+    }
+
+    /// Power fails. What is running never ends.
+    pub fn crash(&mut self) {
+        for register in &mut self.sectors {
+            register.base = register.after_crash();
+            register.records.clear();
+        }
+        self.reads.clear();
+        self.flushes.clear();
+    }
+
+    /// A clean stop: what can be read is durable.
+    pub fn stop(&mut self) {
+        for register in &mut self.sectors {
+            register.base = register.readable();
+            register.records.clear();
+        }
+        self.reads.clear();
+        self.flushes.clear();
+    }
+
+    /// Nothing is promised about this sector until it is written.
+    pub fn give_up(&mut self, x: u64) {
+        self.sectors[x as usize].base = vec![Value::Any];
+    }
+
+    /// Other members than before answer: what a read has decided is open again, where some member may differ.
+    pub fn reopen(&mut self) {
+        for register in &mut self.sectors {
+            let others = std::mem::take(&mut register.others);
+            if register.records.is_empty() {
+                register.base.extend(others);
+            }
+        }
+    }
+
+    /// All members agree now: what was decided is decided, and reads decide again.
+    pub fn resynced(&mut self) {
+        for register in &mut self.sectors {
+            register.others.clear();
+            register.is_loose = false;
+        }
+    }
+
+    /// Writes that no flush has covered may be lost, although they were answered: a level without redundancy has met
+    /// an error, or more members have failed than it survives.
+    pub fn lose_unflushed(&mut self) {
+        for register in &mut self.sectors {
+            if register.records.iter().any(|record| record.end.is_some() && !record.is_durable) {
+                let ended = register.records.iter().filter(|record| record.end.is_some()).map(|record| record.value);
+                register.base.extend(ended);
+                register.records.retain(|record| record.end.is_none());
+            }
+        }
+        for read in self.reads.values_mut() {
+            for index in 0..read.allowed.len() {
+                let values = self.sectors[read.start as usize + index].after_crash();
+                read.allowed[index].extend(values);
+                read.is_quiet[index] = false;
+            }
+        }
+    }
+
+    /// Sectors that may hold one of several values.
+    pub fn undecided(&self) -> Vec<u64> {
+        (0..self.sectors.len() as u64).filter(|&x| self.sectors[x as usize].base.len() > 1).collect()
+    }
+
+    /// Reads do not decide between what is possible in this sector, or do again.
+    pub fn set_loose(&mut self, x: u64, is_loose: bool) {
+        self.sectors[x as usize].is_loose = is_loose;
+    }
+
+    /// How many values are possible after a crash.
+    pub fn candidates(&self, x: u64) -> usize {
+        self.sectors[x as usize].after_crash().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrote(oracle: &mut Oracle, op: u64, is_fua: bool) {
+        oracle.begin_write(op, 0, 1, Value::Op(op));
+        oracle.end_write(op, 0, 1, true, is_fua);
+    }
+
+    fn read(oracle: &mut Oracle, op: u64) -> Result<(), String> {
+        oracle.begin_read(1000, 0, 1);
+        let bytes = if op == 0 { [0; SECTOR_BYTES] } else { tag(9, 0, op) };
+        oracle.end_read(1000, &bytes)
+    }
+
+    #[test]
+    fn a_completed_write_replaces_what_was_there() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        assert_eq!(read(&mut oracle, 0), Ok(()));
+        wrote(&mut oracle, 1, false);
+        assert_eq!(read(&mut oracle, 1), Ok(()));
+        let found = read(&mut oracle, 0).unwrap_err();
+        assert_eq!(found, "read op 1000: sector 0 holds zeroes; allowed are [Op(1)]");
+        assert!(read(&mut oracle, 7).unwrap_err().contains("the bytes of sector 0 op 7"));
+    }
+
+    #[test]
+    fn an_overlapping_write_may_or_may_not_be_seen() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        oracle.begin_read(5, 0, 1);
+        wrote(&mut oracle, 1, true);
+        wrote(&mut oracle, 2, true);
+        assert_eq!(oracle.end_read(5, &tag(9, 0, 1)), Ok(()), "between the two");
+        assert!(read(&mut oracle, 1).is_err());
+    }
+
+    #[test]
+    fn flushed_is_for_ever_and_the_rest_collapses_at_the_first_read() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        wrote(&mut oracle, 1, false);
+        oracle.begin_flush(2);
+        wrote(&mut oracle, 3, false);
+        oracle.end_flush(2, true);
+        oracle.begin_write(4, 0, 1, Value::Op(4));
+        oracle.crash();
+        assert_eq!(oracle.candidates(0), 3);
+        assert!(oracle.may_hold_after_crash(0, &[0; SECTOR_BYTES]).is_err(), "flushed over");
+        assert_eq!(read(&mut oracle, 3), Ok(()));
+        assert!(read(&mut oracle, 4).is_err(), "decided");
+    }
+
+    #[test]
+    fn writes_at_the_same_time_are_decided_by_a_read() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        oracle.begin_write(1, 0, 1, Value::Op(1));
+        oracle.begin_write(2, 0, 1, Value::Op(2));
+        oracle.end_write(2, 0, 1, true, false);
+        oracle.end_write(1, 0, 1, true, false);
+        assert_eq!(read(&mut oracle, 2), Ok(()));
+        assert!(read(&mut oracle, 1).is_err());
+    }
+
+    #[test]
+    fn a_failed_write_stays_possible_until_another_one_replaces_it() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        oracle.begin_write(1, 0, 1, Value::Op(1));
+        oracle.end_write(1, 0, 1, false, false);
+        assert_eq!((read(&mut oracle, 1), read(&mut oracle, 0)), (Ok(()), Ok(())));
+        wrote(&mut oracle, 2, false);
+        assert!(read(&mut oracle, 1).is_err());
+    }
+
+    #[test]
+    fn tags_do_not_add_up() {
+        let xor = |a: [u8; 512], b: [u8; 512]| -> Vec<u8> { a.iter().zip(b).map(|(a, b)| a ^ b).collect() };
+        assert_ne!(xor(tag(1, 0, 1), tag(1, 0, 2))[32..], xor(tag(1, 1, 1), tag(1, 1, 2))[32..]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Looks over the engine's shoulder at every member I/O and every superblock.
+//! Owns: [`Guard`]: I8 (nothing outside the client's range and its parity), I9 (data in the data area, superblocks in
+//! their place), M1 (events never step back, checksums are right). Not here: what bytes are right (`oracle`).
+//! Invariant: judges from the model and the raw bytes alone.
+//! Spec: reliability I8, I9, M1; md-reference 1.2, 1.3.
+
+use crate::member::{Access, Op, Watch};
+use crate::model::{Model, Place};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uraid_block::ErrorKind;
+
+/// The place of a 1.2 superblock and the sectors reserved for it.
+pub const SUPER_AT: u64 = 8;
+/// Its sectors.
+pub const SUPER_SECTORS: u64 = 8;
+
+/// The watch over all members of one array; member n stands in slot n.
+pub struct Guard {
+    model: Rc<Model>,
+    data_offsets: Vec<u64>,
+    used: Vec<u64>,
+    // How many running client operations may write a place.
+    open: RefCell<BTreeMap<Place, u32>>,
+    is_pass_running: Cell<bool>,
+    events: RefCell<Vec<u64>>,
+    superblocks: Cell<u64>,
+    failures: RefCell<Vec<(Access, ErrorKind)>>,
+}
+
+/// The fields of a superblock that the guard needs, read without `format`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawFacts {
+    /// The event count.
+    pub events: u64,
+    /// All ones: clean.
+    pub resync_offset: u64,
+}
+
+/// Reads the few fields, after magic, version and checksum.
+pub fn raw_facts(bytes: &[u8]) -> Result<RawFacts, String> {
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    if u32_at(0) != 0xa92b_4efc || u32_at(4) != 1 {
+        return Err(format!("magic {:#x}, version {}", u32_at(0), u32_at(4)));
+    }
+    let roles = u32_at(220) as usize;
+    if roles > 1920 {
+        return Err(format!("{roles} roles"));
+    }
+    let length = 256 + 2 * roles;
+    let words = |at: usize| if at == 216 { 0 } else { u64::from(u32_at(at)) };
+    let mut sum: u64 = (0..length / 4).map(|word| words(word * 4)).sum();
+    if length % 4 == 2 {
+        sum += u64::from(u16::from_le_bytes([bytes[length - 2], bytes[length - 1]]));
+    }
+    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    if sum != u32_at(216) {
+        return Err(format!("checksum {:#x}, computed {sum:#x}", u32_at(216)));
+    }
+    if u64_at(144) != SUPER_AT {
+        return Err(format!("super_offset {}", u64_at(144)));
+    }
+    Ok(RawFacts { events: u64_at(200), resync_offset: u64_at(208) })
+}
+
+impl Guard {
+    /// A watch over members whose data starts at these sectors.
+    pub fn new(model: Rc<Model>, data_offsets: Vec<u64>) -> Guard {
+        let mut used = vec![0; data_offsets.len()];
+        let rows = model.rows.iter().flat_map(|row| row.q.into_iter().chain([row.p]));
+        for place in model.copies.iter().flatten().copied().chain(rows) {
+            let end = &mut used[usize::from(place.slot)];
+            *end = (*end).max(place.sector + 1);
+        }
+        Guard {
+            model,
+            events: RefCell::new(vec![0; data_offsets.len()]),
+            data_offsets,
+            used,
+            open: RefCell::default(),
+            is_pass_running: Cell::new(false),
+            superblocks: Cell::new(0),
+            failures: RefCell::default(),
+        }
+    }
+
+    /// A client operation starts that may change this range.
+    pub fn open_range(&self, at: u64, length: u64) {
+        let mut open = self.open.borrow_mut();
+        for place in (at..at + length).flat_map(|x| self.model.image_of(x)) {
+            *open.entry(place).or_default() += 1;
+        }
+    }
+
+    /// It is answered.
+    pub fn close_range(&self, at: u64, length: u64) {
+        let mut open = self.open.borrow_mut();
+        for place in (at..at + length).flat_map(|x| self.model.image_of(x)) {
+            let count = open.get_mut(&place).expect("opened before");
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&place);
+            }
+        }
+    }
+
+    /// Whether a resync runs, or read errors are repaired: then any data may be written.
+    pub fn set_pass_running(&self, is_running: bool) {
+        self.is_pass_running.set(is_running);
+    }
+
+    /// The array is gone: nothing is open.
+    pub fn reset(&self) {
+        self.open.borrow_mut().clear();
+        self.is_pass_running.set(false);
+        self.failures.borrow_mut().clear();
+    }
+
+    /// Superblocks seen.
+    pub fn superblocks(&self) -> u64 {
+        self.superblocks.get()
+    }
+
+    /// The last events each member's superblock had.
+    pub fn events(&self) -> Vec<u64> {
+        self.events.borrow().clone()
+    }
+
+    /// What a member's superblock says after a power failure or a change by hand.
+    pub fn reset_events(&self, disk: u16, events: u64) {
+        self.events.borrow_mut()[usize::from(disk)] = events;
+    }
+
+    /// Failed operations since the start of the round.
+    pub fn failures(&self) -> Vec<(Access, ErrorKind)> {
+        self.failures.borrow().clone()
+    }
+
+    fn check_write(&self, access: Access) -> Result<(), String> {
+        let slot = access.disk;
+        let data = self.data_offsets[usize::from(slot)];
+        let end = access.at + access.length;
+        if access.at < data {
+            let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;
+            let is_write = matches!(access.op, Op::Write { .. });
+            if is_superblock && is_write {
+                return Ok(());
+            }
+            return Err(format!("I9: {access:?} lies in the metadata and is no superblock"));
+        }
+        let used = self.used[usize::from(slot)];
+        if end - data > used {
+            return Err(format!("I9: {access:?} reaches past the {used} data sectors from {data}"));
+        }
+        if self.is_pass_running.get() {
+            return Ok(());
+        }
+        let open = self.open.borrow();
+        let is_open = |sector: u64| open.contains_key(&Place { slot, sector });
+        match (access.at - data..end - data).find(|&sector| !is_open(sector)) {
+            None => Ok(()),
+            Some(sector) => Err(format!("I8: {access:?} touches data sector {sector}, which no request may change")),
+        }
+    }
+}
+
+impl Watch for Guard {
+    fn submitted(&self, access: Access) -> Result<(), String> {
+        match access.op {
+            Op::Read | Op::Flush => Ok(()),
+            Op::Write { .. } | Op::Discard | Op::Zeroes => self.check_write(access),
+        }
+    }
+
+    fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String> {
+        let facts = raw_facts(bytes).map_err(|found| format!("M1: superblock of disk {disk}: {found}"))?;
+        let mut events = self.events.borrow_mut();
+        let last = &mut events[usize::from(disk)];
+        if facts.events < *last {
+            return Err(format!("M1: events of disk {disk} step back from {last} to {}", facts.events));
+        }
+        *last = facts.events;
+        self.superblocks.set(self.superblocks.get() + 1);
+        Ok(())
+    }
+
+    fn failed(&self, access: Access, error: ErrorKind) {
+        self.failures.borrow_mut().push((access, error));
+    }
+}
