@@ -5,6 +5,7 @@
 
 mod geometry;
 
+use crate::superblock::HEADER_BYTES;
 use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, location_v12};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
@@ -131,7 +132,9 @@ pub enum CreateError {
         level: &'static str,
     },
     /// More is missing than the level survives.
-    #[error("{found} of {slots} slots have a device, too few for {level}: it cannot serve all its data without the rest")]
+    #[error(
+        "{found} of {slots} slots have a device, too few for {level}: it cannot serve all its data without the rest"
+    )]
     TooManyMissing {
         /// The level.
         level: &'static str,
@@ -141,7 +144,9 @@ pub enum CreateError {
         slots: u16,
     },
     /// A raid6 with one slot missing has no parity that could be trusted.
-    #[error("a raid6 with 1 slot missing would start dirty and degraded: give all devices, leave 2 missing, or say --assume-clean or --force")]
+    #[error(
+        "a raid6 with 1 slot missing would start dirty and degraded: give all devices, leave 2 missing, or say --assume-clean or --force"
+    )]
     DirtyDegraded,
     /// A chunk that the level cannot have.
     #[error("chunk is {found}, expected a multiple of {multiple} for {level}")]
@@ -195,12 +200,234 @@ pub enum CreateError {
 }
 
 /// The whole decision: what to write where for this array on these members.
+///
+/// The numbers are mdadm's. The first state is mdadm's with `--force`: every listed member is active, and raid1, 10, 4,
+/// 5 and 6 start dirty (`resync_offset` 0), so that the first resync computes the parity or the copies. mdadm without
+/// `--force` makes the last member of a raid4 or raid5 a spare and lets a recovery fill it, and takes a second member
+/// out of a raid6 that has one missing; that needs a recovery in the background, which uraid does not have yet.
+/// A raid4 or raid5 with a missing slot and a raid6 with two start clean: what the missing members would hold is
+/// whatever the others' parity says.
 pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation, CreateError> {
-    let _ = (options, members, SUPERBLOCK_BYTES, SECTOR_BYTES);
-    Err(CreateError::DirtyDegraded)
+    check_counts(options, members)?;
+    check_chunk(options)?;
+    let (geometry, sizes) = choose_geometry(options, members)?;
+    let slots = usize::from(options.raid_disks);
+    let present: SlotSet = (0..options.raid_disks).map(Slot).filter(|s| sizes[s.index()].is_some()).collect();
+    let is_sized_by_member = matches!(options.level, Level::Linear | Level::Raid0);
+    if is_sized_by_member && present.count() < slots {
+        return Err(too_many_missing(options, present.count()));
+    }
+    let spec = Spec {
+        level: options.level,
+        layout: options.layout,
+        chunk: options.chunk,
+        raid_disks: options.raid_disks,
+        size: geometry.size,
+        member_sizes: if is_sized_by_member { sizes.iter().flatten().copied().collect() } else { Vec::new() },
+    };
+    let layout = Layout::new(&spec).map_err(CreateError::Layout)?;
+    if !layout.can_serve(&present) {
+        return Err(too_many_missing(options, present.count()));
+    }
+    let is_clean = is_first_state_clean(options, slots - present.count())?;
+    let first = first_superblock(options, members, &geometry, is_clean);
+    let superblocks = (0u32..).zip(members).zip(&sizes).map(|((number, member), size)| match (member, size) {
+        (NewMember::Device { uuid, .. }, Some(data_size)) => {
+            Some(Superblock { dev_number: number, device_uuid: *uuid, data_size: *data_size, ..first.clone() })
+        }
+        (NewMember::Device { .. }, None) | (NewMember::Missing, _) => None,
+    });
+    Ok(Creation { geometry, layout, superblocks: superblocks.collect(), is_clean })
 }
 
-#[allow(unused)]
-fn unused(_: (BadBlocks, Features, Role, Sector, Slot, SlotSet, Spec)) {
-    location_v12();
+fn too_many_missing(options: &CreateOptions, found: usize) -> CreateError {
+    CreateError::TooManyMissing { level: options.level.name(), found, slots: options.raid_disks }
+}
+
+/// The least number of slots that mdadm makes such an array with.
+fn slots_min(level: Level) -> u16 {
+    match level {
+        Level::Linear | Level::Raid0 | Level::Raid1 => 1,
+        Level::Raid10 | Level::Raid4 | Level::Raid5 => 2,
+        Level::Raid6 => 4,
+    }
+}
+
+fn check_counts(options: &CreateOptions, members: &[NewMember]) -> Result<(), CreateError> {
+    let level = options.level.name();
+    let expected = usize::from(options.raid_disks) + usize::from(options.spare_devices);
+    if members.len() != expected {
+        return Err(CreateError::MemberCount { found: members.len(), expected });
+    }
+    if options.raid_disks > SlotSet::SLOTS_MAX {
+        return Err(CreateError::TooManySlots { found: options.raid_disks, maximum: SlotSet::SLOTS_MAX });
+    }
+    let roles_max = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
+    if expected > roles_max {
+        return Err(CreateError::TooManyDevices { found: expected, maximum: roles_max });
+    }
+    let minimum = slots_min(options.level);
+    if options.raid_disks < minimum {
+        return Err(CreateError::TooFewSlots { level, found: options.raid_disks, minimum });
+    }
+    if options.raid_disks == 1 && !options.force {
+        return Err(CreateError::SingleSlot { level });
+    }
+    if options.spare_devices > 0 && matches!(options.level, Level::Linear | Level::Raid0) {
+        return Err(CreateError::NoSpares { level, found: options.spare_devices });
+    }
+    let (slots, spares) = members.split_at(usize::from(options.raid_disks));
+    if let Some(at) = spares.iter().position(|member| *member == NewMember::Missing) {
+        return Err(CreateError::MissingSpare { member: slots.len() + at });
+    }
+    if slots.iter().all(|member| *member == NewMember::Missing) {
+        return Err(CreateError::NoDevice { level });
+    }
+    Ok(())
+}
+
+/// What md asks of a chunk beyond what the layout asks: whole KiB, and for the levels that work in 4 KiB pages a
+/// multiple of that.
+fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
+    let level = options.level.name();
+    let (multiple, may_be_zero) = match options.level {
+        Level::Raid1 => return Ok(()),
+        Level::Linear => (Sectors(2), true),
+        Level::Raid0 => (Sectors(2), false),
+        Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => (Sectors(8), false),
+    };
+    let is_good = options.chunk.0.is_multiple_of(multiple.0) && (may_be_zero || !options.chunk.is_zero());
+    // The field on disk has 32 bits, and md computes with signed ones.
+    if !is_good || options.chunk.0 > i32::MAX as u64 {
+        return Err(CreateError::Chunk { level, found: options.chunk, multiple });
+    }
+    Ok(())
+}
+
+/// The offsets and sizes, and the data size of every listed device (`None` for `missing`).
+fn choose_geometry(
+    options: &CreateOptions,
+    members: &[NewMember],
+) -> Result<(Geometry, Vec<Option<Sectors>>), CreateError> {
+    let device_size = |member: &NewMember| match member {
+        NewMember::Missing => None,
+        NewMember::Device { size, .. } => Some(*size),
+    };
+    let first_size = members.iter().find_map(device_size).expect("check_counts found a device");
+    let chunk = if options.level == Level::Raid1 { Sectors::ZERO } else { options.chunk };
+    let data_offset = options.data_offset.unwrap_or_else(|| geometry::data_offset(first_size, chunk));
+    let offset_min = Sectors(location_v12().0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64);
+    if data_offset < offset_min || data_offset.0 >= 1 << 54 {
+        return Err(CreateError::DataOffset { found: data_offset, minimum: offset_min });
+    }
+    // What a member gives is counted in KiB and cut to whole chunks, as mdadm does it.
+    let unit = Sectors(chunk.0.max(2));
+    let data_min = Sectors(unit.0.max(16));
+    let mut sizes = Vec::with_capacity(members.len());
+    let mut smallest = Sectors(u64::MAX);
+    for (member, entry) in members.iter().enumerate() {
+        let Some(found) = device_size(entry) else {
+            sizes.push(None);
+            continue;
+        };
+        let data_size = Sectors(found.0.saturating_sub(data_offset.0));
+        if data_size < data_min {
+            return Err(CreateError::DeviceTooSmall { member, found, minimum: data_offset + data_min });
+        }
+        let usable = Sectors(data_size.0 - data_size.0 % unit.0);
+        if let Some(expected) = options.size.filter(|size| *size > usable) {
+            return Err(CreateError::SizeTooLarge { member, found: usable, expected });
+        }
+        smallest = smallest.min(usable);
+        sizes.push(Some(data_size));
+    }
+    let size = used_size(options, unit, smallest)?;
+    let geometry = Geometry {
+        data_offset,
+        size,
+        bad_blocks_offset: geometry::bad_blocks_offset(data_offset, size, None),
+        max_dev: max_dev(members.len()),
+    };
+    Ok((geometry, sizes))
+}
+
+/// Sectors used of every member: what was asked for, or the smallest member; 0 for linear and raid0.
+fn used_size(options: &CreateOptions, unit: Sectors, smallest: Sectors) -> Result<Sectors, CreateError> {
+    if matches!(options.level, Level::Linear | Level::Raid0) {
+        return Ok(Sectors::ZERO);
+    }
+    let size = match options.size {
+        Some(asked) => Sectors(asked.0 - asked.0 % unit.0),
+        // Without --size a raid1 is cut to 64 KiB, so that it can become another level later.
+        None if options.level == Level::Raid1 => Sectors(smallest.0 - smallest.0 % 128),
+        None => smallest,
+    };
+    let minimum = Sectors(unit.0.max(16));
+    if size < minimum {
+        return Err(CreateError::SizeTooSmall { found: options.size.unwrap_or(smallest), minimum });
+    }
+    Ok(size)
+}
+
+/// Entries of the role table: header and table fill whole sectors.
+fn max_dev(devices: usize) -> u16 {
+    let bytes = (HEADER_BYTES + 2 * devices).next_multiple_of(SECTOR_BYTES);
+    u16::try_from((bytes - HEADER_BYTES) / 2).expect("check_counts bounded the devices")
+}
+
+/// Whether the array starts without a resync, with `missing` of its slots empty.
+fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool, CreateError> {
+    if options.assume_clean {
+        return Ok(true);
+    }
+    match options.level {
+        Level::Linear | Level::Raid0 => Ok(true),
+        Level::Raid1 | Level::Raid10 => Ok(false),
+        Level::Raid4 | Level::Raid5 => Ok(missing > 0),
+        Level::Raid6 if missing == 1 && !options.force => Err(CreateError::DirtyDegraded),
+        Level::Raid6 => Ok(missing > 1),
+    }
+}
+
+/// What all members share; `dev_number`, `device_uuid` and `data_size` are still to be filled in.
+fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &Geometry, is_clean: bool) -> Superblock {
+    let mut roles = vec![Role::Spare; usize::from(geometry.max_dev)];
+    for (at, (member, role)) in members.iter().zip(&mut roles).enumerate() {
+        // The number of a missing device stays unused, as mdadm leaves it.
+        if at < usize::from(options.raid_disks) && *member != NewMember::Missing {
+            *role = Role::Slot(Slot(at as u16));
+        }
+    }
+    let now = options.now_seconds & crate::TIME_SECONDS_MASK;
+    let has_layout = options.level == Level::Raid0 && options.layout != 0;
+    Superblock {
+        features: if has_layout { Features::RAID0_LAYOUT } else { Features::default() },
+        set_uuid: options.set_uuid,
+        set_name: options.set_name,
+        created: now,
+        level: options.level.md(),
+        layout: options.layout,
+        size: geometry.size,
+        chunk: if options.level == Level::Raid1 { Sectors::ZERO } else { options.chunk },
+        raid_disks: u32::from(options.raid_disks),
+        bitmap_offset: 0,
+        reshape: None,
+        data_offset: Sector(geometry.data_offset.0),
+        data_size: Sectors::ZERO,
+        super_offset: location_v12(),
+        recovery_offset: 0,
+        dev_number: 0,
+        corrected_reads: 0,
+        device_uuid: [0; 16],
+        devflags: 0,
+        bad_blocks: match geometry.bad_blocks_offset {
+            Some(offset) => BadBlocks { shift: 0, size: 8, offset },
+            None => BadBlocks::default(),
+        },
+        updated: now,
+        events: 0,
+        resync_offset: if is_clean { Superblock::CLEAN } else { 0 },
+        logical_block_size: 0,
+        roles,
+    }
 }

@@ -13,5 +13,5 @@ pub mod uuid;
 pub use features::Features;
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
-    BadBlocks, Role, SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Reshape, location_v12,
+    BadBlocks, Reshape, Role, SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, location_v12,
 };

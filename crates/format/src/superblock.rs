@@ -22,7 +22,8 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const TIME_SECONDS_MASK: u64 = (1 << 40) - 1;
 
 const MAGIC: u32 = 0xa92b_4efc;
-const HEADER_BYTES: usize = 256;
+/// Bytes before the role table.
+pub(crate) const HEADER_BYTES: usize = 256;
 const ROLES_MAX: usize = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
 /// A device below this holds no md superblock of any version.
 const DEVICE_SECTORS_MIN: u64 = 24;
@@ -292,10 +293,10 @@ fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> R
     let data_offset = raw.data_offset.get();
     let data_size = raw.data_size.get();
     let data_start_min = location_v12().0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
-    if data_offset < data_start_min || data_offset >= SECTORS_END {
+    if !(data_start_min..SECTORS_END).contains(&data_offset) {
         return Err(SuperblockError::DataOffset { found: data_offset, minimum: data_start_min });
     }
-    if data_size < DATA_SECTORS_MIN || data_size >= SECTORS_END {
+    if !(DATA_SECTORS_MIN..SECTORS_END).contains(&data_size) {
         return Err(SuperblockError::DataSize { found: data_size, minimum: DATA_SECTORS_MIN });
     }
     if raw.size.get() > data_size {
@@ -350,11 +351,7 @@ fn from_raw(raw: &RawSuperblock, roles: Vec<Role>) -> Superblock {
         corrected_reads: raw.corrected_reads.get(),
         device_uuid: raw.device_uuid,
         devflags: raw.devflags,
-        bad_blocks: BadBlocks {
-            shift: raw.bblog_shift,
-            size: raw.bblog_size.get(),
-            offset: raw.bblog_offset.get(),
-        },
+        bad_blocks: BadBlocks { shift: raw.bblog_shift, size: raw.bblog_size.get(), offset: raw.bblog_offset.get() },
         updated: raw.utime.get(),
         events: raw.events.get(),
         resync_offset: raw.resync_offset.get(),
