@@ -2,10 +2,31 @@
 //! Owns: what a member is trusted with, and in which order things become durable. Not here: how a device does I/O.
 //! Invariant: no write is answered before the superblocks say truthfully who holds it.
 
+mod array;
 pub mod assemble;
+mod lifecycle;
+mod mail;
+mod mirror;
+mod read;
+mod record;
+mod resync;
+mod row;
+mod row_io;
+mod row_plan;
+pub mod sabotage;
+mod slices;
+mod steward;
+pub mod verdict;
+pub mod view;
 pub mod world;
+
+pub use array::{Array, Config, Counters};
 
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
 };
-pub use world::{Mail, Pool, World};
+pub use lifecycle::{FailError, StartError, Status, StopError};
+pub use mail::Mail;
+pub use resync::Progress;
+pub use steward::MemberState;
+pub use world::{Pool, World};

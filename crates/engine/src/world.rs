@@ -1,7 +1,8 @@
 //! What the engine needs from the machine it runs on: the only door to time, tasks, other shards and memory.
-//! Owns: [`World`], [`Mail`], [`Pool`]. Not here: any machine; production's and the simulator's are above.
+//! Owns: [`World`], [`Pool`]. Not here: any machine; production's and the simulator's are above.
 //! Invariant: mail from one shard to another arrives once and in order.
 
+use crate::Mail;
 use std::future::Future;
 use std::time::Duration;
 use uraid_block::{Arena, Device, ShardIndex, Tick};
@@ -48,6 +49,3 @@ pub trait World: Clone + 'static {
     /// The buffers of this shard for one kind of work.
     fn arena(&self, pool: Pool) -> &Arena;
 }
-
-/// What shards of one array tell each other. Opaque to the machine that carries it.
-pub struct Mail(pub(crate) ());

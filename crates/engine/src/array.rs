@@ -1,0 +1,430 @@
+//! One array on one shard: the door for requests and for mail.
+//! Owns: [`Array`], admission, calls between shards. Not here: what a request does (`read`, `mirror`, `row`), who
+//! changes the view (`steward`).
+//! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
+
+use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
+use crate::row::Rows;
+use crate::steward::{Condemned, Recorded, Steward};
+use crate::verdict::{self, Operation, Verdict};
+use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
+use crate::{Place, Pool, StartPlan, World};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use uraid_block::local::{Notify, Receiver, Sender, oneshot};
+use uraid_block::{
+    ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces, Sector,
+    Sectors, ShardIndex, Slot, WritePieces,
+};
+use uraid_layout::{CopyChoice, Layout, Level};
+
+/// The shard that the steward runs on.
+pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
+/// The largest request a client is told to send.
+const IO_MAX_BYTES: u64 = 32 << 20;
+
+/// What may be tuned. Every limit is set at start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Open for reading only; no member is written.
+    pub read_only: bool,
+    /// How long an array must be without a write before it is marked clean (md: safe_mode_delay).
+    pub clean_after: Duration,
+    /// Serve a dirty read-only mirror from another copy where the canonical one cannot be read.
+    pub force: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { read_only: false, clean_after: Duration::from_millis(200), force: false }
+    }
+}
+
+/// What never changes while the array is open.
+pub(crate) struct Shape {
+    pub(crate) layout: Layout,
+    /// Where each slot's member stands in the list of members.
+    pub(crate) members: Vec<Option<usize>>,
+    /// First data sector of each member.
+    pub(crate) data_offsets: Vec<Sector>,
+    pub(crate) geometry: Geometry,
+}
+
+/// What the request paths count, per shard.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Reads served.
+    pub reads: u64,
+    /// Writes, zeroes and discards served.
+    pub writes: u64,
+    /// Rows written without reading.
+    pub rows_full: u64,
+    /// Row parts written by read-modify-write.
+    pub rows_modified: u64,
+    /// Row parts written after reading the rest of their row.
+    pub rows_reconstructed: u64,
+    /// Row parts read by computing what a lost member held.
+    pub rows_recovered: u64,
+    /// Writes that were taken along by another write of their row.
+    pub writes_absorbed: u64,
+    /// Reads that a member failed and others served.
+    pub reads_retried: u64,
+    /// Member reads that failed on the medium.
+    pub read_errors: u64,
+}
+
+/// One array, as one shard drives it. There is one on every shard, all made from the same plan.
+pub struct Array<W: World> {
+    pub(crate) world: W,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) members: Vec<W::Member>,
+    pub(crate) config: Config,
+    view: RefCell<Rc<View>>,
+    view_changed: Notify,
+    epochs: Epochs,
+    calls: RefCell<BTreeMap<CallId, Sender<Answer>>>,
+    next_call: Cell<u64>,
+    writes_admitted: Cell<u64>,
+    pub(crate) read_turn: Cell<u16>,
+    pub(crate) rows: Rows,
+    pub(crate) counters: Cell<Counters>,
+    pub(crate) steward: Option<Steward>,
+}
+
+/// A request inside its epoch; dropping it leaves.
+pub(crate) struct Entered<'a, W: World> {
+    array: &'a Array<W>,
+    epoch: Epoch,
+}
+
+impl<W: World> Drop for Entered<'_, W> {
+    fn drop(&mut self) {
+        self.array.epochs.leave(self.epoch);
+    }
+}
+
+impl<W: World> Array<W> {
+    /// The array of `plan` on this shard; `members[i]` drives `plan.members[i]`. Nothing is read or written yet:
+    /// requests wait until `start` on shard 0 lets them in. Panics when `members` does not fit the plan or the row
+    /// arena cannot hold one row: both are mistakes of the caller.
+    pub fn new(world: W, plan: &StartPlan, members: Vec<W::Member>, mut config: Config) -> Rc<Array<W>> {
+        config.read_only |= plan.read_only.is_some();
+        assert_eq!(plan.members.len(), members.len());
+        let shape = Arc::new(shape_of::<W>(plan, &members));
+        let usable = plan.members.iter().filter_map(|member| slot_of(&member.place)).collect();
+        let view = View {
+            epoch: Epoch(0),
+            usable,
+            gate: Gate::Closed,
+            takes_writes: false,
+            copies: if plan.is_dirty { Copies::Canonical } else { Copies::Any },
+            is_recorded: true,
+        };
+        let blocks = world.arena(Pool::Row).large_blocks();
+        assert!(blocks >= usize::from(shape.layout.slots()) + 2, "the row arena holds one row");
+        let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view, &config));
+        Rc::new(Array {
+            rows: Rows::new(blocks),
+            epochs: Epochs::new(view.epoch),
+            view: RefCell::new(Rc::new(view)),
+            view_changed: Notify::new(),
+            calls: RefCell::default(),
+            next_call: Cell::new(0),
+            writes_admitted: Cell::new(0),
+            read_turn: Cell::new(world.shard().0),
+            counters: Cell::default(),
+            steward,
+            world,
+            shape,
+            members,
+            config,
+        })
+    }
+
+    /// The view of this moment. Not to be kept across an await.
+    pub(crate) fn view(&self) -> Rc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// What this shard's request paths have counted.
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// The member in a slot. Panics for a slot that had none when the array was assembled: no view trusts such a slot.
+    pub(crate) fn member(&self, slot: Slot) -> &W::Member {
+        &self.members[self.shape.members[slot.index()].expect("a usable slot has a member")]
+    }
+
+    /// Where a member's sector lies on its device.
+    pub(crate) fn on_device(&self, slot: Slot, at: MemberSector) -> Sector {
+        let member = self.shape.members[slot.index()].expect("a usable slot has a member");
+        self.shape.data_offsets[member] + Sectors(at.0)
+    }
+
+    pub(crate) fn is_redundant(&self) -> bool {
+        match self.shape.layout.level() {
+            Level::Linear | Level::Raid0 => false,
+            Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => true,
+        }
+    }
+
+    /// Waits until the view lets the request in. A write that needs the dirty mark asks the steward for it, outside
+    /// of any epoch.
+    pub(crate) async fn enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
+        loop {
+            let (admission, seen) = {
+                let view = self.view.borrow();
+                (view.admit(wish), view.epoch)
+            };
+            match admission {
+                Admission::Enter => {
+                    if wish == Wish::Write {
+                        self.writes_admitted.set(self.writes_admitted.get() + 1);
+                    }
+                    return Ok(Entered { array: self, epoch: self.epochs.enter() });
+                }
+                Admission::WaitForGate => {
+                    self.view_changed.wait_for(|| (self.view.borrow().epoch > seen).then_some(())).await;
+                }
+                Admission::NeedsDirtyMark => match self.call(STEWARD, Call::NeedDirty).await {
+                    Answer::Dirty(outcome) => outcome?,
+                    Answer::Done | Answer::Count(_) | Answer::Condemned(_) | Answer::Written(_) | Answer::Read(_) => {
+                        unreachable!("a call for the dirty mark is answered with its outcome")
+                    }
+                },
+                Admission::Refused(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes `view` the one that requests enter with. Requests inside keep their epoch and look members up anew.
+    pub(crate) fn switch(&self, view: View) {
+        self.epochs.switch(view.epoch);
+        self.view.replace(Rc::new(view));
+        self.view_changed.notify_all();
+    }
+
+    /// Asks another shard, or this one, and waits for the answer.
+    pub(crate) async fn call(&self, to: ShardIndex, call: Call) -> Answer {
+        self.start_call(to, call).await.expect("every call is answered")
+    }
+
+    /// Sends a call now; its answer comes later.
+    pub(crate) fn start_call(&self, to: ShardIndex, call: Call) -> Receiver<Answer> {
+        let id = CallId(self.next_call.get());
+        self.next_call.set(id.0 + 1);
+        let (sender, receiver) = oneshot();
+        self.calls.borrow_mut().insert(id, sender);
+        self.world.post(to, Mail(Letter::Call { id, from: self.world.shard(), call }));
+        receiver
+    }
+
+    /// Takes mail from a shard of the same array; the world calls this for each piece, in order.
+    pub fn deliver(self: &Rc<Self>, mail: Mail) {
+        match mail.0 {
+            Letter::Answer { id, answer } => {
+                let waiting = self.calls.borrow_mut().remove(&id).expect("an answer belongs to a call");
+                waiting.send(answer);
+            }
+            Letter::Call { id, from, call } => {
+                // A view takes effect at once and in order; everything else may wait.
+                if let Call::Switch(view) = call {
+                    self.switch(view);
+                    self.world.post(from, Mail(Letter::Answer { id, answer: Answer::Done }));
+                    return;
+                }
+                let array = self.clone();
+                self.world.spawn(async move {
+                    let answer = array.answer(call).await;
+                    array.world.post(from, Mail(Letter::Answer { id, answer }));
+                });
+            }
+        }
+    }
+
+    async fn answer(&self, call: Call) -> Answer {
+        match call {
+            Call::Switch(_) => unreachable!("a view is switched on arrival"),
+            Call::Drain(epoch) => {
+                self.epochs.drain(epoch).await;
+                Answer::Done
+            }
+            Call::CountWrites => Answer::Count(self.writes_admitted.get()),
+            Call::NeedDirty => Answer::Dirty(self.need_dirty().await),
+            Call::Condemn(failures) => Answer::Condemned(self.condemn(&failures).await),
+            Call::WriteRow(write) => Answer::Written(self.write_row_owned(write).await),
+            Call::ReadRow(read) => Answer::Read(self.read_row_owned(read).await),
+        }
+    }
+
+    /// Tells the steward of members that failed, and waits until the superblocks of the others say so. Those that the
+    /// verdict leaves alone are left out. With no failures at all: waits until what is known already is written.
+    pub(crate) async fn report(&self, failures: &[Failure]) -> Condemned {
+        let mut grave = Vec::new();
+        let mut answer = Condemned::Recorded;
+        for failure in failures {
+            match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
+                Verdict::CondemnOrFreeze | Verdict::Freeze => grave.push(*failure),
+                Verdict::ReadElsewhere => {}
+                Verdict::FailRequest => answer = Condemned::Frozen(failure.error),
+            }
+        }
+        if grave.is_empty() && !failures.is_empty() {
+            return answer;
+        }
+        if crate::sabotage::is(crate::sabotage::Sabotage::SkipRecord) {
+            return Condemned::Recorded;
+        }
+        match self.call(STEWARD, Call::Condemn(grave)).await {
+            Answer::Condemned(outcome) => outcome,
+            Answer::Done | Answer::Count(_) | Answer::Dirty(_) | Answer::Written(_) | Answer::Read(_) => {
+                unreachable!("a report is answered with its outcome")
+            }
+        }
+    }
+
+    pub(crate) fn check(&self, at: Sector, length: Sectors) -> Result<ArrayRange, IoError> {
+        let end = at.0.checked_add(length.0).filter(|end| *end <= self.shape.geometry.size.0);
+        match end {
+            Some(_) => Ok(ArrayRange::new(ArraySector(at.0), length)),
+            None => Err(ErrorKind::OutOfRange.into()),
+        }
+    }
+
+    /// Which copy to read: in turn where all are equal, the one a resync copies from where they may differ.
+    pub(crate) fn copy_choice(&self, view: &View) -> CopyChoice {
+        if view.copies == Copies::Canonical && !crate::sabotage::is(crate::sabotage::Sabotage::NonCanonicalRead) {
+            return CopyChoice::First;
+        }
+        let turn = self.read_turn.get();
+        self.read_turn.set(turn.wrapping_add(1));
+        CopyChoice::Nth(turn)
+    }
+
+    /// Requests of this shard that are inside.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.epochs.in_flight()
+    }
+}
+
+/// The array as a device. A request's future must be driven to its end: a write that is dropped half way has told
+/// nobody which members have it. (A face runs each request as a task of its own.)
+impl<W: World> Device for Array<W> {
+    fn geometry(&self) -> &Geometry {
+        &self.shape.geometry
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let range = self.check(at, into.length())?;
+        if range.length.is_zero() {
+            return Ok(into);
+        }
+        let _inside = self.enter(Wish::Read).await?;
+        let outcome = self.read_range(range, into).await;
+        self.count(|counters| counters.reads += 1);
+        outcome
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        let range = self.check(at, from.length())?;
+        if range.length.is_zero() {
+            return Ok(());
+        }
+        let _inside = self.enter(Wish::Write).await?;
+        let fua = if crate::sabotage::is(crate::sabotage::Sabotage::SkipFua) { Fua::No } else { fua };
+        let outcome = if self.shape.layout.level().is_parity() {
+            self.write_rows(range, &from, fua).await
+        } else {
+            self.write_copies(range, &from, fua).await
+        };
+        self.count(|counters| counters.writes += 1);
+        outcome.map(|_recorded: Recorded| ())
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        let _inside = self.enter(Wish::Read).await?;
+        if crate::sabotage::is(crate::sabotage::Sabotage::SkipFlush) {
+            return Ok(());
+        }
+        self.flush_members().await
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        let range = self.check(range.start, range.length)?;
+        if range.length.is_zero() || self.shape.geometry.discard_granularity.is_zero() {
+            return Ok(());
+        }
+        let _inside = self.enter(Wish::Write).await?;
+        let outcome = self.discard_copies(range).await;
+        self.count(|counters| counters.writes += 1);
+        outcome.map(|_recorded: Recorded| ())
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        let range = self.check(range.start, range.length)?;
+        if range.length.is_zero() {
+            return Ok(());
+        }
+        let _inside = self.enter(Wish::Write).await?;
+        let outcome = if self.shape.layout.level().is_parity() {
+            self.zero_rows(range).await
+        } else {
+            self.zero_copies(range).await
+        };
+        self.count(|counters| counters.writes += 1);
+        outcome.map(|_recorded: Recorded| ())
+    }
+}
+
+fn shape_of<W: World>(plan: &StartPlan, members: &[W::Member]) -> Shape {
+    let layout = plan.layout.clone();
+    let mut by_slot = vec![None; usize::from(layout.slots())];
+    for (index, member) in plan.members.iter().enumerate() {
+        if let Some(slot) = slot_of(&member.place) {
+            assert!(by_slot[slot.index()].is_none(), "one member a slot");
+            by_slot[slot.index()] = Some(index);
+        }
+    }
+    let stripe = layout.stripe();
+    let largest = IO_MAX_BYTES / uraid_block::SECTOR_BYTES as u64;
+    // A client that cuts at the largest request then cuts on stripe edges: 24 sectors a stripe -> 65520, not 65536.
+    let io_max = if stripe.0 == 0 || stripe.0 > largest { largest } else { largest / stripe.0 * stripe.0 };
+    let active = || by_slot.iter().flatten().map(|member| members[*member].geometry());
+    let can_discard = !layout.level().is_parity() && active().all(|member| !member.discard_granularity.is_zero());
+    let geometry = Geometry {
+        size: layout.array_size(),
+        logical_block: Sectors(1),
+        physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
+        chunk: layout.chunk(),
+        stripe,
+        io_max: Sectors(io_max),
+        segments_max: 1024,
+        discard_granularity: if can_discard { Sectors(1) } else { Sectors::ZERO },
+        zeroes_after_discard: false,
+        volatile_cache: true,
+    };
+    let data_offsets = plan.members.iter().map(|member| member.superblock.data_offset).collect();
+    Shape { layout, members: by_slot, data_offsets, geometry }
+}
+
+fn slot_of(place: &Place) -> Option<Slot> {
+    match place {
+        Place::Slot(slot) => Some(*slot),
+        Place::Spare => None,
+    }
+}
+
+/// A failed operation of one member, for a report.
+pub(crate) fn failure(slot: Slot, operation: Operation, error: IoError) -> Failure {
+    Failure { slot, operation, error }
+}

@@ -1,0 +1,257 @@
+//! An array's life: start, stop, members taken out by hand, what it says about itself.
+//! Owns: the order of these. Not here: the single steps (`steward`, `record`, `resync`).
+//! Invariant: nobody is let in before the array is consistent; it is marked clean only when all is on the members.
+
+use crate::World;
+use crate::array::{Array, Counters, failure};
+use crate::resync::Progress;
+use crate::sabotage::{self, Sabotage};
+use crate::steward::{Condemned, MemberState};
+use crate::verdict::Operation;
+use crate::view::{Copies, Gate};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, ErrorKind, Geometry, IoError, Sectors, Slot, SlotSet};
+use uraid_layout::{Layout, Level};
+
+/// Why an array could not be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The superblocks could not be written.
+    #[error("the superblocks could not be brought up to date")]
+    Record(#[source] IoError),
+    /// The array could not be made consistent.
+    #[error("the resync before serving failed")]
+    Resync(#[source] IoError),
+    /// It failed while it was being started: more members are gone than the level tolerates.
+    #[error("the array froze while it was started")]
+    Frozen(#[source] IoError),
+}
+
+/// Why an array was stopped without being marked clean. It is stopped all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StopError {
+    /// Frozen before: the next start makes it consistent.
+    #[error("the array was frozen and stays marked dirty; the next start makes it consistent")]
+    Frozen(#[source] IoError),
+    /// A member could not be flushed, or the superblocks not be written.
+    #[error("the array stays marked dirty; the next start makes it consistent")]
+    NotClean(#[source] IoError),
+    /// A level without redundancy whose member could not be flushed.
+    #[error("the last flush failed, so the last writes may be lost")]
+    Flush(#[source] IoError),
+}
+
+/// Why a member was not taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FailError {
+    /// There is no working member in that slot.
+    #[error("{slot} has no working member")]
+    NoMember {
+        /// The slot that was named.
+        slot: Slot,
+    },
+    /// The array cannot serve without it.
+    #[error("the array cannot serve without the member of {slot}: {working} members work, {needed} are needed")]
+    Needed {
+        /// The slot that was named.
+        slot: Slot,
+        /// Members that work now.
+        working: usize,
+        /// How many must.
+        needed: usize,
+    },
+    /// The array takes no changes.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// It could not be recorded.
+    #[error("the failure could not be recorded, the array is frozen")]
+    Frozen(#[source] IoError),
+}
+
+/// What the array says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The level.
+    pub level: Level,
+    /// Slots in all.
+    pub slots: u16,
+    /// Slots whose member works.
+    pub usable: SlotSet,
+    /// Who may pass.
+    pub gate: Gate,
+    /// Whether the superblocks say dirty.
+    pub is_dirty: bool,
+    /// The event count of the superblocks.
+    pub events: u64,
+    /// Each member of the start plan, in its order.
+    pub members: Vec<MemberState>,
+    /// What the array is like as a device.
+    pub geometry: Geometry,
+    /// Rounds of superblock writes so far.
+    pub records: u64,
+    /// How long the last failure took from the report to the durable record.
+    pub last_record: Option<Duration>,
+    /// What shard 0 has counted.
+    pub counters: Counters,
+}
+
+impl Status {
+    /// md's picture of the slots: `[UU_U]`.
+    pub fn picture(&self) -> String {
+        let slots = (0..self.slots).map(|slot| if self.usable.contains(Slot(slot)) { 'U' } else { '_' });
+        format!("[{}]", slots.collect::<String>())
+    }
+}
+
+impl<W: World> Array<W> {
+    /// Brings the superblocks up to date, makes a dirty array consistent, and lets requests in. Shard 0 only.
+    pub async fn start(self: &Rc<Self>, progress: impl FnMut(Progress)) -> Result<(), StartError> {
+        let steward = self.steward();
+        if self.config.read_only {
+            self.publish(|master| master.view.gate = Gate::ReadOnly).await;
+            return Ok(());
+        }
+        if !self.is_redundant() {
+            self.publish(|master| {
+                master.view.gate = Gate::Open;
+                master.view.takes_writes = true;
+                master.view.copies = Copies::Any;
+            })
+            .await;
+            return Ok(());
+        }
+        if self.needs_record() {
+            let version = {
+                let mut master = steward.master.borrow_mut();
+                master.version += 1;
+                master.version
+            };
+            self.record_up_to(version).await.map_err(StartError::Record)?;
+        }
+        if steward.master.borrow().is_dirty {
+            self.make_consistent(progress).await?;
+        }
+        if let Some(error) = steward.master.borrow().frozen_error() {
+            return Err(StartError::Frozen(error));
+        }
+        self.publish(|master| {
+            master.view.gate = Gate::Open;
+            master.view.copies = Copies::Any;
+        })
+        .await;
+        self.world.spawn(self.clone().watch_idle());
+        Ok(())
+    }
+
+    /// Whether the superblocks of the members that are here differ from what is true now.
+    fn needs_record(&self) -> bool {
+        let master = self.steward().master.borrow();
+        let missing = usize::from(self.shape.layout.slots()) > master.view.usable.count();
+        let is_known = missing
+            && master.template.roles.iter().filter(|role| role.slot().is_some()).count() == master.view.usable.count();
+        let is_behind = master.superblocks.iter().any(|superblock| superblock.events != master.events);
+        (missing && !is_known) || is_behind || master.is_dirty
+    }
+
+    async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
+        if !sabotage::is(Sabotage::SkipResync) {
+            self.resync(progress).await.map_err(StartError::Resync)?;
+        }
+        self.flush_members().await.map_err(StartError::Resync)?;
+        let version = {
+            let mut master = self.steward().master.borrow_mut();
+            master.is_dirty = false;
+            master.version += 1;
+            master.version
+        };
+        self.record_up_to(version).await.map_err(StartError::Record)
+    }
+
+    /// Keeps new requests out, lets those inside end, flushes, marks the array clean. Shard 0 only; a second call is
+    /// harmless. Requests that come later are refused.
+    pub async fn stop(&self) -> Result<(), StopError> {
+        let steward = self.steward();
+        let was_stopping = steward.is_stopping.replace(true);
+        let _one = steward.transition.acquire(1).await;
+        if was_stopping {
+            return Ok(());
+        }
+        let is_read_only = self.view().gate == Gate::ReadOnly;
+        let frozen = steward.master.borrow().frozen_error();
+        let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;
+        self.drain(epoch).await;
+        let outcome = match frozen {
+            Some(error) => Err(StopError::Frozen(error)),
+            None if is_read_only => Ok(()),
+            None => self.leave_clean().await,
+        };
+        self.publish(|master| master.view.gate = Gate::Stopped).await;
+        outcome
+    }
+
+    async fn leave_clean(&self) -> Result<(), StopError> {
+        if !self.is_redundant() {
+            return self.flush_members().await.map_err(StopError::Flush);
+        }
+        self.go_clean().await;
+        let master = self.steward().master.borrow();
+        if let Some(error) = master.frozen_error() {
+            return Err(StopError::NotClean(error));
+        }
+        if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
+    }
+
+    /// Takes a member out by hand; returns when the superblocks of the others say so. Shard 0 only.
+    pub async fn fail(&self, slot: Slot) -> Result<(), FailError> {
+        let view = self.view();
+        if slot.0 >= self.shape.layout.slots() || !view.usable.contains(slot) {
+            return Err(FailError::NoMember { slot });
+        }
+        match view.gate {
+            Gate::ReadOnly | Gate::Stopped => return Err(FailError::ReadOnly),
+            Gate::Frozen(kind) => return Err(FailError::Frozen(kind.into())),
+            Gate::Open | Gate::Closed => {}
+        }
+        if !self.is_redundant() || !self.shape.layout.can_serve(&view.usable.without(slot)) {
+            let working = view.usable.count();
+            return Err(FailError::Needed { slot, working, needed: self.needed() });
+        }
+        match self.condemn(&[failure(slot, Operation::Command, ErrorKind::Gone.into())]).await {
+            Condemned::Recorded => Ok(()),
+            Condemned::Frozen(error) => Err(FailError::Frozen(error)),
+        }
+    }
+
+    fn needed(&self) -> usize {
+        usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates())
+    }
+
+    /// What the array is like now. Shard 0 only.
+    pub fn status(&self) -> Status {
+        let master = self.steward().master.borrow();
+        Status {
+            level: self.shape.layout.level(),
+            slots: self.shape.layout.slots(),
+            usable: master.view.usable,
+            gate: master.view.gate,
+            is_dirty: master.is_dirty,
+            events: master.events,
+            members: master.members.clone(),
+            geometry: self.geometry().clone(),
+            records: master.records,
+            last_record: master.last_record,
+            counters: self.counters(),
+        }
+    }
+
+    /// The layout of the array.
+    pub fn layout(&self) -> &Layout {
+        &self.shape.layout
+    }
+
+    /// The data of one stripe; zero for levels without stripes.
+    pub fn stripe(&self) -> Sectors {
+        self.shape.layout.stripe()
+    }
+}

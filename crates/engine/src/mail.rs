@@ -1,0 +1,76 @@
+//! What the shards of one array ask each other.
+//! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
+//! Invariant: every call is answered once, to the shard that made it.
+
+use crate::steward::{Condemned, Recorded};
+use crate::view::{Epoch, View};
+use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
+use uraid_layout::Row;
+
+/// What shards of one array tell each other. Opaque to the machine that carries it.
+#[derive(Debug)]
+pub struct Mail(pub(crate) Letter);
+
+/// Which call of the asking shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct CallId(pub(crate) u64);
+
+#[derive(Debug)]
+pub(crate) enum Letter {
+    Call { id: CallId, from: ShardIndex, call: Call },
+    Answer { id: CallId, answer: Answer },
+}
+
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Steward to shard: use this view from now on.
+    Switch(View),
+    /// Steward to shard: answer when nothing older than this epoch is in flight.
+    Drain(Epoch),
+    /// Steward to shard: how many writes have you admitted so far?
+    CountWrites,
+    /// Shard to steward: make the dirty mark durable.
+    NeedDirty,
+    /// Shard to steward: these members failed; answer when the superblocks say so.
+    Condemn(Vec<Failure>),
+    /// Shard to a row's owner.
+    WriteRow(RowWrite),
+    /// Shard to a row's owner: reconstruct.
+    ReadRow(RowRead),
+}
+
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    Count(u64),
+    Dirty(Result<(), IoError>),
+    Condemned(Condemned),
+    Written(Result<Recorded, IoError>),
+    Read(Result<ReadPieces, IoError>),
+}
+
+/// A member that failed an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    pub(crate) slot: uraid_block::Slot,
+    pub(crate) operation: crate::verdict::Operation,
+    pub(crate) error: IoError,
+}
+
+/// New bytes for one row: `from` covers the row's data from `start` on (0..stripe, in data order).
+#[derive(Debug)]
+pub(crate) struct RowWrite {
+    pub(crate) row: Row,
+    pub(crate) start: Sectors,
+    pub(crate) from: WritePieces,
+    pub(crate) fua: Fua,
+}
+
+/// Bytes of one row to compute without the slots in `avoid`, from `start` of the row's data on.
+#[derive(Debug)]
+pub(crate) struct RowRead {
+    pub(crate) row: Row,
+    pub(crate) start: Sectors,
+    pub(crate) into: ReadPieces,
+    pub(crate) avoid: SlotSet,
+}

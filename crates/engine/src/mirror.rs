@@ -1,0 +1,91 @@
+//! Writes of levels without parity: linear, raid0, raid1, raid10.
+//! Owns: copies to every usable member, discards, zeroes. Not here: rows of parity levels (`row`).
+//! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
+
+use crate::World;
+use crate::array::{Array, failure};
+use crate::mail::Failure;
+use crate::sabotage::{self, Sabotage};
+use crate::steward::Recorded;
+use crate::verdict::Operation;
+use crate::view::View;
+use uraid_block::local::join_all;
+use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, WritePieces};
+use uraid_layout::{Plan, Run};
+
+impl<W: World> Array<W> {
+    /// Writes every copy, all members at once, then records who failed, then answers.
+    pub(crate) async fn write_copies(
+        &self,
+        range: ArrayRange,
+        from: &WritePieces,
+        fua: Fua,
+    ) -> Result<Recorded, IoError> {
+        let view = self.view();
+        let plan = self.shape.layout.plan_write(range, &view.usable);
+        if !plan.lost.is_empty() {
+            return Err(ErrorKind::TooManyLost.into());
+        }
+        let outcomes = join_all(plan.runs.iter().map(async |run| {
+            let at = self.on_device(run.slot, run.at);
+            (run, self.member(run.slot).write(at, gather(&plan, run, from), fua).await)
+        }));
+        if sabotage::is(Sabotage::NeverAnswer) {
+            std::future::pending::<()>().await;
+        }
+        self.settle_runs(&view, outcomes.await).await
+    }
+
+    /// Makes the range read as zeroes on every copy, each member in its own cheapest way.
+    pub(crate) async fn zero_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+        let view = self.view();
+        let plan = self.shape.layout.plan_discard(range, &view.usable);
+        if !plan.lost.is_empty() {
+            return Err(ErrorKind::TooManyLost.into());
+        }
+        let outcomes = join_all(plan.runs.iter().map(async |run| {
+            let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
+            (run, self.member(run.slot).write_zeroes(of_member).await)
+        }));
+        self.settle_runs(&view, outcomes.await).await
+    }
+
+    /// Hands the discard down: one member request per contiguous run, whatever its size. Advisory, so a member that
+    /// refuses keeps its place; one that is gone does not.
+    pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+        let view = self.view();
+        let plan = self.shape.layout.plan_discard(range, &view.usable);
+        let outcomes = join_all(plan.runs.iter().map(async |run| {
+            let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
+            (run, self.member(run.slot).discard(of_member).await)
+        }));
+        let gone: Vec<_> = outcomes
+            .await
+            .into_iter()
+            .filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone))
+            .collect();
+        self.settle_runs(&view, gone).await
+    }
+
+    /// The members that are left have the bytes: `can_serve` of what is left, which the steward checks, says that every
+    /// sector has a copy among them, and each of them was written.
+    async fn settle_runs(&self, view: &View, outcomes: Vec<(&Run, Result<(), IoError>)>) -> Result<Recorded, IoError> {
+        let mut failures: Vec<Failure> = Vec::new();
+        for (run, outcome) in outcomes {
+            if let Err(error) = outcome {
+                failures.push(failure(run.slot, Operation::Write, error));
+            }
+        }
+        self.settle(view, &failures).await
+    }
+}
+
+/// The bytes of one run, in the member's order, sharing the request's memory.
+fn gather(plan: &Plan, run: &Run, from: &WritePieces) -> WritePieces {
+    let mut whole = WritePieces::new();
+    for part in &plan.parts[run.parts.start as usize..run.parts.end as usize] {
+        whole.append(from.slice(part.offset.len_bytes(), part.length.len_bytes()));
+    }
+    assert_eq!(whole.length(), run.length);
+    whole
+}

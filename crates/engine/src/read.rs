@@ -1,0 +1,220 @@
+//! Reads: straight to the members, and round whatever fails.
+//! Owns: cutting a request's buffers by the plan, retries on other copies, joining the result. Not here: computing a
+//! lost member's bytes (`row`).
+//! Invariant: a success holds right bytes in every sector; a failed piece is read again elsewhere or fails the request.
+
+use crate::array::{Array, failure};
+use crate::mail::{Answer, Call, Failure, RowRead};
+use crate::verdict::Operation;
+use crate::view::{Copies, View};
+use crate::{Pool, World};
+use std::time::Duration;
+use uraid_block::local::join_all;
+use uraid_block::{ArrayRange, Device, ErrorKind, IoError, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_layout::{Part, Plan};
+
+/// How long a retry waits before it asks a full arena again.
+pub(crate) const ARENA_RETRY: Duration = Duration::from_micros(100);
+
+/// A part of the request that is still to be read.
+struct Wanted {
+    /// From the start of the request.
+    offset: Sectors,
+    into: ReadPieces,
+    /// Slots that have failed to give it.
+    avoid: SlotSet,
+}
+
+/// A part of the request with its bytes.
+struct Got {
+    offset: Sectors,
+    pieces: ReadPieces,
+}
+
+impl<W: World> Array<W> {
+    /// Reads inside an epoch. The common case, one run on a healthy member, takes the short way down.
+    pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let view = self.view();
+        let plan = self.shape.layout.plan_read(range, &view.usable, self.copy_choice(&view));
+        let whole = Wanted { offset: Sectors::ZERO, into, avoid: SlotSet::EMPTY };
+        if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
+            let run = &plan.runs[0];
+            let at = self.on_device(run.slot, run.at);
+            drop(view);
+            return match self.member(run.slot).read(at, whole.into).await {
+                Ok(pieces) => Ok(pieces),
+                Err(error) => self.read_around(range, failure(run.slot, Operation::Read, error)).await,
+            };
+        }
+        self.read_wanted(range, vec![whole]).await
+    }
+
+    /// The whole request again, after the one member it was sent to has failed.
+    async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
+        let view = self.view();
+        self.note_read_failure(&view, failed).await?;
+        let into = self.take_buffers(Pool::Request, range.length).await;
+        let avoid = SlotSet::EMPTY.with(failed.slot);
+        self.read_wanted(range, vec![Wanted { offset: Sectors::ZERO, into, avoid }]).await
+    }
+
+    /// Works a list of wanted parts off. Each round either gets a part or adds a slot to what it avoids, so it ends.
+    async fn read_wanted(&self, range: ArrayRange, mut wanted: Vec<Wanted>) -> Result<ReadPieces, IoError> {
+        let mut got: Vec<Got> = Vec::new();
+        while let Some(part) = wanted.pop() {
+            self.read_part(range, part, &mut wanted, &mut got).await?;
+        }
+        got.sort_by_key(|part| part.offset);
+        let mut whole = ReadPieces::new();
+        for part in got {
+            assert_eq!(part.offset, whole.length(), "the parts cover the request without a gap");
+            whole.append(part.pieces);
+        }
+        assert_eq!(whole.length(), range.length);
+        Ok(whole)
+    }
+
+    async fn read_part(
+        &self,
+        range: ArrayRange,
+        part: Wanted,
+        wanted: &mut Vec<Wanted>,
+        got: &mut Vec<Got>,
+    ) -> Result<(), IoError> {
+        let view = self.view();
+        let mut usable = view.usable;
+        for slot in part.avoid.iter() {
+            usable.remove(slot);
+        }
+        let base = part.offset;
+        let of_part = ArrayRange::new(range.start + base, part.into.length());
+        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view));
+        if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
+            return Err(if part.avoid.is_empty() { ErrorKind::TooManyLost } else { ErrorKind::Media }.into());
+        }
+        let (runs, lost) = carve(&plan, part.into);
+        let from_members = join_all(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
+            let outcome = self.member(run.slot).read(self.on_device(run.slot, run.at), pieces).await;
+            (run, outcome)
+        }));
+        let mut failures = Vec::new();
+        for (run, outcome) in from_members.await {
+            let parts = &plan.parts[run.parts.start as usize..run.parts.end as usize];
+            match outcome {
+                Ok(mut pieces) => got.extend(parts.iter().map(|of_run| Got {
+                    offset: base + of_run.offset,
+                    pieces: pieces.split_to(of_run.length.len_bytes()),
+                })),
+                Err(error) => failures.push((failure(run.slot, Operation::Read, error), parts)),
+            }
+        }
+        for (failed, parts) in failures {
+            self.note_read_failure(&view, failed).await?;
+            for of_run in parts {
+                let into = self.take_buffers(Pool::Request, of_run.length).await;
+                wanted.push(Wanted { offset: base + of_run.offset, into, avoid: part.avoid.with(failed.slot) });
+            }
+        }
+        for (of_plan, into) in lost {
+            let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
+            let pieces = self.read_lost(at, into, part.avoid).await?;
+            got.push(Got { offset: base + of_plan.offset, pieces });
+        }
+        Ok(())
+    }
+
+    /// Bytes of a lost data member: the owners of their rows compute them, one row after the other.
+    async fn read_lost(&self, range: ArrayRange, mut into: ReadPieces, avoid: SlotSet) -> Result<ReadPieces, IoError> {
+        let mut whole = ReadPieces::new();
+        let parts: Vec<_> = self.shape.layout.rows(range).collect();
+        for part in parts {
+            let read =
+                RowRead { row: part.row, start: part.start, into: into.split_to(part.length.len_bytes()), avoid };
+            whole.append(self.ask_owner_to_read(read).await?);
+        }
+        Ok(whole)
+    }
+
+    async fn ask_owner_to_read(&self, read: RowRead) -> Result<ReadPieces, IoError> {
+        let owner = self.owner_of(read.row);
+        if owner == self.world.shard() {
+            return self.read_row_owned(read).await;
+        }
+        match self.call(owner, Call::ReadRow(read)).await {
+            Answer::Read(outcome) => outcome,
+            Answer::Done | Answer::Count(_) | Answer::Dirty(_) | Answer::Condemned(_) | Answer::Written(_) => {
+                unreachable!("a row read is answered with its bytes")
+            }
+        }
+    }
+
+    /// Counts a failed member read, tells the steward if the member is gone, and decides whether the request may go
+    /// on. Where the copies may differ, another copy could give other bytes than an earlier read gave: that is refused.
+    pub(crate) async fn note_read_failure(&self, view: &View, failed: Failure) -> Result<(), IoError> {
+        self.count(|counters| {
+            counters.read_errors += 1;
+            counters.reads_retried += 1;
+        });
+        if !self.is_redundant() {
+            return Err(failed.error);
+        }
+        if view.copies == Copies::Canonical && !self.shape.layout.level().is_parity() && !self.config.force {
+            return Err(failed.error);
+        }
+        // Whether it could be recorded does not matter here: no write is answered on the strength of it.
+        let _ = self.report(&[failed]).await;
+        Ok(())
+    }
+
+    /// Buffers for a retry. A request already holds its own, so it waits for scratch that others give back.
+    pub(crate) async fn take_buffers(&self, pool: Pool, length: Sectors) -> ReadPieces {
+        loop {
+            match self.world.arena(pool).take(length.len_bytes()) {
+                Ok(pieces) => return pieces,
+                Err(_) => self.world.sleep(ARENA_RETRY).await,
+            }
+        }
+    }
+
+    /// Flushes every usable member; one that cannot is condemned, never asked again.
+    pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
+        let view = self.view();
+        // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
+        // may have held answered writes in its cache.
+        let failures = self.flush_slots(view.usable).await;
+        self.settle(&view, &failures).await.map(|_recorded| ())
+    }
+
+    /// Flushes the members of these slots and says which failed.
+    pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
+        let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
+        let outcomes = outcomes.await.into_iter();
+        outcomes.filter_map(|(slot, outcome)| Some(failure(slot, Operation::Flush, outcome.err()?))).collect()
+    }
+}
+
+/// Hands each run its part of the request's buffers, in the member's order; what no member holds comes second.
+fn carve(plan: &Plan, mut into: ReadPieces) -> (Vec<ReadPieces>, Vec<(Part, ReadPieces)>) {
+    let mut order: Vec<(Part, Option<usize>)> =
+        (0..plan.parts.len()).map(|part| (plan.parts[part], Some(part))).collect();
+    order.extend(plan.lost.iter().map(|part| (*part, None)));
+    order.sort_by_key(|(part, _)| part.offset);
+    let mut of_parts: Vec<ReadPieces> = plan.parts.iter().map(|_| ReadPieces::new()).collect();
+    let mut lost = Vec::new();
+    for (part, of_run) in order {
+        let pieces = into.split_to(part.length.len_bytes());
+        match of_run {
+            Some(part) => of_parts[part] = pieces,
+            None => lost.push((part, pieces)),
+        }
+    }
+    assert!(into.is_empty(), "a plan covers its request: {} bytes left", into.bytes() / SECTOR_BYTES);
+    let runs = plan.runs.iter().map(|run| {
+        let mut whole = ReadPieces::new();
+        for part in &mut of_parts[run.parts.start as usize..run.parts.end as usize] {
+            whole.append(std::mem::take(part));
+        }
+        whole
+    });
+    (runs.collect(), lost)
+}

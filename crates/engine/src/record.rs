@@ -1,0 +1,157 @@
+//! The metadata writer: superblocks, in rounds.
+//! Owns: what each superblock says, the order in which they go out. Not here: their bytes (`uraid_format`), when a
+//! round is needed (`steward`).
+//! Invariant: when a round is done, every member that the array still trusts says the same, durably; events never step
+//! back. It takes no row, claim or epoch and has its own buffers, so nothing that waits for it can be in its way.
+//!
+//! ```text
+//!   round n:  member 0 |==FUA==|                 one first: should power tear every write in flight,
+//!             member 1          |==FUA==|        a whole superblock of this round, or of the one before,
+//!             member 2          |==FUA==|        is still on each member that was not being written
+//! ```
+
+use crate::array::{Array, failure};
+use crate::mail::Failure;
+use crate::sabotage::{self, Sabotage};
+use crate::steward::{Master, MemberState};
+use crate::verdict::Operation;
+use crate::{Pool, World};
+use uraid_block::local::join_all;
+use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sectors};
+use uraid_format::{Features, Role, Superblock};
+
+/// `resync_offset` of a clean array.
+const CLEAN: u64 = u64::MAX;
+
+impl<W: World> Array<W> {
+    /// Writes superblocks until they show at least `version`. Rounds repeat until one meets no new failure.
+    pub(crate) async fn record_up_to(&self, version: u64) -> Result<(), IoError> {
+        let steward = self.steward();
+        let _one = steward.recording.acquire(1).await;
+        loop {
+            {
+                let master = steward.master.borrow();
+                if let Some(error) = master.frozen_error() {
+                    return Err(error);
+                }
+                if master.recorded >= version {
+                    return Ok(());
+                }
+            }
+            self.record_round().await;
+        }
+    }
+
+    async fn record_round(&self) {
+        let steward = self.steward();
+        let (showing, images) = {
+            let mut master = steward.master.borrow_mut();
+            master.events = if sabotage::is(Sabotage::EventsStepBack) {
+                master.events.saturating_sub(1)
+            } else {
+                master.events + 1
+            };
+            (master.version, self.images(&master))
+        };
+        let (first, rest) = images.split_first().expect("an array that runs has a member");
+        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        match self.write_superblock(first).await {
+            Ok(()) => {
+                let outcomes = join_all(rest.iter().map(async |image| (image.0, self.write_superblock(image).await)));
+                failed
+                    .extend(outcomes.await.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))));
+            }
+            Err(error) => failed.push((first.0, error)),
+        }
+        let changed = {
+            let mut master = steward.master.borrow_mut();
+            master.records += 1;
+            if failed.is_empty() {
+                master.recorded = showing;
+                let is_recorded = master.recorded == master.version;
+                let changed = is_recorded && !master.view.is_recorded;
+                master.view.is_recorded |= is_recorded;
+                changed
+            } else {
+                self.judge_record(&mut master, &failed)
+            }
+        };
+        if changed {
+            self.publish(|_| {}).await;
+        }
+    }
+
+    fn judge_record(&self, master: &mut Master, failed: &[(usize, IoError)]) -> bool {
+        let mut failures: Vec<Failure> = Vec::new();
+        for (member, error) in failed {
+            match master.members[*member] {
+                MemberState::Active(slot) => failures.push(failure(slot, Operation::Superblock, *error)),
+                MemberState::Spare => {
+                    master.members[*member] = MemberState::Faulty {
+                        slot: None,
+                        operation: Operation::Superblock,
+                        error: *error,
+                        at: self.world.now(),
+                    };
+                    master.version += 1;
+                }
+                MemberState::Faulty { .. } => {}
+            }
+        }
+        self.judge(master, &failures)
+    }
+
+    /// What each trusted member's superblock is to say now.
+    fn images(&self, master: &Master) -> Vec<(usize, Superblock)> {
+        let roles = roles(master);
+        let now = self.world.unix_seconds();
+        let trusted = master.members.iter().enumerate().filter(|(_, member)| match member {
+            MemberState::Active(_) | MemberState::Spare => true,
+            MemberState::Faulty { .. } => false,
+        });
+        trusted
+            .map(|(index, _)| {
+                let mut superblock = master.superblocks[index].clone();
+                superblock.events = master.events;
+                superblock.updated = now;
+                superblock.resync_offset = if master.is_dirty { 0 } else { CLEAN };
+                superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
+                superblock.recovery_offset = 0;
+                superblock.roles.clone_from(&roles);
+                (index, superblock)
+            })
+            .collect()
+    }
+
+    async fn write_superblock(&self, (member, superblock): &(usize, Superblock)) -> Result<(), IoError> {
+        let bytes = superblock.encode();
+        let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
+        let mut pieces = self.take_buffers(Pool::Metadata, length).await;
+        pieces.copy_from(&bytes[..length.len_bytes()]);
+        self.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
+    }
+}
+
+/// The role table: by permanent device number, who has which slot. A slot's member that is missing or condemned is
+/// called faulty, so that its return is seen as stale whatever its own superblock says.
+fn roles(master: &Master) -> Vec<Role> {
+    let mut roles = master.template.roles.clone();
+    for role in &mut roles {
+        *role = match *role {
+            Role::Slot(_) | Role::Faulty => Role::Faulty,
+            Role::Spare => Role::Spare,
+            Role::Journal => Role::Journal,
+            Role::Reserved(raw) => Role::Reserved(raw),
+        };
+    }
+    for (state, superblock) in master.members.iter().zip(&master.superblocks) {
+        let number = superblock.dev_number as usize;
+        assert!(number < roles.len(), "assembly checks device numbers");
+        roles[number] = match state {
+            MemberState::Active(slot) => Role::Slot(*slot),
+            MemberState::Spare => Role::Spare,
+            MemberState::Faulty { .. } => Role::Faulty,
+        };
+    }
+    roles
+}

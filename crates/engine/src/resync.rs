@@ -1,0 +1,256 @@
+//! Making an array consistent before it serves: one pass over everything, while nobody else is in.
+//! Owns: windows, comparing copies, recomputing parity. Not here: when it is needed and what follows (`lifecycle`).
+//! Invariant: data is never changed on parity levels, the canonical copy is never changed on mirrors; what cannot be
+//! read is left as it is, for the reads that come to meet.
+
+use crate::array::{Array, failure};
+use crate::mail::Failure;
+use crate::row_io::OldBytes;
+use crate::verdict::Operation;
+use crate::{Pool, World};
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::local::join_all;
+use uraid_block::{
+    ArraySector, Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
+};
+use uraid_layout::{Row, RowMap};
+use uraid_parity::{generate_p, generate_pq};
+
+/// Windows of the pass that are in flight at the same time.
+const WINDOWS_AT_ONCE: usize = 16;
+const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
+
+/// How far a pass has come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Progress {
+    /// Sectors passed: of each member on parity levels, of the array on mirrors.
+    pub done: Sectors,
+    /// Sectors to pass.
+    pub total: Sectors,
+    /// Sectors that disagreed and were written again.
+    pub corrected: Sectors,
+    /// Sectors that could not be checked: unreadable, or without redundancy left.
+    pub skipped: Sectors,
+}
+
+/// What one window found.
+#[derive(Default)]
+struct Window {
+    corrected: u64,
+    skipped: u64,
+}
+
+/// A block of a window: where it belongs, and its bytes where they could be read.
+struct Found {
+    slot: Slot,
+    at: MemberSector,
+    bytes: Option<Lease>,
+}
+
+impl<W: World> Array<W> {
+    /// Makes all redundancy true. The caller keeps everybody else out.
+    pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<(), IoError> {
+        let is_parity = self.shape.layout.level().is_parity();
+        let total = if is_parity {
+            Sectors(self.shape.layout.rows_count() * self.shape.layout.chunk().0)
+        } else {
+            self.shape.layout.array_size()
+        };
+        let mut so_far = Progress { total, ..Progress::default() };
+        progress(so_far);
+        let at_once = self.windows_at_once();
+        let mut at = 0;
+        while at < total.0 {
+            let mut batch = Vec::with_capacity(at_once);
+            while batch.len() < at_once && at < total.0 {
+                let length = Sectors(self.window_length(at, total));
+                batch.push((at, length));
+                at += length.0;
+            }
+            let outcomes = join_all(batch.into_iter().map(async |(at, length)| {
+                if is_parity {
+                    self.resync_rows(MemberSector(at), length).await
+                } else {
+                    self.resync_copies(ArraySector(at), length).await
+                }
+            }));
+            for outcome in outcomes.await {
+                let window = outcome?;
+                so_far.corrected += Sectors(window.corrected);
+                so_far.skipped += Sectors(window.skipped);
+            }
+            so_far.done = Sectors(at);
+            progress(so_far);
+        }
+        Ok(())
+    }
+
+    /// As many windows as the pass arena has room for.
+    fn windows_at_once(&self) -> usize {
+        let blocks = self.world.arena(Pool::Pass).large_blocks();
+        let room = blocks / (usize::from(self.shape.layout.slots()) + 2);
+        assert!(room > 0, "the pass arena holds one window");
+        room.min(WINDOWS_AT_ONCE)
+    }
+
+    fn window_length(&self, at: u64, total: Sectors) -> u64 {
+        let left = (total.0 - at).min(WINDOW);
+        if self.shape.layout.level().is_parity() {
+            left
+        } else {
+            left.min(self.shape.layout.contiguous(ArraySector(at)).0)
+        }
+    }
+
+    /// Copies what the canonical copy holds over those that differ.
+    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Window, IoError> {
+        let usable = self.view().usable;
+        let copies = self.shape.layout.copies(at);
+        let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
+        let found = self.read_window(places, length).await?;
+        let Some(canonical) = found.iter().position(|copy| copy.bytes.is_some()) else {
+            return Ok(Window { skipped: length.0, ..Window::default() });
+        };
+        let mut window = Window::default();
+        let mut failures = Vec::new();
+        for index in canonical + 1..found.len() + canonical {
+            let copy = &found[index % found.len()];
+            let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
+            if copy.bytes.as_ref().is_some_and(|bytes| bytes[..] == right[..]) {
+                continue;
+            }
+            window.corrected += length.0;
+            failures.extend(self.write_window(copy.slot, copy.at, right).await.err());
+        }
+        self.settle_pass(&failures).await?;
+        Ok(window)
+    }
+
+    /// Recomputes parity over the data and writes it where it differs.
+    async fn resync_rows(&self, at: MemberSector, length: Sectors) -> Result<Window, IoError> {
+        let usable = self.view().usable;
+        let slots = (0..self.shape.layout.slots()).map(Slot);
+        let mut found =
+            self.read_window(slots.filter(|slot| usable.contains(*slot)).map(|slot| (slot, at)), length).await?;
+        let chunk = self.shape.layout.chunk().0;
+        let mut window = Window::default();
+        let mut start = 0;
+        while start < length.0 {
+            let member = at.0 + start;
+            let cut = (chunk - member % chunk).min(length.0 - start);
+            let map = self.shape.layout.row(Row(member / chunk));
+            let one = self.resync_row(&map, &mut found, MemberSector(at.0), Sectors(start), Sectors(cut)).await?;
+            window.corrected += one.corrected;
+            window.skipped += one.skipped;
+            start += cut;
+        }
+        Ok(window)
+    }
+
+    async fn resync_row(
+        &self,
+        map: &RowMap,
+        found: &mut [Found],
+        at: MemberSector,
+        start: Sectors,
+        length: Sectors,
+    ) -> Result<Window, IoError> {
+        let range = start.len_bytes()..(start + length).len_bytes();
+        let copy_of = async |slot: Slot| {
+            let bytes = found.iter().find(|block| block.slot == slot).and_then(|block| block.bytes.as_ref())?;
+            let mut copy = self.take_contiguous(Pool::Row, length).await;
+            copy.copy_from_slice(&bytes[range.clone()]);
+            Some(copy)
+        };
+        let _room = self.rows.blocks.acquire(map.data.len() + 2).await;
+        let mut old = OldBytes { data: Vec::new(), p: copy_of(map.parity).await, q: None };
+        if let Some(slot) = map.syndrome {
+            old.q = copy_of(slot).await;
+        }
+        for slot in &map.data {
+            old.data.push(copy_of(*slot).await);
+        }
+        let unknown = old.data.iter().filter(|block| block.is_none()).count();
+        let parities = usize::from(old.p.is_some()) + usize::from(old.q.is_some());
+        if unknown > 0 && unknown >= parities {
+            // Nothing is left over that could disagree, or too much is lost.
+            return Ok(Window { skipped: length.0, ..Window::default() });
+        }
+        if unknown > 0 {
+            old = self.recover_blocks(map, old, length, Pool::Row).await;
+        }
+        self.correct_parity(map, old, MemberSector(at.0 + start.0), length).await
+    }
+
+    async fn correct_parity(
+        &self,
+        map: &RowMap,
+        old: OldBytes,
+        at: MemberSector,
+        length: Sectors,
+    ) -> Result<Window, IoError> {
+        let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
+        let mut p = vec![0; length.len_bytes()];
+        let mut q = vec![0; if map.syndrome.is_some() { length.len_bytes() } else { 0 }];
+        if map.syndrome.is_some() {
+            generate_pq(&mut p, &mut q, &data, &map.exponents);
+        } else {
+            generate_p(&mut p, &data);
+        }
+        let usable = self.view().usable;
+        let mut window = Window::default();
+        let mut failures: Vec<Failure> = Vec::new();
+        let right = [(Some(map.parity), &p, &old.p), (map.syndrome, &q, &old.q)];
+        for (slot, right, found) in right {
+            let Some(slot) = slot.filter(|slot| usable.contains(*slot)) else { continue };
+            if found.as_ref().is_some_and(|found| found[..] == right[..]) {
+                continue;
+            }
+            window.corrected += length.0;
+            failures.extend(self.write_window(slot, at, right).await.err());
+        }
+        self.settle_pass(&failures).await?;
+        Ok(window)
+    }
+
+    /// One block of every place, all at once. An unreadable one stays empty; a member that is gone is condemned.
+    async fn read_window(
+        &self,
+        places: impl Iterator<Item = (Slot, MemberSector)>,
+        length: Sectors,
+    ) -> Result<Vec<Found>, IoError> {
+        let outcomes =
+            join_all(places.map(async |(slot, at)| (slot, at, self.read_block(slot, at, length, Pool::Pass).await)));
+        let mut found = Vec::new();
+        for (slot, at, outcome) in outcomes.await {
+            let bytes = match outcome {
+                Ok(bytes) => Some(bytes),
+                Err(failed) => {
+                    if failed.error.kind == ErrorKind::Gone {
+                        self.settle_pass(&[failed]).await?;
+                        continue;
+                    }
+                    self.count(|counters| counters.read_errors += 1);
+                    None
+                }
+            };
+            found.push(Found { slot, at, bytes });
+        }
+        Ok(found)
+    }
+
+    async fn write_window(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
+        let mut pieces = ReadPieces::new();
+        pieces.push(self.take_contiguous(Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await);
+        pieces.copy_from(bytes);
+        let outcome = self.member(slot).write(self.on_device(slot, at), pieces.freeze(), Fua::No).await;
+        outcome.map_err(|error| failure(slot, Operation::Write, error))
+    }
+
+    async fn settle_pass(&self, failures: &[Failure]) -> Result<(), IoError> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        self.report(failures).await.into_recorded().map(|_recorded| ())
+    }
+}

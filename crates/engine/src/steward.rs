@@ -1,0 +1,340 @@
+//! The one task of an array that changes its view: members, gate, dirty mark.
+//! Owns: the master state, `publish`, `drain`, dirty and clean, condemning members. Not here: writing superblocks
+//! (`record`), start and stop (`lifecycle`).
+//! Invariant: trust is only taken away at once; it is never given, nor a mark lifted, before older requests have left.
+//!
+//! ```text
+//!   failure:       take trust away -> publish -> superblocks -> answer       (never waits for a drain)
+//!   first write:   dirty superblocks -> publish -> write
+//!   idle:          publish "no writes" -> drain -> flush members -> clean superblocks
+//! ```
+
+use crate::array::{Array, Config};
+use crate::mail::{Answer, Call, Failure};
+use crate::sabotage::{self, Sabotage};
+use crate::verdict::{self, Operation, Verdict};
+use crate::view::{Copies, Epoch, Gate, View};
+use crate::{Place, StartPlan, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Semaphore, join_all};
+use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
+use uraid_format::Superblock;
+
+/// What became of a report of failed members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condemned {
+    /// The superblocks of all others say so, durably.
+    Recorded,
+    /// It could not be survived or recorded: nothing that depends on it may be answered with success.
+    Frozen(IoError),
+}
+
+/// Proof that the superblocks say truthfully which members a request could not reach. Only this module makes one,
+/// and no write or flush is answered with success without it.
+#[must_use]
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded(());
+
+impl Condemned {
+    pub(crate) fn into_recorded(self) -> Result<Recorded, IoError> {
+        match self {
+            Condemned::Recorded => Ok(Recorded(())),
+            Condemned::Frozen(error) => Err(error),
+        }
+    }
+}
+
+/// What a member is to the array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemberState {
+    /// Read and written in its slot.
+    Active(Slot),
+    /// Waiting for a slot.
+    Spare,
+    /// Condemned while the array was open.
+    Faulty {
+        /// The slot it had.
+        slot: Option<Slot>,
+        /// What it failed at.
+        operation: Operation,
+        /// How.
+        error: IoError,
+        /// When.
+        at: Tick,
+    },
+}
+
+/// The truth about the array, of which every view is a copy.
+pub(crate) struct Master {
+    pub(crate) view: View,
+    pub(crate) members: Vec<MemberState>,
+    /// What the superblocks are to say: not all redundancy may be right.
+    pub(crate) is_dirty: bool,
+    pub(crate) events: u64,
+    /// Counts changes that superblocks must show, and which of them they show.
+    pub(crate) version: u64,
+    pub(crate) recorded: u64,
+    /// The freshest superblock at assembly, for what all members share.
+    pub(crate) template: Superblock,
+    /// Each member's own.
+    pub(crate) superblocks: Vec<Superblock>,
+    pub(crate) records: u64,
+    pub(crate) last_record: Option<Duration>,
+}
+
+/// The steward's state; on shard 0 only.
+pub(crate) struct Steward {
+    pub(crate) master: RefCell<Master>,
+    /// One change between dirty, clean and stopped at a time.
+    pub(crate) transition: Rc<Semaphore>,
+    /// One round of superblocks at a time.
+    pub(crate) recording: Rc<Semaphore>,
+    pub(crate) is_stopping: Cell<bool>,
+}
+
+impl Steward {
+    pub(crate) fn new(plan: &StartPlan, view: &View, _config: &Config) -> Steward {
+        let members = plan.members.iter().map(|member| match member.place {
+            Place::Slot(slot) => MemberState::Active(slot),
+            Place::Spare => MemberState::Spare,
+        });
+        Steward {
+            master: RefCell::new(Master {
+                view: view.clone(),
+                members: members.collect(),
+                is_dirty: plan.is_dirty,
+                events: plan.events,
+                version: 0,
+                recorded: 0,
+                template: plan.template.clone(),
+                superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
+                records: 0,
+                last_record: None,
+            }),
+            transition: Semaphore::new(1),
+            recording: Semaphore::new(1),
+            is_stopping: Cell::new(false),
+        }
+    }
+}
+
+impl Master {
+    fn member_of(&self, slot: Slot) -> Option<usize> {
+        self.members.iter().position(|member| *member == MemberState::Active(slot))
+    }
+
+    /// Takes the array out of writing. The members keep their places: the next start sees a dirty array and makes it
+    /// consistent.
+    pub(crate) fn freeze(&mut self, kind: ErrorKind) {
+        match self.view.gate {
+            Gate::Open | Gate::Closed => self.view.gate = Gate::Frozen(kind),
+            Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
+        }
+        self.view.copies = Copies::Canonical;
+    }
+
+    pub(crate) fn frozen_error(&self) -> Option<IoError> {
+        match self.view.gate {
+            Gate::Frozen(kind) => {
+                Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
+            }
+            Gate::Closed | Gate::Open | Gate::ReadOnly | Gate::Stopped => None,
+        }
+    }
+}
+
+impl<W: World> Array<W> {
+    pub(crate) fn steward(&self) -> &Steward {
+        self.steward.as_ref().expect("the steward lives on shard 0")
+    }
+
+    /// Changes the view and waits until every shard uses it. Requests already inside go on in their epoch.
+    pub(crate) async fn publish(&self, change: impl FnOnce(&mut Master)) -> Epoch {
+        let view = {
+            let mut master = self.steward().master.borrow_mut();
+            change(&mut master);
+            master.view.epoch.0 += 1;
+            master.view.clone()
+        };
+        let epoch = view.epoch;
+        // Posted before the first await, so that views leave in the order of their epochs.
+        let calls: Vec<_> = (1..self.world.shards())
+            .map(|shard| self.start_call(ShardIndex(shard), Call::Switch(view.clone())))
+            .collect();
+        self.switch(view);
+        for answer in join_all(calls).await {
+            assert!(matches!(answer, Some(Answer::Done)));
+        }
+        epoch
+    }
+
+    /// Waits until no request that entered before `epoch` is in flight on any shard.
+    pub(crate) async fn drain(&self, epoch: Epoch) {
+        let calls: Vec<_> =
+            (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::Drain(epoch))).collect();
+        for answer in join_all(calls).await {
+            assert!(matches!(answer, Some(Answer::Done)));
+        }
+    }
+
+    /// Makes sure that superblocks tell of what a request could not reach: `failures` it met itself, and members that
+    /// `view`, under which its members were chosen, had left out already.
+    pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
+        if failures.is_empty() && view.is_recorded {
+            return Ok(Recorded(()));
+        }
+        self.report(failures).await.into_recorded()
+    }
+
+    /// Takes trust from failed members, tells every shard, writes it to the others' superblocks. With no failures:
+    /// waits until everything known so far is written.
+    pub(crate) async fn condemn(&self, failures: &[Failure]) -> Condemned {
+        let began = self.world.now();
+        let steward = self.steward();
+        let (version, is_new) = {
+            let mut master = steward.master.borrow_mut();
+            let is_new = self.judge(&mut master, failures);
+            (master.version, is_new)
+        };
+        if is_new {
+            self.publish(|_| {}).await;
+        }
+        let outcome = self.record_up_to(version).await;
+        let mut master = steward.master.borrow_mut();
+        if is_new && outcome.is_ok() {
+            master.last_record = Some(self.world.now().since(began));
+        }
+        match outcome {
+            Ok(()) => Condemned::Recorded,
+            Err(error) => Condemned::Frozen(error),
+        }
+    }
+
+    /// Applies the verdicts to the master state; says whether anything changed. All failures of one report are judged
+    /// together: when an error hits more members than the array can lose, none of them is condemned.
+    pub(crate) fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
+        let mut fresh: Vec<Failure> = Vec::new();
+        for failure in failures {
+            if !master.view.usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+                continue;
+            }
+            match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
+                Verdict::Freeze => {
+                    master.freeze(failure.error.kind);
+                    return true;
+                }
+                Verdict::CondemnOrFreeze => fresh.push(*failure),
+                Verdict::ReadElsewhere | Verdict::FailRequest => {}
+            }
+        }
+        if fresh.is_empty() {
+            return false;
+        }
+        let mut left: SlotSet = master.view.usable;
+        for failure in &fresh {
+            left.remove(failure.slot);
+        }
+        if !self.shape.layout.can_serve(&left) {
+            master.freeze(fresh[0].error.kind);
+            return true;
+        }
+        for failure in &fresh {
+            let member = master.member_of(failure.slot).expect("a usable slot has an active member");
+            master.members[member] = MemberState::Faulty {
+                slot: Some(failure.slot),
+                operation: failure.operation,
+                error: failure.error,
+                at: self.world.now(),
+            };
+        }
+        if !sabotage::is(Sabotage::StaleRead) {
+            master.view.usable = left;
+        }
+        master.view.is_recorded = false;
+        master.version += 1;
+        true
+    }
+
+    /// Makes the dirty mark durable and lets writes in.
+    pub(crate) async fn need_dirty(&self) -> Result<(), IoError> {
+        let steward = self.steward();
+        let _one = steward.transition.acquire(1).await;
+        {
+            let mut master = steward.master.borrow_mut();
+            if let Some(error) = master.frozen_error() {
+                return Err(error);
+            }
+            if master.view.gate != Gate::Open || master.view.takes_writes {
+                return Ok(());
+            }
+            master.is_dirty = true;
+            master.version += 1;
+        }
+        if !sabotage::is(Sabotage::SkipDirtyMark) {
+            let version = steward.master.borrow().version;
+            self.record_up_to(version).await?;
+        }
+        self.publish(|master| master.view.takes_writes = true).await;
+        Ok(())
+    }
+
+    /// Marks the array clean: no writes, no older requests, every member flushed, then the superblocks.
+    /// Leaves it dirty when that fails half way. The caller holds the transition.
+    pub(crate) async fn go_clean(&self) {
+        let steward = self.steward();
+        if !steward.master.borrow().view.takes_writes {
+            return;
+        }
+        let epoch = self.publish(|master| master.view.takes_writes = false).await;
+        self.drain(epoch).await;
+        if !sabotage::is(Sabotage::SkipCleanFlush) && self.flush_members().await.is_err() {
+            return;
+        }
+        let version = {
+            let mut master = steward.master.borrow_mut();
+            if master.frozen_error().is_some() {
+                return;
+            }
+            master.is_dirty = false;
+            master.version += 1;
+            master.version
+        };
+        // Should this fail, the array is frozen and says so to the next write.
+        let _ = self.record_up_to(version).await;
+    }
+
+    /// Watches for the array to be idle; runs on shard 0 until the array stops.
+    pub(crate) async fn watch_idle(self: Rc<Self>) {
+        let mut seen = 0;
+        loop {
+            self.world.sleep(self.config.clean_after).await;
+            if self.steward().is_stopping.get() {
+                return;
+            }
+            let writes = self.writes_so_far().await;
+            if writes == seen && self.steward().master.borrow().view.takes_writes {
+                let _one = self.steward().transition.acquire(1).await;
+                if !self.steward().is_stopping.get() && self.writes_so_far().await == seen {
+                    self.go_clean().await;
+                }
+            }
+            seen = writes;
+        }
+    }
+
+    async fn writes_so_far(&self) -> u64 {
+        let calls: Vec<_> =
+            (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::CountWrites)).collect();
+        let mut sum = 0;
+        for answer in join_all(calls).await {
+            match answer {
+                Some(Answer::Count(count)) => sum += count,
+                Some(Answer::Done | Answer::Dirty(_) | Answer::Condemned(_) | Answer::Written(_) | Answer::Read(_))
+                | None => unreachable!("a count is answered with a number"),
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,88 @@
+//! What an error means: one exhaustive table.
+//! Owns: [`decide`]. Not here: carrying it out (`steward`, the request paths).
+//! Invariant: an error never condemns a member that the array cannot serve without.
+
+use uraid_block::ErrorKind;
+
+/// What a member was asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Data or parity.
+    Read,
+    /// Data or parity; discards and zeroes count as writes.
+    Write,
+    /// A cache flush.
+    Flush,
+    /// A superblock.
+    Superblock,
+    /// Nothing: the operator said so.
+    Command,
+}
+
+/// What follows from a member's error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Serve the read from the others; the member stays.
+    ReadElsewhere,
+    /// The member is faulty from now on, provided that the array can serve without it; the array freezes otherwise.
+    CondemnOrFreeze,
+    /// No member is at fault: the array takes no more writes until it is started again.
+    Freeze,
+    /// Only the request fails: the level has no redundancy that could disagree.
+    FailRequest,
+}
+
+/// The table. `is_redundant` is whether the level keeps more than one way to each byte.
+///
+/// A full file system under sparse members hits all of them within moments; kicking them one after the other would
+/// throw redundancy away for nothing, so it freezes. A failed flush may have lost any write since the last good one
+/// (the kernel drops the dirty pages and says yes to the next flush): the member is out, it is never asked again.
+pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verdict {
+    if !is_redundant {
+        return match operation {
+            Operation::Read | Operation::Write | Operation::Flush => Verdict::FailRequest,
+            Operation::Superblock | Operation::Command => Verdict::CondemnOrFreeze,
+        };
+    }
+    match (operation, kind) {
+        (Operation::Read, ErrorKind::Gone) => Verdict::CondemnOrFreeze,
+        (
+            Operation::Read,
+            ErrorKind::Media
+            | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfRange
+            | ErrorKind::Unsupported
+            | ErrorKind::NoMemory
+            | ErrorKind::TooManyLost
+            | ErrorKind::Frozen
+            | ErrorKind::Stopping,
+        ) => Verdict::ReadElsewhere,
+        (Operation::Write | Operation::Superblock, ErrorKind::NoSpace) => Verdict::Freeze,
+        (
+            Operation::Write | Operation::Superblock,
+            ErrorKind::Media
+            | ErrorKind::Gone
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfRange
+            | ErrorKind::Unsupported
+            | ErrorKind::NoMemory
+            | ErrorKind::TooManyLost
+            | ErrorKind::Frozen
+            | ErrorKind::Stopping,
+        ) => Verdict::CondemnOrFreeze,
+        (
+            Operation::Flush | Operation::Command,
+            ErrorKind::Media
+            | ErrorKind::Gone
+            | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfRange
+            | ErrorKind::Unsupported
+            | ErrorKind::NoMemory
+            | ErrorKind::TooManyLost
+            | ErrorKind::Frozen
+            | ErrorKind::Stopping,
+        ) => Verdict::CondemnOrFreeze,
+    }
+}

@@ -1,0 +1,200 @@
+//! The array as every shard sees it at one moment: immutable, replaced whole.
+//! Owns: [`View`], [`Gate`], the epoch counters of one shard. Not here: who makes a view (`steward`).
+//! Invariant: a request runs in the epoch of the view it entered with, and is counted there until it leaves.
+//!
+//! ```text
+//!   epoch      7        8        9          a shard counts its own requests per epoch, in plain integers
+//!   count      2        0        5          drain(9): answered when 7 and 8 are empty
+//! ```
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use uraid_block::local::Notify;
+use uraid_block::{ErrorKind, IoError, SlotSet};
+
+/// Which view; each change makes a new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// Who may pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// Everybody waits: the array is starting or stopping.
+    Closed,
+    /// Reads and writes.
+    Open,
+    /// Reads only, by choice or because a feature of the metadata is not honoured yet.
+    ReadOnly,
+    /// Reads only, after an error that the array could not survive as a change of its members.
+    Frozen(ErrorKind),
+    /// Nobody, for ever.
+    Stopped,
+}
+
+/// Which copy a read may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// All copies hold the same: any will do.
+    Any,
+    /// Copies may differ (dirty and not yet resynced, or frozen in mid-write): only the one a resync would copy from,
+    /// so that two reads of one sector agree.
+    Canonical,
+}
+
+/// What a shard needs to know to serve a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// Its number; later views have higher ones.
+    pub epoch: Epoch,
+    /// Slots whose member may be read and must be written.
+    pub usable: SlotSet,
+    /// Who may pass.
+    pub gate: Gate,
+    /// Whether the dirty mark is durable, so that a write may go down. Always for levels that never go dirty.
+    pub takes_writes: bool,
+    /// Which copy a read may use.
+    pub copies: Copies,
+    /// Whether the superblocks already say who is left out of `usable`. Until then no write or flush that left
+    /// somebody out may be answered.
+    pub is_recorded: bool,
+}
+
+/// What a request wants to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Read,
+    Write,
+}
+
+/// What the view says to a wish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admission {
+    Enter,
+    WaitForGate,
+    NeedsDirtyMark,
+    Refused(IoError),
+}
+
+impl View {
+    pub(crate) fn admit(&self, wish: Wish) -> Admission {
+        match (self.gate, wish) {
+            (Gate::Closed, _) => Admission::WaitForGate,
+            (Gate::Stopped, _) => Admission::Refused(ErrorKind::Stopping.into()),
+            (Gate::Open, Wish::Read) | (Gate::ReadOnly, Wish::Read) | (Gate::Frozen(_), Wish::Read) => Admission::Enter,
+            (Gate::Open, Wish::Write) if self.takes_writes => Admission::Enter,
+            (Gate::Open, Wish::Write) => Admission::NeedsDirtyMark,
+            (Gate::ReadOnly, Wish::Write) => Admission::Refused(ErrorKind::ReadOnly.into()),
+            (Gate::Frozen(ErrorKind::NoSpace), Wish::Write) => Admission::Refused(ErrorKind::NoSpace.into()),
+            (Gate::Frozen(_), Wish::Write) => Admission::Refused(ErrorKind::Frozen.into()),
+        }
+    }
+}
+
+/// Requests in flight on this shard, per epoch.
+pub(crate) struct Epochs {
+    counts: RefCell<VecDeque<(Epoch, u64)>>,
+    drained: Notify,
+}
+
+impl Epochs {
+    pub(crate) fn new(first: Epoch) -> Epochs {
+        Epochs { counts: RefCell::new(VecDeque::from([(first, 0)])), drained: Notify::new() }
+    }
+
+    /// From now on requests enter `epoch`.
+    pub(crate) fn switch(&self, epoch: Epoch) {
+        let mut counts = self.counts.borrow_mut();
+        let (last, _) = *counts.back().expect("there is a current epoch");
+        assert!(epoch > last, "views arrive in order");
+        counts.push_back((epoch, 0));
+        Self::forget_empty(&mut counts);
+        drop(counts);
+        self.drained.notify_all();
+    }
+
+    #[inline]
+    pub(crate) fn enter(&self) -> Epoch {
+        let mut counts = self.counts.borrow_mut();
+        let (epoch, count) = counts.back_mut().expect("there is a current epoch");
+        *count += 1;
+        *epoch
+    }
+
+    #[inline]
+    pub(crate) fn leave(&self, epoch: Epoch) {
+        let mut counts = self.counts.borrow_mut();
+        let (_, count) = counts.iter_mut().rev().find(|(of, _)| *of == epoch).expect("a request leaves its epoch once");
+        assert!(*count > 0);
+        *count -= 1;
+        if *count == 0 && counts.len() > 1 {
+            Self::forget_empty(&mut counts);
+            drop(counts);
+            self.drained.notify_all();
+        }
+    }
+
+    fn forget_empty(counts: &mut VecDeque<(Epoch, u64)>) {
+        while counts.len() > 1 && counts.front().is_some_and(|(_, count)| *count == 0) {
+            counts.pop_front();
+        }
+    }
+
+    /// Waits until no request of an epoch before `epoch` is in flight here.
+    pub(crate) async fn drain(&self, epoch: Epoch) {
+        self.drained
+            .wait_for(|| {
+                let counts = self.counts.borrow();
+                counts.iter().all(|(of, count)| *of >= epoch || *count == 0).then_some(())
+            })
+            .await;
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.counts.borrow().iter().map(|(_, count)| count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn a_drain_waits_for_older_epochs_only() {
+        let epochs = Epochs::new(Epoch(0));
+        let old = epochs.enter();
+        epochs.switch(Epoch(1));
+        let new = epochs.enter();
+        let mut drain = pin!(epochs.drain(Epoch(1)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(drain.as_mut().poll(&mut context).is_pending());
+        epochs.leave(old);
+        assert!(drain.as_mut().poll(&mut context).is_ready());
+        assert_eq!(epochs.in_flight(), 1);
+        epochs.leave(new);
+    }
+
+    #[test]
+    fn every_gate_answers_every_wish() {
+        let gates = [Gate::Closed, Gate::Open, Gate::ReadOnly, Gate::Frozen(ErrorKind::Media), Gate::Stopped];
+        let answers = gates.map(|gate| {
+            let view = View {
+                epoch: Epoch(1),
+                usable: SlotSet::first(2),
+                gate,
+                takes_writes: false,
+                copies: Copies::Any,
+                is_recorded: true,
+            };
+            (view.admit(Wish::Read), view.admit(Wish::Write))
+        });
+        let refused = |kind: ErrorKind| Admission::Refused(kind.into());
+        assert_eq!(answers[0], (Admission::WaitForGate, Admission::WaitForGate));
+        assert_eq!(answers[1], (Admission::Enter, Admission::NeedsDirtyMark));
+        assert_eq!(answers[2], (Admission::Enter, refused(ErrorKind::ReadOnly)));
+        assert_eq!(answers[3], (Admission::Enter, refused(ErrorKind::Frozen)));
+        assert_eq!(answers[4], (refused(ErrorKind::Stopping), refused(ErrorKind::Stopping)));
+    }
+}
