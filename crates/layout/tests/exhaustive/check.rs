@@ -1,0 +1,281 @@
+//! What every plan must be.
+//! Owns: coverage, containment, order and fewest runs of reads, writes and discards; rows; who can serve.
+//! Runs of a member that ascend with a gap between them, and cover exactly the right places, are as few as can be.
+
+use crate::domain::Case;
+use crate::model::Model;
+use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
+use uraid_layout::{CopyChoice, Layout, Plan, Row};
+
+/// How much to ask of a geometry.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Effort {
+    /// Every range with all members, some copy choices.
+    Healthy,
+    /// ... and with every set of missing members that no level may lose data by; every copy choice.
+    ToleratedSets,
+    /// ... with every set of usable members, also the empty one.
+    EverySet,
+}
+
+/// Checks a geometry; returns how many plans it took.
+pub(crate) fn check(case: &Case, effort: Effort) -> u64 {
+    let Case { layout, model } = case;
+    assert_eq!(layout.array_size().0, model.size(), "{:?}", layout.spec());
+    assert_eq!(u64::from(layout.slots()), model.members);
+    assert_eq!(usize::from(layout.copies_count()), model.copies);
+    assert_eq!(usize::from(layout.tolerates()), model.tolerates);
+    assert!(!model.collides(), "{:?}", layout.spec());
+    check_places(layout, model);
+    let mut plans = 0;
+    for bits in 0..1u64 << model.members {
+        let usable: SlotSet = (0..layout.slots()).filter(|slot| bits >> slot & 1 == 1).map(Slot).collect();
+        let missing = model.members as usize - usable.count();
+        let is_wanted = match effort {
+            Effort::Healthy => missing == 0,
+            Effort::ToleratedSets => missing <= model.tolerates,
+            Effort::EverySet => true,
+        };
+        if is_wanted {
+            check_service(layout, model, &usable);
+            plans += check_ranges(layout, model, &usable, effort);
+        }
+    }
+    if layout.level().is_parity() {
+        check_rows(layout, model);
+    }
+    plans
+}
+
+/// Copies of every sector; they stay together as far as `contiguous` says, and inside the member.
+fn check_places(layout: &Layout, model: &Model) {
+    for x in 0..model.size() {
+        let copies = layout.copies(ArraySector(x));
+        let found: Vec<(u64, u64)> = copies.iter().map(|(slot, at)| (slot.0.into(), at.0)).collect();
+        assert_eq!(found, model.copies_of(x), "sector {x} of {:?}", layout.spec());
+        for (slot, at) in copies {
+            assert!(at.0 < layout.member_used(slot).0);
+        }
+        let together = layout.contiguous(ArraySector(x)).0;
+        assert!(together > 0 && x + together <= model.size());
+        let chunk = layout.chunk().0.max(1);
+        assert!(together >= (chunk - x % chunk).min(model.size() - x), "at least to the chunk's end");
+        for (n, &(member, at)) in model.copies_of(x).iter().enumerate() {
+            let last = model.copies_of(x + together - 1)[n];
+            assert_eq!(last, (member, at + together - 1), "sector {x} of {:?}", layout.spec());
+        }
+    }
+}
+
+/// `can_serve` is true exactly when every sector can be read or reconstructed.
+fn check_service(layout: &Layout, model: &Model, usable: &SlotSet) {
+    let is_there = |member: u64| usable.contains(Slot(member as u16));
+    let can = if model.rows.is_empty() {
+        // A raid0 may leave a member out that is too small for a whole chunk of the array; md still wants it.
+        let all = (0..model.members).all(is_there);
+        let each = (0..model.size()).all(|x| model.copies_of(x).iter().any(|place| is_there(place.0)));
+        if model.tolerates == 0 { all } else { each }
+    } else {
+        (0..model.members).filter(|&member| !is_there(member)).count() <= model.tolerates
+    };
+    assert_eq!(layout.can_serve(usable), can, "{usable:?} of {:?}", layout.spec());
+}
+
+/// Every start and every length, the empty one too.
+fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort) -> u64 {
+    let mut choices = vec![CopyChoice::First];
+    let nth_max = if effort == Effort::Healthy { model.copies.min(2) } else { model.copies + 1 };
+    choices.extend((1..nth_max).map(|n| CopyChoice::Nth(n as u16)));
+    let wanted: Vec<Vec<Option<(u64, u64)>>> =
+        choices.iter().map(|&choice| (0..model.size()).map(|x| chosen(model, x, usable, choice)).collect()).collect();
+    let owner = Owner::new(model);
+    let mut plans = 0;
+    for from in 0..model.size() {
+        for to in from..=model.size() {
+            let range = ArrayRange::between(ArraySector(from), ArraySector(to));
+            for (&choice, wanted) in choices.iter().zip(&wanted) {
+                let plan = layout.plan_read(range, usable, choice);
+                check_read(&plan, from, &wanted[from as usize..to as usize]).unwrap_or_else(|why| {
+                    panic!("{why}: {range:?} {choice:?} {usable:?} {:?} {plan:?}", layout.spec())
+                });
+                plans += 1;
+            }
+            if model.rows.is_empty() {
+                let plan = layout.plan_write(range, usable);
+                check_write(&plan, from, to, model, &owner, usable)
+                    .unwrap_or_else(|why| panic!("{why}: {range:?} {usable:?} {:?} {plan:?}", layout.spec()));
+                let discard = layout.plan_discard(range, usable);
+                check_discard(&discard, &plan).unwrap_or_else(|why| {
+                    panic!("{why}: {range:?} {usable:?} {:?} {discard:?} {plan:?}", layout.spec())
+                });
+                plans += 2;
+            }
+        }
+    }
+    plans
+}
+
+/// The copy that a read must take.
+fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option<(u64, u64)> {
+    let copies = model.copies_of(x);
+    let first = match choice {
+        CopyChoice::First => 0,
+        CopyChoice::Nth(n) => usize::from(n) % copies.len(),
+    };
+    let mut order = copies[first..].iter().chain(&copies[..first]);
+    order.find(|place| usable.contains(Slot(place.0 as u16))).copied()
+}
+
+/// Which array sector a place belongs to.
+struct Owner {
+    depth: usize,
+    sectors: Vec<u64>,
+}
+
+impl Owner {
+    fn new(model: &Model) -> Owner {
+        let depth = model.places.iter().map(|place| place.1 as usize + 1).max().expect("an array has sectors");
+        let mut owner = Owner { depth, sectors: vec![u64::MAX; depth * model.members as usize] };
+        for x in 0..model.size() {
+            for place in model.copies_of(x) {
+                owner.sectors[place.0 as usize * depth + place.1 as usize] = x;
+            }
+        }
+        owner
+    }
+
+    fn of(&self, member: u64, at: u64) -> u64 {
+        if at as usize >= self.depth { u64::MAX } else { self.sectors[member as usize * self.depth + at as usize] }
+    }
+}
+
+type Verdict = Result<(), &'static str>;
+
+fn ensure(is_so: bool, why: &'static str) -> Verdict {
+    if is_so { Ok(()) } else { Err(why) }
+}
+
+/// Runs by slot, then ascending with a gap; parts that make them up, in order, and could not be fewer.
+fn check_shape(plan: &Plan, has_parts: bool) -> Verdict {
+    for pair in plan.runs.windows(2) {
+        let ascends = pair[0].slot < pair[1].slot
+            || pair[0].slot == pair[1].slot && pair[0].at.0 + pair[0].length.0 < pair[1].at.0;
+        ensure(ascends, "runs do not ascend with a gap")?;
+    }
+    let mut next = 0;
+    for run in &plan.runs {
+        ensure(run.length.0 > 0, "an empty run")?;
+        if has_parts {
+            ensure(run.parts.start == next && run.parts.end > next, "runs do not own their parts in order")?;
+            next = run.parts.end;
+            let parts = plan.parts_of(run);
+            ensure(parts.iter().map(|part| part.length.0).sum::<u64>() == run.length.0, "parts and run differ")?;
+            let joined = parts.windows(2).any(|pair| pair[0].offset + pair[0].length == pair[1].offset);
+            ensure(!joined, "two parts could be one")?;
+        } else {
+            ensure(run.parts.is_empty(), "a discard with parts")?;
+        }
+    }
+    ensure(next as usize == plan.parts.len(), "a part without a run")?;
+    let joined = plan.lost.windows(2).any(|pair| pair[0].offset + pair[0].length >= pair[1].offset);
+    ensure(!joined, "lost pieces do not ascend with a gap")
+}
+
+/// `wanted`: the place of each sector of the range.
+fn check_read(plan: &Plan, from: u64, wanted: &[Option<(u64, u64)>]) -> Verdict {
+    check_shape(plan, true)?;
+    let mut covered = 0;
+    for run in &plan.runs {
+        let mut at = run.at.0;
+        for part in plan.parts_of(run) {
+            for offset in part.offset.0..part.offset.0 + part.length.0 {
+                let place = wanted.get(offset as usize).copied().flatten();
+                ensure(place == Some((run.slot.0.into(), at)), "a sector is read from the wrong place")?;
+                at += 1;
+                covered += 1;
+            }
+        }
+    }
+    for lost in &plan.lost {
+        for offset in lost.offset.0..lost.offset.0 + lost.length.0 {
+            ensure(wanted.get(offset as usize) == Some(&None), "a sector is given up that has a place")?;
+            covered += 1;
+        }
+    }
+    // The runs share no place, so no sector can have been counted twice.
+    ensure(covered == wanted.len(), "the range is not covered")?;
+    let is_small = plan.runs.len() <= 1 && plan.parts.len() <= 1;
+    let spilled = plan.runs.spilled() || plan.parts.spilled() || plan.lost.spilled();
+    ensure(from == u64::MAX || !(is_small && spilled), "a plan of one run allocates")
+}
+
+fn check_write(plan: &Plan, from: u64, to: u64, model: &Model, owner: &Owner, usable: &SlotSet) -> Verdict {
+    check_shape(plan, true)?;
+    let mut covered = 0;
+    for run in &plan.runs {
+        ensure(usable.contains(run.slot), "a write to a member that is not usable")?;
+        let mut at = run.at.0;
+        for part in plan.parts_of(run) {
+            for offset in part.offset.0..part.offset.0 + part.length.0 {
+                let x = owner.of(run.slot.0.into(), at);
+                ensure(x == from + offset && x < to, "a place is written that is not the sector's")?;
+                at += 1;
+                covered += 1;
+            }
+        }
+    }
+    let there = |x: u64| model.copies_of(x).iter().filter(|place| usable.contains(Slot(place.0 as u16))).count();
+    ensure(covered == (from..to).map(there).sum::<usize>(), "a copy is not written")?;
+    let lost: u64 = plan.lost.iter().map(|part| part.length.0).sum();
+    ensure(lost as usize == (from..to).filter(|&x| there(x) == 0).count(), "the lost pieces are wrong")?;
+    let given_up = |part: &uraid_layout::Part| {
+        (part.offset.0..part.offset.0 + part.length.0).all(|offset| there(from + offset) == 0)
+    };
+    ensure(plan.lost.iter().all(given_up), "a sector is given up that has a place")
+}
+
+/// A discard is the write, whose runs are already proved, without its parts.
+fn check_discard(discard: &Plan, write: &Plan) -> Verdict {
+    check_shape(discard, false)?;
+    ensure(discard.parts.is_empty() && discard.lost.is_empty(), "a discard with parts")?;
+    ensure(discard.runs.len() == write.runs.len(), "a discard with another number of runs than the write")?;
+    let same = |(a, b): (&uraid_layout::Run, &uraid_layout::Run)| (a.slot, a.at, a.length) == (b.slot, b.at, b.length);
+    ensure(discard.runs.iter().zip(&write.runs).all(same), "a discard elsewhere than the write")
+}
+
+/// Rows as the model has them; a range cut by row.
+fn check_rows(layout: &Layout, model: &Model) {
+    assert_eq!(layout.rows_count(), model.rows.len() as u64);
+    for (index, expected) in model.rows.iter().enumerate() {
+        let map = layout.row(Row(index as u64));
+        let numbers = |slots: &[Slot]| slots.iter().map(|slot| u64::from(slot.0)).collect::<Vec<_>>();
+        assert_eq!(map.row, Row(index as u64));
+        assert_eq!(map.start.0, index as u64 * layout.chunk().0);
+        assert_eq!(numbers(&map.data), expected.data);
+        assert_eq!(u64::from(map.parity.0), expected.p);
+        assert_eq!(map.syndrome.map(|slot| u64::from(slot.0)), expected.q);
+        assert_eq!(map.exponents.iter().map(|&e| u64::from(e)).collect::<Vec<_>>(), expected.exponents);
+        let mut all = numbers(&map.data);
+        all.extend([expected.p].into_iter().chain(expected.q));
+        all.sort_unstable();
+        assert_eq!(all, (0..model.members).collect::<Vec<_>>(), "every member has one part in a row");
+        let mut exponents = expected.exponents.clone();
+        exponents.sort_unstable();
+        exponents.dedup();
+        assert_eq!(exponents.len(), expected.data.len(), "two exponents are equal");
+    }
+    let stripe = layout.stripe().0;
+    for from in 0..model.size() {
+        for to in from..=model.size() {
+            let mut next = from;
+            for part in layout.rows(ArrayRange::between(ArraySector(from), ArraySector(to))) {
+                assert_eq!(part.offset.0, next - from);
+                assert_eq!(part.row.0 * stripe + part.start.0, next);
+                assert!(part.length > Sectors::ZERO && part.start.0 + part.length.0 <= stripe);
+                next += part.length.0;
+                assert!(next == to || next % stripe == 0, "a part ends inside a row");
+            }
+            assert_eq!(next, to);
+        }
+    }
+}

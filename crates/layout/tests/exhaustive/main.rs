@@ -1,0 +1,71 @@
+//! Every range of small arrays of every level and layout, against a model that knows nothing but the formulas.
+//! Owns: the domains. Not here: the model (`model`), what a plan must be (`check`).
+//! The default domains run in seconds; the large ones with
+//! `cargo test --release -p uraid-layout --test exhaustive -- --ignored --nocapture`.
+
+mod check;
+mod domain;
+mod model;
+mod refusals;
+mod runs;
+
+use check::{Effort, check};
+use domain::Case;
+
+/// Checks all the cases in the way that `effort` says, and tells how many plans that were.
+fn run(name: &str, cases: &[Case], effort: Effort) {
+    let plans: u64 = cases.iter().map(|case| check(case, effort)).sum();
+    println!("{name}: {} geometries, {plans} plans", cases.len());
+    assert!(plans > 0);
+}
+
+#[test]
+fn linear_plans_are_exact() {
+    run("linear, every usable set", &domain::linear(), Effort::EverySet);
+}
+
+#[test]
+fn raid0_plans_are_exact() {
+    run("raid0, every usable set", &domain::raid0(1, 6), Effort::EverySet);
+    run("raid0, chunk 2", &domain::raid0(2, 6), Effort::EverySet);
+    run("raid0, chunk 3", &domain::raid0(3, 4), Effort::Healthy);
+    run("raid0, chunk 8", &domain::raid0(8, 6), Effort::Healthy);
+}
+
+#[test]
+fn raid1_plans_are_exact() {
+    run("raid1, every usable set", &domain::raid1(), Effort::EverySet);
+}
+
+#[test]
+fn raid10_plans_are_exact_with_any_members_missing() {
+    run("raid10, chunk 1, every usable set", &domain::raid10(1, 5), Effort::EverySet);
+    run("raid10, chunk 2, tolerated sets", &domain::raid10(2, 6), Effort::ToleratedSets);
+}
+
+#[test]
+fn raid10_plans_are_exact() {
+    run("raid10, chunk 8", &domain::raid10(8, 6), Effort::Healthy);
+}
+
+#[test]
+fn parity_plans_are_exact_with_any_members_missing() {
+    run("raid456, chunk 1, every usable set", &domain::raid456(1, 6), Effort::EverySet);
+    run("raid456, chunk 2, tolerated sets", &domain::raid456(2, 6), Effort::ToleratedSets);
+}
+
+#[test]
+fn parity_plans_are_exact() {
+    run("raid456, chunk 8", &domain::raid456(8, 6), Effort::Healthy);
+}
+
+#[test]
+#[ignore = "minutes; cargo test --release -p uraid-layout --test exhaustive -- --ignored --nocapture"]
+fn large_domains() {
+    run("raid0, chunk 8, every usable set", &domain::raid0(8, 6), Effort::EverySet);
+    run("raid10, chunk 2, every usable set", &domain::raid10(2, 7), Effort::EverySet);
+    run("raid10, chunk 8, tolerated sets", &domain::raid10(8, 6), Effort::ToleratedSets);
+    run("raid10, chunk 8, 9 members", &domain::raid10(8, 9), Effort::Healthy);
+    run("raid456, chunk 8, tolerated sets", &domain::raid456(8, 6), Effort::ToleratedSets);
+    run("raid456, chunk 4, 9 members", &domain::raid456(4, 9), Effort::ToleratedSets);
+}

@@ -1,0 +1,126 @@
+//! How few runs, where a number is promised (DESIGN sections 1 and 3), and arrays too large to walk.
+//! Owns: the bounds as numbers. That no plan has a run too many is for `check`.
+
+use crate::domain;
+use uraid_block::{ArrayRange, ArraySector, Sectors, SlotSet};
+use uraid_layout::{CopyChoice, Layout, Level, Plan, Spec};
+
+/// The most runs that one member gets.
+fn most(plan: &Plan) -> usize {
+    let slots = plan.runs.iter().map(|run| run.slot);
+    slots.map(|slot| plan.runs.iter().filter(|run| run.slot == slot).count()).max().unwrap_or(0)
+}
+
+fn every_range(layout: &Layout) -> impl Iterator<Item = ArrayRange> + use<> {
+    let size = layout.array_size().0;
+    (0..size).flat_map(move |from| (from..=size).map(move |to| ArrayRange::between(ArraySector(from), ArraySector(to))))
+}
+
+#[test]
+fn linear_and_raid0_take_one_run_per_member() {
+    for case in domain::linear().into_iter().chain(domain::raid0(2, 6)) {
+        let all = SlotSet::first(case.layout.slots());
+        for range in every_range(&case.layout) {
+            assert!(most(&case.layout.plan_read(range, &all, CopyChoice::First)) <= 1);
+            assert!(most(&case.layout.plan_write(range, &all)) <= 1);
+            assert!(most(&case.layout.plan_discard(range, &all)) <= 1);
+        }
+    }
+}
+
+#[test]
+fn raid10_takes_as_few_runs_per_member_as_promised() {
+    for case in domain::raid10(4, 6) {
+        let layout = &case.layout;
+        let all = SlotSet::first(layout.slots());
+        let word = layout.spec().layout;
+        let (near, far, is_offset) = (word & 0xff, (word >> 8) & 0xff, word & 0x1_0000 != 0);
+        let is_near = far == 1;
+        let written_max = if is_near { 1 } else { far as usize * 2 - usize::from(is_offset) };
+        let discarded_max =
+            if is_near { 1 } else { far as usize * if is_offset { 2 } else { 1 } - usize::from(is_offset) };
+        let divides = u32::from(layout.slots()).is_multiple_of(near);
+        for range in every_range(layout) {
+            assert!(most(&layout.plan_write(range, &all)) <= written_max, "{range:?} {:?}", layout.spec());
+            let discard = layout.plan_discard(range, &all);
+            assert!(most(&discard) <= discarded_max, "{range:?} {:?} {discard:?}", layout.spec());
+            if divides && (is_near || !is_offset) {
+                assert!(most(&layout.plan_read(range, &all, CopyChoice::First)) <= 1, "{range:?} {:?}", layout.spec());
+            }
+            let depth = u64::from(layout.slots()) * 4 / u64::from(near);
+            if is_offset && range.start.0.is_multiple_of(depth) && range.end().0.is_multiple_of(depth) {
+                assert!(most(&discard) <= 1, "row-aligned {range:?} {:?}", layout.spec());
+            }
+        }
+    }
+}
+
+fn spec(level: Level, layout: u32, members: u16) -> Spec {
+    // 1.9 TB members, chunks of 512 KiB.
+    let size = Sectors(3_710_937_500 / 2048 * 2048);
+    let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(1024) };
+    let member_sizes = (0..members).map(|k| size + Sectors(u64::from(k) * (1 << 30))).collect();
+    Spec { level, layout, chunk, raid_disks: members, size, member_sizes }
+}
+
+/// The array's whole range, and one that is ragged at both ends, in time that no walk over chunks could keep.
+#[test]
+fn a_discard_of_terabytes_is_a_handful_of_runs() {
+    for (level, layout, members, whole, ragged) in [
+        (Level::Linear, 0, 4, 1, 1),
+        (Level::Raid0, 1, 4, 1, 1),
+        (Level::Raid0, 2, 200, 1, 1),
+        (Level::Raid1, 0, 4, 1, 1),
+        (Level::Raid10, 0x102, 4, 1, 1),
+        (Level::Raid10, 0x102, 5, 1, 1),
+        (Level::Raid10, 0x103, 256, 1, 1),
+        // The sections of a far layout touch when all of each is discarded.
+        (Level::Raid10, 0x201, 4, 1, 2),
+        (Level::Raid10, 0x301, 7, 1, 3),
+        (Level::Raid10, 0x1_0201, 4, 1, 3),
+        (Level::Raid10, 0x1_0301, 256, 1, 5),
+    ] {
+        let layout = Layout::new(&spec(level, layout, members)).expect("a sound geometry");
+        let all = SlotSet::first(members);
+        let size = layout.array_size();
+        for _ in 0..100 {
+            let plan = layout.plan_discard(ArrayRange::new(ArraySector(0), size), &all);
+            assert_eq!(most(&plan), whole, "{:?}", layout.spec());
+            let copies = u64::from(layout.copies_count());
+            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), size.0 * copies);
+            let range = ArrayRange::new(ArraySector(777), Sectors(size.0 - 2222));
+            let plan = layout.plan_discard(range, &all);
+            assert!(most(&plan) <= ragged, "{:?} {plan:?}", layout.spec());
+            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), range.length.0 * copies);
+        }
+    }
+}
+
+#[test]
+fn a_mebibyte_of_a_raid0_of_two_is_two_runs_of_interleaved_parts() {
+    let mut spec = spec(Level::Raid0, 1, 2);
+    spec.chunk = Sectors(512);
+    let layout = Layout::new(&spec).expect("a sound geometry");
+    let range = ArrayRange::new(ArraySector(4096), Sectors(2048));
+    let plan = layout.plan_read(range, &SlotSet::first(2), CopyChoice::First);
+    let runs: Vec<_> = plan.runs.iter().map(|run| (run.slot.0, run.at.0, run.length.0)).collect();
+    assert_eq!(runs, [(0, 2048, 1024), (1, 2048, 1024)]);
+    let offsets: Vec<_> = plan.parts.iter().map(|part| (part.offset.0, part.length.0)).collect();
+    assert_eq!(offsets, [(0, 512), (1024, 512), (512, 512), (1536, 512)]);
+}
+
+#[test]
+fn a_mirror_pair_of_raid10_is_one_part_however_long() {
+    let layout = Layout::new(&spec(Level::Raid10, 0x102, 2)).expect("a sound geometry");
+    let range = ArrayRange::new(ArraySector(5), Sectors(1 << 30));
+    let plan = layout.plan_write(range, &SlotSet::first(2));
+    assert_eq!((plan.runs.len(), plan.parts.len()), (2, 2));
+}
+
+#[test]
+#[should_panic(expected = "a range behind the array's end")]
+fn a_range_behind_the_end_is_a_bug_of_the_caller() {
+    let layout = Layout::new(&spec(Level::Raid1, 0, 2)).expect("a sound geometry");
+    let range = ArrayRange::new(ArraySector(layout.array_size().0), Sectors(1));
+    layout.plan_read(range, &SlotSet::first(2), CopyChoice::First);
+}
