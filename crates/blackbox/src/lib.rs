@@ -1,0 +1,13 @@
+//! The black box: what a user's machine does to uraid, done to the real binary over the real socket.
+//! Owns: starting and killing the binary, an NBD client of its own, a model of what every sector may hold.
+//! Not here: anything of uraid's own code - a fault shared by both ends must not hide itself (no import of another crate).
+//! Invariant: leaves no process, mount or file behind. Spec: issue text "Command line"; the NBD protocol.
+
+pub mod binary;
+pub mod foreign;
+pub mod model;
+pub mod nbd;
+pub mod random;
+pub mod scratch;
+pub mod server;
+pub mod writers;

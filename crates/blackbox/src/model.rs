@@ -1,0 +1,320 @@
+//! What every sector of an array may hold now.
+//! Owns: a register per sector, its candidates. Not here: doing the writes (`writers`).
+//! Invariant: a value leaves the candidates only when a write that began after it was answered has been answered too.
+
+use crate::random::{SECTOR, claim_of_tag, fill_tag};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A write, by its number; number 0 is the array's first content, all zeroes.
+pub type Operation = u64;
+
+/// Set in the number of an operation that writes zeroes instead of tags.
+pub const ZEROES: u64 = 1 << 63;
+
+/// One value that a sector may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Candidate {
+    operation: Operation,
+    /// Ticks of the model's own clock; an operation in flight has no answer yet.
+    begun: u64,
+    answered: Option<u64>,
+    /// When a later write made it impossible; it stays while a read that began before is in flight.
+    gone: Option<u64>,
+}
+
+impl Candidate {
+    const FIRST: Candidate = Candidate { operation: ZEROES, begun: 0, answered: Some(0), gone: None };
+}
+
+/// Consecutive sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Span {
+    fn range(self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
+
+    /// The first byte.
+    pub fn byte(self) -> u64 {
+        self.first * SECTOR as u64
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(self) -> u32 {
+        u32::try_from(self.count * SECTOR as u64).expect("a request is below 4 GiB")
+    }
+}
+
+/// A sector that holds what it must not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    /// Where.
+    pub sector: u64,
+    /// What its bytes claim to be; sector and operation.
+    pub claim: (u64, u64),
+    /// Whether the bytes are what they claim to be.
+    pub is_whole: bool,
+    /// The operations it may hold.
+    pub allowed: Vec<Operation>,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sector, operation) = self.claim;
+        let what = if self.is_whole { "the content" } else { "garbage that starts like the content" };
+        write!(out, "sector {} holds {what} of sector {sector}, operation {operation:#x}; ", self.sector)?;
+        write!(out, "allowed are operations {:x?}", self.allowed)
+    }
+}
+
+/// The registers of one array.
+#[derive(Debug)]
+pub struct Model {
+    registers: Vec<Vec<Candidate>>,
+    clock: u64,
+    next: Operation,
+    /// When each read in flight began.
+    reads: BTreeSet<u64>,
+}
+
+impl Model {
+    /// An array of this many sectors, all zeroes.
+    pub fn new(sectors: u64) -> Model {
+        Model { registers: vec![Vec::new(); sectors as usize], clock: 1, next: 1, reads: BTreeSet::new() }
+    }
+
+    /// How many sectors.
+    pub fn sectors(&self) -> u64 {
+        self.registers.len() as u64
+    }
+
+    /// A write begins: its value is possible from now on. Call before its first byte goes out.
+    pub fn begin(&mut self, span: Span, is_zeroes: bool) -> Operation {
+        let operation = self.next | if is_zeroes { ZEROES } else { 0 };
+        self.next += 1;
+        self.clock += 1;
+        for register in &mut self.registers[span.range()] {
+            if register.is_empty() {
+                register.push(Candidate::FIRST);
+            }
+            register.push(Candidate { operation, begun: self.clock, answered: None, gone: None });
+        }
+        operation
+    }
+
+    /// A write was answered: what had been answered before it began is impossible from now on.
+    pub fn answer(&mut self, span: Span, operation: Operation) {
+        self.clock += 1;
+        let now = self.clock;
+        let oldest_read = self.reads.first().copied().unwrap_or(u64::MAX);
+        for register in &mut self.registers[span.range()] {
+            let own = register.iter_mut().find(|candidate| candidate.operation == operation);
+            let own = own.expect("an answered write is still possible");
+            own.answered = Some(now);
+            let begun = own.begun;
+            for candidate in register.iter_mut().filter(|candidate| candidate.gone.is_none()) {
+                if candidate.answered.is_some_and(|answered| answered < begun) {
+                    candidate.gone = Some(now);
+                }
+            }
+            register.retain(|candidate| candidate.gone.is_none_or(|gone| gone > oldest_read));
+        }
+    }
+
+    /// A read begins; what it may find is kept until `end_read`. Call before its first byte goes out.
+    pub fn begin_read(&mut self) -> u64 {
+        self.clock += 1;
+        self.reads.insert(self.clock);
+        self.clock
+    }
+
+    /// The read that began then was answered with these bytes.
+    pub fn end_read(&mut self, begun: u64, first: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        assert!(self.reads.remove(&begun), "a read ends once");
+        self.walk(first, bytes, begun, |_, _| {})
+    }
+
+    /// The server is gone: no read is in flight any more.
+    pub fn crash(&mut self) {
+        self.reads.clear();
+    }
+
+    /// Whether a sector was ever written.
+    pub fn is_written(&self, sector: u64) -> bool {
+        !self.registers[sector as usize].is_empty()
+    }
+
+    /// Checks the bytes of consecutive sectors; the first that holds what it must not.
+    pub fn check(&self, first: u64, bytes: &[u8]) -> Result<(), Wrong> {
+        self.walk(first, bytes, self.clock, |_, _| {})
+    }
+
+    /// As `check`, after a crash: no write is in flight any more, and what a sector was found to hold is all that it may hold
+    /// from now on - a value that comes and goes is as wrong as a lost one.
+    pub fn settle(&mut self, first: u64, bytes: &[u8]) -> Result<u64, Wrong> {
+        let mut found = Vec::new();
+        self.walk(first, bytes, self.clock, |sector, operation| found.push((sector, operation)))?;
+        let mut in_flight = 0;
+        for (sector, operation) in found {
+            let register = &mut self.registers[sector as usize];
+            register.retain(|candidate| candidate.gone.is_none());
+            if register.len() > 1 {
+                in_flight += 1;
+            }
+            register.retain(|candidate| candidate.operation == operation);
+            register.iter_mut().for_each(|candidate| candidate.answered = Some(self.clock));
+        }
+        Ok(in_flight)
+    }
+
+    /// Tells for each sector which value it holds of those that were possible at `since` or later.
+    fn walk(&self, first: u64, bytes: &[u8], since: u64, mut found: impl FnMut(u64, Operation)) -> Result<(), Wrong> {
+        assert_eq!(bytes.len() % SECTOR, 0);
+        for (sector, bytes) in (first..).zip(bytes.chunks_exact(SECTOR)) {
+            let register = &self.registers[sector as usize];
+            let is_possible = |candidate: &&Candidate| {
+                candidate.gone.is_none_or(|gone| gone > since) && is_content(sector, candidate.operation, bytes)
+            };
+            // The latest first: it is the one found nearly always.
+            match register.iter().rev().find(is_possible) {
+                Some(candidate) => found(sector, candidate.operation),
+                None if register.is_empty() && is_zero(bytes) => {}
+                None => return Err(self.wrong(sector, bytes, since)),
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, sector: u64, bytes: &[u8], since: u64) -> Wrong {
+        let claim = claim_of_tag(bytes);
+        let possible =
+            self.registers[sector as usize].iter().filter(|candidate| candidate.gone.is_none_or(|gone| gone > since));
+        let allowed = possible.map(|candidate| candidate.operation).collect();
+        Wrong { sector, claim, is_whole: is_zero(bytes) || is_content(claim.0, claim.1, bytes), allowed }
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+fn is_content(sector: u64, operation: Operation, bytes: &[u8]) -> bool {
+    if operation & ZEROES != 0 {
+        return is_zero(bytes);
+    }
+    // Most wrong candidates differ in the numbers; only the right one is worth the whole comparison.
+    claim_of_tag(bytes) == (sector, operation) && {
+        let mut expected = [0; SECTOR];
+        fill_tag(sector, operation, &mut expected);
+        bytes == expected
+    }
+}
+
+/// What a write operation puts into its sectors.
+pub fn content(span: Span, operation: Operation) -> Vec<u8> {
+    assert_eq!(operation & ZEROES, 0);
+    let mut bytes = vec![0; span.bytes() as usize];
+    for (sector, bytes) in (span.first..).zip(bytes.chunks_exact_mut(SECTOR)) {
+        fill_tag(sector, operation, bytes);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Span = Span { first: 3, count: 2 };
+
+    #[test]
+    fn an_answered_write_is_all_that_its_sectors_may_hold() {
+        let mut model = Model::new(8);
+        let first = model.begin(SPAN, false);
+        model.answer(SPAN, first);
+        let second = model.begin(SPAN, false);
+        model.answer(SPAN, second);
+        assert_eq!(model.check(3, &content(SPAN, second)), Ok(()));
+        let wrong = model.check(3, &content(SPAN, first)).expect_err("an older value");
+        assert_eq!((wrong.sector, wrong.claim, wrong.is_whole), (3, (3, first), true));
+        assert_eq!(wrong.allowed, [second]);
+        assert!(model.check(3, &[0; 1024]).is_err());
+        assert!(model.check(0, &[0; 1536]).is_ok());
+    }
+
+    #[test]
+    fn a_write_in_flight_may_be_there_or_not_but_not_in_part_of_a_sector() {
+        let mut model = Model::new(8);
+        let old = model.begin(SPAN, false);
+        model.answer(SPAN, old);
+        let new = model.begin(SPAN, false);
+        let (old_bytes, new_bytes) = (content(SPAN, old), content(SPAN, new));
+        assert!(model.check(3, &old_bytes).is_ok() && model.check(3, &new_bytes).is_ok());
+        let torn_between = [&new_bytes[..512], &old_bytes[512..]].concat();
+        assert!(model.check(3, &torn_between).is_ok());
+        let torn_within = [&new_bytes[..256], &old_bytes[256..]].concat();
+        assert!(!model.check(3, &torn_within).expect_err("garbage").is_whole);
+    }
+
+    #[test]
+    fn overlapping_writes_may_end_either_way_until_a_later_one_is_answered() {
+        let mut model = Model::new(8);
+        let (one, two) = (model.begin(SPAN, false), model.begin(SPAN, false));
+        model.answer(SPAN, two);
+        model.answer(SPAN, one);
+        assert!(model.check(3, &content(SPAN, one)).is_ok() && model.check(3, &content(SPAN, two)).is_ok());
+        let three = model.begin(SPAN, true);
+        model.answer(SPAN, three);
+        assert!(model.check(3, &content(SPAN, one)).is_err() && model.check(3, &[0; 1024]).is_ok());
+    }
+
+    #[test]
+    fn what_was_found_after_a_crash_must_stay() {
+        let mut model = Model::new(8);
+        let old = model.begin(SPAN, false);
+        model.answer(SPAN, old);
+        let new = model.begin(SPAN, false);
+        assert_eq!(model.settle(3, &content(SPAN, old)), Ok(2));
+        assert!(model.check(3, &content(SPAN, old)).is_ok());
+        assert!(model.check(3, &content(SPAN, new)).is_err());
+    }
+
+    #[test]
+    fn a_read_may_find_what_was_possible_while_it_was_in_flight_and_nothing_older() {
+        let mut model = Model::new(8);
+        let write = |model: &mut Model| {
+            let operation = model.begin(SPAN, false);
+            model.answer(SPAN, operation);
+            operation
+        };
+        let before = write(&mut model);
+        let old = write(&mut model);
+        let read = |model: &mut Model| (model.begin_read(), model.begin_read(), model.begin_read());
+        let (one, two, three) = read(&mut model);
+        let (between, new) = (write(&mut model), write(&mut model));
+        assert_eq!(model.end_read(one, 3, &content(SPAN, old)), Ok(()));
+        assert_eq!(model.end_read(two, 3, &content(SPAN, between)), Ok(()));
+        assert!(model.end_read(three, 3, &content(SPAN, before)).is_err());
+        let late = model.begin_read();
+        assert!(model.end_read(late, 3, &content(SPAN, old)).is_err());
+        assert!(model.check(3, &content(SPAN, new)).is_ok() && model.check(3, &content(SPAN, between)).is_err());
+    }
+
+    #[test]
+    fn one_flipped_bit_is_seen() {
+        let mut model = Model::new(8);
+        let operation = model.begin(SPAN, false);
+        model.answer(SPAN, operation);
+        for at in [0, 9, 511, 700, 1023] {
+            let mut bytes = content(SPAN, operation);
+            bytes[at] ^= 4;
+            assert!(model.check(3, &bytes).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One running `uraid serve`.
+//! Owns: starting it, waiting until it is ready, ending it gently or with kill -9.
+//! Not here: the protocol (`nbd`). Invariant: the process is gone when the guard is.
+
+use crate::binary::{self, Finished};
+use crate::nbd::Address;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A first resync of a small array may come before it is ready, on a slow machine.
+const READY_SECONDS_MAX: u64 = 120;
+const STOP_SECONDS_MAX: u64 = 60;
+
+/// A running server; killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    uri: String,
+    address: Address,
+    control: PathBuf,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `uraid serve` on these members with sockets in `folder`, and waits until it takes requests.
+    #[track_caller]
+    pub fn start(folder: &Path, members: &[PathBuf], extra: &[&str]) -> Server {
+        match Server::try_start(folder, members, extra) {
+            Ok(server) => server,
+            Err(said) => panic!("uraid serve did not become ready: {said}"),
+        }
+    }
+
+    /// As `start`; the error is everything that it said.
+    pub fn try_start(folder: &Path, members: &[PathBuf], extra: &[&str]) -> Result<Server, String> {
+        let (socket, control, log) = (folder.join("s.nbd"), folder.join("s.ctl"), folder.join("serve.log"));
+        let stderr = File::options().create(true).append(true).open(&log).expect("the folder is ours");
+        let mut command = Command::new(binary::path());
+        command.arg("serve").arg("--nbd").arg(format!("unix:{}", socket.display()));
+        command.arg("--control").arg(&control).args(extra).args(members);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", binary::path().display()));
+        let stdout = child.stdout.take().expect("it is piped");
+        let (to_us, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Nobody listens any more once the line with the URI has come; the pipe is read on all the same.
+                let _ = to_us.send(line);
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    let Some(uri) = line.split_whitespace().find(|word| word.starts_with("nbd+unix://")) else {
+                        continue;
+                    };
+                    let address = Address::parse(uri).unwrap_or_else(|| panic!("no NBD URI: {uri}"));
+                    return Ok(Server { child, uri: uri.to_string(), address, control, log });
+                }
+                Err(_) => {
+                    let _ = child.kill();
+                    let status = child.wait();
+                    let said = std::fs::read_to_string(&log).unwrap_or_default();
+                    return Err(format!("{status:?}: {said}"));
+                }
+            }
+        }
+    }
+
+    /// What it printed, for foreign clients.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// The same for the own client.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Everything it wrote to stderr so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Whether the process is still there.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Runs a subcommand that finds the array by its control socket: `uraid VERB --control SOCK WORDS`.
+    pub fn command(&self, verb: &str, words: &[&str]) -> Finished {
+        let control = self.control.display().to_string();
+        binary::uraid([verb, "--control", &control].into_iter().chain(words.iter().copied()))
+    }
+
+    /// Declares a member failed.
+    #[track_caller]
+    pub fn fail(&self, member: &Path) {
+        self.command("fail", &[&member.display().to_string()]).expect_done();
+    }
+
+    /// kill -9, and waits until the process is gone.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// SIGTERM, and waits for exit code 0.
+    #[track_caller]
+    pub fn stop(mut self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("it is our child");
+        let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                assert_eq!(status.code(), Some(0), "after SIGTERM; it said: {}", self.log());
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "still there {STOP_SECONDS_MAX} s after SIGTERM; it said: {}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("uraid serve said:\n{}", self.log());
+        }
+        // Already gone after `kill` and `stop`; then both do nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

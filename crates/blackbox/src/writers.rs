@@ -1,0 +1,267 @@
+//! Several clients that write at once, each with many requests in flight, and a reader that checks every sector.
+//! Owns: the mix of requests. Not here: what is right (`model`).
+//! Invariant: the model learns of a write before its first byte is sent, and of its answer after it came.
+
+use crate::model::{Model, Span, Wrong, ZEROES, content};
+use crate::nbd::{Address, ClientError, Connection, Negotiate, Options, Request};
+use crate::random::{Random, SECTOR};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// The model, shared by the clients of one array.
+pub type SharedModel = Arc<Mutex<Model>>;
+
+/// Takes the model; a panic elsewhere must not hide the first failure behind a second one.
+pub fn lock(model: &SharedModel) -> MutexGuard<'_, Model> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many clients, and how busy.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Connections, one thread each.
+    pub writers: u64,
+    /// Requests in flight per connection.
+    pub depth: usize,
+    /// Of all choices.
+    pub seed: u64,
+}
+
+/// Why a writer ended before it was told to.
+#[derive(Debug, Error)]
+pub enum WriterError {
+    /// The connection or the server.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A read found what must not be there.
+    #[error("{0}")]
+    Wrong(Wrong),
+}
+
+/// Writers at work.
+pub struct Writers {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Result<(), WriterError>>>,
+}
+
+impl Writers {
+    /// Connects all writers and lets them run.
+    #[track_caller]
+    pub fn start(address: &Address, model: &SharedModel, workload: Workload) -> Writers {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..workload.writers)
+            .map(|index| {
+                // One client of each kind, in turn.
+                let options = match index % 3 {
+                    0 => Options::default(),
+                    1 => Options { negotiate: Negotiate::InfoThenGo, structured: false },
+                    _ => Options { negotiate: Negotiate::ExportName, structured: false },
+                };
+                let connection = Connection::open(address, &options).unwrap_or_else(|error| panic!("{error}"));
+                let mut writer = Writer {
+                    connection,
+                    model: model.clone(),
+                    random: Random(workload.seed ^ index << 56),
+                    in_flight: BTreeMap::new(),
+                    answered: answered.clone(),
+                };
+                let stop = stop.clone();
+                std::thread::spawn(move || writer.run(&stop, workload.depth))
+            })
+            .collect();
+        Writers { stop, answered, threads }
+    }
+
+    /// Requests answered so far, by all.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `count` more requests are answered; panics after a minute without them.
+    #[track_caller]
+    pub fn wait_for(&self, count: u64) {
+        let (target, deadline) = (self.answered() + count, Instant::now() + Duration::from_secs(60));
+        while self.answered() < target {
+            let is_alive = self.threads.iter().any(|thread| !thread.is_finished());
+            assert!(is_alive && Instant::now() < deadline, "{} of {target} requests were answered", self.answered());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Tells the writers to end, waits for their last answers; panics if any met an error.
+    #[track_caller]
+    pub fn finish(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            if let Err(error) = thread.join().expect("a writer does not panic") {
+                panic!("a writer met an error: {error}");
+            }
+        }
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// After the server was killed: waits for the writers; panics if any met something else than a broken connection.
+    #[track_caller]
+    pub fn finish_after_kill(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            match thread.join().expect("a writer does not panic") {
+                Ok(()) | Err(WriterError::Client(ClientError::Broken(_))) => {}
+                Err(error) => panic!("a writer met an error: {error}"),
+            }
+        }
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+enum Doing {
+    Write(Span, u64),
+    Read(Span, u64),
+    Flush,
+}
+
+struct Writer {
+    connection: Connection,
+    model: SharedModel,
+    random: Random,
+    in_flight: BTreeMap<u64, Doing>,
+    answered: Arc<AtomicU64>,
+}
+
+impl Writer {
+    fn run(&mut self, stop: &AtomicBool, depth: usize) -> Result<(), WriterError> {
+        while !stop.load(Ordering::Relaxed) {
+            while self.in_flight.len() < depth {
+                self.submit()?;
+            }
+            self.complete()?;
+        }
+        while !self.in_flight.is_empty() {
+            self.complete()?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), ClientError> {
+        let span = self.span();
+        let (request, doing) = match self.random.below(16) {
+            0 => (Request::Flush, Doing::Flush),
+            1..=3 => {
+                let begun = lock(&self.model).begin_read();
+                (Request::Read { at: span.byte(), length: span.bytes() }, Doing::Read(span, begun))
+            }
+            4 => {
+                let operation = lock(&self.model).begin(span, true);
+                let no_hole = self.random.one_in(2);
+                (Request::WriteZeroes { at: span.byte(), length: span.bytes(), no_hole }, Doing::Write(span, operation))
+            }
+            choice => {
+                let operation = lock(&self.model).begin(span, false);
+                assert_eq!(operation & ZEROES, 0);
+                let data = content(span, operation);
+                (Request::Write { at: span.byte(), data, fua: choice == 5 }, Doing::Write(span, operation))
+            }
+        };
+        let cookie = self.connection.submit(&request)?;
+        self.in_flight.insert(cookie, doing);
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), WriterError> {
+        let reply = self.connection.receive()?;
+        let bytes = reply.result.map_err(ClientError::Refused)?;
+        match self.in_flight.remove(&reply.cookie).expect("the connection checks the cookie") {
+            Doing::Write(span, operation) => lock(&self.model).answer(span, operation),
+            Doing::Read(span, begun) => {
+                let checked = lock(&self.model).end_read(begun, span.first, &bytes);
+                checked.map_err(WriterError::Wrong)?;
+            }
+            Doing::Flush => {}
+        }
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Mostly small and anywhere; often in a few hot places, where writers meet; sometimes whole stripes.
+    fn span(&mut self) -> Span {
+        let sectors = lock(&self.model).sectors();
+        let longest = match self.random.below(8) {
+            0..=3 => 16,
+            4 | 5 => 128,
+            6 => 8,
+            _ => {
+                let count = (128 * (1 + self.random.below(4))).min(sectors);
+                let first = self.random.below((sectors - count) / 128 + 1) * 128;
+                return Span { first, count };
+            }
+        };
+        let count = (1 + self.random.below(longest)).min(sectors);
+        let area = if self.random.one_in(4) { sectors.min(512) } else { sectors };
+        Span { first: self.random.below(area).min(sectors - count), count }
+    }
+}
+
+/// Bytes per read of a verification.
+const PIECE: u64 = 256 * 1024;
+const PIECES_IN_FLIGHT: u64 = 8;
+
+/// Reads the whole export and gives each piece's first sector and bytes, ascending.
+pub fn read_all(address: &Address, mut piece: impl FnMut(u64, &[u8])) -> Result<(), ClientError> {
+    let mut connection = Connection::open(address, &Options::default())?;
+    let bytes = connection.export().bytes;
+    let count = bytes.div_ceil(PIECE);
+    let (mut ready, mut asked, mut given) = (BTreeMap::new(), 0, 0);
+    while given < count {
+        while asked < count.min(given + PIECES_IN_FLIGHT) {
+            let at = asked * PIECE;
+            let length = u32::try_from(PIECE.min(bytes - at)).expect("a piece is small");
+            // Cookies count from 1 in the order of the requests.
+            connection.submit(&Request::Read { at, length })?;
+            asked += 1;
+        }
+        let reply = connection.receive()?;
+        ready.insert(reply.cookie - 1, reply.result.map_err(ClientError::Refused)?);
+        while let Some(bytes) = ready.remove(&given) {
+            piece(given * PIECE / SECTOR as u64, &bytes);
+            given += 1;
+        }
+    }
+    connection.disconnect()
+}
+
+/// Checks every sector; panics at the first that holds what it must not.
+#[track_caller]
+pub fn verify(address: &Address, model: &SharedModel, when: &str) {
+    let mut wrong = None;
+    let read = read_all(address, |first, bytes| {
+        if let Err(found) = lock(model).check(first, bytes) {
+            wrong.get_or_insert(found);
+        }
+    });
+    read.unwrap_or_else(|error| panic!("{when}: {error}"));
+    if let Some(wrong) = wrong {
+        panic!("{when}: {wrong}");
+    }
+}
+
+/// As `verify`, after a crash: what each sector is found to hold is what it must hold from now on. Gives the number of sectors
+/// for which the crash left a choice.
+#[track_caller]
+pub fn settle(address: &Address, model: &SharedModel, when: &str) -> u64 {
+    lock(model).crash();
+    let (mut wrong, mut choices) = (None, 0);
+    let read = read_all(address, |first, bytes| match lock(model).settle(first, bytes) {
+        Ok(count) => choices += count,
+        Err(found) => drop(wrong.get_or_insert(found)),
+    });
+    read.unwrap_or_else(|error| panic!("{when}: {error}"));
+    if let Some(wrong) = wrong {
+        panic!("{when}: {wrong}");
+    }
+    choices
+}
