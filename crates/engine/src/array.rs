@@ -5,6 +5,7 @@
 
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
 use crate::row::Rows;
+use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
@@ -282,7 +283,7 @@ impl<W: World> Array<W> {
         if grave.is_empty() && !failures.is_empty() {
             return answer;
         }
-        if crate::sabotage::is(crate::sabotage::Sabotage::SkipRecord) {
+        if sabotage::is(Sabotage::SkipRecord) {
             return Condemned::Recorded;
         }
         match self.call(STEWARD, Call::Condemn(grave)).await {
@@ -303,7 +304,7 @@ impl<W: World> Array<W> {
 
     /// Which copy to read: in turn where all are equal, the one a resync copies from where they may differ.
     pub(crate) fn copy_choice(&self, view: &View) -> CopyChoice {
-        if view.copies == Copies::Canonical && !crate::sabotage::is(crate::sabotage::Sabotage::NonCanonicalRead) {
+        if view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead) {
             return CopyChoice::First;
         }
         let turn = self.read_turn.get();
@@ -331,6 +332,9 @@ impl<W: World> Device for Array<W> {
         }
         let _inside = self.enter(Wish::Read).await?;
         let outcome = self.read_range(range, into).await;
+        if sabotage::is(Sabotage::Leak) {
+            std::mem::forget(self.world.arena(Pool::Request).take(1));
+        }
         self.count(|counters| counters.reads += 1);
         outcome
     }
@@ -341,7 +345,7 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let _inside = self.enter(Wish::Write).await?;
-        let fua = if crate::sabotage::is(crate::sabotage::Sabotage::SkipFua) { Fua::No } else { fua };
+        let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
             self.write_rows(range, &from, fua).await
         } else {
@@ -353,8 +357,12 @@ impl<W: World> Device for Array<W> {
 
     async fn flush(&self) -> Result<(), IoError> {
         let _inside = self.enter(Wish::Read).await?;
-        if crate::sabotage::is(crate::sabotage::Sabotage::SkipFlush) {
+        if sabotage::is(Sabotage::SkipFlush) {
             return Ok(());
+        }
+        if let Gate::Frozen(_) = self.view().gate {
+            // The flush that froze it may have lost writes: the next one must not say that all is well.
+            return Err(ErrorKind::Frozen.into());
         }
         self.flush_members().await
     }

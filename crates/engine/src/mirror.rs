@@ -26,8 +26,15 @@ impl<W: World> Array<W> {
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
+        if sabotage::is(Sabotage::AnswerEarly) {
+            return self.settle(&view, &[]).await;
+        }
         let outcomes = join_all(plan.runs.iter().map(async |run| {
             let at = self.on_device(run.slot, run.at);
+            if sabotage::is(Sabotage::Overreach) && run.at.0 > 0 {
+                let before = uraid_block::Sector(at.0 - 1);
+                let _ = self.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua).await;
+            }
             (run, self.member(run.slot).write(at, gather(&plan, run, from), fua).await)
         }));
         if sabotage::is(Sabotage::NeverAnswer) {

@@ -5,6 +5,7 @@
 
 use crate::array::{Array, failure};
 use crate::mail::{Answer, Call, Failure, RowRead};
+use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{Copies, View};
 use crate::{Pool, World};
@@ -35,7 +36,7 @@ impl<W: World> Array<W> {
     /// Reads inside an epoch. The common case, one run on a healthy member, takes the short way down.
     pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_read(range, &view.usable, self.copy_choice(&view));
+        let plan = self.shape.layout.plan_read(range, &self.readable(&view), self.copy_choice(&view));
         let whole = Wanted { offset: Sectors::ZERO, into, avoid: SlotSet::EMPTY };
         if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
             let run = &plan.runs[0];
@@ -49,11 +50,25 @@ impl<W: World> Array<W> {
         self.read_wanted(range, vec![whole]).await
     }
 
+    fn readable(&self, view: &View) -> SlotSet {
+        if sabotage::is(Sabotage::StaleRead) {
+            return (0..self.shape.layout.slots())
+                .map(Slot)
+                .filter(|slot| self.shape.members[slot.index()].is_some())
+                .collect();
+        }
+        view.usable
+    }
+
     /// The whole request again, after the one member it was sent to has failed.
     async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
         let view = self.view();
         self.note_read_failure(&view, failed).await?;
-        let into = self.take_buffers(Pool::Request, range.length).await;
+        let mut into = self.take_buffers(Pool::Request, range.length).await;
+        if sabotage::is(Sabotage::ZeroesForError) {
+            into.fill(0);
+            return Ok(into);
+        }
         let avoid = SlotSet::EMPTY.with(failed.slot);
         self.read_wanted(range, vec![Wanted { offset: Sectors::ZERO, into, avoid }]).await
     }

@@ -249,9 +249,7 @@ impl<W: World> Array<W> {
                 at: self.world.now(),
             };
         }
-        if !sabotage::is(Sabotage::StaleRead) {
-            master.view.usable = left;
-        }
+        master.view.usable = left;
         master.view.is_recorded = false;
         master.version += 1;
         true

@@ -40,7 +40,9 @@ pub enum Verdict {
 pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verdict {
     if !is_redundant {
         return match operation {
-            Operation::Read | Operation::Write | Operation::Flush => Verdict::FailRequest,
+            Operation::Read | Operation::Write => Verdict::FailRequest,
+            // What the failed flush lost is not known, and a later one that succeeds would hide it.
+            Operation::Flush => Verdict::Freeze,
             Operation::Superblock | Operation::Command => Verdict::CondemnOrFreeze,
         };
     }
