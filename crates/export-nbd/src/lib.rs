@@ -1,1 +1,26 @@
-//! Serves a Device over NBD
+//! Serves one [`Device`](uraid_block::Device) over NBD, on the shards of [`uraid_host`].
+//! Owns: connections, the handshake's policy, request checks, batching of replies, limits, shutdown.
+//! Not here: the wire's bytes (`uraid_nbd`), levels and members (a face sees a `Device`, never an array).
+//! Invariant: a request that reached the device runs to its end, whatever becomes of its client; a payload that did not
+//! arrive whole never reaches the device; what a client can hold is bounded.
+//!
+//! ```text
+//!   socket -> Inbox -> check -> task per request -> Device
+//!                        |             |
+//!                        +-- refusal --+-> Outbox -> one vectored send per batch -> socket
+//! ```
+
+mod connection;
+mod export;
+mod handshake;
+mod inbox;
+mod machine;
+mod outbox;
+mod request;
+mod server;
+mod statistics;
+
+pub use export::{Export, Limits};
+pub use machine::{Machine, Transport};
+pub use server::{Server, Spread};
+pub use statistics::Statistics;

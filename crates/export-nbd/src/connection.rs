@@ -1,0 +1,408 @@
+//! One connection from its greeting to its end.
+//! Owns: reading requests, payloads, starting work on the device, sending replies.
+//! Not here: accepting, deadlines, who must go (`server`); what a request may do (`request`).
+//! Invariant: every request that was started is answered once, unless the connection broke; its buffers and permits
+//! are held until its reply has left.
+
+use crate::export::Offer;
+use crate::handshake::{Handshake, Progress};
+use crate::inbox::{Inbox, Room};
+use crate::machine::{Machine, Transport};
+use crate::outbox::{Hold, Outbox, Reply, gather, next_send};
+use crate::request::{Refusal, Work, check, error_code};
+use crate::server::Server;
+use std::cell::Cell;
+use std::rc::Rc;
+use uraid_block::buffer::{Piece, SMALL_BLOCK_BYTES};
+use uraid_block::local::{Either, Notify, Semaphore, race};
+use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
+use uraid_nbd::transmission::REQUEST_BYTES;
+use uraid_nbd::words::PAYLOAD_BYTES_MAX;
+use uraid_nbd::{Command, Request};
+
+/// A payload with at least so many bytes to come is received straight into its buffers.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+/// Behind a write of this size the next one is expected to be as large: only its header is received ahead, so that its
+/// payload needs no copy.
+const LARGE_PAYLOAD_BYTES: u32 = 32 << 10;
+
+/// Where a connection is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Handshake,
+    Transmission,
+    /// No request comes any more; replies leave.
+    Ending,
+}
+
+/// Why reading ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// By the protocol, or at a clean cut between two requests.
+    Clean,
+    /// Garbage, or a cut inside of a message.
+    Broken,
+}
+
+pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
+    server: Rc<Server<M, T, D>>,
+    transport: T,
+    outbox: Outbox,
+    in_flight: Rc<Semaphore>,
+    credit: Rc<Semaphore>,
+    structured: Cell<bool>,
+    pub(crate) phase: Cell<Phase>,
+    /// When the phase began, or, as the watchdog sees it, when the connection last moved.
+    pub(crate) since: Cell<Tick>,
+    /// Counts what came and went, for the watchdog.
+    pub(crate) moves: Cell<u64>,
+    /// The client owes us something: the rest of a payload, or taking its replies.
+    pub(crate) payload_is_due: Cell<bool>,
+    pub(crate) is_sending: Cell<bool>,
+    is_closing: Cell<bool>,
+    closing: Notify,
+}
+
+impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
+    pub(crate) fn new(server: Rc<Server<M, T, D>>, transport: T) -> Connection<M, T, D> {
+        Connection {
+            transport,
+            outbox: Outbox::default(),
+            in_flight: Semaphore::new(server.limits.requests_max),
+            credit: Semaphore::new(server.credit_bytes()),
+            structured: Cell::new(false),
+            phase: Cell::new(Phase::Handshake),
+            since: Cell::new(server.machine.now()),
+            moves: Cell::new(0),
+            payload_is_due: Cell::new(false),
+            is_sending: Cell::new(false),
+            is_closing: Cell::new(false),
+            closing: Notify::new(),
+            server,
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.get()
+    }
+
+    /// No more requests are taken; those in flight end and are answered.
+    pub(crate) fn close(&self) {
+        self.is_closing.set(true);
+        self.closing.notify_all();
+    }
+
+    /// Ends the connection now; requests in flight run to their end unanswered.
+    pub(crate) fn kill(&self) {
+        self.close();
+        self.outbox.break_off();
+        self.transport.shutdown();
+    }
+
+    /// Serves the client until it goes.
+    pub(crate) async fn run(self: Rc<Self>) {
+        let end = match self.shake_hands().await {
+            Ok(inbox) => {
+                self.enter(Phase::Transmission);
+                self.server.machine.spawn(self.clone().write_replies());
+                let end = self.read_requests(inbox).await;
+                self.enter(Phase::Ending);
+                // Each request gives its permit back when its reply has left, or cannot leave any more.
+                let all = self.in_flight.acquire(self.server.limits.requests_max).await;
+                self.outbox.end();
+                drop(all);
+                end
+            }
+            Err(end) => end,
+        };
+        if end == End::Broken {
+            self.server.count(|counts| counts.broken += 1);
+        }
+        self.transport.shutdown();
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.since.set(self.server.machine.now());
+    }
+
+    fn offer(&self) -> &Offer {
+        &self.server.offer
+    }
+
+    fn moved(&self) {
+        self.moves.set(self.moves.get() + 1);
+    }
+
+    /// Receives into the lease; `None` when the connection ends.
+    async fn recv(&self, into: Lease) -> Option<(Lease, usize)> {
+        let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
+        match race(closing, self.transport.recv(into)).await {
+            Either::Right(Ok((lease, received))) if received > 0 => {
+                self.moved();
+                self.server.count(|counts| counts.receives += 1);
+                Some((lease, received))
+            }
+            Either::Right(Ok(_) | Err(_)) | Either::Left(()) => None,
+        }
+    }
+
+    /// Receives more into the inbox; whether there was more.
+    async fn fill(&self, inbox: &mut Inbox, bytes_max: usize) -> bool {
+        let Some(Room { front, room, rest }) = inbox.take_room(bytes_max) else { return false };
+        match self.recv(room).await {
+            Some((room, received)) => {
+                inbox.give_back(front, room, rest, received);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends all of it; whether that went well. A connection that cannot send is broken off.
+    async fn send(&self, mut all: WritePieces) -> bool {
+        self.is_sending.set(true);
+        while !all.is_empty() {
+            let part = next_send(&mut all);
+            self.server.count(|counts| counts.sends += 1);
+            if self.transport.send(part).await.is_err() {
+                self.kill();
+                return false;
+            }
+            self.moved();
+        }
+        self.is_sending.set(false);
+        true
+    }
+
+    /// The handshake; what the client sent behind it comes in the inbox. An end: no export was chosen.
+    async fn shake_hands(&self) -> Result<Inbox, End> {
+        let mut inbox = Inbox::new(self.server.own_block(SMALL_BLOCK_BYTES).await);
+        let mut out = Vec::new();
+        let mut handshake = Handshake::new(&mut out);
+        loop {
+            let (used, progress) = handshake.receive(self.offer(), inbox.unread(), &mut out);
+            inbox.consume(used);
+            for part in out.chunks(SMALL_BLOCK_BYTES) {
+                let mut block = self.server.own_block(part.len()).await;
+                block.copy_from_slice(part);
+                let mut pieces = ReadPieces::new();
+                pieces.push(block);
+                if !self.send(pieces.freeze()).await {
+                    return Err(End::Broken);
+                }
+            }
+            out.clear();
+            match progress {
+                Progress::More => {}
+                Progress::Agreed { structured } => {
+                    self.structured.set(structured);
+                    return Ok(self.larger(inbox).await);
+                }
+                Progress::Aborted => return Err(End::Clean),
+                Progress::Close => return Err(End::Broken),
+            }
+            if !self.fill(&mut inbox, usize::MAX).await {
+                return Err(End::Clean);
+            }
+        }
+    }
+
+    /// The same inbox in a large block, for requests.
+    async fn larger(&self, mut inbox: Inbox) -> Inbox {
+        let mut block = self.server.own_block(self.server.inbox_bytes()).await;
+        let count = inbox.copy_to(&mut block);
+        let mut larger = Inbox::new(block);
+        let Room { front, room, rest } = larger.take_room(usize::MAX).expect("it is new");
+        larger.give_back(front, room, rest, count);
+        larger
+    }
+
+    async fn read_requests(self: &Rc<Self>, mut inbox: Inbox) -> End {
+        let mut last_payload = 0;
+        loop {
+            while let Some(header) = inbox.unread().first_chunk::<REQUEST_BYTES>() {
+                let Ok(request) = Request::parse(header) else { return End::Broken };
+                inbox.consume(REQUEST_BYTES);
+                last_payload = if request.command == Command::Write { request.length } else { 0 };
+                if let Err(end) = self.take(request, &mut inbox).await {
+                    return end;
+                }
+            }
+            let unread = inbox.unread().len();
+            let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { REQUEST_BYTES - unread } else { usize::MAX };
+            if !self.fill(&mut inbox, ahead).await {
+                return if unread == 0 || self.is_closing.get() { End::Clean } else { End::Broken };
+            }
+        }
+    }
+
+    /// Takes one request with its payload and starts it, or refuses it; the end if it is the last one.
+    async fn take(self: &Rc<Self>, request: Request, inbox: &mut Inbox) -> Result<(), End> {
+        let structured = self.structured.get();
+        let work = match check(self.offer(), structured, &request) {
+            Ok(Work::Disconnect) => return Err(End::Clean),
+            Ok(work) => work,
+            Err(refusal) => return self.refuse(request, refusal, inbox).await,
+        };
+        let in_flight = Some(self.in_flight.acquire(1).await);
+        let (mut hold, mut buffers) = (Hold { in_flight, ..Hold::default() }, None);
+        if let Work::Read(range) | Work::Write(range, _) = work {
+            buffers = Some(self.server.buffers(&self.credit, range.length.len_bytes(), &mut hold).await);
+        }
+        if let Work::Write(..) = work {
+            let empty = buffers.take().expect("a write has buffers");
+            self.payload_is_due.set(true);
+            buffers = Some(self.payload(empty, inbox).await?);
+            self.payload_is_due.set(false);
+        }
+        self.start(request, work, buffers, hold);
+        Ok(())
+    }
+
+    /// Answers with the protocol's error. The payload of a refused write is skipped, so that the next request is found;
+    /// one that is larger than any is not waited for.
+    async fn refuse(&self, request: Request, refusal: Refusal, inbox: &mut Inbox) -> Result<(), End> {
+        let is_write = request.command == Command::Write;
+        let is_oversized = is_write && request.length > PAYLOAD_BYTES_MAX;
+        if is_write && !is_oversized && !self.skip(request.length as usize, inbox).await {
+            return Err(End::Broken);
+        }
+        let hold = Hold { in_flight: Some(self.in_flight.acquire(1).await), ..Hold::default() };
+        self.server.count(|counts| counts.refused += 1);
+        let text = refusal.to_string();
+        self.outbox.push(Reply::error(self.structured.get(), &request, refusal.code(), &text, hold));
+        if is_oversized { Err(End::Broken) } else { Ok(()) }
+    }
+
+    async fn skip(&self, bytes: usize, inbox: &mut Inbox) -> bool {
+        let mut left = bytes;
+        loop {
+            let count = left.min(inbox.unread().len());
+            inbox.consume(count);
+            left -= count;
+            if left == 0 {
+                return true;
+            }
+            if !self.fill(inbox, usize::MAX).await {
+                return false;
+            }
+        }
+    }
+
+    /// Fills the buffers with the payload: with what was received ahead by copying, with the rest straight from the
+    /// socket if it is long.
+    async fn payload(&self, empty: ReadPieces, inbox: &mut Inbox) -> Result<ReadPieces, End> {
+        let mut left = empty.bytes();
+        let mut filled = ReadPieces::new();
+        for mut piece in empty {
+            let mut at = inbox.copy_to(&mut piece);
+            while at < piece.len() {
+                if left - at < DIRECT_BYTES_MIN {
+                    if !self.fill(inbox, usize::MAX).await {
+                        return Err(End::Broken);
+                    }
+                    at += inbox.copy_to(&mut piece[at..]);
+                    continue;
+                }
+                let front = (at > 0).then(|| piece.split_to(at));
+                let (rest, received) = self.recv(piece).await.ok_or(End::Broken)?;
+                piece = match front {
+                    Some(mut front) => {
+                        let left_over = front.try_join(rest);
+                        assert!(left_over.is_none(), "the rest lies behind the front");
+                        front
+                    }
+                    None => rest,
+                };
+                at += received;
+            }
+            left -= piece.len();
+            filled.push(piece);
+        }
+        Ok(filled)
+    }
+
+    /// Starts the work as a task of its own: it runs to its end whatever becomes of the connection.
+    fn start(self: &Rc<Self>, request: Request, work: Work, buffers: Option<ReadPieces>, hold: Hold) {
+        let this = self.clone();
+        let server = &self.server;
+        server.running.set(server.running.get() + 1);
+        match work {
+            Work::Read(range) => {
+                let into = buffers.expect("a read has buffers");
+                server.machine.spawn(async move {
+                    let result = this.server.device.read(range.start, into).await;
+                    this.finish_read(&request, result, hold);
+                });
+            }
+            Work::Write(range, fua) => {
+                let from = buffers.expect("a write has buffers").freeze();
+                server.machine.spawn(async move {
+                    let result = this.server.device.write(range.start, from, fua).await;
+                    this.finish(&request, result, hold);
+                });
+            }
+            Work::Flush => server.machine.spawn(async move {
+                let result = this.server.device.flush().await;
+                this.finish(&request, result, hold);
+            }),
+            Work::Trim(..) | Work::WriteZeroes(..) => server.machine.spawn(async move {
+                let result = this.server.without_payload(work).await;
+                this.finish(&request, result, hold);
+            }),
+            Work::Disconnect => unreachable!("it ends the reading"),
+        }
+    }
+
+    fn finish_read(&self, request: &Request, result: Result<ReadPieces, IoError>, hold: Hold) {
+        match result {
+            Ok(data) => {
+                self.count(request, true);
+                self.outbox.push(Reply::data(self.structured.get(), request, data.freeze(), hold));
+            }
+            Err(error) => self.finish(request, Err(error), hold),
+        }
+    }
+
+    fn finish(&self, request: &Request, result: Result<(), IoError>, hold: Hold) {
+        self.count(request, result.is_ok());
+        let reply = match result {
+            Ok(()) => Reply::done(request, hold),
+            Err(error) => {
+                Reply::error(self.structured.get(), request, error_code(error.kind), &error.to_string(), hold)
+            }
+        };
+        self.outbox.push(reply);
+    }
+
+    fn count(&self, request: &Request, is_ok: bool) {
+        let bytes = if is_ok { u64::from(request.length) } else { 0 };
+        self.server.finished(|counts| {
+            counts.failed += u64::from(!is_ok);
+            match request.command {
+                Command::Read => (counts.reads, counts.read_bytes) = (counts.reads + 1, counts.read_bytes + bytes),
+                Command::Write => {
+                    (counts.writes, counts.written_bytes) = (counts.writes + 1, counts.written_bytes + bytes)
+                }
+                Command::Flush => counts.flushes += 1,
+                Command::Trim => counts.trims += 1,
+                Command::WriteZeroes => counts.write_zeroes += 1,
+                Command::Disconnect | Command::Cache | Command::BlockStatus | Command::Resize | Command::Unknown(_) => {
+                    unreachable!("these are never started")
+                }
+            }
+        });
+    }
+
+    /// The connection's writer: everything that is ready goes in one send.
+    async fn write_replies(self: Rc<Self>) {
+        while let Some(mut batch) = self.outbox.take_batch().await {
+            let block = self.server.own_block(SMALL_BLOCK_BYTES).await;
+            let all = gather(&mut batch, block);
+            if !self.send(all).await {
+                return;
+            }
+        }
+    }
+}

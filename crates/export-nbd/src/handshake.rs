@@ -1,0 +1,260 @@
+//! The server's side of the handshake, as a machine from bytes to bytes.
+//! Owns: which answer each option gets, what is agreed, the bounds of a handshake.
+//! Not here: sockets, deadlines (`connection`, `server`).
+//! Invariant: any bytes, cut anywhere, end the handshake or wait for more; what is kept of a client is at most
+//! [`OPTION_DATA_BYTES_MAX`] and a header. Spec: proto.md, "Fixed newstyle negotiation".
+
+use crate::export::Offer;
+use uraid_nbd::handshake::{
+    CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, OPTION_HEADER_BYTES, greeting, parse_client_flags, parse_export_name,
+    push_option_error, push_option_reply,
+};
+use uraid_nbd::{ExportQuery, HandshakeFlags, Info, InfoKind, ListEntry, OptionCode, OptionHeader, OptionReply};
+
+/// The most data of an option that is looked at: the longest name and more infos than there are.
+pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
+/// An option that announces more than this is answered by hanging up, one below is skipped.
+const OPTION_SKIP_BYTES_MAX: u32 = 64 << 10;
+/// A client that asks for more than this many options is no client.
+const OPTIONS_MAX: u32 = 256;
+
+/// What came out of some bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// All bytes are used, the handshake goes on.
+    More,
+    /// The handshake ended with the export; bytes that were not used are requests.
+    Agreed {
+        /// Whether replies are structured.
+        structured: bool,
+    },
+    /// The client wants no export; the connection ends after the answer was sent.
+    Aborted,
+    /// The client does not keep to the protocol; the connection ends after the answer was sent.
+    Close,
+}
+
+enum State {
+    ClientFlags,
+    Header,
+    Data(OptionHeader),
+    Skip { left: u32 },
+}
+
+/// One client's handshake.
+pub(crate) struct Handshake {
+    state: State,
+    /// The front of a message that did not come whole.
+    kept: Vec<u8>,
+    flags: HandshakeFlags,
+    structured: bool,
+    options_left: u32,
+}
+
+impl Handshake {
+    /// A handshake that begins with these bytes of ours.
+    pub(crate) fn new(out: &mut Vec<u8>) -> Handshake {
+        out.extend_from_slice(&greeting(HandshakeFlags::KNOWN));
+        Handshake {
+            state: State::ClientFlags,
+            kept: Vec::new(),
+            flags: HandshakeFlags::NONE,
+            structured: false,
+            options_left: OPTIONS_MAX,
+        }
+    }
+
+    /// Takes bytes from the client and appends the answer. Gives how many bytes were used, all but at the end.
+    pub(crate) fn receive(&mut self, offer: &Offer, input: &[u8], out: &mut Vec<u8>) -> (usize, Progress) {
+        let mut used = 0;
+        loop {
+            used += self.collect(&input[used..]);
+            let is_whole = match self.state {
+                State::Skip { left } => left == 0,
+                State::ClientFlags | State::Header | State::Data(_) => self.kept.len() == self.wanted(),
+            };
+            if !is_whole {
+                assert_eq!(used, input.len());
+                return (used, Progress::More);
+            }
+            let message = std::mem::take(&mut self.kept);
+            match self.message(offer, &message, out) {
+                Progress::More => {}
+                end @ (Progress::Agreed { .. } | Progress::Aborted | Progress::Close) => return (used, end),
+            }
+        }
+    }
+
+    /// How many bytes the message has that the state waits for.
+    fn wanted(&self) -> usize {
+        match &self.state {
+            State::ClientFlags => CLIENT_FLAGS_BYTES,
+            State::Header => OPTION_HEADER_BYTES,
+            State::Data(header) => header.length as usize,
+            State::Skip { .. } => 0,
+        }
+    }
+
+    /// Keeps, or skips, what belongs to the message; gives how much that was.
+    fn collect(&mut self, input: &[u8]) -> usize {
+        if let State::Skip { left } = &mut self.state {
+            let count = input.len().min(*left as usize);
+            *left -= count as u32;
+            return count;
+        }
+        let wanted = self.wanted();
+        assert!(wanted <= OPTION_DATA_BYTES_MAX);
+        let count = input.len().min(wanted - self.kept.len());
+        self.kept.extend_from_slice(&input[..count]);
+        count
+    }
+
+    fn message(&mut self, offer: &Offer, message: &[u8], out: &mut Vec<u8>) -> Progress {
+        match std::mem::replace(&mut self.state, State::Header) {
+            State::ClientFlags => match message.first_chunk().map(parse_client_flags) {
+                Some(Ok(flags)) => {
+                    self.flags = flags;
+                    Progress::More
+                }
+                Some(Err(_)) | None => Progress::Close,
+            },
+            State::Header => match message.first_chunk().map(OptionHeader::parse) {
+                Some(Ok(header)) => self.header(header, out),
+                Some(Err(_)) | None => Progress::Close,
+            },
+            State::Data(header) => self.option(offer, header.option, message, out),
+            State::Skip { .. } => Progress::More,
+        }
+    }
+
+    /// Decides by an option's header whether its data is looked at, skipped, or too much.
+    fn header(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Progress {
+        let OptionHeader { option, length } = header;
+        let is_fixed = self.flags.contains(HandshakeFlags::FIXED_NEWSTYLE);
+        // A client without fixed newstyle understands no answer but ExportName's.
+        if self.options_left == 0 || (!is_fixed && option != OptionCode::ExportName) {
+            return Progress::Close;
+        }
+        self.options_left -= 1;
+        let is_too_long = length as usize > OPTION_DATA_BYTES_MAX;
+        // ExportName has no answer for an error: nothing is left but hanging up.
+        if option == OptionCode::ExportName && is_too_long {
+            return Progress::Close;
+        }
+        match option {
+            OptionCode::ExportName
+            | OptionCode::Abort
+            | OptionCode::List
+            | OptionCode::StartTls
+            | OptionCode::Info
+            | OptionCode::Go
+            | OptionCode::StructuredReply
+                if !is_too_long =>
+            {
+                self.state = State::Data(header);
+                return Progress::More;
+            }
+            OptionCode::ExportName
+            | OptionCode::Abort
+            | OptionCode::List
+            | OptionCode::StartTls
+            | OptionCode::Info
+            | OptionCode::Go
+            | OptionCode::StructuredReply => {
+                push_option_error(out, option, OptionReply::ErrorTooBig, "the option's data is too long");
+            }
+            OptionCode::PeekExport
+            | OptionCode::ListMetaContext
+            | OptionCode::SetMetaContext
+            | OptionCode::ExtendedHeaders
+            | OptionCode::Unknown(_) => {
+                push_option_error(out, option, OptionReply::ErrorUnsupported, "the option is not known here");
+            }
+        }
+        if length > OPTION_SKIP_BYTES_MAX {
+            return Progress::Close;
+        }
+        self.state = State::Skip { left: length };
+        Progress::More
+    }
+
+    /// Answers an option whose data is whole.
+    fn option(&mut self, offer: &Offer, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+        match option {
+            OptionCode::ExportName => return self.export_name(offer, data, out),
+            OptionCode::Info | OptionCode::Go => return self.query(offer, option, data, out),
+            OptionCode::Abort => {
+                push_option_reply(out, option, OptionReply::Ack, &[]);
+                return Progress::Aborted;
+            }
+            OptionCode::List | OptionCode::StartTls | OptionCode::StructuredReply if !data.is_empty() => {
+                push_option_error(out, option, OptionReply::ErrorInvalid, "the option takes no data");
+            }
+            OptionCode::List => {
+                let entry = ListEntry { name: &offer.name, details: &offer.description };
+                push_option_reply(out, option, OptionReply::Server, &entry.encode());
+                push_option_reply(out, option, OptionReply::Ack, &[]);
+            }
+            OptionCode::StartTls => {
+                push_option_error(out, option, OptionReply::ErrorPolicy, "TLS is not configured");
+            }
+            OptionCode::StructuredReply => {
+                self.structured = true;
+                push_option_reply(out, option, OptionReply::Ack, &[]);
+            }
+            OptionCode::PeekExport
+            | OptionCode::ListMetaContext
+            | OptionCode::SetMetaContext
+            | OptionCode::ExtendedHeaders
+            | OptionCode::Unknown(_) => unreachable!("these are skipped by their header"),
+        }
+        Progress::More
+    }
+
+    fn export_name(&mut self, offer: &Offer, data: &[u8], out: &mut Vec<u8>) -> Progress {
+        match parse_export_name(data) {
+            Ok(name) if is_offered(offer, name) => {}
+            Ok(_) | Err(_) => return Progress::Close,
+        }
+        out.extend_from_slice(&offer.info.encode());
+        if !self.flags.contains(HandshakeFlags::NO_ZEROES) {
+            out.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
+        }
+        Progress::Agreed { structured: self.structured }
+    }
+
+    fn query(&mut self, offer: &Offer, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+        let query = match ExportQuery::parse(data) {
+            Ok(query) => query,
+            Err(error) => {
+                push_option_error(out, option, OptionReply::ErrorInvalid, &error.to_string());
+                return Progress::More;
+            }
+        };
+        if !is_offered(offer, query.name) {
+            push_option_error(out, option, OptionReply::ErrorUnknown, "there is no export of this name");
+            return Progress::More;
+        }
+        // Each fact is told once, however often it was asked for. Block sizes are told even to who does not ask.
+        let mut tell = |info: Info<'_>| push_option_reply(out, option, OptionReply::Info, &info.encode());
+        tell(Info::Export(offer.info));
+        if query.infos.contains(&InfoKind::Name) {
+            tell(Info::Name(&offer.name));
+        }
+        if query.infos.contains(&InfoKind::Description) && !offer.description.is_empty() {
+            tell(Info::Description(&offer.description));
+        }
+        tell(Info::BlockSize(offer.sizes));
+        push_option_reply(out, option, OptionReply::Ack, &[]);
+        if option == OptionCode::Go { Progress::Agreed { structured: self.structured } } else { Progress::More }
+    }
+}
+
+/// The empty name stands for the default export, which is the only one.
+fn is_offered(offer: &Offer, name: &str) -> bool {
+    name.is_empty() || name == offer.name
+}
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;

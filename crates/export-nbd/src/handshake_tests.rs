@@ -1,0 +1,242 @@
+//! The handshake against transcripts: honest, hostile, and every order of messages up to length 3.
+//! Owns: the CVE pack of the handshake (CVE-2022-26495, CVE-2017-15118, CVE-2017-15119, CVE-2019-14851 and kin).
+//! Invariant: bytes in, bytes out, whatever way they are cut.
+
+use super::*;
+use crate::Export;
+use uraid_block::{Geometry, Sectors};
+use uraid_nbd::handshake::{OPTION_REPLY_HEADER_BYTES, client_flags, option};
+use uraid_nbd::{OptionReplyHeader, parse_greeting};
+
+fn offer() -> Offer {
+    let geometry = Geometry {
+        size: Sectors(2048),
+        logical_block: Sectors(1),
+        physical_block: Sectors(8),
+        chunk: Sectors(128),
+        stripe: Sectors(256),
+        io_max: Sectors(1 << 20),
+        segments_max: 1024,
+        discard_granularity: Sectors(0),
+        zeroes_after_discard: false,
+        volatile_cache: true,
+    };
+    let export = Export { name: "md0".into(), description: "two members".into(), read_only: false };
+    Offer::new(&export, &geometry, 128 << 20)
+}
+
+/// Runs a client's bytes through a fresh handshake in pieces of `piece` bytes; the answer is without the greeting.
+fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Progress) {
+    let offer = offer();
+    let mut out = Vec::new();
+    let mut handshake = Handshake::new(&mut out);
+    let mut used = 0;
+    let mut end = Progress::More;
+    for part in input.chunks(piece) {
+        let (count, progress) = handshake.receive(&offer, part, &mut out);
+        assert!(handshake.kept.len() <= OPTION_DATA_BYTES_MAX);
+        used += count;
+        end = progress;
+        if progress != Progress::More {
+            break;
+        }
+        assert_eq!(count, part.len());
+    }
+    parse_greeting(out.first_chunk().expect("a greeting")).expect("a good greeting");
+    (out.split_off(18), used, end)
+}
+
+/// The transcript with the client's flags in front; all ways to cut it give the same.
+fn talk(messages: &[Vec<u8>]) -> (Vec<u8>, Progress) {
+    let flags = client_flags(HandshakeFlags::KNOWN).to_vec();
+    let input = [vec![flags], messages.to_vec()].concat().concat();
+    let (whole, used, end) = run(&input, input.len());
+    for piece in [1, 3, 17] {
+        assert_eq!(run(&input, piece), (whole.clone(), used, end), "in pieces of {piece}");
+    }
+    (whole, end)
+}
+
+/// The replies in order: option, reply, payload.
+fn replies(mut bytes: &[u8]) -> Vec<(OptionCode, OptionReply, Vec<u8>)> {
+    let mut list = Vec::new();
+    while !bytes.is_empty() {
+        let header = OptionReplyHeader::parse(bytes.first_chunk().expect("a header")).expect("a good header");
+        let end = OPTION_REPLY_HEADER_BYTES + header.length as usize;
+        list.push((header.option, header.reply, bytes[OPTION_REPLY_HEADER_BYTES..end].to_vec()));
+        bytes = &bytes[end..];
+    }
+    list
+}
+
+fn kinds(bytes: &[u8]) -> Vec<OptionReply> {
+    replies(bytes).into_iter().map(|(_, reply, _)| reply).collect()
+}
+
+fn query(name: &str, infos: Vec<InfoKind>) -> Vec<u8> {
+    ExportQuery { name, infos }.encode()
+}
+
+fn option_of(code: u32, length: u32) -> Vec<u8> {
+    OptionHeader { option: OptionCode::from_code(code), length }.encode().to_vec()
+}
+
+#[test]
+fn go_tells_size_flags_and_block_sizes_byte_by_byte() {
+    let (out, end) = talk(&[option(OptionCode::Go, &query("md0", vec![InfoKind::BlockSize]))]);
+    let expected = [
+        &b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0c"[..],
+        b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed", // 1 MiB, the flags
+        b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0e",
+        b"\x00\x03\x00\x00\x02\x00\x00\x02\x00\x00\x02\x00\x00\x00", // 512, 128 KiB, 32 MiB
+        b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00",
+    ]
+    .concat();
+    assert_eq!(out, expected);
+    assert_eq!(end, Progress::Agreed { structured: false });
+}
+
+#[test]
+fn info_tells_all_that_was_asked_once_and_goes_on() {
+    let infos = vec![InfoKind::Name, InfoKind::Description, InfoKind::Name, InfoKind::Unknown(9)];
+    let (out, end) = talk(&[option(OptionCode::Info, &query("", infos)), option(OptionCode::StructuredReply, &[])]);
+    let infos: Vec<InfoKind> = replies(&out)
+        .iter()
+        .filter(|(_, reply, _)| *reply == OptionReply::Info)
+        .map(|(_, _, payload)| Info::parse(payload).expect("a good info").kind())
+        .collect();
+    assert_eq!(infos, [InfoKind::Export, InfoKind::Name, InfoKind::Description, InfoKind::BlockSize]);
+    assert_eq!(kinds(&out)[4..], [OptionReply::Ack, OptionReply::Ack]);
+    assert_eq!(end, Progress::More);
+}
+
+#[test]
+fn structured_replies_are_agreed_before_go() {
+    let messages = [option(OptionCode::StructuredReply, &[]), option(OptionCode::Go, &query("", vec![]))];
+    assert_eq!(talk(&messages).1, Progress::Agreed { structured: true });
+    let (out, end) = talk(&[option(OptionCode::StructuredReply, b"x"), option(OptionCode::Go, &query("", vec![]))]);
+    assert_eq!(kinds(&out)[0], OptionReply::ErrorInvalid);
+    assert_eq!(end, Progress::Agreed { structured: false });
+}
+
+#[test]
+fn list_names_the_export_and_abort_ends() {
+    let (out, end) = talk(&[option(OptionCode::List, &[]), option(OptionCode::Abort, &[])]);
+    assert_eq!(kinds(&out), [OptionReply::Server, OptionReply::Ack, OptionReply::Ack]);
+    let entry = ListEntry { name: "md0", details: "two members" };
+    assert_eq!(ListEntry::parse(&replies(&out)[0].2), Ok(entry));
+    assert_eq!(end, Progress::Aborted);
+    assert_eq!(kinds(&talk(&[option(OptionCode::List, b"x")]).0), [OptionReply::ErrorInvalid]);
+}
+
+#[test]
+fn export_name_ends_the_handshake_with_and_without_zeroes() {
+    let name = option(OptionCode::ExportName, b"md0");
+    let answer = b"\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed";
+    assert_eq!(talk(&[name.clone()]), (answer.to_vec(), Progress::Agreed { structured: false }));
+    for flags in [HandshakeFlags::FIXED_NEWSTYLE, HandshakeFlags::NONE] {
+        let input = [&client_flags(flags)[..], &name, b"request"].concat();
+        let (out, used, end) = run(&input, 1000);
+        assert_eq!(out, [&answer[..], &[0; 124]].concat());
+        assert_eq!((used, end), (input.len() - 7, Progress::Agreed { structured: false }), "the request is left");
+    }
+    assert_eq!(talk(&[option(OptionCode::ExportName, b"md1")]), (vec![], Progress::Close));
+}
+
+#[test]
+fn unknown_names_options_and_tls_are_answered_and_the_handshake_goes_on() {
+    let messages = [
+        option(OptionCode::Go, &query("md1", vec![])),
+        option(OptionCode::StartTls, &[]),
+        option(OptionCode::SetMetaContext, b"\x00\x00\x00\x00\x00\x00\x00\x00"),
+        option(OptionCode::ExtendedHeaders, &[]),
+        option(OptionCode::Unknown(0xdead_beef), &[7; 300]),
+        option(OptionCode::Go, &query("md0", vec![])),
+    ];
+    let (out, end) = talk(&messages);
+    let expected = [
+        OptionReply::ErrorUnknown,
+        OptionReply::ErrorPolicy,
+        OptionReply::ErrorUnsupported,
+        OptionReply::ErrorUnsupported,
+        OptionReply::ErrorUnsupported,
+    ];
+    assert_eq!(kinds(&out)[..5], expected);
+    assert_eq!(end, Progress::Agreed { structured: false });
+}
+
+#[test]
+fn a_client_without_fixed_newstyle_gets_export_name_only() {
+    for code in [2, 3, 6, 7, 8, 99] {
+        let input = [&client_flags(HandshakeFlags::NONE)[..], &option_of(code, 0)].concat();
+        assert_eq!(run(&input, 1000), (vec![], input.len(), Progress::Close));
+    }
+}
+
+#[test]
+fn announced_lengths_are_bounded() {
+    for code in [1, 2, 3, 5, 6, 7, 8, 9, 11, 77] {
+        for length in [u32::MAX, 1 << 31, (64 << 10) + 1] {
+            let (out, end) = talk(&[option_of(code, length)]);
+            assert_eq!(end, Progress::Close, "option {code} with {length} bytes");
+            assert!(out.len() < 100);
+        }
+    }
+    let long = vec![0; OPTION_DATA_BYTES_MAX + 1];
+    let (out, end) = talk(&[option(OptionCode::Go, &long), option(OptionCode::List, &[])]);
+    assert_eq!(kinds(&out), [OptionReply::ErrorTooBig, OptionReply::Server, OptionReply::Ack]);
+    assert_eq!(end, Progress::More);
+}
+
+#[test]
+fn names_above_the_bound_are_invalid() {
+    let mut data = 4097u32.to_be_bytes().to_vec();
+    data.extend_from_slice(&[b'a'; 4097]);
+    data.extend_from_slice(&[0, 0]);
+    assert_eq!(kinds(&talk(&[option(OptionCode::Go, &data)]).0), [OptionReply::ErrorInvalid]);
+    assert_eq!(talk(&[option(OptionCode::ExportName, &[b'a'; 4097])]).1, Progress::Close);
+    for data in [&b"\xff\xff\xff\xff"[..], b"", b"\x00\x00\x00\x04md0", b"\x00\x00\x00\x00\xff\xff\x00\x00"] {
+        assert_eq!(kinds(&talk(&[option(OptionCode::Info, data)]).0), [OptionReply::ErrorInvalid]);
+    }
+}
+
+#[test]
+fn a_flood_of_options_ends() {
+    let flood = vec![option(OptionCode::Unknown(99), &[]); 1000];
+    let (out, end) = talk(&flood);
+    assert_eq!(end, Progress::Close);
+    assert_eq!(kinds(&out).len(), OPTIONS_MAX as usize);
+}
+
+#[test]
+fn garbage_ends_the_handshake() {
+    assert_eq!(run(b"GET / HTTP/1.1\r\n\r\n", 100).2, Progress::Close);
+    assert_eq!(talk(&[vec![0; 16]]).1, Progress::Close);
+    assert_eq!(run(&[0, 0, 0, 8], 4).2, Progress::Close, "a flag that was not offered");
+}
+
+#[test]
+fn every_order_of_messages_up_to_length_3_ends_or_waits() {
+    let mut messages: Vec<Vec<u8>> = Vec::new();
+    for code in (0..13).chain([u32::MAX]) {
+        for data in [&b""[..], b"x", &query("md0", vec![InfoKind::BlockSize]), &query("md1", vec![])] {
+            messages.push(option(OptionCode::from_code(code), data));
+        }
+        messages.push(option_of(code, 3));
+        messages.push(option_of(code, u32::MAX));
+    }
+    messages.push(vec![0; 28]);
+    messages.push(client_flags(HandshakeFlags::KNOWN).to_vec());
+    let mut agreed = 0;
+    for first in &messages {
+        for second in &messages {
+            for third in &messages {
+                let input = [&client_flags(HandshakeFlags::KNOWN)[..], first, second, third].concat();
+                let (out, used, end) = run(&input, input.len());
+                assert!(used <= input.len() && out.len() < 4096);
+                agreed += usize::from(matches!(end, Progress::Agreed { .. }));
+            }
+        }
+    }
+    assert!(agreed > 1000);
+}

@@ -1,0 +1,125 @@
+//! Bytes that were received and not used yet.
+//! Owns: [`Inbox`]. Not here: what the bytes mean, the socket.
+//! Invariant: bytes leave in the order they came; a block that is lost with a failed receive ends the connection.
+//!
+//! ```text
+//!   block   | used | unread (start..end) | room |
+//! ```
+
+use uraid_block::Lease;
+use uraid_block::buffer::Piece;
+
+/// One block of memory that is received into.
+pub(crate) struct Inbox {
+    block: Option<Lease>,
+    start: usize,
+    end: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new(block: Lease) -> Inbox {
+        Inbox { block: Some(block), start: 0, end: 0 }
+    }
+
+    /// What was received and not used yet.
+    pub(crate) fn unread(&self) -> &[u8] {
+        match &self.block {
+            Some(block) => &block[self.start..self.end],
+            None => &[],
+        }
+    }
+
+    /// Marks the first bytes as used. Panics when there are not so many.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.end - self.start);
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Copies unread bytes into `target`, as many as there are and fit; gives how many.
+    pub(crate) fn copy_to(&mut self, target: &mut [u8]) -> usize {
+        let unread = self.unread();
+        let count = unread.len().min(target.len());
+        target[..count].copy_from_slice(&unread[..count]);
+        self.consume(count);
+        count
+    }
+
+    /// Takes the room behind the unread bytes, at most `bytes_max`, to receive into. `None` when a receive has failed
+    /// before. Panics when the block is full of unread bytes: no message in front of a payload is that long.
+    pub(crate) fn take_room(&mut self, bytes_max: usize) -> Option<Room> {
+        let mut block = self.block.take()?;
+        if self.start > 0 {
+            block.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        assert!(self.end < block.len());
+        let front = (self.end > 0).then(|| block.split_to(self.end));
+        let room = bytes_max.min(block.len());
+        let (room, rest) = if room < block.len() { (block.split_to(room), Some(block)) } else { (block, None) };
+        Some(Room { front, room, rest })
+    }
+
+    /// Puts the block together again after `received` bytes came into the room.
+    pub(crate) fn give_back(&mut self, front: Option<Lease>, room: Lease, rest: Option<Lease>, received: usize) {
+        assert!(received <= room.len());
+        let mut block = match front {
+            Some(mut front) => {
+                let left_over = front.try_join(room);
+                assert!(left_over.is_none(), "the room lies behind the front");
+                front
+            }
+            None => room,
+        };
+        if let Some(rest) = rest {
+            let left_over = block.try_join(rest);
+            assert!(left_over.is_none(), "the rest lies behind the room");
+        }
+        self.end += received;
+        self.block = Some(block);
+    }
+}
+
+/// The block of an inbox in three owners while the middle one is received into.
+pub(crate) struct Room {
+    pub(crate) front: Option<Lease>,
+    pub(crate) room: Lease,
+    pub(crate) rest: Option<Lease>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::Arena;
+
+    #[test]
+    fn bytes_leave_in_the_order_they_came_however_they_are_received() {
+        let arena = Arena::new(1, 0);
+        let block = arena.take(4096).expect("room").into_iter().next().expect("one piece");
+        let mut inbox = Inbox::new(block);
+        let (mut next_in, mut next_out) = (0u32, 0u32);
+        for step in 0..5000usize {
+            let Room { front, mut room, rest } = inbox.take_room([28, 4096, 100][step % 3]).expect("not lost");
+            let received = room.len().min(step * 37 % 400 + 1);
+            for byte in &mut room[..received] {
+                *byte = (next_in % 251) as u8;
+                next_in += 1;
+            }
+            inbox.give_back(front, room, rest, received);
+            // Leaves less than a header unread, as a reader of messages does.
+            while inbox.unread().len() >= 28 {
+                let mut target = [0; 28];
+                let count = inbox.copy_to(&mut target[..step % 28 + 1]);
+                for byte in &target[..count] {
+                    assert_eq!(*byte, (next_out % 251) as u8);
+                    next_out += 1;
+                }
+            }
+        }
+        assert!(next_out > 100_000);
+        drop(inbox);
+        assert_eq!(arena.blocks_in_use(), 0);
+    }
+}

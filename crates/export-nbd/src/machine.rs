@@ -1,0 +1,58 @@
+//! What a server needs of the machine, small enough for tests to bring their own.
+//! Owns: [`Machine`], [`Transport`] and their form on the host. Not here: any protocol.
+//! Invariant: a transport that was shut down ends every receive and send that waits.
+
+use std::future::Future;
+use std::time::Duration;
+use uraid_block::{Arena, Lease, Tick, WritePieces};
+use uraid_host::{CLIENT_ARENA, Local, NetError, Stream};
+
+/// One connection's bytes. Receiving and sending may go on at the same time; of each, one at a time.
+#[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
+pub trait Transport: 'static {
+    /// Receives what there is, at least one byte, at most the lease's length. 0: the peer has closed.
+    async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError>;
+    /// Sends all of the bytes.
+    async fn send(&self, from: WritePieces) -> Result<(), NetError>;
+    /// Ends the connection in both directions: waiting operations end.
+    fn shutdown(&self);
+}
+
+/// The shard that a server runs on. Clones are handles of the same one.
+pub trait Machine: Clone + 'static {
+    /// The monotonic clock.
+    fn now(&self) -> Tick;
+    /// Ends after `time` has passed.
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
+    /// Starts a task on this shard.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+    /// The arena for the clients' data.
+    fn arena(&self) -> &Arena;
+}
+
+impl Transport for Stream {
+    async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError> {
+        Stream::recv(self, into).await
+    }
+    async fn send(&self, from: WritePieces) -> Result<(), NetError> {
+        Stream::send(self, from).await
+    }
+    fn shutdown(&self) {
+        Stream::shutdown(self);
+    }
+}
+
+impl Machine for Local {
+    fn now(&self) -> Tick {
+        Local::now(self)
+    }
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+        Local::sleep(self, time)
+    }
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        Local::spawn(self, task);
+    }
+    fn arena(&self) -> &Arena {
+        Local::arena(self, CLIENT_ARENA)
+    }
+}

@@ -1,0 +1,268 @@
+//! Holds requests to what was offered.
+//! Owns: [`check`], [`Work`], [`Refusal`], and which protocol error each failure becomes.
+//! Not here: payloads, replies. Invariant: work that comes out lies inside the export; no number a client sends
+//! overflows. Spec: proto.md, "Request types", "Error values".
+
+use crate::export::Offer;
+use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
+use uraid_nbd::words::UNFRAGMENTED_BYTES;
+use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
+
+/// What a good request asks of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    Read(Range),
+    Write(Range, Fua),
+    Flush,
+    Trim(Range, Fua),
+    WriteZeroes(Range, Fua),
+    Disconnect,
+}
+
+/// Why a request does not reach the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("command {found} is not known")]
+    Command { found: u16 },
+    #[error("command flags are {found:#06x}, expected none but {expected:#06x}")]
+    Flags { found: u16, expected: u16 },
+    #[error("the export is read-only")]
+    ReadOnly,
+    #[error("the length is 0")]
+    Empty,
+    #[error("offset {offset} and length {length} are not multiples of {minimum}")]
+    Unaligned { offset: u64, length: u32, minimum: u32 },
+    #[error("offset {offset} + length {length} lies past the end of the export at {size}")]
+    PastEnd { offset: u64, length: u32, size: u64, is_write: bool },
+    #[error("the length is {found}, at most {expected} bytes are served at once")]
+    TooLong { found: u32, expected: u32 },
+    #[error("offset and length are {offset} and {length}, expected 0")]
+    NotZero { offset: u64, length: u32 },
+    #[error("zeroes cannot be written faster than data")]
+    ZeroesAreSlow,
+}
+
+impl Refusal {
+    /// The protocol's error for it.
+    pub(crate) fn code(self) -> ErrorCode {
+        match self {
+            Refusal::Command { .. }
+            | Refusal::Flags { .. }
+            | Refusal::Empty
+            | Refusal::Unaligned { .. }
+            | Refusal::TooLong { .. }
+            | Refusal::NotZero { .. } => ErrorCode::Invalid,
+            Refusal::ReadOnly => ErrorCode::NotPermitted,
+            Refusal::PastEnd { is_write: true, .. } => ErrorCode::NoSpace,
+            Refusal::PastEnd { is_write: false, .. } => ErrorCode::Invalid,
+            Refusal::ZeroesAreSlow => ErrorCode::NotSupported,
+        }
+    }
+}
+
+/// The protocol's error for what a device answered.
+pub(crate) fn error_code(kind: ErrorKind) -> ErrorCode {
+    match kind {
+        ErrorKind::Media | ErrorKind::Gone | ErrorKind::TooManyLost | ErrorKind::Frozen => ErrorCode::Io,
+        ErrorKind::NoSpace => ErrorCode::NoSpace,
+        ErrorKind::ReadOnly => ErrorCode::NotPermitted,
+        ErrorKind::OutOfRange => ErrorCode::Invalid,
+        ErrorKind::Unsupported => ErrorCode::NotSupported,
+        ErrorKind::NoMemory => ErrorCode::NoMemory,
+        ErrorKind::Stopping => ErrorCode::Shutdown,
+    }
+}
+
+/// What a request asks for, or why it is refused. `structured`: structured replies were agreed.
+pub(crate) fn check(offer: &Offer, structured: bool, request: &Request) -> Result<Work, Refusal> {
+    // FUA is legal everywhere: clients are known to set it on reads, too.
+    let flags = CommandFlags::FUA;
+    let fua = if request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No };
+    match request.command {
+        Command::Read => {
+            check_flags(request, flags.with_if(structured, CommandFlags::DF))?;
+            let range = check_range(offer, request, false)?;
+            check_length(offer, request)?;
+            Ok(Work::Read(range))
+        }
+        Command::Write => {
+            check_flags(request, flags)?;
+            check_writable(offer)?;
+            let range = check_range(offer, request, true)?;
+            check_length(offer, request)?;
+            Ok(Work::Write(range, fua))
+        }
+        Command::Flush => {
+            check_flags(request, flags)?;
+            if (request.offset, request.length) != (0, 0) {
+                return Err(Refusal::NotZero { offset: request.offset, length: request.length });
+            }
+            Ok(Work::Flush)
+        }
+        Command::Trim => {
+            check_flags(request, flags)?;
+            check_writable(offer)?;
+            Ok(Work::Trim(check_range(offer, request, false)?, fua))
+        }
+        Command::WriteZeroes => {
+            check_flags(request, flags | CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO)?;
+            check_writable(offer)?;
+            let range = check_range(offer, request, true)?;
+            if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
+                return Err(Refusal::ZeroesAreSlow);
+            }
+            Ok(Work::WriteZeroes(range, fua))
+        }
+        Command::Disconnect => Ok(Work::Disconnect),
+        Command::Cache | Command::BlockStatus | Command::Resize | Command::Unknown(_) => {
+            Err(Refusal::Command { found: request.command.code() })
+        }
+    }
+}
+
+fn check_flags(request: &Request, allowed: CommandFlags) -> Result<(), Refusal> {
+    if request.flags.without(allowed).is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Flags { found: request.flags.0, expected: allowed.0 })
+    }
+}
+
+fn check_writable(offer: &Offer) -> Result<(), Refusal> {
+    if offer.is_read_only() { Err(Refusal::ReadOnly) } else { Ok(()) }
+}
+
+fn check_length(offer: &Offer, request: &Request) -> Result<(), Refusal> {
+    if request.length > offer.payload_max {
+        return Err(Refusal::TooLong { found: request.length, expected: offer.payload_max });
+    }
+    Ok(())
+}
+
+fn check_range(offer: &Offer, request: &Request, is_write: bool) -> Result<Range, Refusal> {
+    let (offset, length, size) = (request.offset, request.length, offer.info.size);
+    if length == 0 {
+        return Err(Refusal::Empty);
+    }
+    let minimum = offer.sizes.minimum;
+    if !offset.is_multiple_of(minimum.into()) || !length.is_multiple_of(minimum) {
+        return Err(Refusal::Unaligned { offset, length, minimum });
+    }
+    match offset.checked_add(length.into()) {
+        Some(end) if end <= size => {}
+        Some(_) | None => return Err(Refusal::PastEnd { offset, length, size, is_write }),
+    }
+    let start = Sectors::from_bytes(offset).expect("the smallest block is whole sectors");
+    let length = Sectors::from_bytes(length.into()).expect("the smallest block is whole sectors");
+    Ok(Range::new(Sector(start.0), length))
+}
+
+const _: () = assert!(UNFRAGMENTED_BYTES <= uraid_nbd::words::PAYLOAD_BYTES_MAX, "reads are never fragmented");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Export;
+    use uraid_block::Geometry;
+    use uraid_nbd::Cookie;
+
+    const SIZE: u64 = 64 << 20;
+
+    fn offer(read_only: bool) -> Offer {
+        let geometry = Geometry {
+            size: Sectors(SIZE / 512),
+            logical_block: Sectors(1),
+            physical_block: Sectors(8),
+            chunk: Sectors(128),
+            stripe: Sectors(384),
+            io_max: Sectors(1 << 20),
+            segments_max: 1024,
+            discard_granularity: Sectors(1),
+            zeroes_after_discard: false,
+            volatile_cache: true,
+        };
+        Offer::new(&Export { name: "x".into(), description: String::new(), read_only }, &geometry, 256 << 20)
+    }
+
+    fn ask(command: Command, flags: CommandFlags, offset: u64, length: u32) -> Request {
+        Request { flags, command, cookie: Cookie(1), offset, length }
+    }
+
+    fn code(offer: &Offer, request: Request) -> Result<(), u32> {
+        check(offer, true, &request).map(|_| ()).map_err(|refusal| refusal.code().code())
+    }
+
+    const PLAIN: CommandFlags = CommandFlags::NONE;
+    const EPERM: u32 = 1;
+    const EINVAL: u32 = 22;
+    const ENOSPC: u32 = 28;
+    const ENOTSUP: u32 = 95;
+
+    #[test]
+    fn ranges_outside_of_the_export_are_refused_without_overflow() {
+        let offer = offer(false);
+        for (command, past_end) in
+            [(Command::Read, EINVAL), (Command::Write, ENOSPC), (Command::Trim, EINVAL), (Command::WriteZeroes, ENOSPC)]
+        {
+            assert_eq!(code(&offer, ask(command, PLAIN, SIZE - 512, 512)), Ok(()));
+            for (offset, length) in
+                [(SIZE, 512), (SIZE - 512, 1024), (u64::MAX - 511, 512), (0u64.wrapping_sub(512), 1024), (1 << 63, 512)]
+            {
+                assert_eq!(code(&offer, ask(command, PLAIN, offset, length)), Err(past_end), "{offset:#x} + {length}");
+            }
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, 0)), Err(EINVAL));
+            assert_eq!(code(&offer, ask(command, PLAIN, 1, 512)), Err(EINVAL));
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, 513)), Err(EINVAL));
+            assert_eq!(code(&offer, ask(command, PLAIN, u64::MAX, u32::MAX)), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn payloads_are_bounded_but_trims_and_zeroes_are_not() {
+        let offer = offer(false);
+        for command in [Command::Read, Command::Write] {
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, 32 << 20)), Ok(()));
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, (32 << 20) + 512)), Err(EINVAL));
+        }
+        for command in [Command::Trim, Command::WriteZeroes] {
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, SIZE as u32)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_read_only_export_permits_reads_and_flushes() {
+        let offer = offer(true);
+        for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, 512)), Err(EPERM));
+        }
+        assert_eq!(code(&offer, ask(Command::Read, CommandFlags::FUA, 0, 512)), Ok(()));
+        assert_eq!(code(&offer, ask(Command::Flush, PLAIN, 0, 0)), Ok(()));
+        assert_eq!(code(&offer, ask(Command::Flush, PLAIN, 0, 1)), Err(EINVAL));
+    }
+
+    #[test]
+    fn flags_are_refused_where_they_have_no_meaning() {
+        let offer = offer(false);
+        for bit in 0..16 {
+            let flag = CommandFlags(1 << bit);
+            let refused = |allowed: CommandFlags| if allowed.contains(flag) { Ok(()) } else { Err(EINVAL) };
+            let zeroes = CommandFlags::FUA | CommandFlags::NO_HOLE;
+            let read = CommandFlags::FUA | CommandFlags::DF;
+            assert_eq!(code(&offer, ask(Command::Read, flag, 0, 512)), refused(read));
+            assert_eq!(code(&offer, ask(Command::Write, flag, 0, 512)), refused(CommandFlags::FUA));
+            assert_eq!(code(&offer, ask(Command::Trim, flag, 0, 512)), refused(CommandFlags::FUA));
+            let expected = if flag == CommandFlags::FAST_ZERO { Err(ENOTSUP) } else { refused(zeroes) };
+            assert_eq!(code(&offer, ask(Command::WriteZeroes, flag, 0, 512)), expected);
+        }
+        let without_structured = check(&offer, false, &ask(Command::Read, CommandFlags::DF, 0, 512));
+        assert!(matches!(without_structured, Err(Refusal::Flags { .. })));
+    }
+
+    #[test]
+    fn unknown_commands_are_invalid() {
+        let offer = offer(false);
+        for command in [Command::Cache, Command::BlockStatus, Command::Resize, Command::Unknown(0xffff)] {
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, u32::MAX)), Err(EINVAL));
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! One shard's server: its connections, their memory and their deadlines.
+//! Owns: [`Server`], [`Spread`]: accepting, buffers for all connections, the watchdog, stopping.
+//! Not here: what one connection does (`connection`).
+//! Invariant: memory for receiving and for heads of replies is set apart, so that replies can leave however full the
+//! arena of the clients' data is.
+
+use crate::connection::{Connection, Phase};
+use crate::export::{Export, Limits, Offer};
+use crate::machine::{Machine, Transport};
+use crate::outbox::Hold;
+use crate::request::Work;
+use crate::statistics::Statistics;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
+use uraid_block::local::{Either, Notify, Semaphore, race};
+use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Lease, ReadPieces, ShardIndex};
+use uraid_host::{Listener, Local, Stream};
+
+/// Connections that may still end while new ones come.
+const SPARE_CONNECTIONS: usize = 16;
+/// How often the watchdog looks, while there are connections.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
+const ARENA_RETRY: Duration = Duration::from_millis(1);
+/// How long to wait after a failed accept, as for want of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How many connections each shard has, to give a new one to the shard with the fewest. Shared by all shards.
+pub struct Spread(Box<[AtomicUsize]>);
+
+impl Spread {
+    /// For so many shards.
+    pub fn new(shards: u16) -> Arc<Spread> {
+        Arc::new(Spread((0..shards).map(|_| AtomicUsize::new(0)).collect()))
+    }
+
+    /// The shard with the fewest connections, which now has one more.
+    fn choose(&self) -> ShardIndex {
+        let fewest = (0..self.0.len()).min_by_key(|&shard| self.0[shard].load(Ordering::Relaxed));
+        let shard = fewest.expect("there is a shard");
+        self.0[shard].fetch_add(1, Ordering::Relaxed);
+        ShardIndex(u16::try_from(shard).expect("shards are counted in 16 bits"))
+    }
+
+    fn leave(&self, shard: ShardIndex) {
+        let before = self.0[usize::from(shard.0)].fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0);
+    }
+}
+
+/// Serves one device on one shard. Clones of the `Rc` are handles of the same server.
+pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
+    pub(crate) machine: M,
+    pub(crate) device: Rc<D>,
+    pub(crate) offer: Offer,
+    pub(crate) limits: Limits,
+    /// Blocks for receiving and for heads of replies.
+    own: Arena,
+    /// The bytes of the machine's arena that are free, handed out in the order they are asked for.
+    budget: Rc<Semaphore>,
+    budget_bytes: usize,
+    /// How many readers wait for buffers.
+    waiting: Cell<usize>,
+    /// Requests that the device has.
+    pub(crate) running: Cell<usize>,
+    connections: RefCell<BTreeMap<u64, Rc<Connection<M, T, D>>>>,
+    next_connection: Cell<u64>,
+    changed: Notify,
+    is_stopping: Cell<bool>,
+    statistics: RefCell<Statistics>,
+}
+
+impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
+    /// A server without connections. Panics when the machine's arena is smaller than 16 KiB.
+    pub fn new(machine: M, device: Rc<D>, export: &Export, limits: Limits) -> Rc<Server<M, T, D>> {
+        let blocks = u32::try_from(limits.connections_max + SPARE_CONNECTIONS).expect("connections are few");
+        let arena_bytes = machine.arena().capacity_bytes();
+        // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
+        let budget_bytes = arena_bytes / 8 * 7;
+        let offer = Offer::new(export, device.geometry(), arena_bytes);
+        let server = Rc::new(Server {
+            own: Arena::new(2 * blocks, blocks),
+            budget: Semaphore::new(budget_bytes),
+            budget_bytes,
+            waiting: Cell::new(0),
+            running: Cell::new(0),
+            connections: RefCell::default(),
+            next_connection: Cell::new(0),
+            changed: Notify::new(),
+            is_stopping: Cell::new(false),
+            statistics: RefCell::default(),
+            machine,
+            device,
+            offer,
+            limits,
+        });
+        server.machine.spawn(server.clone().watch());
+        server
+    }
+
+    /// What the server did so far.
+    pub fn statistics(&self) -> Statistics {
+        *self.statistics.borrow()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
+    /// Requests that the device has not answered yet.
+    pub fn requests_running(&self) -> usize {
+        self.running.get()
+    }
+
+    /// Serves a client that has just connected; ends with the connection. When there are too many, the oldest one that
+    /// is still in its handshake goes; if there is none, the new one.
+    pub async fn serve(self: &Rc<Self>, transport: T) {
+        if self.is_stopping.get() || !self.has_room() {
+            self.count(|counts| counts.turned_away += 1);
+            transport.shutdown();
+            return;
+        }
+        self.count(|counts| counts.connections += 1);
+        let connection = Rc::new(Connection::new(self.clone(), transport));
+        let name = self.next_connection.get();
+        self.next_connection.set(name + 1);
+        self.connections.borrow_mut().insert(name, connection.clone());
+        self.changed.notify_all();
+        connection.run().await;
+        self.connections.borrow_mut().remove(&name);
+        self.changed.notify_all();
+    }
+
+    fn has_room(&self) -> bool {
+        let connections = self.connections.borrow();
+        if connections.len() < self.limits.connections_max {
+            return true;
+        }
+        let oldest = connections
+            .values()
+            .find(|connection| connection.phase.get() == Phase::Handshake && !connection.is_closing());
+        if let Some(oldest) = oldest {
+            oldest.kill();
+        }
+        oldest.is_some() && connections.len() < self.limits.connections_max + SPARE_CONNECTIONS
+    }
+
+    /// Takes no more requests, lets those in flight end and be answered, and closes. After half of `time_max` clients
+    /// that do not take their replies are cut. Gives how many requests the device still has when the time is over.
+    pub async fn stop(self: &Rc<Self>, time_max: Duration) -> usize {
+        self.is_stopping.set(true);
+        self.each(|connection| connection.close());
+        self.changed.notify_all();
+        if !self.ends_within(time_max / 2).await {
+            self.each(|connection| connection.kill());
+            self.ends_within(time_max / 2).await;
+        }
+        self.running.get()
+    }
+
+    async fn ends_within(&self, time_max: Duration) -> bool {
+        let has_ended = || (self.connections() == 0 && self.running.get() == 0).then_some(());
+        match race(self.changed.wait_for(has_ended), self.machine.sleep(time_max)).await {
+            Either::Left(()) => true,
+            Either::Right(()) => false,
+        }
+    }
+
+    fn each(&self, act: impl Fn(&Connection<M, T, D>)) {
+        let connections: Vec<_> = self.connections.borrow().values().cloned().collect();
+        for connection in connections {
+            act(&connection);
+        }
+    }
+
+    pub(crate) fn count(&self, add: impl FnOnce(&mut Statistics)) {
+        add(&mut self.statistics.borrow_mut());
+    }
+
+    /// A request that the device had is done.
+    pub(crate) fn finished(&self, add: impl FnOnce(&mut Statistics)) {
+        self.count(add);
+        self.running.set(self.running.get() - 1);
+        if self.is_stopping.get() {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Trim or write-zeroes.
+    pub(crate) async fn without_payload(&self, work: Work) -> Result<(), IoError> {
+        let fua = match work {
+            Work::Trim(range, fua) => {
+                match self.device.discard(range).await {
+                    // A trim is a hint: a device that cannot take it has done its part.
+                    Err(IoError { kind: ErrorKind::Unsupported, .. }) | Ok(()) => {}
+                    Err(error) => return Err(error),
+                }
+                fua
+            }
+            Work::WriteZeroes(range, fua) => {
+                self.device.write_zeroes(range).await?;
+                fua
+            }
+            Work::Read(_) | Work::Write(..) | Work::Flush | Work::Disconnect => unreachable!("not asked here"),
+        };
+        match fua {
+            Fua::Yes => self.device.flush().await,
+            Fua::No => Ok(()),
+        }
+    }
+
+    /// Bytes of a connection's inbox: one large block.
+    pub(crate) fn inbox_bytes(&self) -> usize {
+        LARGE_BLOCK_BYTES
+    }
+
+    /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
+    pub(crate) fn credit_bytes(&self) -> usize {
+        (self.budget_bytes / 4).max(self.offer.payload_max as usize).min(self.budget_bytes)
+    }
+
+    /// A block of the server's own memory, which is enough for all connections: this waits only while connections that
+    /// were cut have not ended yet.
+    pub(crate) async fn own_block(&self, bytes: usize) -> Lease {
+        loop {
+            if let Ok(pieces) = self.own.take(bytes)
+                && pieces.count() == 1
+            {
+                return pieces.into_iter().next().expect("there is one piece");
+            }
+            self.machine.sleep(ARENA_RETRY).await;
+        }
+    }
+
+    /// Buffers for a read or write. Waits while the connection holds too much, or all together.
+    pub(crate) async fn buffers(&self, credit: &Rc<Semaphore>, bytes: usize, hold: &mut Hold) -> ReadPieces {
+        let cost = cost(bytes);
+        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes())).await);
+        if let Some(permit) = self.budget.try_acquire(cost.min(self.budget_bytes)) {
+            hold.budget = Some(permit);
+        } else {
+            let _waiting = Waiting::new(&self.waiting);
+            hold.budget = Some(self.budget.acquire(cost.min(self.budget_bytes)).await);
+        }
+        loop {
+            match self.machine.arena().take(bytes) {
+                Ok(pieces) if pieces.count() <= self.device.geometry().segments_max => return pieces,
+                Ok(_) | Err(_) => {}
+            }
+            let _waiting = Waiting::new(&self.waiting);
+            self.machine.sleep(ARENA_RETRY).await;
+        }
+    }
+
+    /// Cuts clients that are too slow, until the server stops.
+    async fn watch(self: Rc<Self>) {
+        let mut moves = BTreeMap::new();
+        loop {
+            let has_clients = || match self.connections() {
+                0 => self.is_stopping.get().then_some(false),
+                _ => Some(true),
+            };
+            if !self.changed.wait_for(has_clients).await {
+                return;
+            }
+            self.machine.sleep(WATCH_EVERY).await;
+            self.sweep(&mut moves);
+        }
+    }
+
+    /// One look of the watchdog. `moves`: what each connection's counter was at the last look.
+    fn sweep(&self, moves: &mut BTreeMap<u64, u64>) {
+        let now = self.machine.now();
+        let connections = self.connections.borrow();
+        moves.retain(|name, _| connections.contains_key(name));
+        for (&name, connection) in connections.iter() {
+            let time = now.since(connection.since.get());
+            let must_go = match connection.phase.get() {
+                Phase::Handshake => time > self.limits.handshake_time_max,
+                Phase::Ending => time > self.limits.linger_time_max,
+                Phase::Transmission => {
+                    let has_moved = moves.insert(name, connection.moves.get()) != Some(connection.moves.get());
+                    let is_due = connection.payload_is_due.get() || connection.is_sending.get();
+                    if has_moved || !is_due {
+                        connection.since.set(now);
+                    }
+                    is_due && self.waiting.get() > 0 && now.since(connection.since.get()) > self.limits.stall_time_max
+                }
+            };
+            if must_go {
+                self.count(|counts| counts.broken += 1);
+                connection.kill();
+            }
+        }
+    }
+}
+
+impl<D: Device + 'static> Server<Local, Stream, D> {
+    /// Accepts clients until the server stops, and gives each to the shard with the fewest: here, or by `post` to
+    /// another, which calls [`Server::adopt`]. One shard listens.
+    pub async fn listen(
+        self: Rc<Self>,
+        listener: Listener,
+        spread: Arc<Spread>,
+        mut post: impl FnMut(ShardIndex, OwnedFd),
+    ) {
+        loop {
+            let stopping = self.changed.wait_for(|| self.is_stopping.get().then_some(()));
+            match race(stopping, listener.accept(&self.machine)).await {
+                Either::Left(()) => return,
+                Either::Right(Ok(stream)) => match spread.choose() {
+                    shard if shard == self.machine.index() => self.begin(stream, spread.clone()),
+                    shard => post(shard, stream.into_raw()),
+                },
+                Either::Right(Err(_)) => self.machine.sleep(ACCEPT_RETRY).await,
+            }
+        }
+    }
+
+    /// Serves a client that another shard accepted.
+    pub fn adopt(self: &Rc<Self>, socket: OwnedFd, spread: Arc<Spread>) {
+        let stream = Stream::from_raw(&self.machine, socket);
+        self.begin(stream, spread);
+    }
+
+    fn begin(self: &Rc<Self>, stream: Stream, spread: Arc<Spread>) {
+        let server = self.clone();
+        self.machine.spawn(async move {
+            server.serve(stream).await;
+            spread.leave(server.machine.index());
+        });
+    }
+}
+
+/// What a request of so many bytes takes from the arena: whole blocks.
+fn cost(bytes: usize) -> usize {
+    let block = if bytes > 16 << 10 { LARGE_BLOCK_BYTES } else { SMALL_BLOCK_BYTES };
+    bytes.next_multiple_of(block)
+}
+
+/// Somebody waits for buffers, as long as this lives.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl Waiting<'_> {
+    fn new(count: &Cell<usize>) -> Waiting<'_> {
+        count.set(count.get() + 1);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! Counters of one server, that is of one shard.
+//! Owns: [`Statistics`]. Not here: who sums them over shards and shows them.
+//! Invariant: plain integers of one shard; nobody else writes them.
+
+use std::ops::AddAssign;
+
+/// What a server has done since it began. Add those of all shards for the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Statistics {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Connections that were closed at once because there were too many.
+    pub turned_away: u64,
+    /// Connections that ended before or outside of the protocol: garbage, a broken handshake, a deadline.
+    pub broken: u64,
+    /// Reads that were answered, also with an error.
+    pub reads: u64,
+    /// Bytes that were read for clients.
+    pub read_bytes: u64,
+    /// Writes that were answered, also with an error.
+    pub writes: u64,
+    /// Bytes that were written for clients.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Write-zeroes.
+    pub write_zeroes: u64,
+    /// Requests that were refused before they reached the device.
+    pub refused: u64,
+    /// Requests that the device failed.
+    pub failed: u64,
+    /// Sends; many replies go in one.
+    pub sends: u64,
+    /// Receives; many requests come in one.
+    pub receives: u64,
+}
+
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Statistics) {
+        self.connections += other.connections;
+        self.turned_away += other.turned_away;
+        self.broken += other.broken;
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.flushes += other.flushes;
+        self.trims += other.trims;
+        self.write_zeroes += other.write_zeroes;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.sends += other.sends;
+        self.receives += other.receives;
+    }
+}
