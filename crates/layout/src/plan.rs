@@ -161,7 +161,44 @@ fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_ch
 }
 
 /// The plan of writing `from..to`: every copy that has a usable slot.
+#[inline]
 pub(crate) fn write(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> Plan {
+    if from == to {
+        return Plan::default();
+    }
+    let stretch = map.stretch(from);
+    if stretch.length >= to - from {
+        write_one(map, stretch.first, to - from, usable)
+    } else {
+        write_pieces(map, from, to, usable)
+    }
+}
+
+/// A write that is one piece at each of its places: these are on different members, so each is a run.
+#[inline]
+fn write_one(map: &impl Places, first: Place, length: u64, usable: &SlotSet) -> Plan {
+    let mut plan = Plan::default();
+    let whole = Part { offset: Sectors::ZERO, length: Sectors(length) };
+    for n in 0..map.copies_count() {
+        let place = map.copy(first, n);
+        if usable.contains(Slot(place.slot)) {
+            // Few copies, and mostly in order: a new run goes in front of those of higher slots.
+            let index = plan.runs.iter().rposition(|run| run.slot < Slot(place.slot)).map_or(0, |before| before + 1);
+            let run = Run { slot: Slot(place.slot), at: MemberSector(place.at), length: Sectors(length), parts: 0..0 };
+            plan.runs.insert(index, run);
+            plan.parts.push(whole);
+        }
+    }
+    for (index, run) in (0..).zip(&mut plan.runs) {
+        run.parts = index..index + 1;
+    }
+    if plan.runs.is_empty() {
+        plan.lost.push(whole);
+    }
+    plan
+}
+
+fn write_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> Plan {
     let mut pieces = Pieces::default();
     let mut at = from;
     while at < to {
@@ -211,9 +248,9 @@ impl Pieces {
     }
 
     /// Orders the pieces by member, joins those that touch there, and joins parts that also follow in the request.
-    fn merge(mut self) -> Plan {
+    fn merge(&mut self) -> Plan {
         self.pieces.sort_unstable_by_key(|piece| (piece.place.slot, piece.place.at));
-        let mut plan = Plan { lost: self.lost, ..Plan::default() };
+        let mut plan = Plan { lost: std::mem::take(&mut self.lost), ..Plan::default() };
         for piece in &self.pieces {
             let joins = plan.push_run(piece.place, piece.length);
             let last = plan.parts.last_mut().filter(|last| joins && last.offset.0 + last.length.0 == piece.offset);
