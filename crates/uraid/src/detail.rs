@@ -2,15 +2,15 @@
 //! Owns: whom to ask, the report of an array that does not run. Not here: which members make it up
 //! (`engine::assemble`). Invariant: nothing is changed on the members of an array that does not run.
 
+use crate::assembly;
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
 use crate::client::{self, ClientError};
 use crate::names;
 use crate::print;
 use crate::probe::{ProbeError, probe};
 use crate::report::{Member, Report};
-use crate::warn;
 use std::path::Path;
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan};
 use uraid_format::{Superblock, uuid};
 use uraid_layout::layout_name;
 
@@ -65,10 +65,8 @@ fn from_members(members: &[String]) -> Result<Report, DetailError> {
     if let Some(error) = first_error.filter(|_| candidates.is_empty()) {
         return Err(error.into());
     }
-    let plan = assemble(&candidates, &AssembleOptions { force: false, run: true, read_only: true })?;
-    for refused in &plan.refused {
-        warn(&format!("{}: {}", names[refused.candidate], refused.reason));
-    }
+    let options = AssembleOptions { force: false, run: true, read_only: true };
+    let plan = assembly::decide(&candidates, &names, &options)?;
     Ok(report_of(&plan, &names))
 }
 

@@ -4,6 +4,7 @@
 
 #![allow(unreachable_pub, reason = "a binary has no outside: here `pub` means that other modules use it")]
 
+mod assembly;
 mod cli;
 mod client;
 mod control;
@@ -18,7 +19,10 @@ mod probe;
 mod progress;
 mod report;
 mod rpc;
+mod serve;
+mod session;
 mod sizes;
+mod watch;
 mod world;
 mod zero;
 
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Create(args) => create::run(args)?,
-        Command::Serve(_) => (),
+        Command::Serve(args) => serve::run(args)?,
         Command::Examine(args) => {
             return Ok(if examine::run(&args.members) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

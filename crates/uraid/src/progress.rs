@@ -2,10 +2,11 @@
 //! Owns: the progress line with speed and time left. Not here: the pass (`engine`).
 //! Invariant: a terminal sees one line that moves; a file or a pipe sees a plain line now and then, and the last one.
 
-use crate::sizes;
+use crate::{sizes, warn};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
+use uraid_engine::Progress;
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
@@ -44,16 +45,30 @@ impl ProgressLine {
         let _ = stderr.flush();
     }
 
-    /// The pass has ended: takes the moving line away and says how long it took. Silent if nothing was ever shown.
-    pub fn finish(self, total: Sectors) {
+    /// The pass has ended: takes the moving line away and says what it did. Silent if nothing was ever shown.
+    pub fn finish(self, last: &Progress) {
         if self.shown.is_none() {
             return;
         }
-        if self.is_terminal {
-            eprint!("\r\x1b[K");
+        self.clear();
+        let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.began.elapsed()));
+        let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
+        if !last.skipped.is_zero() {
+            text = format!("{text}, {} unreadable or without redundancy", sizes::binary(last.skipped));
         }
-        let (name, took) = (&self.name, self.began.elapsed());
-        eprintln!("uraid: {name} done: {} per member in {}", sizes::binary(total), duration(took));
+        warn(&text);
+    }
+
+    /// The pass was given up: takes the moving line away.
+    pub fn interrupted(self) {
+        self.clear();
+    }
+
+    fn clear(&self) {
+        if self.is_terminal && self.shown.is_some() {
+            // A closed stderr is no reason to fail.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
     }
 }
 
@@ -66,7 +81,7 @@ fn line(name: &str, done: Sectors, total: Sectors, fresh: u64, elapsed: Duration
     let cells = (permille * BAR_CELLS / 1000) as usize;
     let bar = format!("{:.<20}", format!("{}>", "=".repeat(cells.min(19))));
     let per_second = (u128::from(fresh) * 1_000_000 / elapsed.as_micros().max(1)) as u64;
-    let finish = if per_second == 0 { "?".to_owned() } else { duration_of((total - done) / per_second) };
+    let finish = (total - done).checked_div(per_second).map_or("?".to_owned(), duration_of);
     let (whole, tenth) = (permille / 10, permille % 10);
     let speed = per_second / 2;
     format!("{name} [{bar}] {whole}.{tenth}% ({}/{} KiB) finish={finish} speed={speed}K/sec", done / 2, total / 2)

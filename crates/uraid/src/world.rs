@@ -3,6 +3,7 @@
 //! Invariant: the engine's mail arrives once and in order, because it travels alone in host's mailbox.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
 use uraid_engine::{Mail, Pool, World};
@@ -12,8 +13,8 @@ use uraid_host::{Member, Shard};
 pub enum Letter {
     /// The engine's own.
     Engine(Mail),
-    /// From shard 0: the array may be served now.
-    Open,
+    /// From shard 0: a client that has just connected.
+    Client(OwnedFd),
     /// From shard 0: take no more clients, let those that are there finish.
     Close,
     /// To shard 0: this shard has no client any more.

@@ -1,0 +1,83 @@
+//! The engine's decision about members, told with their names.
+//! Owns: what is said about members left out, histories that exclude each other, and what `--force` did.
+//! Not here: the decision (`engine::assemble`). Invariant: every member that was named and is left out gets a line.
+
+use crate::{dates, warn};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refused, StartPlan, assemble};
+use uraid_format::uuid;
+
+/// Decides, and says on stderr who is left out and why. `names[i]` is what candidate `i` was named on the command line.
+pub fn decide(
+    candidates: &[Candidate],
+    names: &[String],
+    options: &AssembleOptions,
+) -> Result<StartPlan, AssembleError> {
+    let outcome = assemble(candidates, options);
+    let lines = match &outcome {
+        Ok(plan) => plan_lines(plan, names),
+        Err(error) => error_lines(error, names),
+    };
+    for line in lines {
+        warn(&line);
+    }
+    outcome
+}
+
+fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
+    let mut lines = refused_lines(&plan.refused, names);
+    for &raised in &plan.forced.raised {
+        lines.push(format!("{}: missed the last changes and is taken all the same, by --force", names[raised]));
+    }
+    if plan.forced.is_dirty_degraded {
+        lines.push(
+            "the array was dirty and is degraded: by --force it starts all the same; what the missing members held may \
+             be computed wrongly where writes were in flight: check the data"
+                .to_owned(),
+        );
+    }
+    if plan.forced.is_split_brain {
+        lines.push("the members tell several histories: by --force the freshest one was chosen".to_owned());
+    }
+    lines
+}
+
+fn error_lines(error: &AssembleError, names: &[String]) -> Vec<String> {
+    match error {
+        AssembleError::SeveralArrays { sets } => sets
+            .iter()
+            .map(|set| {
+                format!("{}: of array {} ({})", list(&set.candidates, names), set.name, uuid::text(&set.set_uuid))
+            })
+            .collect(),
+        AssembleError::Duplicate { candidates, .. } => {
+            vec![format!("{} and {} claim one place", names[candidates[0]], names[candidates[1]])]
+        }
+        AssembleError::Mismatch { candidate, .. } => {
+            vec![format!("{}: does not agree with the others", names[*candidate])]
+        }
+        AssembleError::SplitBrain { histories } => histories
+            .iter()
+            .map(|history| {
+                let (events, updated) = (history.events, dates::utc(history.updated_seconds));
+                format!("{}: one history, {events} events, last changed {updated}", list(&history.candidates, names))
+            })
+            .collect(),
+        AssembleError::TooFewMembers { refused, .. } | AssembleError::NeedsRun { refused, .. } => {
+            refused_lines(refused, names)
+        }
+        AssembleError::NoCandidates
+        | AssembleError::OnlySpares { .. }
+        | AssembleError::Unsupported(_)
+        | AssembleError::TooManySlots { .. }
+        | AssembleError::DirtyDegraded { .. }
+        | AssembleError::Layout(_) => Vec::new(),
+    }
+}
+
+fn refused_lines(refused: &[Refused], names: &[String]) -> Vec<String> {
+    refused.iter().map(|refused| format!("{}: left out: {}", names[refused.candidate], refused.reason)).collect()
+}
+
+fn list(candidates: &[usize], names: &[String]) -> String {
+    candidates.iter().map(|&candidate| names[candidate].as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,244 @@
+//! `uraid serve`: from names on the command line to a running array, and back to the shell.
+//! Owns: claiming members, reading superblocks, the sockets' places, what is said at start and at the end.
+//! Not here: which members make up the array (`engine::assemble`), what happens while it runs (`session`).
+//! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
+
+use crate::assembly;
+use crate::cli::ServeArgs;
+use crate::metadata::{self, MetadataError};
+use crate::names::{self, NoRuntimeDirectory};
+use crate::session::{self, SessionError};
+use crate::{complain, warn};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
+use uraid_export_nbd::Spread;
+use uraid_host::{Access, ArenaBlocks, Claimed, Listener, NetError, OpenError, Options};
+
+/// Threads by default, at most.
+const SHARDS_DEFAULT_MAX: usize = 4;
+/// Only the owner reaches the sockets.
+const SOCKET_MODE: u32 = 0o600;
+/// Which arena the engine's rows are in; it must hold one row of any array.
+const ROW_ARENA: usize = 1;
+
+/// Why nothing is served, or no more.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A member must not be touched.
+    #[error("the array is not started")]
+    Open(#[from] OpenError),
+    /// Not one member is left.
+    #[error("none of the members can be used, see above")]
+    NoMembers,
+    /// They make up no array.
+    #[error("cannot start the array")]
+    Assemble(#[from] AssembleError),
+    /// No place for sockets.
+    #[error(transparent)]
+    NoRuntimeDirectory(#[from] NoRuntimeDirectory),
+    /// The runtime directory could not be made.
+    #[error("cannot make {}", path.display())]
+    Directory {
+        /// It.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// `--nbd` makes no sense.
+    #[error("--nbd {found:?}: expected unix:PATH or tcp:HOST:PORT")]
+    Address {
+        /// The text given.
+        found: String,
+    },
+    /// A TCP address that others can reach.
+    #[error("--nbd {found}: anybody who reaches it could read and write the array; give --insecure if that is meant")]
+    Insecure {
+        /// The address.
+        found: SocketAddr,
+    },
+    /// The socket could not be had.
+    #[error("cannot listen on {at}")]
+    Listen {
+        /// Where.
+        at: String,
+        /// Why.
+        source: NetError,
+    },
+    /// It ran and failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Where a running array is reached.
+pub struct Faces {
+    /// NBD clients come here.
+    pub nbd: Listener,
+    /// What is told to them.
+    pub uri: String,
+    /// The name of the export.
+    pub export: String,
+    /// `detail`, `fail` and `stop` come here.
+    pub control: Listener,
+    /// How many clients each shard has.
+    pub spread: Arc<Spread>,
+}
+
+/// Serves until told to stop.
+pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
+    let (members, candidates) = open(args)?;
+    let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
+    let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
+    let plan = assembly::decide(&candidates, &names, &options)?;
+    let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
+    let shards = args.shards.unwrap_or_else(shards_default);
+    let faces = listen(args, &name, shards)?;
+    announce(&name, &plan);
+    let host_options = host_options(plan.layout.slots());
+    let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
+    let members = plan.members.iter().map(|m| by_candidate[m.candidate].take().expect("a candidate is one member"));
+    let members = members.collect();
+    // Members that were left out are let go: another array may want them.
+    drop(by_candidate);
+    session::run(session::Setup { name, plan, members, faces, force: args.force, shards, host_options })?;
+    Ok(())
+}
+
+/// Claims the members and reads their superblocks. What cannot be used is said and left out: whether the rest is
+/// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
+fn open(args: &ServeArgs) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
+    let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let mut members = Vec::new();
+    let mut candidates = Vec::new();
+    for name in &args.members {
+        let member = match Claimed::open(name.as_str(), access) {
+            Ok(member) => member,
+            Err(error) if is_absent(&error) => {
+                complain(&error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match metadata::read(&member) {
+            Ok(superblock) => {
+                candidates.push(Candidate { superblock, device_size: member.size() });
+                members.push(member);
+            }
+            Err(
+                error @ (MetadataError::Io { .. } | MetadataError::Superblock { .. } | MetadataError::Short { .. }),
+            ) => {
+                complain(&error);
+            }
+        }
+    }
+    if members.is_empty() { Err(ServeError::NoMembers) } else { Ok((members, candidates)) }
+}
+
+/// Whether the member is as good as not there, so that the array may start without it.
+fn is_absent(error: &OpenError) -> bool {
+    match error {
+        OpenError::NotFound { .. } => true,
+    }
+}
+
+fn announce(name: &str, plan: &StartPlan) {
+    let slots = plan.layout.slots();
+    let level = plan.layout.level().name();
+    if !plan.missing.is_empty() {
+        let missing: Vec<String> = plan.missing.iter().map(|slot| slot.0.to_string()).collect();
+        let present = usize::from(slots) - missing.len();
+        warn(&format!("{name}: {level} starts degraded, {present} of {slots} slots, without {}", missing.join(", ")));
+    }
+    match plan.read_only {
+        None | Some(ReadOnlyReason::Requested) => (),
+        Some(reason) => warn(&format!("{name}: opened read-only: {reason}")),
+    }
+    if plan.is_dirty && plan.read_only.is_none() {
+        warn(&format!("{name}: was not stopped cleanly or is new: it is made consistent before it takes requests"));
+    }
+}
+
+fn listen(args: &ServeArgs, name: &str, shards: u16) -> Result<Faces, ServeError> {
+    let export = args.export_name.clone().unwrap_or_else(|| name.to_owned());
+    let (nbd, uri) = match args.nbd.as_deref().map(parse_address).transpose()? {
+        None => listen_unix(&default_socket(name, "nbd")?, &export)?,
+        Some(Address::Unix(path)) => listen_unix(&path, &export)?,
+        Some(Address::Tcp(address)) => {
+            if !address.ip().is_loopback() && !args.insecure {
+                return Err(ServeError::Insecure { found: address });
+            }
+            let failed = |source| ServeError::Listen { at: address.to_string(), source };
+            let listener = Listener::tcp(address).map_err(failed)?;
+            let chosen = listener.tcp_address().unwrap_or(address);
+            (listener, names::tcp_uri(&export, chosen))
+        }
+    };
+    let control = match &args.control {
+        Some(path) => path.clone(),
+        None => default_socket(name, "ctl")?,
+    };
+    let failed = |source| ServeError::Listen { at: control.display().to_string(), source };
+    let control = Listener::unix(&control, SOCKET_MODE).map_err(failed)?;
+    Ok(Faces { nbd, uri, export, control, spread: Spread::new(shards) })
+}
+
+fn listen_unix(path: &Path, export: &str) -> Result<(Listener, String), ServeError> {
+    let failed = |source| ServeError::Listen { at: path.display().to_string(), source };
+    let listener = Listener::unix(path, SOCKET_MODE).map_err(failed)?;
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok((listener, names::unix_uri(export, &absolute)))
+}
+
+fn default_socket(name: &str, extension: &str) -> Result<PathBuf, ServeError> {
+    let directory = names::runtime_directory()?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|source| ServeError::Directory { path: directory.clone(), source })?;
+    Ok(directory.join(format!("{}.{extension}", names::file_name(name))))
+}
+
+enum Address {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+fn parse_address(text: &str) -> Result<Address, ServeError> {
+    let no_address = || ServeError::Address { found: text.to_owned() };
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Address::Unix(path.into()));
+    }
+    let host_port = text.strip_prefix("tcp:").ok_or_else(no_address)?;
+    let mut addresses = host_port.to_socket_addrs().map_err(|_| no_address())?;
+    addresses.next().map(Address::Tcp).ok_or_else(no_address)
+}
+
+fn shards_default() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.min(SHARDS_DEFAULT_MAX) as u16
+}
+
+fn host_options(slots: u16) -> Options {
+    let mut options = Options::default();
+    let row: &mut ArenaBlocks = &mut options.arenas[ROW_ARENA];
+    row.large = row.large.max(4 * (u32::from(slots) + 2));
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unix_paths_or_tcp_ports() {
+        assert!(
+            matches!(parse_address("unix:/tmp/a:b.nbd"), Ok(Address::Unix(path)) if path == Path::new("/tmp/a:b.nbd"))
+        );
+        assert!(matches!(parse_address("tcp:127.0.0.1:10809"), Ok(Address::Tcp(at)) if at.port() == 10809));
+        assert!(matches!(parse_address("tcp:[::1]:1"), Ok(Address::Tcp(at)) if at.is_ipv6()));
+        for text in ["", "unix:", "tcp:", "tcp:10809", "/tmp/a.nbd", "tcp:127.0.0.1:99999"] {
+            assert!(matches!(parse_address(text), Err(ServeError::Address { .. })), "{text}");
+        }
+    }
+}

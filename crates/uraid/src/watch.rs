@@ -1,0 +1,59 @@
+//! What happens to a running array, said on stderr.
+//! Owns: noticing that a member failed or that the array froze, and the line about it, once, with the time.
+//! Not here: what to do about it (`engine`, which has done it by then).
+//! Invariant: the watch only looks; the array does not wait for it.
+
+use crate::session::Session;
+use crate::{dates, warn};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::IoError;
+use uraid_engine::verdict::Operation;
+use uraid_engine::view::Gate;
+use uraid_engine::{MemberState, Status};
+use uraid_host::Local;
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Looks until dropped.
+pub async fn members(session: Rc<Session>, local: Local) {
+    let mut before = session.status();
+    loop {
+        let now = session.status();
+        for line in changes(&before, &now, |index| session.member_name(index)) {
+            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), session.name()));
+        }
+        before = now;
+        local.sleep(PERIOD).await;
+    }
+}
+
+/// What is new in `now`.
+fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (index, (old, new)) in before.members.iter().zip(&now.members).enumerate() {
+        if let (MemberState::Active(_) | MemberState::Spare, MemberState::Faulty { operation, error, slot, .. }) =
+            (old, new)
+        {
+            let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
+            let (member, what, picture) = (name(index), failure_text(*operation, *error), now.picture());
+            lines.push(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"));
+        }
+    }
+    if let (Gate::Open | Gate::Closed, Gate::Frozen(kind)) = (before.gate, now.gate) {
+        lines.push(format!("takes no more writes: {kind}; reads are served as far as possible"));
+    }
+    lines
+}
+
+/// `a write failed: no space left under the member (errno 28)`
+pub fn failure_text(operation: Operation, error: IoError) -> String {
+    match operation {
+        Operation::Read => format!("a read failed: {error}"),
+        Operation::Write => format!("a write failed: {error}"),
+        Operation::Flush => format!("a flush failed: {error}"),
+        Operation::Superblock => format!("its superblock could not be written: {error}"),
+        Operation::Command => "by command".to_owned(),
+    }
+}
