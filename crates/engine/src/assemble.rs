@@ -11,10 +11,10 @@ mod start;
 
 use std::fmt;
 use uraid_block::{Sectors, Slot, SlotSet};
-use uraid_format::{Features, Superblock};
+use uraid_format::{Superblock, uuid};
 use uraid_layout::Layout;
 
-pub use error::{AssembleError, Duplicate, History, SetCount, Unsupported};
+pub use error::{AssembleError, Duplicate, History, Named, SetCount, Unsupported};
 
 /// One device that carries a good superblock.
 #[derive(Clone, Debug)]
@@ -105,6 +105,8 @@ pub enum Refusal {
     },
     /// It was being rebuilt, and rebuilding cannot be continued yet.
     NotInSync {
+        /// The slot it was rebuilt for.
+        slot: Slot,
         /// How far it is rebuilt.
         found: Sectors,
         /// What a member in sync holds.
@@ -123,6 +125,15 @@ pub enum Refusal {
     Replacement {
         /// That slot.
         slot: Slot,
+    },
+    /// A spare that does not fit the array.
+    Mismatch {
+        /// What it differs in.
+        field: &'static str,
+        /// What it says.
+        found: i128,
+        /// What the freshest superblock says.
+        expected: i128,
     },
     /// It has no part in the array that could be used: a journal, a reserved role, or no entry in the role table.
     NoRole,
@@ -194,20 +205,76 @@ impl StartPlan {
 }
 
 /// Decides which candidates start as which members.
+///
+/// - The set is the one that more than half of the candidates belong to; the others are refused as foreign.
+/// - The freshest superblock is the one with the most events among those that have a slot. Everything shared comes
+///   from it, and so does everybody's role. A member is current when it is at most one event behind *and* the freshest
+///   superblock still lists it in the slot that it had: a member that failed can be exactly one behind.
+/// - Histories that exclude each other (members that each ran without the others) are an error.
+/// - More missing than the freshest superblock knows of is an error without `run`; md starts such an array only then.
+/// - A dirty raid4, 5 or 6 with a missing member whose blocks would be reconstructed is an error: parity that a crash
+///   left half-written would make up wrong data for it.
+/// - What needs a bitmap, a partial parity log, a bad-block list or a replacement to be kept right starts read-only;
+///   a member with bad blocks is left out. A reshape, a journal, a clustered bitmap or unknown bits are an error.
+///
+/// `force` gives up data for service, always in the same way, and [`Forced`] tells what it was needed for:
+/// members that missed changes are taken, the freshest first, one generation of event counts at a time, until there
+/// are enough and no further; dirty and degraded is accepted; of several histories the freshest is taken, of equally
+/// fresh ones that with the most members, then that with the lowest dev_number; a member with bad blocks is used. The
+/// array is dirty then, so that the first pass makes the redundancy agree with what is there. It implies `run`.
+///
+/// Duplicates are an error even with `force`: two candidates with one device id always, two for one slot or one
+/// dev_number when nothing makes one of them stale.
 pub fn assemble(candidates: &[Candidate], options: &AssembleOptions) -> Result<StartPlan, AssembleError> {
     let chosen = choose::choose(candidates, options.force)?;
     start::start(candidates, chosen, options)
 }
 
+/// To follow the candidate's name and a colon.
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let _ = Features(0);
-        write!(out, "{self:?}")
+        match self {
+            Refusal::Foreign { found, expected } => {
+                let (found, expected) = (uuid::text(found), uuid::text(expected));
+                write!(out, "foreign: belongs to array {found}, expected {expected}")
+            }
+            Refusal::Stale { found, expected } => {
+                write!(out, "stale: has {found} events, expected at least {}", expected.saturating_sub(1))
+            }
+            Refusal::Faulty { found, recorded } => {
+                write!(out, "faulty: has {found} events, and the superblock with {recorded} no longer lists it")
+            }
+            Refusal::Moved { found, expected } => {
+                write!(out, "moved: was in {found}, the freshest superblock lists it in {expected}")
+            }
+            Refusal::SplitBrain { found, expected } => {
+                write!(out, "ran apart: has {found} events of another history, the one with {expected} was forced")
+            }
+            Refusal::NotInSync { slot, found, expected } => {
+                write!(out, "not in sync: {} of {} sectors of {slot} are rebuilt", found.0, expected.0)
+            }
+            Refusal::Shrank { found, expected } => {
+                write!(out, "shrank: device has {found}, its data needs {expected}")
+            }
+            Refusal::BadBlocks => out.write_str("has bad blocks recorded, which cannot be kept out of reads yet"),
+            Refusal::Replacement { slot } => write!(out, "is a replacement for {slot}, which cannot be continued yet"),
+            Refusal::Mismatch { field, found, expected } => {
+                write!(out, "does not fit: {field} is {found}, expected {expected}")
+            }
+            Refusal::NoRole => out.write_str("has no role that could be used"),
+        }
     }
 }
 
+/// To follow "read-only: ".
 impl fmt::Display for ReadOnlyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{self:?}")
+        out.write_str(match self {
+            ReadOnlyReason::Requested => "as requested",
+            ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
+            ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
+            ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
+            ReadOnlyReason::Replacement => "a member is being replaced, which cannot be continued yet",
+        })
     }
 }

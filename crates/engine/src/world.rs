@@ -2,7 +2,7 @@
 //! Owns: [`World`], [`Pool`]. Not here: any machine; production's and the simulator's are above.
 //! Invariant: mail from one shard to another arrives once and in order.
 
-use crate::Mail;
+pub use crate::mail::Mail;
 use std::future::Future;
 use std::time::Duration;
 use uraid_block::{Arena, Device, ShardIndex, Tick};

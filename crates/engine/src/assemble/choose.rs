@@ -1,8 +1,380 @@
-//! Which superblock is the freshest, and who agrees with it. (skeleton)
-use super::{AssembleError, Candidate};
+//! Which superblock is the freshest, and which candidates hold what it describes.
+//! Owns: the set, the histories, every refusal that one candidate earns by itself. Not here: whether those that remain
+//! are enough (`start`).
+//! Invariant: a role comes from the freshest superblock's table, never from the candidate's own.
+//!
+//! ```text
+//!   events   table (dev 0 1 2 3)          a round that failed dev 3 reached dev 0 only:
+//!   dev 0  8    0 1 2 -       freshest
+//!   dev 1  7    0 1 2 3       one behind, the freshest lists it: taken
+//!   dev 2  7    0 1 2 3       the same
+//!   dev 3  7    0 1 2 3       one behind, the freshest does not list it: refused
+//! ```
 
-pub(super) struct Chosen;
+use super::error::{AssembleError, Duplicate, History, SetCount, Unsupported};
+use super::{Candidate, Refusal, Refused};
+use std::collections::{BTreeMap, BTreeSet};
+use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_format::{Features, Role, Superblock};
 
-pub(super) fn choose(_candidates: &[Candidate], _force: bool) -> Result<Chosen, AssembleError> {
-    Err(AssembleError::NoCandidates)
+/// The candidates sorted out.
+pub(super) struct Chosen {
+    /// The freshest superblock.
+    pub(super) template: Superblock,
+    /// Who holds which slot, in sync.
+    pub(super) slots: BTreeMap<Slot, usize>,
+    /// Who waits, by dev_number.
+    pub(super) spares: BTreeMap<u32, usize>,
+    /// Everybody else.
+    pub(super) refused: Vec<Refused>,
+    /// What the members in use announce, together.
+    pub(super) features: Features,
+    /// Several histories exclude each other, and one was forced.
+    pub(super) is_split_brain: bool,
+}
+
+/// What a role table says of slots: dev_number and slot of every entry that is one.
+type Table = BTreeMap<u32, Slot>;
+
+pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen, AssembleError> {
+    let (set, mut refused) = own_set(candidates)?;
+    refuse_copies(candidates, &set)?;
+    let mut contenders = Vec::new();
+    let mut waiting = Vec::new();
+    for candidate in set {
+        let superblock = &candidates[candidate].superblock;
+        match superblock.own_role() {
+            Role::Slot(slot) if u32::from(slot.0) < superblock.raid_disks => contenders.push(candidate),
+            Role::Spare if (superblock.dev_number as usize) < superblock.roles.len() => waiting.push(candidate),
+            Role::Slot(_) | Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => {
+                refused.push(Refused { candidate, reason: Refusal::NoRole });
+            }
+        }
+    }
+    let Some(events) = contenders.iter().map(|at| candidates[*at].superblock.events).max() else {
+        return Err(AssembleError::OnlySpares { found: waiting.len() });
+    };
+    let (freshest, others): (Vec<usize>, Vec<usize>) =
+        contenders.into_iter().partition(|at| candidates[*at].superblock.events == events);
+    let (winners, losers, is_disputed) = freshest_history(candidates, &freshest);
+    if is_disputed && !is_forced {
+        let all = [&winners[..], &losers[..]].concat();
+        return Err(split_brain(candidates, &all));
+    }
+    let mut sorter = Sorter::new(candidates, &winners, refused, is_forced)?;
+    for candidate in winners {
+        sorter.admit(candidate)?;
+    }
+    for candidate in losers {
+        let found = candidates[candidate].superblock.events;
+        let reason = match is_disputed {
+            true => Refusal::SplitBrain { found, expected: events },
+            false => Refusal::Faulty { found, recorded: events },
+        };
+        sorter.refuse(candidate, reason);
+    }
+    for candidate in others {
+        sorter.sort_older(candidate)?;
+    }
+    sorter.refuse_other_histories(is_forced)?;
+    for candidate in waiting {
+        sorter.sort_spare(candidate)?;
+    }
+    sorter.chosen.is_split_brain |= is_disputed;
+    Ok(sorter.chosen)
+}
+
+/// The candidates of the array that more than half of them belong to, in an order that does not depend on the list's;
+/// the others as refused.
+fn own_set(candidates: &[Candidate]) -> Result<(Vec<usize>, Vec<Refused>), AssembleError> {
+    let mut sets: BTreeMap<[u8; 16], Vec<usize>> = BTreeMap::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        sets.entry(candidate.superblock.set_uuid).or_default().push(at);
+    }
+    let Some((&expected, own)) = sets.iter().max_by_key(|(_, members)| members.len()) else {
+        return Err(AssembleError::NoCandidates);
+    };
+    if own.len() * 2 <= candidates.len() {
+        let sets = sets.into_iter().map(|(set_uuid, members)| SetCount {
+            set_uuid,
+            name: candidates[members[0]].superblock.set_name.as_str().into_owned(),
+            candidates: members,
+        });
+        return Err(AssembleError::SeveralArrays { sets: sets.collect() });
+    }
+    let mut own = own.clone();
+    own.sort_by_key(|at| {
+        let superblock = &candidates[*at].superblock;
+        (superblock.dev_number, superblock.device_uuid, superblock.events)
+    });
+    let foreign = candidates.iter().enumerate().filter(|(_, other)| other.superblock.set_uuid != expected);
+    let foreign = foreign.map(|(candidate, other)| Refused {
+        candidate,
+        reason: Refusal::Foreign { found: other.superblock.set_uuid, expected },
+    });
+    Ok((own, foreign.collect()))
+}
+
+/// Two devices with one id: one is a copy of the other, and nothing tells which.
+fn refuse_copies(candidates: &[Candidate], set: &[usize]) -> Result<(), AssembleError> {
+    let mut seen: BTreeMap<[u8; 16], usize> = BTreeMap::new();
+    for at in set {
+        if let Some(other) = seen.insert(candidates[*at].superblock.device_uuid, *at) {
+            return Err(duplicate(Duplicate::DeviceUuid, other, *at));
+        }
+    }
+    Ok(())
+}
+
+fn duplicate(what: Duplicate, one: usize, other: usize) -> AssembleError {
+    AssembleError::Duplicate { what, candidates: [one.min(other), one.max(other)] }
+}
+
+fn table(superblock: &Superblock) -> Table {
+    (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
+}
+
+/// Of candidates with the same event count: those whose table stands, the rest, and whether that is disputed.
+///
+/// Members that ran together have the same table. A table that leaves all members of another one out, and is not left
+/// out by it, is the later one: md's events step back when an array becomes clean, so that a member that was lost
+/// right before can show the same count as the round that recorded its loss. Everything else is a dispute; then the
+/// history with the most members is named first, of equal ones that with the lowest dev_number.
+fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
+    let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
+    for at in freshest {
+        let own = table(&candidates[*at].superblock);
+        match histories.iter_mut().find(|(table, _)| *table == own) {
+            Some((_, members)) => members.push(*at),
+            None => histories.push((own, vec![*at])),
+        }
+    }
+    let lists = |table: &Table, members: &[usize]| {
+        members.iter().filter(|at| table.contains_key(&candidates[**at].superblock.dev_number)).count()
+    };
+    let supersedes = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
+        lists(&one.0, &other.1) == 0 && lists(&other.0, &one.1) == one.1.len()
+    };
+    let beats_all =
+        |one: usize| (0..histories.len()).all(|other| one == other || supersedes(&histories[one], &histories[other]));
+    let clear = (0..histories.len()).find(|one| beats_all(*one));
+    // Histories are in the order of their lowest dev_number, and the first of several maxima must win.
+    let largest = (0..histories.len()).rev().max_by_key(|at| histories[*at].1.len());
+    let winner = clear.or(largest).expect("the freshest candidates are at least one");
+    let winners = histories.remove(winner).1;
+    let losers = histories.into_iter().flat_map(|(_, members)| members).collect();
+    (winners, losers, clear.is_none())
+}
+
+/// The error that shows the histories of these candidates, freshest first.
+fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
+    let mut histories: Vec<(Table, History)> = Vec::new();
+    for at in members {
+        let superblock = &candidates[*at].superblock;
+        let own = table(superblock);
+        let events = superblock.events;
+        let updated = superblock.updated_seconds();
+        match histories.iter_mut().find(|(table, history)| *table == own && history.events == events) {
+            Some((_, history)) => {
+                history.candidates.push(*at);
+                history.updated_seconds = history.updated_seconds.max(updated);
+            }
+            None => {
+                let slots = own.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
+                let history = History { candidates: vec![*at], events, updated_seconds: updated, slots };
+                histories.push((own, history));
+            }
+        }
+    }
+    let mut histories: Vec<History> = histories.into_iter().map(|(_, history)| history).collect();
+    for history in &mut histories {
+        history.candidates.sort_unstable();
+    }
+    histories.sort_by_key(|history| std::cmp::Reverse(history.events));
+    AssembleError::SplitBrain { histories }
+}
+
+/// Whether a superblock differs from the freshest in what all must share: field, found, expected.
+pub(super) fn mismatch(found: &Superblock, expected: &Superblock) -> Option<(&'static str, i128, i128)> {
+    let layout = |superblock: &Superblock| superblock.level_layout().map_or(superblock.layout, |(_, layout)| layout);
+    let fields = [
+        ("creation time", i128::from(found.created), i128::from(expected.created)),
+        ("level", i128::from(found.level), i128::from(expected.level)),
+        ("layout", i128::from(layout(found)), i128::from(layout(expected))),
+        ("chunk", i128::from(found.chunk.0), i128::from(expected.chunk.0)),
+        ("slot count", i128::from(found.raid_disks), i128::from(expected.raid_disks)),
+        ("used size", i128::from(found.size.0), i128::from(expected.size.0)),
+    ];
+    fields.into_iter().find(|(_, found, expected)| found != expected)
+}
+
+/// Where a member's data ends on its device: what is used of it, for linear and raid0 all that it says it has.
+pub(super) fn data_end(superblock: &Superblock) -> Sectors {
+    let used = if superblock.size.is_zero() { superblock.data_size } else { superblock.size };
+    Sectors(superblock.data_offset.0) + used
+}
+
+/// What the array announces that would make even reading wrong.
+fn check_features(features: Features) -> Result<(), AssembleError> {
+    let reshape = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
+    let unsupported = if !features.unknown().is_empty() {
+        Unsupported::Features(features.unknown().0)
+    } else if features.intersects(reshape) {
+        Unsupported::Reshape
+    } else if features.contains(Features::JOURNAL) {
+        Unsupported::Journal
+    } else if features.contains(Features::CLUSTERED) {
+        Unsupported::Clustered
+    } else {
+        return Ok(());
+    };
+    Err(AssembleError::Unsupported(unsupported))
+}
+
+/// Puts candidates where the freshest superblock says, one after the other.
+struct Sorter<'a> {
+    candidates: &'a [Candidate],
+    table: Table,
+    is_forced: bool,
+    chosen: Chosen,
+}
+
+impl<'a> Sorter<'a> {
+    fn new(
+        candidates: &'a [Candidate],
+        winners: &[usize],
+        refused: Vec<Refused>,
+        is_forced: bool,
+    ) -> Result<Sorter<'a>, AssembleError> {
+        let mut template = candidates[winners[0]].superblock.clone();
+        // Equal events should agree on it; where they do not, the cautious one counts.
+        let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
+        template.resync_offset = resync.expect("a history has a member");
+        check_features(template.features)?;
+        if template.known_level().is_none() {
+            return Err(AssembleError::Unsupported(Unsupported::Level(template.level)));
+        }
+        let maximum = u32::from(SlotSet::SLOTS_MAX);
+        if template.raid_disks > maximum {
+            return Err(AssembleError::TooManySlots { found: template.raid_disks, maximum });
+        }
+        let table = table(&template);
+        let features = template.features;
+        let chosen = Chosen {
+            template,
+            slots: BTreeMap::new(),
+            spares: BTreeMap::new(),
+            refused,
+            features,
+            is_split_brain: false,
+        };
+        Ok(Sorter { candidates, table, is_forced, chosen })
+    }
+
+    fn refuse(&mut self, candidate: usize, reason: Refusal) {
+        self.chosen.refused.push(Refused { candidate, reason });
+    }
+
+    /// One that is older than the freshest, or equal to it: what the event counts and the freshest table say.
+    fn sort_older(&mut self, candidate: usize) -> Result<(), AssembleError> {
+        let superblock = &self.candidates[candidate].superblock;
+        let (found, expected) = (superblock.events, self.chosen.template.events);
+        let own = superblock.own_role().slot().expect("a contender has a slot");
+        if found.saturating_add(1) < expected {
+            self.refuse(candidate, Refusal::Stale { found, expected });
+            return Ok(());
+        }
+        match self.table.get(&superblock.dev_number).copied() {
+            None => self.refuse(candidate, Refusal::Faulty { found, recorded: expected }),
+            Some(slot) if slot != own => self.refuse(candidate, Refusal::Moved { found: own, expected: slot }),
+            Some(_) => return self.admit(candidate),
+        }
+        Ok(())
+    }
+
+    /// One that the freshest table lists in the slot that it had: taken, if it can be used as it is.
+    fn admit(&mut self, candidate: usize) -> Result<(), AssembleError> {
+        let Candidate { superblock, device_size } = &self.candidates[candidate];
+        let slot = self.table[&superblock.dev_number];
+        if let Some((field, found, expected)) = mismatch(superblock, &self.chosen.template) {
+            return Err(AssembleError::Mismatch { candidate, field, found, expected });
+        }
+        check_features(superblock.features)?;
+        self.chosen.features = self.chosen.features.with(superblock.features);
+        let data_end = data_end(superblock);
+        if superblock.features.contains(Features::REPLACEMENT) {
+            self.refuse(candidate, Refusal::Replacement { slot });
+        } else if superblock.features.contains(Features::RECOVERY_OFFSET) {
+            let expected = superblock.size;
+            let found = Sectors(superblock.recovery_offset.min(expected.0));
+            self.refuse(candidate, Refusal::NotInSync { slot, found, expected });
+        } else if *device_size < data_end {
+            self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
+        } else if superblock.features.contains(Features::BAD_BLOCKS) && !self.is_forced {
+            self.refuse(candidate, Refusal::BadBlocks);
+        } else if let Some(other) = self.chosen.slots.insert(slot, candidate) {
+            let is_same_number = self.candidates[other].superblock.dev_number == superblock.dev_number;
+            let what = if is_same_number { Duplicate::DevNumber(superblock.dev_number) } else { Duplicate::Slot(slot) };
+            return Err(duplicate(what, other, candidate));
+        }
+        Ok(())
+    }
+
+    /// Members left out whose own table shares nobody with the freshest one have run on their own since.
+    /// With `--force` the freshest history is taken, and theirs is the reason to refuse them.
+    fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
+        let mut apart = Vec::new();
+        for (at, refused) in self.chosen.refused.iter().enumerate() {
+            let superblock = &self.candidates[refused.candidate].superblock;
+            let is_left_out = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
+            let is_apart = !table(superblock).keys().any(|number| self.table.contains_key(number));
+            if is_left_out && is_apart && superblock.created == self.chosen.template.created {
+                apart.push(at);
+            }
+        }
+        if apart.is_empty() {
+            return Ok(());
+        }
+        if !is_forced {
+            let theirs = apart.iter().map(|at| self.chosen.refused[*at].candidate);
+            let both: Vec<usize> = self.chosen.slots.values().copied().chain(theirs).collect();
+            return Err(split_brain(self.candidates, &both));
+        }
+        let expected = self.chosen.template.events;
+        for at in apart {
+            let found = self.candidates[self.chosen.refused[at].candidate].superblock.events;
+            self.chosen.refused[at].reason = Refusal::SplitBrain { found, expected };
+        }
+        self.chosen.is_split_brain = true;
+        Ok(())
+    }
+
+    /// A spare needs no event count, but it must fit and its number must be its own.
+    fn sort_spare(&mut self, candidate: usize) -> Result<(), AssembleError> {
+        let Candidate { superblock, device_size } = &self.candidates[candidate];
+        let number = superblock.dev_number;
+        let template = &self.chosen.template;
+        let (found, expected) = (superblock.events, template.events);
+        let same_number = |at: &&usize| self.candidates[**at].superblock.dev_number == number;
+        let holder = self.chosen.slots.values().find(same_number).or(self.chosen.spares.get(&number)).copied();
+        let data_end = Sectors(superblock.data_offset.0) + template.size;
+        if let Some((field, found, expected)) = mismatch(superblock, template) {
+            self.refuse(candidate, Refusal::Mismatch { field, found, expected });
+        } else if *device_size < data_end || superblock.data_size < template.size {
+            self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
+        } else if let Some(other) = holder {
+            if found.saturating_add(1) >= expected {
+                return Err(duplicate(Duplicate::DevNumber(number), other, candidate));
+            }
+            self.refuse(candidate, Refusal::Stale { found, expected });
+        } else if let Some(slot) = self.table.get(&number).copied() {
+            // The round that gave it the slot did not reach it, and neither did any data that it knows of.
+            let expected = template.size;
+            self.refuse(candidate, Refusal::NotInSync { slot, found: Sectors::ZERO, expected });
+        } else {
+            check_features(superblock.features)?;
+            self.chosen.spares.insert(number, candidate);
+        }
+        Ok(())
+    }
 }

@@ -4,6 +4,7 @@
 use super::Refused;
 use std::fmt;
 use uraid_block::{Slot, SlotSet};
+use uraid_format::uuid;
 use uraid_layout::LayoutError;
 
 /// How many candidates an array has.
@@ -142,10 +143,164 @@ pub enum AssembleError {
     Layout(LayoutError),
 }
 
-impl fmt::Display for AssembleError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{self:?}")
+/// How a candidate is called.
+type Name<'a> = &'a dyn Fn(usize) -> String;
+
+/// An error's text with names instead of numbers.
+pub struct Named<'a> {
+    error: &'a AssembleError,
+    name: Name<'a>,
+}
+
+impl AssembleError {
+    /// The text with the candidates called by their names: paths, usually.
+    pub fn named<'a>(&'a self, name: &'a dyn Fn(usize) -> String) -> Named<'a> {
+        Named { error: self, name }
+    }
+
+    fn write(&self, out: &mut fmt::Formatter<'_>, name: Name<'_>) -> fmt::Result {
+        match self {
+            AssembleError::NoCandidates => out.write_str("no members are given, at least one is needed"),
+            AssembleError::SeveralArrays { sets } => write_sets(out, sets, name),
+            AssembleError::OnlySpares { found } => {
+                write!(out, "none of the given members has a slot, {found} are spares: give the members with the data")
+            }
+            AssembleError::Duplicate { what, candidates: [one, other] } => {
+                let (one, other) = (name(*one), name(*other));
+                write!(
+                    out,
+                    "{one} and {other} have the same {what}: leave out the one that is a copy or does not belong"
+                )
+            }
+            AssembleError::Mismatch { candidate, field, found, expected } => {
+                let name = name(*candidate);
+                write!(out, "{name}: {field} is {found}, the freshest member says {expected}: leave it out")
+            }
+            AssembleError::SplitBrain { histories } => write_histories(out, histories, name),
+            AssembleError::Unsupported(what) => write!(out, "the array {what}: start it with md"),
+            AssembleError::TooManySlots { found, maximum } => {
+                write!(out, "the array has {found} slots, at most {maximum} are supported")
+            }
+            AssembleError::TooFewMembers { .. } => self.write_too_few(out, name),
+            AssembleError::NeedsRun { found, expected, missing, refused } => {
+                write!(out, "found {found} members, the superblocks count {expected}, without one: {}", list(missing))?;
+                write_refused(out, refused, name)?;
+                out.write_str("; give the rest, or --run to start degraded")
+            }
+            AssembleError::DirtyDegraded { level, missing } => {
+                write!(out, "the {level} is dirty and degraded, without a member: {}; ", list(missing))?;
+                out.write_str(
+                    "a crash may have left its parity half-written, and missing data rebuilt from that would ",
+                )?;
+                out.write_str("be wrong in places; give the missing member, or --force to accept that")
+            }
+            AssembleError::Layout(_) => out.write_str("the superblock describes an array that cannot be"),
+        }
+    }
+
+    fn write_too_few(&self, out: &mut fmt::Formatter<'_>, name: Name<'_>) -> fmt::Result {
+        let AssembleError::TooFewMembers { level, found, slots, expected, missing, refused, can_force } = self else {
+            unreachable!("called for this variant alone");
+        };
+        write!(out, "found {found} of {slots} members, {level} needs ")?;
+        match found < expected {
+            true => write!(out, "at least {expected}")?,
+            false => out.write_str("others: all copies of some data are missing")?,
+        }
+        write!(out, "; without one: {}", list(missing))?;
+        write_refused(out, refused, name)?;
+        match can_force {
+            true => out.write_str("; give the rest, or --force to take stale members and lose what they missed"),
+            false => out.write_str("; give the rest"),
+        }
     }
 }
 
-impl std::error::Error for AssembleError {}
+/// `slot 0, slot 3`.
+fn list(slots: &SlotSet) -> String {
+    slots.iter().map(|slot| slot.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn names(candidates: &[usize], name: Name<'_>) -> String {
+    candidates.iter().map(|at| name(*at)).collect::<Vec<_>>().join(", ")
+}
+
+fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'_>) -> fmt::Result {
+    for Refused { candidate, reason } in refused {
+        write!(out, "; {}: {reason}", name(*candidate))?;
+    }
+    Ok(())
+}
+
+fn write_sets(out: &mut fmt::Formatter<'_>, sets: &[SetCount], name: Name<'_>) -> fmt::Result {
+    write!(out, "the members belong to {} arrays, expected one:", sets.len())?;
+    for SetCount { set_uuid, name: set_name, candidates } in sets {
+        write!(out, " {} ({set_name}) has {};", uuid::text(set_uuid), names(candidates, name))?;
+    }
+    out.write_str(" give the members of one")
+}
+
+fn write_histories(out: &mut fmt::Formatter<'_>, histories: &[History], name: Name<'_>) -> fmt::Result {
+    out.write_str("split brain: the members ran apart, and each side has what the other lacks:")?;
+    for History { candidates, events, updated_seconds, slots } in histories {
+        let slots: SlotSet = slots.iter().copied().filter(|slot| slot.0 < SlotSet::SLOTS_MAX).collect();
+        let names = names(candidates, name);
+        write!(out, " {names}: {events} events, last update at {updated_seconds} s, ran with {};", list(&slots))?;
+    }
+    out.write_str(" give one side only, or --force to take the freshest")
+}
+
+impl fmt::Display for Duplicate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Duplicate::DeviceUuid => out.write_str("device id"),
+            Duplicate::DevNumber(number) => write!(out, "device number {number}"),
+            Duplicate::Slot(slot) => write!(out, "place, {slot}"),
+        }
+    }
+}
+
+/// To follow "the array ".
+impl fmt::Display for Unsupported {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsupported::Reshape => out.write_str("is being reshaped, which is not supported yet"),
+            Unsupported::Journal => out.write_str("has a journal, which is not supported"),
+            Unsupported::Clustered => out.write_str("has a clustered bitmap, which is not supported"),
+            Unsupported::Features(bits) => write!(out, "uses features {bits:#x}, which this program does not know"),
+            Unsupported::Level(level) => write!(out, "has level {level}, which this program does not know"),
+        }
+    }
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.write(out, self.name)
+    }
+}
+
+/// Candidates are called by their numbers; see [`AssembleError::named`].
+impl fmt::Display for AssembleError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(out, &|candidate| format!("member {candidate}"))
+    }
+}
+
+impl std::error::Error for AssembleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AssembleError::Layout(error) => Some(error),
+            AssembleError::NoCandidates
+            | AssembleError::SeveralArrays { .. }
+            | AssembleError::OnlySpares { .. }
+            | AssembleError::Duplicate { .. }
+            | AssembleError::Mismatch { .. }
+            | AssembleError::SplitBrain { .. }
+            | AssembleError::Unsupported(_)
+            | AssembleError::TooManySlots { .. }
+            | AssembleError::TooFewMembers { .. }
+            | AssembleError::NeedsRun { .. }
+            | AssembleError::DirtyDegraded { .. } => None,
+        }
+    }
+}

@@ -1,10 +1,221 @@
-//! Whether the chosen members can start. (skeleton)
-use super::{AssembleError, AssembleOptions, Candidate, StartPlan, choose::Chosen};
+//! Whether the members that were chosen are enough to start, and in which state.
+//! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: who is current (`choose`).
+//! Spec: md-reference 3.1.
+
+use super::choose::{Chosen, data_end, mismatch};
+use super::error::{AssembleError, Duplicate};
+use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
+use std::collections::BTreeMap;
+use uraid_block::{Slot, SlotSet};
+use uraid_format::{Features, Superblock};
+use uraid_layout::{Layout, Level, Row, Spec};
 
 pub(super) fn start(
-    _candidates: &[Candidate],
-    _chosen: Chosen,
-    _options: &AssembleOptions,
+    candidates: &[Candidate],
+    mut chosen: Chosen,
+    options: &AssembleOptions,
 ) -> Result<StartPlan, AssembleError> {
-    Err(AssembleError::NoCandidates)
+    let (level, layout_number) = chosen.template.level_layout().expect("choose refused unknown levels");
+    let slot_count = u16::try_from(chosen.template.raid_disks).expect("choose bounded the slots");
+    let mut spec = Spec {
+        level,
+        layout: layout_number,
+        chunk: chosen.template.chunk,
+        raid_disks: slot_count,
+        size: chosen.template.size,
+        member_sizes: Vec::new(),
+    };
+    let is_sized_by_member = matches!(level, Level::Linear | Level::Raid0);
+    // Linear and raid0 are laid out by their members' sizes: there is no layout until all are there.
+    let early = if is_sized_by_member { None } else { Some(Layout::new(&spec).map_err(AssembleError::Layout)?) };
+    let is_enough = |slots: &SlotSet| match &early {
+        None => slots.count() == usize::from(slot_count),
+        Some(layout) => layout.can_serve(slots),
+    };
+    let mut forced = Forced { is_split_brain: chosen.is_split_brain, ..Forced::default() };
+    if options.force {
+        forced.raised = raise(candidates, &mut chosen, &is_enough)?;
+    }
+    let usable: SlotSet = chosen.slots.keys().copied().collect();
+    chosen.refused.sort_by_key(|refused| refused.candidate);
+    if !is_enough(&usable) {
+        return Err(too_few(candidates, &chosen, &spec, early.as_ref()));
+    }
+    let layout = match early {
+        Some(layout) => layout,
+        None => {
+            spec.member_sizes = chosen.slots.values().map(|at| candidates[*at].superblock.data_size).collect();
+            Layout::new(&spec).map_err(AssembleError::Layout)?
+        }
+    };
+    if !options.run && !options.force {
+        check_recorded(candidates, &chosen, &usable)?;
+    }
+    let missing: SlotSet = (0..slot_count).map(Slot).filter(|slot| !usable.contains(*slot)).collect();
+    let is_dirty = is_dirty(&chosen, level, &forced);
+    let guessed = guessed_slots(&layout, &missing);
+    if is_dirty && !guessed.is_empty() {
+        if !options.force {
+            return Err(AssembleError::DirtyDegraded { level: level.name(), missing: guessed });
+        }
+        forced.is_dirty_degraded = true;
+    }
+    let mut template = chosen.template;
+    if !is_sized_by_member {
+        template.resync_offset = match (is_dirty, template.is_dirty()) {
+            (false, _) => Superblock::CLEAN,
+            (true, true) => template.resync_offset,
+            (true, false) => 0,
+        };
+    }
+    Ok(StartPlan {
+        layout,
+        members: members(candidates, &chosen.slots, &chosen.spares),
+        missing,
+        refused: chosen.refused,
+        events: template.events,
+        template,
+        is_dirty,
+        read_only: read_only(chosen.features, options),
+        forced,
+    })
+}
+
+fn members(candidates: &[Candidate], slots: &BTreeMap<Slot, usize>, spares: &BTreeMap<u32, usize>) -> Vec<MemberPlan> {
+    let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
+    let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
+    in_slots.chain(spares.values().map(|at| plan(*at, Place::Spare))).collect()
+}
+
+/// Takes stale members until there are enough, one generation of event counts at a time, the freshest first, each in
+/// the slot that it had itself; answers the candidates taken. Takes nobody when that would still not be enough.
+fn raise(
+    candidates: &[Candidate],
+    chosen: &mut Chosen,
+    is_enough: &dyn Fn(&SlotSet) -> bool,
+) -> Result<Vec<usize>, AssembleError> {
+    let mut usable: SlotSet = chosen.slots.keys().copied().collect();
+    let mut generations: BTreeMap<u64, Vec<(Slot, usize)>> = BTreeMap::new();
+    for refused in &chosen.refused {
+        if let Some(slot) = raisable(&candidates[refused.candidate], refused, &chosen.template) {
+            let events = candidates[refused.candidate].superblock.events;
+            generations.entry(events).or_default().push((slot, refused.candidate));
+        }
+    }
+    let mut taken: BTreeMap<Slot, usize> = BTreeMap::new();
+    while !is_enough(&usable) {
+        let Some((_, generation)) = generations.pop_last() else {
+            return Ok(Vec::new());
+        };
+        let free = usable;
+        for (slot, candidate) in generation.into_iter().filter(|(slot, _)| !free.contains(*slot)) {
+            if let Some(other) = taken.insert(slot, candidate) {
+                let candidates = [other.min(candidate), other.max(candidate)];
+                return Err(AssembleError::Duplicate { what: Duplicate::Slot(slot), candidates });
+            }
+            usable.insert(slot);
+        }
+    }
+    let mut raised: Vec<usize> = taken.values().copied().collect();
+    raised.sort_unstable();
+    for candidate in &raised {
+        chosen.features = chosen.features.with(candidates[*candidate].superblock.features);
+    }
+    chosen.refused.retain(|refused| !raised.contains(&refused.candidate));
+    chosen.slots.extend(taken);
+    Ok(raised)
+}
+
+/// The slot that a refused candidate could fill if its missed changes were forgiven.
+fn raisable(candidate: &Candidate, refused: &Refused, template: &Superblock) -> Option<Slot> {
+    let Candidate { superblock, device_size } = candidate;
+    let is_behind = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
+    let is_whole = !superblock.features.intersects(Features::RECOVERY_OFFSET.with(Features::REPLACEMENT));
+    let is_alike = mismatch(superblock, template).is_none() && superblock.features.unknown().is_empty();
+    let fits = *device_size >= data_end(superblock);
+    let slot = superblock.own_role().slot()?;
+    (is_behind && is_whole && is_alike && fits && u32::from(slot.0) < template.raid_disks).then_some(slot)
+}
+
+fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Option<&Layout>) -> AssembleError {
+    let usable: SlotSet = chosen.slots.keys().copied().collect();
+    let missing = (0..spec.raid_disks).map(Slot).filter(|slot| !usable.contains(*slot)).collect();
+    let expected = match layout {
+        None => spec.raid_disks,
+        Some(layout) if spec.level == Level::Raid10 => spec.raid_disks.div_ceil(layout.copies_count().max(1)),
+        Some(layout) => spec.raid_disks.saturating_sub(layout.tolerates()),
+    };
+    let could_fill = |refused: &Refused| raisable(&candidates[refused.candidate], refused, &chosen.template).is_some();
+    AssembleError::TooFewMembers {
+        level: spec.level.name(),
+        found: chosen.slots.len(),
+        slots: spec.raid_disks,
+        expected: usize::from(expected),
+        missing,
+        refused: chosen.refused.clone(),
+        can_force: chosen.refused.iter().any(could_fill),
+    }
+}
+
+/// Every slot that the freshest superblock gives to somebody must have its member here, or one that is known to be
+/// still in the making.
+fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -> Result<(), AssembleError> {
+    let slots = chosen.template.roles.iter().filter_map(|role| role.slot());
+    let recorded: SlotSet = slots.filter(|slot| u32::from(slot.0) < chosen.template.raid_disks).collect();
+    let mut missing = recorded;
+    usable.iter().for_each(|slot| missing.remove(slot));
+    for refused in &chosen.refused {
+        let recovers = candidates[refused.candidate].superblock.features.contains(Features::RECOVERY_OFFSET);
+        if let Refusal::NotInSync { slot, .. } = refused.reason
+            && recovers
+        {
+            missing.remove(slot);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(AssembleError::NeedsRun {
+        found: usable.count(),
+        expected: recorded.count(),
+        missing,
+        refused: chosen.refused.clone(),
+    })
+}
+
+/// Whether redundancy has to be made consistent. What was raised or chosen by force may differ from the rest. A raid1
+/// with one member left has nothing to differ from.
+fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
+    let is_recorded = chosen.template.is_dirty() || !forced.raised.is_empty() || forced.is_split_brain;
+    match level {
+        Level::Linear | Level::Raid0 => false,
+        Level::Raid1 => is_recorded && chosen.slots.len() > 1,
+        Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => is_recorded,
+    }
+}
+
+/// The missing slots of a parity level that hold data in some row: with parity that may be wrong, it would be guessed.
+fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
+    if !layout.level().is_parity() {
+        return SlotSet::EMPTY;
+    }
+    // Layouts repeat after as many rows as there are slots.
+    let rows = layout.rows_count().min(u64::from(layout.slots()));
+    let holds_data = |slot: &Slot| (0..rows).any(|row| layout.row(Row(row)).data.contains(slot));
+    missing.iter().filter(holds_data).collect()
+}
+
+fn read_only(features: Features, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+    let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
+    if features.contains(Features::BITMAP_OFFSET) {
+        Some(ReadOnlyReason::Bitmap)
+    } else if features.intersects(ppl) {
+        Some(ReadOnlyReason::Ppl)
+    } else if features.contains(Features::BAD_BLOCKS) {
+        Some(ReadOnlyReason::BadBlocks)
+    } else if features.contains(Features::REPLACEMENT) {
+        Some(ReadOnlyReason::Replacement)
+    } else {
+        options.read_only.then_some(ReadOnlyReason::Requested)
+    }
 }
