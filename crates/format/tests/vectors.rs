@@ -52,9 +52,10 @@ fn create_chooses_mdadms_numbers() {
             assert_eq!(u64::from(superblock.bad_blocks.size), number(&out["bblog_size"]), "{case}");
         }
         let bitmap = if case["bitmap"].as_bool().unwrap() {
-            let covered = match level {
-                Level::Raid10 => Sectors(made.geometry.size.0 * u64::from(disks) / 2),
-                _ => made.geometry.size,
+            let covered = if level == Level::Raid10 {
+                Sectors(made.geometry.size.0 * u64::from(disks) / 2)
+            } else {
+                made.geometry.size
             };
             let bitmap = bitmap_placement(made.geometry.size, covered).unwrap_or_else(|| panic!("{case}"));
             let expected = BitmapPlacement {
