@@ -1,0 +1,448 @@
+//! Assembly as sentences: who is taken, who is refused and why, what run and force change.
+//! Owns: single situations. Not here: all of them (tests/assemble_rounds.rs), the order of candidates (the same).
+
+use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_engine::assemble::{Duplicate, Unsupported};
+use uraid_engine::{
+    AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
+};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{Features, Role, SetName, Superblock};
+use uraid_layout::{Level, default_layout};
+
+const DEVICE: Sectors = Sectors(40960);
+const FORCE: AssembleOptions = AssembleOptions { force: true, run: false, read_only: false };
+const RUN: AssembleOptions = AssembleOptions { force: false, run: true, read_only: false };
+
+/// A clean array with ten events; `spares` behind the slots.
+fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
+    let options = CreateOptions {
+        level,
+        layout: default_layout(level),
+        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
+        raid_disks: slots,
+        spare_devices: spares,
+        size: None,
+        data_offset: None,
+        set_uuid: [7; 16],
+        set_name: SetName::new("", "r").unwrap(),
+        now_seconds: 1_700_000_000,
+        assume_clean: true,
+        force: false,
+    };
+    let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
+    let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();
+    let members = made.superblocks.into_iter().flatten();
+    members
+        .map(|superblock| Candidate { superblock: Superblock { events: 10, ..superblock }, device_size: DEVICE })
+        .collect()
+}
+
+/// Everybody in `on` writes that `out` has failed, as one round of superblocks.
+fn record_failure(members: &mut [Candidate], on: &[usize], out: &[usize]) {
+    for at in on {
+        let superblock = &mut members[*at].superblock;
+        superblock.events += 1;
+        for out in out {
+            superblock.roles[*out] = Role::Faulty;
+        }
+    }
+}
+
+fn start(members: &[Candidate]) -> Result<StartPlan, AssembleError> {
+    assemble(members, &AssembleOptions::default())
+}
+
+fn slots(plan: &StartPlan) -> Vec<(u16, usize)> {
+    let slot = |place| match place {
+        Place::Slot(slot) => Some(slot.0),
+        Place::Spare => None,
+    };
+    plan.members.iter().filter_map(|member| Some((slot(member.place)?, member.candidate))).collect()
+}
+
+fn set(slots: &[u16]) -> SlotSet {
+    slots.iter().map(|slot| Slot(*slot)).collect()
+}
+
+#[test]
+fn a_whole_clean_array_of_every_level_starts() {
+    for level in Level::ALL {
+        let spares = u16::from(!matches!(level, Level::Linear | Level::Raid0));
+        let plan = start(&array(level, 4, spares)).unwrap();
+        assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2), (3, 3)], "{level:?}");
+        assert_eq!(plan.members.len(), 4 + usize::from(spares));
+        assert_eq!((plan.missing, plan.is_dirty, plan.read_only, plan.events), (SlotSet::EMPTY, false, None, 10));
+        assert_eq!(plan.refused, []);
+        assert_eq!(plan.lagging().count(), 0);
+    }
+}
+
+#[test]
+fn nothing_and_spares_alone_are_no_array() {
+    assert_eq!(start(&[]).unwrap_err(), AssembleError::NoCandidates);
+    let members = array(Level::Raid1, 2, 2);
+    assert_eq!(start(&members[2..]).unwrap_err(), AssembleError::OnlySpares { found: 2 });
+}
+
+#[test]
+fn a_member_of_another_array_is_refused_as_foreign() {
+    let mut members = array(Level::Raid1, 3, 0);
+    members[1].superblock.set_uuid = [9; 16];
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (2, 2)]);
+    let reason = Refusal::Foreign { found: [9; 16], expected: [7; 16] };
+    assert_eq!(plan.refused, [Refused { candidate: 1, reason }]);
+}
+
+#[test]
+fn members_of_two_arrays_in_equal_number_are_refused_with_both_named() {
+    let mut members = array(Level::Raid1, 2, 0);
+    members[1].superblock.set_uuid = [9; 16];
+    let error = start(&members).unwrap_err();
+    let AssembleError::SeveralArrays { sets } = &error else { panic!("{error}") };
+    assert_eq!(sets.iter().map(|set| set.candidates.clone()).collect::<Vec<_>>(), [[0], [1]]);
+    assert!(error.to_string().contains("07070707:07070707:07070707:07070707 (r) has member 0"), "{error}");
+}
+
+#[test]
+fn a_member_one_event_behind_is_taken_only_if_the_freshest_lists_it() {
+    let mut members = array(Level::Raid6, 4, 0);
+    record_failure(&mut members, &[0], &[3]);
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
+    assert_eq!(plan.refused, [Refused { candidate: 3, reason: Refusal::Faulty { found: 10, recorded: 11 } }]);
+    assert_eq!(plan.lagging().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((plan.missing, plan.events), (set(&[3]), 11));
+}
+
+#[test]
+fn a_member_that_missed_two_rounds_is_stale() {
+    let mut members = array(Level::Raid6, 4, 0);
+    record_failure(&mut members, &[0, 1, 2], &[3]);
+    record_failure(&mut members, &[0, 1, 2], &[]);
+    let plan = start(&members).unwrap();
+    assert_eq!(plan.refused, [Refused { candidate: 3, reason: Refusal::Stale { found: 10, expected: 12 } }]);
+    let mut late = array(Level::Raid6, 4, 0);
+    record_failure(&mut late, &[0, 1, 2], &[]);
+    record_failure(&mut late, &[0, 1, 2], &[]);
+    // Nobody recorded its loss, so the array is more degraded than its superblocks say.
+    let error = start(&late).unwrap_err();
+    let AssembleError::NeedsRun { found: 3, expected: 4, missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(*missing, set(&[3]));
+    assert!(assemble(&late, &RUN).is_ok());
+}
+
+#[test]
+fn a_failed_raid6_member_with_an_event_count_right_behind_is_not_taken_after_a_crash() {
+    // The corruption that md had until 6.8: the member failed, its slot stayed, the count moved on by one only.
+    let mut members = array(Level::Raid6, 6, 0);
+    record_failure(&mut members, &[0, 1, 2, 3, 4], &[5]);
+    members[..5].iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+    let AssembleError::DirtyDegraded { missing, .. } = start(&members).unwrap_err() else { panic!() };
+    assert_eq!(missing, set(&[5]));
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!(slots(&plan).len(), 5);
+    assert!(plan.is_dirty && plan.forced.is_dirty_degraded && plan.forced.raised.is_empty());
+}
+
+#[test]
+fn a_missing_member_that_nobody_recorded_needs_run() {
+    let members = array(Level::Raid5, 4, 0);
+    let error = start(&members[1..]).unwrap_err();
+    let AssembleError::NeedsRun { found: 3, expected: 4, .. } = &error else { panic!("{error}") };
+    assert_eq!(assemble(&members[1..], &RUN).unwrap().missing, set(&[0]));
+    assert_eq!(assemble(&members[1..], &FORCE).unwrap().missing, set(&[0]));
+    assert_eq!(
+        error.to_string(),
+        "found 3 members, the superblocks count 4, without one: slot 0; give the rest, or --run to start degraded"
+    );
+}
+
+#[test]
+fn too_few_members_are_an_error_that_counts_them() {
+    let members = array(Level::Raid6, 5, 0);
+    let error = assemble(&members[3..], &FORCE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "found 2 of 5 members, raid6 needs at least 3; without one: slot 0, slot 1, slot 2; give the rest"
+    );
+    let members = array(Level::Raid0, 3, 0);
+    let error = assemble(&members[1..], &RUN).unwrap_err();
+    assert_eq!(error.to_string(), "found 2 of 3 members, raid0 needs at least 3; without one: slot 0; give the rest");
+    let members = array(Level::Raid10, 4, 0);
+    assert!(assemble(&[members[0].clone(), members[2].clone()], &RUN).is_ok());
+    let error = assemble(&members[..2], &RUN).unwrap_err().to_string();
+    assert!(error.contains("needs others: all copies of some data are missing"), "{error}");
+}
+
+#[test]
+fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing() {
+    let dirty = |level, slots| {
+        let mut members = array(level, slots, 0);
+        members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+        members
+    };
+    let lost = |mut members: Vec<Candidate>, at: usize| {
+        members.remove(at);
+        members
+    };
+    let members = lost(dirty(Level::Raid5, 4), 2);
+    assert_eq!(
+        assemble(&members, &RUN).unwrap_err(),
+        AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]) }
+    );
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert!(plan.is_dirty && plan.forced.is_dirty_degraded);
+    // raid4 keeps its parity in the last slot: without it nothing has to be guessed.
+    assert!(assemble(&lost(dirty(Level::Raid4, 4), 3), &RUN).unwrap().is_dirty);
+    assert!(matches!(assemble(&lost(dirty(Level::Raid4, 4), 0), &RUN), Err(AssembleError::DirtyDegraded { .. })));
+    // Mirrors agree with themselves.
+    assert!(assemble(&lost(dirty(Level::Raid10, 4), 0), &RUN).unwrap().is_dirty);
+    assert!(assemble(&lost(dirty(Level::Raid1, 3), 0), &RUN).unwrap().is_dirty);
+    let plan = assemble(&lost(dirty(Level::Raid1, 2), 0), &RUN).unwrap();
+    assert!(!plan.is_dirty && !plan.template.is_dirty());
+}
+
+#[test]
+fn linear_and_raid0_are_never_dirty() {
+    for level in [Level::Linear, Level::Raid0] {
+        let mut members = array(level, 3, 0);
+        members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+        assert!(!start(&members).unwrap().is_dirty);
+    }
+}
+
+#[test]
+fn copies_of_a_member_are_refused_even_with_force() {
+    let mut members = array(Level::Raid1, 2, 0);
+    let mut copy = members[1].clone();
+    copy.superblock.events = 3;
+    members.push(copy);
+    let expected = AssembleError::Duplicate { what: Duplicate::DeviceUuid, candidates: [1, 2] };
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), expected);
+    members[2].superblock.device_uuid = [99; 16];
+    // With another id it is a stale member whose number was given away.
+    assert_eq!(start(&members).unwrap().refused.len(), 1);
+    members[2].superblock.events = 10;
+    let expected = AssembleError::Duplicate { what: Duplicate::DevNumber(1), candidates: [1, 2] };
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), expected);
+}
+
+#[test]
+fn two_members_in_one_slot_are_refused() {
+    let mut members = array(Level::Raid1, 2, 1);
+    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
+    let expected = AssembleError::Duplicate { what: Duplicate::Slot(Slot(1)), candidates: [1, 2] };
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), expected);
+}
+
+#[test]
+fn current_members_that_differ_in_shape_are_an_error() {
+    let mut members = array(Level::Raid5, 3, 0);
+    members[1].superblock.chunk = Sectors(256);
+    let error = start(&members).unwrap_err();
+    assert_eq!(error, AssembleError::Mismatch { candidate: 1, field: "chunk", found: 256, expected: 128 },);
+    assert_eq!(error.to_string(), "member 1: chunk is 256, the freshest member says 128: leave it out");
+    // A stale one may differ: the array may have changed since.
+    members[1].superblock.events = 1;
+    assert!(assemble(&members, &RUN).is_ok());
+}
+
+#[test]
+fn members_that_each_ran_alone_are_a_split_brain() {
+    for second_run in [1, 2, 5] {
+        let mut members = array(Level::Raid1, 2, 0);
+        record_failure(&mut members, &[0], &[1]);
+        for _ in 0..second_run {
+            record_failure(&mut members, &[1], &[0]);
+        }
+        let error = start(&members).unwrap_err();
+        let AssembleError::SplitBrain { histories } = &error else { panic!("{error}") };
+        assert_eq!(histories.len(), 2);
+        assert!(error.to_string().contains("11 events"), "{error}");
+        let plan = assemble(&members, &FORCE).unwrap();
+        assert!(plan.forced.is_split_brain);
+        let winner = usize::from(second_run > 1);
+        assert_eq!(plan.members.len(), 1);
+        assert_eq!(plan.members[0].candidate, winner);
+        assert!(matches!(plan.refused[0].reason, Refusal::SplitBrain { .. }));
+    }
+}
+
+#[test]
+fn a_loss_recorded_with_the_same_event_count_is_a_loss_and_no_split_brain() {
+    // md counts back when it marks clean: a member lost right then shows the count of the round that recorded it.
+    let mut members = array(Level::Raid1, 3, 0);
+    record_failure(&mut members, &[0, 1], &[2]);
+    members[2].superblock.events = 11;
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
+    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Faulty { found: 11, recorded: 11 } }]);
+}
+
+#[test]
+fn a_member_that_returned_after_another_left_is_not_called_a_split_brain() {
+    // 0 fails, 1 leaves, 0 comes back and is rebuilt: the table of 1 lacks 0 but shares 2 with the freshest.
+    let mut members = array(Level::Raid1, 3, 0);
+    record_failure(&mut members, &[1, 2], &[0]);
+    record_failure(&mut members, &[2], &[1]);
+    let roles = vec![Role::Slot(Slot(0)), Role::Faulty, Role::Slot(Slot(2))];
+    for at in [0, 2] {
+        members[at].superblock.events = 20;
+        members[at].superblock.roles = roles.clone();
+    }
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (2, 2)]);
+    assert!(matches!(plan.refused[0].reason, Refusal::Stale { found: 11, expected: 20 }));
+}
+
+#[test]
+fn a_device_that_shrank_below_its_data_is_refused() {
+    let mut members = array(Level::Raid1, 2, 0);
+    let end = Sectors(members[1].superblock.data_offset.0) + members[1].superblock.size;
+    members[1].device_size = Sectors(end.0 - 1);
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(plan.refused[0].reason, Refusal::Shrank { found: Sectors(end.0 - 1), expected: end });
+    members[1].device_size = end;
+    assert!(start(&members).unwrap().refused.is_empty());
+}
+
+#[test]
+fn a_member_being_rebuilt_counts_as_missing_and_needs_no_run() {
+    let mut members = array(Level::Raid5, 4, 0);
+    members[3].superblock.features = Features::RECOVERY_OFFSET;
+    members[3].superblock.recovery_offset = 2048;
+    let plan = start(&members).unwrap();
+    assert_eq!(plan.missing, set(&[3]));
+    let expected = members[3].superblock.size;
+    let reason = Refusal::NotInSync { slot: Slot(3), found: Sectors(2048), expected };
+    assert_eq!(plan.refused, [Refused { candidate: 3, reason }]);
+    // The first state that mdadm gives a raid5: dirty is not possible, its last member is being rebuilt.
+    members.remove(0);
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
+}
+
+#[test]
+fn a_spare_that_a_round_made_a_member_holds_no_data_yet() {
+    let mut members = array(Level::Raid1, 2, 1);
+    record_failure(&mut members, &[0], &[1]);
+    members[0].superblock.roles[2] = Role::Slot(Slot(1));
+    let plan = assemble(&[members[0].clone(), members[2].clone()], &RUN).unwrap();
+    assert_eq!(slots(&plan), [(0, 0)]);
+    assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(1), .. }));
+}
+
+#[test]
+fn spares_are_kept_whatever_their_events() {
+    let mut members = array(Level::Raid6, 4, 2);
+    members[4].superblock.events = 2;
+    members[5].superblock.events = 11;
+    let plan = start(&members).unwrap();
+    assert_eq!(plan.members[4..].iter().map(|member| member.place).collect::<Vec<_>>(), [Place::Spare; 2]);
+    assert_eq!(plan.events, 10);
+    members[4].device_size = Sectors(1000);
+    members[5].superblock.size = Sectors(128);
+    let plan = start(&members).unwrap();
+    assert!(matches!(plan.refused[0].reason, Refusal::Shrank { .. }));
+    assert!(matches!(plan.refused[1].reason, Refusal::Mismatch { field: "used size", .. }));
+}
+
+#[test]
+fn what_cannot_be_kept_up_to_date_starts_read_only() {
+    let with = |features: Features| {
+        let mut members = array(Level::Raid5, 3, 0);
+        members.iter_mut().for_each(|member| member.superblock.features = features);
+        members
+    };
+    assert_eq!(start(&with(Features::BITMAP_OFFSET)).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
+    assert_eq!(start(&with(Features::PPL)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
+    assert_eq!(start(&with(Features::MULTIPLE_PPLS)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
+    let read_only = AssembleOptions { read_only: true, ..AssembleOptions::default() };
+    let plan = assemble(&with(Features::default()), &read_only).unwrap();
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::Requested));
+    // A log makes a dirty and degraded array readable for md, not for us.
+    let mut members = with(Features::PPL);
+    members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+    assert!(start(&members).unwrap().is_dirty);
+    assert!(matches!(assemble(&members[1..], &RUN), Err(AssembleError::DirtyDegraded { .. })));
+}
+
+#[test]
+fn a_member_with_bad_blocks_is_left_out_and_the_rest_only_read() {
+    let mut members = array(Level::Raid1, 2, 0);
+    members[0].superblock.features = Features::BAD_BLOCKS;
+    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::BadBlocks));
+    assert_eq!(plan.refused, [Refused { candidate: 0, reason: Refusal::BadBlocks }]);
+    assert_eq!(slots(&plan), [(1, 1)]);
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!((plan.read_only, plan.members.len()), (Some(ReadOnlyReason::BadBlocks), 2));
+}
+
+#[test]
+fn a_replacement_is_left_out_beside_the_member_that_it_replaces() {
+    let mut members = array(Level::Raid1, 2, 1);
+    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
+    members[2].superblock.features = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::Replacement));
+    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Replacement { slot: Slot(1) } }]);
+}
+
+#[test]
+fn what_would_be_read_wrongly_is_refused_even_with_force() {
+    let cases = [
+        (Features::RESHAPE_ACTIVE, Unsupported::Reshape),
+        (Features::JOURNAL, Unsupported::Journal),
+        (Features::CLUSTERED.with(Features::BITMAP_OFFSET), Unsupported::Clustered),
+        (Features(1 << 13), Unsupported::Features(1 << 13)),
+    ];
+    for (features, expected) in cases {
+        let mut members = array(Level::Raid5, 3, 0);
+        members[1].superblock.features = features;
+        assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(expected));
+    }
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.level = -4);
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(Unsupported::Level(-4)));
+    members.iter_mut().for_each(|member| (member.superblock.level, member.superblock.raid_disks) = (5, 257));
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::TooManySlots { found: 257, maximum: 256 });
+    members.iter_mut().for_each(|member| (member.superblock.layout, member.superblock.raid_disks) = (99, 3));
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::Layout(_))));
+}
+
+#[test]
+fn force_takes_the_freshest_stale_members_and_no_more_than_needed() {
+    let mut members = array(Level::Raid5, 4, 0);
+    for (at, events) in [(0, 40), (1, 40), (2, 30), (3, 20)] {
+        members[at].superblock.events = events;
+    }
+    let error = assemble(&members, &RUN).unwrap_err();
+    assert!(matches!(error, AssembleError::TooFewMembers { found: 2, expected: 3, can_force: true, .. }));
+    let text = error.named(&|at| format!("/dev/sd{at}")).to_string();
+    assert!(text.contains("/dev/sd2: stale: has 30 events, expected at least 39"), "{text}");
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
+    assert_eq!(plan.forced.raised, [2]);
+    assert_eq!(plan.refused.len(), 1);
+    assert!(plan.is_dirty);
+    assert_eq!((plan.events, plan.template.resync_offset), (40, 0));
+    // One generation is taken whole.
+    members[3].superblock.events = 30;
+    assert_eq!(assemble(&members, &FORCE).unwrap().forced.raised, [2, 3]);
+}
+
+#[test]
+fn force_cannot_use_what_holds_no_whole_data() {
+    let mut members = array(Level::Raid5, 3, 0);
+    for (at, events) in [(0, 40), (1, 30), (2, 20)] {
+        members[at].superblock.events = events;
+    }
+    members[1].superblock.features = Features::RECOVERY_OFFSET;
+    assert_eq!(assemble(&members, &FORCE).unwrap().forced.raised, [2]);
+    members[2].device_size = Sectors(4096);
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
+}
