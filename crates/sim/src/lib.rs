@@ -3,12 +3,16 @@
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
 //! Spec: reliability.md sections 2 to 4.
 
+pub mod client;
 pub mod disk;
 pub mod executor;
+pub mod judge;
 pub mod member;
 pub mod model;
 pub mod oracle;
 pub mod rng;
+pub mod scenario;
+pub mod setup;
 pub mod trace;
 pub mod watch;
 pub mod world;

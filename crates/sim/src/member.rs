@@ -213,6 +213,11 @@ impl Disk {
         self.faults_fired.get()
     }
 
+    /// Nothing has been hurt so far.
+    pub fn reset_faults(&self) {
+        self.faults_fired.set(0);
+    }
+
     /// How many operations are in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.get()

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
-use uraid_engine::world::{Mail, Pool, World};
+use uraid_engine::{Mail, Pool, World};
 
 /// Blocks of a pool: small ones of 4 KiB and large ones of 64 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

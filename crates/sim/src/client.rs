@@ -1,0 +1,275 @@
+//! Clients: they ask the array for things, and check every answer against the oracle.
+//! Owns: [`Client`], [`Mix`], which ranges are asked for, when an error is legal. Not here: what goes wrong (`scenario`).
+//! Invariant: every request is told to the oracle before it is made and when it is answered, never in between.
+
+use crate::executor::Executor;
+use crate::model::Model;
+use crate::oracle::{Oracle, Value};
+use crate::rng::Rng;
+use crate::trace::Event;
+use crate::watch::Guard;
+use crate::world::SimWorld;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, Fua, IoError, Range, Sector, Sectors, WritePieces};
+
+/// What clients do, as weights; zero: never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+    /// Writes with FUA.
+    pub fua: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Discards.
+    pub discard: u64,
+    /// Zeroes.
+    pub zeroes: u64,
+    /// Pauses, long enough for the array to go clean.
+    pub pause: u64,
+    /// Largest request in sectors.
+    pub length_max: u64,
+    /// Whether writes of one sector may be in flight at the same time.
+    pub may_overlap: bool,
+}
+
+/// What a run has seen, for reports.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Client requests answered well.
+    pub done: u64,
+    /// Client requests answered with a legal error.
+    pub failed: u64,
+    /// Power cuts imagined and checked.
+    pub images: u64,
+    /// Power cuts made.
+    pub crashes: u64,
+    /// Clean stops checked.
+    pub stops: u64,
+    /// Faults that hit.
+    pub faults: u64,
+    /// Starts refused because dirty and degraded.
+    pub refusals: u64,
+    /// Resyncs at start.
+    pub resyncs: u64,
+    /// Rounds started with a member missing.
+    pub degraded: u64,
+}
+
+/// What the clients of one round share.
+pub struct Session {
+    /// The executor.
+    pub executor: Executor,
+    /// Where everything is.
+    pub model: Rc<Model>,
+    /// What everything may hold.
+    pub oracle: Rc<RefCell<Oracle>>,
+    /// What may be written.
+    pub guard: Rc<Guard>,
+    /// What is done.
+    pub mix: Mix,
+    /// Numbers of operations.
+    pub op_next: Rc<Cell<u64>>,
+    /// Whether errors are within the law: more has failed than the level survives.
+    pub may_fail: Rc<dyn Fn() -> bool>,
+    /// Looks at what power failure would leave now; called after some answers.
+    pub after_answer: Rc<dyn Fn()>,
+    /// Running operations: number to what it is, first sector, sectors, whether it writes.
+    pub running: RefCell<BTreeMap<u64, (char, u64, u64, bool)>>,
+    /// Counts.
+    pub tally: Rc<RefCell<Tally>>,
+}
+
+/// One client on one shard.
+pub struct Client<D> {
+    /// What is shared.
+    pub session: Rc<Session>,
+    /// The array as this shard drives it.
+    pub array: Rc<D>,
+    /// The shard.
+    pub world: SimWorld,
+    /// Luck.
+    pub rng: Rng,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write { fua: bool },
+    Flush,
+    Discard,
+    Zeroes,
+    Pause,
+}
+
+impl Session {
+    /// What is running, to read.
+    pub fn describe_running(&self) -> String {
+        let running = self.running.borrow();
+        let list: Vec<String> =
+            running.iter().map(|(op, (kind, at, length, _))| format!("op {op}: {kind} {at}+{length}")).collect();
+        list.join(", ")
+    }
+
+    fn draw_range(&self, rng: &mut Rng) -> (u64, u64) {
+        let size = self.model.array_size();
+        let chunk = self.model.shape.chunk.max(1);
+        let start = match rng.below(4) {
+            0 => rng.below(size),
+            1 => size.saturating_sub(rng.between(1, chunk + 2)),
+            2 => (rng.below(size.div_ceil(chunk)) * chunk).min(size - 1),
+            _ => (rng.below(size.div_ceil(chunk)) * chunk).saturating_sub(1).min(size - 1),
+        };
+        let length = if rng.chance(1, 2) { rng.between(1, 3) } else { rng.between(1, self.mix.length_max) };
+        (start, length.min(size - start))
+    }
+
+    fn overlaps_running(&self, at: u64, length: u64) -> bool {
+        let running = self.running.borrow();
+        running.values().any(|&(_, start, count, writes)| writes && at < start + count && start < at + length)
+    }
+}
+
+impl<D: Device> Client<D> {
+    /// Makes so many requests, one after the other.
+    pub async fn run(mut self, requests: u64) {
+        for _ in 0..requests {
+            let mix = self.session.mix;
+            let kinds = [
+                (mix.read, Kind::Read),
+                (mix.write, Kind::Write { fua: false }),
+                (mix.fua, Kind::Write { fua: true }),
+                (mix.flush, Kind::Flush),
+                (mix.discard, Kind::Discard),
+                (mix.zeroes, Kind::Zeroes),
+                (mix.pause, Kind::Pause),
+            ];
+            let mut luck = self.rng.below(kinds.iter().map(|(weight, _)| weight).sum());
+            let kind = kinds.iter().find(|(weight, _)| {
+                let is_it = luck < *weight;
+                luck = luck.saturating_sub(*weight);
+                is_it
+            });
+            let (_, kind) = kind.expect("luck is below the sum of the weights");
+            let (at, length) = self.session.draw_range(&mut self.rng);
+            match *kind {
+                Kind::Read => self.read(at, length).await,
+                Kind::Flush => self.flush().await,
+                Kind::Pause => {
+                    let time = Duration::from_millis(self.rng.between(1, 600));
+                    self.session.executor.sleep(time).await;
+                }
+                Kind::Write { .. } | Kind::Discard | Kind::Zeroes => {
+                    while !mix.may_overlap && self.session.overlaps_running(at, length) {
+                        self.session.executor.sleep(Duration::from_micros(50)).await;
+                    }
+                    self.change(*kind, at, length).await;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, letter: char, at: u64, length: u64, writes: bool) -> u64 {
+        let session = &self.session;
+        let op = session.op_next.get();
+        session.op_next.set(op + 1);
+        session.executor.record(Event::Request { op, kind: letter, at, length });
+        session.running.borrow_mut().insert(op, (letter, at, length, writes));
+        op
+    }
+
+    fn end(&self, op: u64, outcome: Result<(), IoError>) {
+        let session = &self.session;
+        session.executor.record(Event::Answer { op, is_ok: outcome.is_ok() });
+        let (kind, at, length, _) = session.running.borrow_mut().remove(&op).expect("an operation ends once");
+        match outcome {
+            Ok(()) => session.tally.borrow_mut().done += 1,
+            Err(error) => {
+                session.tally.borrow_mut().failed += 1;
+                if !(session.may_fail)() {
+                    session.executor.violate(format!("I7: op {op} ({kind} {at}+{length}) failed in vain: {error}"));
+                }
+                session.oracle.borrow_mut().lose_unflushed();
+            }
+        }
+    }
+
+    /// Reads and checks a range.
+    pub async fn read(&mut self, at: u64, length: u64) {
+        let into = loop {
+            match self.world.client_arena().take(Sectors(length).len_bytes()) {
+                Ok(pieces) => break pieces,
+                Err(_) => self.session.executor.sleep(Duration::from_micros(100)).await,
+            }
+        };
+        let op = self.begin('r', at, length, false);
+        self.session.oracle.borrow_mut().begin_read(op, at, length);
+        let outcome = self.array.read(Sector(at), into).await;
+        match &outcome {
+            Ok(pieces) => {
+                let checked = self.session.oracle.borrow_mut().end_read(op, &pieces.to_vec());
+                if let Err(found) = checked {
+                    self.session.executor.violate(format!("I1-I3: {found}"));
+                }
+            }
+            Err(_) => self.session.oracle.borrow_mut().drop_read(op),
+        }
+        self.end(op, outcome.map(|_| ()));
+    }
+
+    async fn flush(&mut self) {
+        let op = self.begin('f', 0, 0, false);
+        self.session.oracle.borrow_mut().begin_flush(op);
+        let outcome = self.array.flush().await;
+        self.session.oracle.borrow_mut().end_flush(op, outcome.is_ok());
+        self.end(op, outcome);
+        (self.session.after_answer)();
+    }
+
+    async fn payload(&mut self, bytes: &[u8]) -> WritePieces {
+        let mut pieces = loop {
+            match self.world.client_arena().take(bytes.len()) {
+                Ok(pieces) => break pieces,
+                Err(_) => self.session.executor.sleep(Duration::from_micros(100)).await,
+            }
+        };
+        pieces.copy_from(bytes);
+        pieces.freeze()
+    }
+
+    async fn change(&mut self, kind: Kind, at: u64, length: u64) {
+        let letter = match kind {
+            Kind::Write { fua: false } => 'w',
+            Kind::Write { fua: true } => 'W',
+            Kind::Discard => 'd',
+            Kind::Zeroes | Kind::Read | Kind::Flush | Kind::Pause => 'z',
+        };
+        let is_write = matches!(kind, Kind::Write { .. });
+        let op = self.begin(letter, at, length, true);
+        let value = match kind {
+            Kind::Write { .. } => Value::Op(op),
+            Kind::Discard => Value::Any,
+            Kind::Zeroes | Kind::Read | Kind::Flush | Kind::Pause => Value::Zero,
+        };
+        let bytes = if is_write { self.session.oracle.borrow().payload(op, at, length) } else { Vec::new() };
+        let from = if is_write { self.payload(&bytes).await } else { WritePieces::new() };
+        self.session.guard.open_range(at, length);
+        self.session.oracle.borrow_mut().begin_write(op, at, length, value);
+        let range = Range::new(Sector(at), Sectors(length));
+        let fua = if kind == (Kind::Write { fua: true }) { Fua::Yes } else { Fua::No };
+        let outcome = match kind {
+            Kind::Write { .. } => self.array.write(Sector(at), from, fua).await,
+            Kind::Discard => self.array.discard(range).await,
+            Kind::Zeroes | Kind::Read | Kind::Flush | Kind::Pause => self.array.write_zeroes(range).await,
+        };
+        self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
+        self.session.guard.close_range(at, length);
+        self.end(op, outcome);
+        (self.session.after_answer)();
+    }
+}

@@ -1,0 +1,203 @@
+//! What power failure would leave now, and whether it would do.
+//! Owns: [`Judge`]: images of all members, the real assembly on them, every sector of the chosen members against the
+//! oracle and the model (I1, I2, I4, I6, M2). Not here: starting an engine on them (`scenario`).
+//! Invariant: reads nothing but images; changes nothing.
+
+use crate::disk::CrashMode;
+use crate::member::Disk;
+use crate::model::{Model, Place};
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::setup::Setup;
+use crate::watch::SUPER_AT;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, StartPlan, assemble};
+use uraid_format::Superblock;
+
+/// Chooses which metadata writes of a disk survive.
+pub type KeepsSuper<'a> = &'a dyn Fn(u16, u64) -> bool;
+
+/// Judges images of all members.
+pub struct Judge {
+    /// The array.
+    pub setup: Rc<Setup>,
+    /// Where everything is.
+    pub model: Rc<Model>,
+    /// What everything may hold.
+    pub oracle: Rc<RefCell<Oracle>>,
+    /// The members; number n stands in slot n.
+    pub disks: Vec<Rc<Disk>>,
+    /// Slots that may be out of the array: they had a fault, or were away.
+    pub lost: RefCell<BTreeSet<u16>>,
+    /// Row sectors whose parity may be wrong until a resync is through.
+    pub suspect: RefCell<BTreeSet<usize>>,
+    /// More has failed than the level survives: only wrong bytes count.
+    pub is_over_budget: Cell<bool>,
+}
+
+/// How an attempt to assemble ended.
+pub enum Assembled {
+    /// It starts.
+    Plan(Box<StartPlan>),
+    /// Dirty and degraded, and rightly refused.
+    DirtyDegraded,
+    /// It cannot start, and that is within the law.
+    Impossible,
+}
+
+fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
+    let start = SUPER_AT as usize * SECTOR_BYTES;
+    let bytes: &[u8; 4096] = image[start..start + 4096].try_into().expect("4096 bytes");
+    let size = Sectors((image.len() / SECTOR_BYTES) as u64);
+    Superblock::parse(bytes, Sector(SUPER_AT), size).map_err(|error| error.to_string())
+}
+
+impl Judge {
+    /// Slots without which the array has to do: the lost ones and `away`.
+    pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
+        self.lost.borrow().union(away).copied().collect()
+    }
+
+    /// Assembles these images; `images[n]` is member n, `None` when it is away.
+    pub fn assemble(&self, images: &[Option<Vec<u8>>], force: bool) -> Result<Assembled, String> {
+        let mut candidates = Vec::new();
+        let mut owners = Vec::new();
+        for (slot, image) in images.iter().enumerate() {
+            let Some(image) = image else { continue };
+            let superblock = superblock_of(image).map_err(|found| format!("M1: superblock of disk {slot}: {found}"))?;
+            candidates.push(Candidate { superblock, device_size: Sectors((image.len() / SECTOR_BYTES) as u64) });
+            owners.push(slot);
+        }
+        let options = AssembleOptions { force, run: true, read_only: false };
+        let away: BTreeSet<u16> =
+            (0..images.len() as u16).filter(|&slot| images[usize::from(slot)].is_none()).collect();
+        match assemble(&candidates, &options) {
+            Ok(mut plan) => {
+                for member in &mut plan.members {
+                    let disk = owners[member.candidate];
+                    member.candidate = disk;
+                    if let Role::Slot(slot) = member.place
+                        && slot.index() != disk
+                    {
+                        return Err(format!("disk {disk} was put into {slot}"));
+                    }
+                }
+                Ok(Assembled::Plan(Box::new(plan)))
+            }
+            Err(AssembleError::DirtyDegraded { .. }) if self.model.is_parity() && !self.missing(&away).is_empty() => {
+                Ok(Assembled::DirtyDegraded)
+            }
+            Err(_) if self.is_over_budget.get() => Ok(Assembled::Impossible),
+            Err(error) => {
+                let events: Vec<String> = (candidates.iter().zip(&owners))
+                    .map(|(one, slot)| format!("disk {slot}: events {}", one.superblock.events))
+                    .collect();
+                let missing = self.missing(&away);
+                Err(format!("cannot be assembled: {error}; {}; lost or away {missing:?}", events.join(", ")))
+            }
+        }
+    }
+
+    /// The images that power failure would leave now. Members draw the same mode, or each its own.
+    pub fn images(&self, rng: &mut Rng, keeps_super: Option<KeepsSuper<'_>>) -> Vec<Option<Vec<u8>>> {
+        let one = *rng.pick(&CrashMode::ALL);
+        let is_mixed = rng.chance(1, 3);
+        let image = |(slot, disk): (usize, &Rc<Disk>)| {
+            let mode = if is_mixed { *rng.pick(&CrashMode::ALL) } else { one };
+            let keeps = keeps_super.map(|keeps| move |write: u64| keeps(slot as u16, write));
+            let keeps = keeps.as_ref().map(|keeps| keeps as &dyn Fn(u64) -> bool);
+            Some(disk.medium().image(mode, rng, keeps))
+        };
+        self.disks.iter().enumerate().map(image).collect()
+    }
+
+    /// Whether every sector that these images tell is one that may be, should power have failed.
+    pub fn check_power_cut(&self, images: &[Option<Vec<u8>>]) -> Result<(), String> {
+        let mut is_forced = false;
+        let plan = match self.assemble(images, false)? {
+            Assembled::Plan(plan) => plan,
+            Assembled::Impossible => return Ok(()),
+            Assembled::DirtyDegraded => match self.assemble(images, true)? {
+                Assembled::Plan(plan) => {
+                    is_forced = true;
+                    plan
+                }
+                Assembled::Impossible => return Ok(()),
+                Assembled::DirtyDegraded => return Err("dirty and degraded, and force does not help".to_string()),
+            },
+        };
+        if self.is_over_budget.get() {
+            return Ok(());
+        }
+        let mut rows = self.suspect.borrow().clone();
+        if self.model.is_parity() {
+            rows.extend(self.oracle.borrow().uncertain().into_iter().map(|x| self.model.row_of[x as usize]));
+        }
+        let may_guess = is_forced || plan.is_dirty;
+        let told = self.tell(images, &plan);
+        let get = |place: Place| self.sector_of(images, &told, place);
+        for x in 0..self.model.array_size() {
+            let is_there = self.model.copies[x as usize].iter().any(|place| told.contains(&place.slot));
+            if !is_there && may_guess && rows.contains(&self.model.row_of[x as usize]) {
+                continue;
+            }
+            let found = self.model.read(x, &get);
+            if found.is_empty() {
+                return Err(format!("sector {x} cannot be read from the members that were chosen, {told:?}"));
+            }
+            for bytes in found {
+                let verdict = self.oracle.borrow_mut().may_hold_after_crash(x, &bytes);
+                verdict.map_err(|found| format!("after a power cut, from members {told:?}: {found}"))?;
+            }
+        }
+        if !plan.is_dirty {
+            self.check_redundancy(images, &plan)?;
+        }
+        Ok(())
+    }
+
+    /// Whether parity and copies are right among the members of a plan.
+    pub fn check_redundancy(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
+        let told = self.tell(images, plan);
+        let get = |place: Place| self.sector_of(images, &told, place);
+        let oracle = self.oracle.borrow();
+        match self.model.find_lie(&get, &|x| oracle.is_any(x)) {
+            None => Ok(()),
+            Some(lie) => Err(format!("I6: marked clean, members {told:?}, but {lie}")),
+        }
+    }
+
+    /// Whether everything at rest is what it should be, on every member of the plan.
+    pub fn check_rest(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
+        let told = self.tell(images, plan);
+        let get = |place: Place| self.sector_of(images, &told, place);
+        for x in 0..self.model.array_size() {
+            for bytes in self.model.read(x, &get) {
+                let verdict = self.oracle.borrow_mut().may_hold_at_rest(x, &bytes);
+                verdict.map_err(|found| format!("after a clean stop, on members {told:?}: {found}"))?;
+            }
+        }
+        self.check_redundancy(images, plan)
+    }
+
+    fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
+        let slots = plan.members.iter().filter_map(|member| match member.place {
+            Role::Slot(slot) => Some(slot.0),
+            Role::Spare => None,
+        });
+        slots.filter(|&slot| images[usize::from(slot)].is_some()).collect()
+    }
+
+    fn sector_of(&self, images: &[Option<Vec<u8>>], told: &BTreeSet<u16>, place: Place) -> Option<[u8; SECTOR_BYTES]> {
+        let slot = usize::from(place.slot);
+        if !told.contains(&place.slot) {
+            return None;
+        }
+        let image = images[slot].as_ref()?;
+        let start = (self.setup.data_offsets[slot] + place.sector) as usize * SECTOR_BYTES;
+        image[start..start + SECTOR_BYTES].try_into().ok()
+    }
+}

@@ -1,0 +1,242 @@
+//! What a seed is about: the array, its members, its clients, before anything happens.
+//! Owns: [`Setup`], the first superblocks, the first disks. Not here: what happens then (`scenario`).
+//! Invariant: every array drawn here is one that md could have made, only smaller.
+
+use crate::client::Mix;
+use crate::executor::Executor;
+use crate::member::{Disk, Latency};
+use crate::model::Shape;
+use crate::rng::Rng;
+use crate::watch::SUPER_AT;
+use std::rc::Rc;
+use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
+use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
+
+/// Everything that is drawn once per seed.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The array.
+    pub shape: Shape,
+    /// Identifies it in its tags and superblocks.
+    pub array: u64,
+    /// First data sector of each member.
+    pub data_offsets: Vec<u64>,
+    /// Sectors for data on each member.
+    pub data_sizes: Vec<u64>,
+    /// Logical shards.
+    pub shards: u16,
+    /// What clients do.
+    pub mix: Mix,
+    /// How many clients.
+    pub clients: u64,
+    /// How many requests each makes per round.
+    pub requests: u64,
+    /// Rounds before the last one.
+    pub rounds: u64,
+    /// Whether the array starts dirty, full of rubbish.
+    pub starts_dirty: bool,
+    /// Whether members fail.
+    pub has_faults: bool,
+    /// Whether power fails.
+    pub has_crashes: bool,
+    /// Whether the last round goes beyond what the level survives.
+    pub goes_over_budget: bool,
+    /// Discard granularity of the members, 0 for none, and whether zeroes follow.
+    pub discard: (u64, bool),
+    /// How long mail takes at most, in nanoseconds.
+    pub mail_delay_max: u64,
+    /// How long members take.
+    pub latency: Latency,
+    /// Large blocks of each pool beyond the least.
+    pub spare_blocks: u32,
+    /// One answer in so many is followed by an imagined power cut.
+    pub image_one_in: u64,
+}
+
+fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
+    let near = |n: u32| 0x100 + n;
+    let far = |n: u32| 1 + (n << 8);
+    match rng.below(16) {
+        0 => (-1, 0, rng.between(2, 4) as u16),
+        1 => (0, *rng.pick(&[1, 2]), rng.between(2, 5) as u16),
+        2..=4 => (1, 0, rng.between(2, 4) as u16),
+        5..=8 => {
+            let layout = *rng.pick(&[near(2), near(2), near(3), far(2), far(3), 0x1_0000 + far(2), 0x1_0000 + far(3)]);
+            let copies = (layout & 255) * ((layout >> 8) & 255);
+            (10, layout, rng.between(u64::from(copies), 6) as u16)
+        }
+        9 => (4, 0, rng.between(3, 5) as u16),
+        10..=12 => (5, rng.below(6) as u32, rng.between(3, 6) as u16),
+        _ => {
+            let layout = *rng.pick(&[0, 1, 2, 2, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20]);
+            (6, layout, rng.between(4, 8) as u16)
+        }
+    }
+}
+
+fn draw_mix(rng: &mut Rng, shape: &Shape, stripe: u64) -> Mix {
+    let mut weight = |of: u64, out_of: u64, high: u64| if rng.chance(of, out_of) { rng.between(1, high) } else { 0 };
+    let mut mix = Mix {
+        read: weight(9, 10, 10),
+        write: weight(19, 20, 12),
+        fua: weight(1, 2, 4),
+        flush: weight(2, 3, 4),
+        discard: weight(1, 3, 3),
+        zeroes: weight(1, 3, 3),
+        pause: weight(1, 3, 1),
+        length_max: 1,
+        // As below md: a file system never has two writes of one sector in flight, and mirrors do not order them.
+        may_overlap: shape.level != 1 && shape.level != 10,
+    };
+    if mix.write + mix.fua + mix.zeroes == 0 {
+        mix.write = 1;
+    }
+    mix.length_max = *rng.pick(&[1, 4, stripe, 3 * stripe]);
+    mix
+}
+
+impl Setup {
+    /// What this luck is about.
+    pub fn draw(rng: &mut Rng) -> Setup {
+        let (level, layout, slots) = draw_level(rng);
+        let chunk = if level == 1 { 0 } else { 1 << rng.below(4) };
+        let unit = chunk.max(1);
+        let far = if level == 10 { u64::from((layout >> 8) & 255) } else { 1 };
+        let rows = rng.between(1, 6) * far;
+        let size = if level == 1 { rng.between(8, 48) } else { unit * rows };
+        let is_plain = level <= 0;
+        let same = rng.between(10, 40);
+        let data_sizes: Vec<u64> = (0..slots)
+            .map(|_| match (is_plain, rng.chance(1, 2)) {
+                (true, true) => rng.between(10, 40),
+                (true, false) => same,
+                (false, _) => size.max(10) + rng.below(4),
+            })
+            .collect();
+        let data_offsets = (0..slots).map(|_| 16 + rng.below(9)).collect();
+        let member_sizes = if is_plain { data_sizes.clone() } else { Vec::new() };
+        let shape = Shape { level, layout, chunk, slots, size: if is_plain { 0 } else { size }, member_sizes };
+        let stripe = unit * u64::from(slots);
+        let mix = draw_mix(rng, &shape, stripe);
+        let slow = *rng.pick(&[0, 0, 16, 100]);
+        let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
+        Setup {
+            shape,
+            array: rng.next(),
+            data_offsets,
+            data_sizes,
+            shards: *rng.pick(&[1, 1, 2, 3, 4]),
+            mix,
+            clients: *rng.pick(&[1, 2, 4, 8, 16]),
+            requests: rng.between(4, 24),
+            rounds: rng.between(1, 4),
+            starts_dirty: !is_plain && rng.chance(1, 4),
+            has_faults: rng.chance(2, 3),
+            has_crashes: rng.chance(3, 4),
+            goes_over_budget: rng.chance(1, 8),
+            discard: *rng.pick(&[(0, false), (1, true), (1, false)]),
+            mail_delay_max: *rng.pick(&[0, 500, 50_000]),
+            latency: Latency { min: 100, max, slow_one_in: slow },
+            spare_blocks: rng.below(9) as u32,
+            image_one_in: *rng.pick(&[2, 8, 32]),
+        }
+    }
+
+    /// The name of the level.
+    pub fn level_name(&self) -> &'static str {
+        match self.shape.level {
+            -1 => "linear",
+            0 => "raid0",
+            1 => "raid1",
+            10 => "raid10",
+            4 => "raid4",
+            5 => "raid5",
+            _ => "raid6",
+        }
+    }
+
+    /// The level and layout in a word, for counting what has been covered.
+    pub fn kind(&self) -> String {
+        match self.shape.level {
+            -1 | 1 | 4 => self.level_name().to_string(),
+            _ => format!("{}/{:#x}", self.level_name(), self.shape.layout),
+        }
+    }
+
+    /// Whether the level survives a lost member.
+    pub fn is_redundant(&self) -> bool {
+        self.shape.level > 0
+    }
+
+    /// The first superblock of a member.
+    pub fn superblock(&self, slot: u16) -> Superblock {
+        let shape = &self.shape;
+        let mut features = Features::default();
+        if shape.level == 0 {
+            features = Features::RAID0_LAYOUT;
+        }
+        let mut set_uuid = [0x5a; 16];
+        set_uuid[..8].copy_from_slice(&self.array.to_le_bytes());
+        let mut device_uuid = set_uuid;
+        device_uuid[15] = slot as u8;
+        let roles = (0..128).map(|number| if number < shape.slots { Role::Slot(Slot(number)) } else { Role::Spare });
+        Superblock {
+            features,
+            set_uuid,
+            set_name: SetName::new("", "sim").expect("a short name"),
+            created: 1_600_000_000,
+            level: shape.level,
+            layout: shape.layout,
+            size: Sectors(shape.size),
+            chunk: Sectors(shape.chunk),
+            raid_disks: u32::from(shape.slots),
+            bitmap_offset: 0,
+            reshape: None,
+            data_offset: Sector(self.data_offsets[usize::from(slot)]),
+            data_size: Sectors(self.data_sizes[usize::from(slot)]),
+            super_offset: Sector(SUPER_AT),
+            recovery_offset: 0,
+            dev_number: u32::from(slot),
+            corrected_reads: 0,
+            device_uuid,
+            devflags: 0,
+            bad_blocks: BadBlocks::default(),
+            updated: 1_600_000_000,
+            events: 1,
+            resync_offset: if self.starts_dirty { 0 } else { Superblock::CLEAN },
+            logical_block_size: 0,
+            roles: roles.collect(),
+        }
+    }
+
+    /// Makes the disks, as `mdadm --create` would leave them.
+    pub fn make_disks(&self, executor: &Executor, rng: &mut Rng) -> Vec<Rc<Disk>> {
+        (0..self.shape.slots).map(|slot| self.make_disk(executor, rng, slot)).collect()
+    }
+
+    fn make_disk(&self, executor: &Executor, rng: &mut Rng, slot: u16) -> Rc<Disk> {
+        let (offset, data) = (self.data_offsets[usize::from(slot)], self.data_sizes[usize::from(slot)]);
+        let size = offset + data + rng.below(3);
+        let mut bytes = vec![0; size as usize * SECTOR_BYTES];
+        if self.starts_dirty {
+            for byte in &mut bytes[offset as usize * SECTOR_BYTES..] {
+                *byte = rng.next() as u8;
+            }
+        }
+        let start = SUPER_AT as usize * SECTOR_BYTES;
+        bytes[start..start + 4096].copy_from_slice(&self.superblock(slot).encode()[..]);
+        let geometry = Geometry {
+            size: Sectors(size),
+            logical_block: Sectors(1),
+            physical_block: Sectors(1),
+            chunk: Sectors::ZERO,
+            stripe: Sectors::ZERO,
+            io_max: Sectors(2048),
+            segments_max: 1024,
+            discard_granularity: Sectors(self.discard.0),
+            zeroes_after_discard: self.discard.1,
+            volatile_cache: true,
+        };
+        Disk::new(executor, slot, geometry, bytes, offset, self.latency)
+    }
+}
