@@ -2,9 +2,17 @@
 //! Owns: every thread, clock and syscall of the project. Not here: arrays, parity, the protocols that are served.
 //! Invariant: a buffer that the kernel may still read or write is held until the completion, whoever was dropped.
 
+mod door;
+mod executor;
+mod last_words;
+mod mail;
 pub mod member;
 pub mod net;
+mod ring;
 mod shard;
+mod signals;
+mod sys;
+mod timers;
 
 pub use member::{Access, Claimed, Identity, Member, OpenError};
 pub use net::{Listener, NetError, Stream};

@@ -2,17 +2,29 @@
 //! Owns: [`Listener`], [`Stream`]. Not here: any protocol.
 //! Invariant: a broken connection is an error value, never a signal.
 
+use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
 use crate::shard::Local;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use crate::sys::{self, Errno};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use uraid_block::{Lease, WritePieces};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use uraid_block::buffer::Piece;
+use uraid_block::{Lease, Pieces, ReadPieces, WritePieces};
+
+/// Looks at a socket that others create and remove at the same time.
+const BIND_ATTEMPTS: u32 = 8;
 
 /// Why a socket operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetError {
-    /// The other side went away.
-    #[error("the peer closed the connection")]
+    /// The other side went away, or this side has shut down.
+    #[error("the connection is closed")]
     Closed,
     /// A live server listens on this unix socket.
     #[error("{}: socket in use by a running server", path.display())]
@@ -36,68 +48,277 @@ pub enum NetError {
     },
 }
 
+fn failed(call: &'static str) -> impl Fn(io::Error) -> NetError {
+    move |error| net_error(call, Errno::from(error).0)
+}
+
+fn net_error(call: &'static str, os: i32) -> NetError {
+    match os {
+        libc::EPIPE | libc::ECONNRESET | libc::ECONNABORTED | libc::ECANCELED => NetError::Closed,
+        _ => NetError::Os { call, os },
+    }
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Removes the socket's file, if it still is ours.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // Somebody may have been faster; then it is gone, as wanted.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Listening {
+    socket: Socket,
+    _file: Option<SocketFile>,
+}
+
 /// A listening socket. Clones are handles of the same one; several shards may accept from it.
-#[derive(Clone)]
-pub struct Listener(std::sync::Arc<()>);
+#[derive(Clone, Debug)]
+pub struct Listener(Arc<Listening>);
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|status| (status.dev(), status.ino()))
+}
+
+/// Makes room for a socket: a stale one is removed, a live one or anything else is an error.
+fn clear_stale(path: &Path) -> Result<(), NetError> {
+    let before = match std::fs::symlink_metadata(path) {
+        Ok(status) if status.file_type().is_socket() => (status.dev(), status.ino()),
+        Ok(_) => return Err(NetError::NotASocket { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("stat")(error)),
+    };
+    match UnixStream::connect(path) {
+        Ok(_) => Err(NetError::InUse { path: path.to_owned() }),
+        // EAGAIN: its queue is full, so it lives.
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Err(NetError::InUse { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            if inode(path).is_ok_and(|now| now == before) {
+                // It may be gone by now, which is as well.
+                let _ = std::fs::remove_file(path);
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed("connect")(error)),
+    }
+}
 
 impl Listener {
-    /// Listens on a unix socket that gets this mode (0o600). A stale socket is removed; the file is removed with
-    /// the last handle.
+    /// Listens on a unix socket whose file gets this mode (0o600: its owner only). A stale socket is removed first; the
+    /// file is removed with the last handle.
+    ///
+    /// The socket is made under another name and takes its own when it listens already: nobody ever finds it with other
+    /// rights, or takes it for a stale one.
     pub fn unix(path: &Path, mode: u32) -> Result<Listener, NetError> {
-        let _ = (path, mode);
-        panic!("not built yet")
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let new = path.with_file_name(format!(".uraid-{}-{number}", std::process::id()));
+        // Left behind by a process that had our number.
+        let _ = std::fs::remove_file(&new);
+        let socket = UnixListener::bind(&new).map_err(failed("bind"))?;
+        let mut file = SocketFile { inode: inode(&new).map_err(failed("stat"))?, path: new };
+        std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(mode)).map_err(failed("chmod"))?;
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        for attempt in 1.. {
+            clear_stale(path)?;
+            match sys::rename_new(&file.path, path) {
+                Ok(()) => break,
+                Err(Errno(libc::EEXIST)) if attempt < BIND_ATTEMPTS => {}
+                // A file system that cannot promise to replace nothing.
+                Err(Errno(libc::EINVAL)) => {
+                    std::fs::rename(&file.path, path).map_err(failed("rename"))?;
+                    break;
+                }
+                Err(Errno(os)) => return Err(NetError::Os { call: "rename", os }),
+            }
+        }
+        file.path = path.to_owned();
+        Ok(Listener(Arc::new(Listening { socket: Socket::Unix(socket), _file: Some(file) })))
     }
+
     /// Listens on a TCP address.
     pub fn tcp(address: SocketAddr) -> Result<Listener, NetError> {
-        let _ = address;
-        panic!("not built yet")
+        let socket = TcpListener::bind(address).map_err(failed("bind"))?;
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), _file: None })))
     }
-    /// The address, of a TCP listener: tells which port the system chose for port 0.
+
+    /// The address of a TCP listener: tells which port the system chose for port 0.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        panic!("not built yet")
+        match &self.0.socket {
+            Socket::Unix(_) => None,
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+        }
     }
-    /// Waits for a client. `&Shard<M>` will do for the shard.
+
+    /// Waits for a client. `&Shard<M>` will do for the shard. Of an error of one client (it went away in between) the
+    /// caller hears nothing; what comes out as an error concerns the listener or the process (EMFILE).
     pub async fn accept(&self, shard: &Local) -> Result<Stream, NetError> {
-        let _ = shard;
-        panic!("not built yet")
+        loop {
+            match self.0.accept_now() {
+                Ok(socket) => return Ok(Stream::from_raw(shard, socket)),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => {
+                        let holder: Holder = Rc::new(ListenerHolder(self.0.clone()));
+                        let (_, result) = shard.driver().start(Kind::Poll, Buffers::None, Some(holder)).await;
+                        if result < 0 && result != -libc::EINTR {
+                            return Err(net_error("poll", -result));
+                        }
+                    }
+                    Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO | libc::EPERM) => {}
+                    _ => return Err(failed("accept")(error)),
+                },
+            }
+        }
+    }
+}
+
+impl Listening {
+    fn accept_now(&self) -> io::Result<OwnedFd> {
+        match &self.socket {
+            Socket::Unix(socket) => socket.accept().map(|(stream, _)| stream.into()),
+            Socket::Tcp(socket) => {
+                let (stream, _) = socket.accept()?;
+                // Answers are sent whole: there is nothing to wait for.
+                stream.set_nodelay(true)?;
+                Ok(stream.into())
+            }
+        }
+    }
+}
+
+struct ListenerHolder(Arc<Listening>);
+
+impl AsRawFd for ListenerHolder {
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.0.socket {
+            Socket::Unix(socket) => socket.as_raw_fd(),
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+        }
     }
 }
 
 /// A connection on one shard. Receiving and sending may go on at the same time; of each, one at a time.
-pub struct Stream(());
+/// A receive whose future is dropped may have taken bytes that are lost then; a send, have sent some.
+pub struct Stream {
+    driver: Rc<Driver>,
+    socket: Rc<OwnedFd>,
+}
 
 impl Stream {
+    fn start(&self, kind: Kind, buffers: Buffers) -> crate::ring::Operation<'_> {
+        self.driver.start(kind, buffers, Some(self.socket.clone()))
+    }
+
     /// Receives what there is, at least one byte, at most the lease's length. 0: the peer has closed.
     pub async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError> {
-        let _ = into;
-        panic!("not built yet")
+        let mut into = into;
+        assert!(!into.is_empty());
+        loop {
+            let kind = Kind::Receive { whole: false };
+            let (buffers, result) = self.start(kind, Buffers::Lease(into)).await;
+            let Buffers::Lease(lease) = buffers else { panic!("a receive gives its buffers back") };
+            match result {
+                0.. => return Ok((lease, result as usize)),
+                _ if result == -libc::EINTR || result == -libc::EAGAIN => into = lease,
+                _ => return Err(net_error("recv", -result)),
+            }
+        }
     }
-    /// Sends all of the bytes.
+
+    /// Receives until the buffers are full. [`NetError::Closed`] when the peer closes before.
+    pub async fn recv_all(&self, into: ReadPieces) -> Result<ReadPieces, NetError> {
+        let mut rest = into;
+        let mut all = ReadPieces::new();
+        while !rest.is_empty() {
+            let part = cut(&mut rest);
+            let (buffers, result) = self.start(Kind::Receive { whole: true }, Buffers::Read(part)).await;
+            let Buffers::Read(mut part) = buffers else { panic!("a receive gives its buffers back") };
+            match result {
+                0 => return Err(NetError::Closed),
+                1.. => all.append(part.split_to(result as usize)),
+                _ if result == -libc::EINTR || result == -libc::EAGAIN => {}
+                _ => return Err(net_error("recv", -result)),
+            }
+            part.append(rest);
+            rest = part;
+        }
+        Ok(all)
+    }
+
+    /// Sends all of the bytes, in as few calls as the kernel allows. Leases are sent as `leases.freeze()`.
     pub async fn send(&self, from: WritePieces) -> Result<(), NetError> {
-        let _ = from;
-        panic!("not built yet")
+        let mut rest = from;
+        while !rest.is_empty() {
+            let part = cut(&mut rest);
+            let (buffers, result) = self.start(Kind::Send, Buffers::Write(part)).await;
+            let Buffers::Write(mut part) = buffers else { panic!("a send gives its buffers back") };
+            match result {
+                0.. => drop(part.split_to(result as usize)),
+                _ if result == -libc::EINTR || result == -libc::EAGAIN => {}
+                _ => return Err(net_error("send", -result)),
+            }
+            part.append(rest);
+            rest = part;
+        }
+        Ok(())
     }
-    /// Ends the connection in both directions: waiting operations end.
+
+    /// Ends the connection in both directions: waiting receives end with 0, sends with [`NetError::Closed`].
     pub fn shutdown(&self) {
-        panic!("not built yet")
+        // SAFETY: no pointers. An error means that it is down already.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
-    /// The socket without its shard, to hand it to another one.
-    pub fn into_raw(self) -> OwnedFd {
-        panic!("not built yet")
+
+    /// The socket without its shard, to hand it to another one. No operation should be under way.
+    pub fn into_raw(self) -> Result<OwnedFd, NetError> {
+        match Rc::try_unwrap(self.socket) {
+            Ok(socket) => Ok(socket),
+            // An operation whose future was dropped still holds it.
+            Err(shared) => shared.try_clone().map_err(failed("dup")),
+        }
     }
-    /// A socket as a stream of this shard.
+
+    /// A connected socket as a stream of this shard.
     pub fn from_raw(shard: &Local, socket: OwnedFd) -> Stream {
-        let _ = (shard, socket);
-        panic!("not built yet")
+        Stream { driver: shard.driver().clone(), socket: Rc::new(socket) }
     }
+
     /// Connects to a unix socket, blocking for the moment that takes.
     pub fn connect_unix(shard: &Local, path: &Path) -> Result<Stream, NetError> {
-        let _ = (shard, path);
-        panic!("not built yet")
+        let socket = UnixStream::connect(path).map_err(failed("connect"))?;
+        Ok(Stream::from_raw(shard, socket.into()))
     }
+
     /// Connects to a TCP address, blocking.
     pub fn connect_tcp(shard: &Local, address: SocketAddr) -> Result<Stream, NetError> {
-        let _ = (shard, address);
-        panic!("not built yet")
+        let socket = TcpStream::connect(address).map_err(failed("connect"))?;
+        socket.set_nodelay(true).map_err(failed("setsockopt"))?;
+        Ok(Stream::from_raw(shard, socket.into()))
     }
+}
+
+/// The first `SEGMENTS_MAX` pieces, cut off.
+fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
+    if pieces.count() <= SEGMENTS_MAX {
+        return std::mem::take(pieces);
+    }
+    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
+    pieces.split_to(bytes)
 }

@@ -2,12 +2,26 @@
 //! Owns: [`run`], [`Shard`], [`Local`], [`Options`]. Not here: how tasks or I/O are driven.
 //! Invariant: mail from one shard to another arrives once and in order.
 
+use crate::door::Door;
+use crate::executor::Executor;
+use crate::mail::{Inbox, Post};
+use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
+use crate::timers::Timers;
+use crate::{last_words, signals, sys};
 use std::future::Future;
-use std::marker::PhantomData;
 use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
 use uraid_block::{Arena, ShardIndex, Tick};
+
+/// Tasks polled before the shard looks at mail, timers and completions again.
+const POLLS_PER_TURN: usize = 64;
+/// How long a closing shard waits for the kernel to let go of buffers.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is what faces receive into.
 pub const ARENAS: usize = 5;
@@ -59,6 +73,9 @@ pub enum Signal {
 }
 
 /// Runs `main` on so many shards, one thread each, and gives their values in shard order.
+///
+/// A shard ends when its main future has ended: tasks that still run are dropped, mail that still comes is lost.
+/// A panic on any shard aborts the process, after saying what happened on standard error.
 pub fn run<M, T, F, Fut>(shards: u16, options: &Options, main: F) -> Vec<T>
 where
     M: Send + 'static,
@@ -66,60 +83,200 @@ where
     F: Fn(Shard<M>) -> Fut + Send + Sync,
     Fut: Future<Output = T>,
 {
-    let _ = (shards, options, main);
-    panic!("not built yet")
+    assert!(shards > 0);
+    signals::ignore_broken_pipes();
+    last_words::install();
+    let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
+    let main = &main;
+    let values = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..shards)
+            .map(|index| {
+                let inboxes = inboxes.clone();
+                let body = move || {
+                    let _aborts = last_words::abort_on_panic();
+                    run_shard(ShardIndex(index), inboxes, options, main)
+                };
+                let thread = std::thread::Builder::new().name(format!("uraid-shard-{index}"));
+                thread.spawn_scoped(scope, body).expect("the system has one more thread at start")
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a panic would have aborted")).collect()
+    });
+    signals::ignore_no_more();
+    values
+}
+
+fn run_shard<M, T, F, Fut>(index: ShardIndex, inboxes: Arc<[Arc<Inbox<M>>]>, options: &Options, main: &F) -> T
+where
+    M: Send + 'static,
+    F: Fn(Shard<M>) -> Fut,
+    Fut: Future<Output = T>,
+{
+    let door = inboxes[usize::from(index.0)].door().clone();
+    let machine = Machine {
+        index,
+        count: inboxes.len() as u16,
+        executor: Executor::new(door.clone()),
+        timers: Timers::default(),
+        driver: Rc::new(Driver::new(options.ring, &door)),
+        arenas: options.arenas.map(|blocks| Arena::new(blocks.small, blocks.large)),
+    };
+    let local = Local(Rc::new(machine));
+    let shard = Shard { local: local.clone(), post: Rc::new(Post::new(inboxes, index)) };
+    let machine = &*local.0;
+    let entered = machine.executor.enter();
+    let value = {
+        let mut main = pin!(main(shard.clone()));
+        loop {
+            if let Poll::Ready(value) = machine.executor.poll_main(main.as_mut()) {
+                break value;
+            }
+            turn(machine, &shard.post, &door);
+        }
+    };
+    // What was posted last still leaves; then everything that may hold the shard goes, tasks before the ring.
+    shard.post.send_all();
+    shard.post.close();
+    machine.executor.close();
+    if !machine.driver.close(CLOSE_PATIENCE) {
+        last_words::say("a device did not answer while closing; its buffers are left behind\n");
+    }
+    drop(entered);
+    value
+}
+
+/// Everything once: completions, mail, timers, tasks; sleeps when there is nothing to do.
+fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
+    if door.answer() {
+        machine.executor.take_remote_wakes();
+        post.fetch();
+    }
+    post.deliver();
+    if let Some(next) = machine.timers.next() {
+        let now = now();
+        if next <= now {
+            machine.timers.fire(now);
+        }
+    }
+    machine.executor.turn(POLLS_PER_TURN);
+    post.send_all();
+    let wait = if machine.executor.is_busy() || post.is_busy() {
+        Wait::No
+    } else if let Some(next) = machine.timers.next() {
+        let time = next.since(now());
+        if time.is_zero() { Wait::No } else { Wait::For(time) }
+    } else {
+        Wait::Forever
+    };
+    if wait == Wait::No {
+        machine.driver.wait(Wait::No);
+    } else {
+        machine.driver.wait(if door.may_sleep() { wait } else { Wait::No });
+        door.is_awake();
+    }
+}
+
+fn now() -> Tick {
+    Tick(sys::monotonic_nanos())
+}
+
+struct Machine {
+    index: ShardIndex,
+    count: u16,
+    executor: Executor,
+    timers: Timers,
+    driver: Rc<Driver>,
+    arenas: [Arena; ARENAS],
 }
 
 /// One shard's machine without its mail: what faces and members need. Clones are handles of the same shard.
 #[derive(Clone)]
-pub struct Local(Rc<()>);
+pub struct Local(Rc<Machine>);
+
+struct SignalBell(&'static OwnedFd);
+
+impl AsRawFd for SignalBell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
 
 impl Local {
     /// Which shard this is.
     pub fn index(&self) -> ShardIndex {
-        panic!("not built yet")
+        self.0.index
     }
+
     /// How many shards there are.
     pub fn count(&self) -> u16 {
-        panic!("not built yet")
+        self.0.count
     }
-    /// The monotonic clock.
+
+    /// The monotonic clock: the same on all shards.
     pub fn now(&self) -> Tick {
-        panic!("not built yet")
+        now()
     }
+
     /// Seconds since 1970.
     pub fn unix_seconds(&self) -> u64 {
-        panic!("not built yet")
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
     }
+
     /// Ends after `time` has passed.
     pub async fn sleep(&self, time: Duration) {
-        let _ = time;
-        panic!("not built yet")
+        self.0.timers.sleep_until(now() + time, now).await;
     }
-    /// Starts a task on this shard.
+
+    /// Starts a task on this shard. It is dropped, done or not, when the shard's main future has ended.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let _ = task;
-        panic!("not built yet")
+        self.0.executor.spawn(task);
     }
+
+    /// How many tasks there are.
+    pub fn tasks(&self) -> usize {
+        self.0.executor.tasks()
+    }
+
     /// One of the shard's arenas. Panics at or above [`ARENAS`].
     pub fn arena(&self, n: usize) -> &Arena {
-        panic!("not built yet: {n}")
+        &self.0.arenas[n]
     }
-    /// Waits for SIGTERM or SIGINT, on shard 0; from the call on they do not end the process by themselves.
+
+    /// Which way to the kernel the shard has: `io_uring` or `threads`.
+    pub fn ring_name(&self) -> &'static str {
+        self.0.driver.ring_name()
+    }
+
+    /// Waits for SIGTERM or SIGINT. From this call on, not from the first poll, they no longer end the process by
+    /// themselves. For one waiter of the process; panics on other shards than 0.
     pub fn terminated(&self) -> impl Future<Output = Signal> + 'static {
-        async { panic!("not built yet") }
+        assert_eq!(self.index(), ShardIndex(0), "signals come to shard 0");
+        let bell: Holder = Rc::new(SignalBell(signals::listen()));
+        let driver = self.0.driver.clone();
+        async move {
+            loop {
+                if let Some(signal) = signals::take() {
+                    return signal;
+                }
+                driver.start(Kind::Poll, Buffers::None, Some(bell.clone())).await;
+            }
+        }
+    }
+
+    pub(crate) fn driver(&self) -> &Rc<Driver> {
+        &self.0.driver
     }
 }
 
 /// One shard as its tasks see it: its machine (by `Deref`) and mail to other shards.
 pub struct Shard<M> {
     local: Local,
-    mail: PhantomData<Rc<M>>,
+    post: Rc<Post<M>>,
 }
 
 impl<M> Clone for Shard<M> {
     fn clone(&self) -> Shard<M> {
-        Shard { local: self.local.clone(), mail: PhantomData }
+        Shard { local: self.local.clone(), post: self.post.clone() }
     }
 }
 
@@ -131,14 +288,15 @@ impl<M> Deref for Shard<M> {
 }
 
 impl<M: Send + 'static> Shard<M> {
-    /// Sends mail to a shard, also to this one: it is handled later, in order.
+    /// Sends mail to a shard, also to this one: it is handled later, in order. A shard that has ended drops it.
+    /// Panics when there is no such shard.
     pub fn post(&self, to: ShardIndex, mail: M) {
-        let _ = (to, mail);
-        panic!("not built yet")
+        self.post.post(to, mail);
     }
-    /// Sets who gets the mail. Mail that came before waits for this.
+
+    /// Sets who gets the mail, in place of the one before. Mail that came earlier has waited for this. The handler is
+    /// dropped when the shard's main future has ended, so it may hold the shard.
     pub fn on_mail(&self, handler: impl Fn(M) + 'static) {
-        let _ = handler;
-        panic!("not built yet")
+        self.post.on_mail(handler);
     }
 }

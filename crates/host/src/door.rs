@@ -1,0 +1,106 @@
+//! How other threads reach a shard: wake a task, ring the bell when it sleeps.
+//! Owns: [`Door`], the table that a waker finds its executor's door by. Not here: what came through (mail, completions).
+//! Invariant: what is put down before [`Door::knock`] is seen by the shard before it sleeps again.
+
+use crate::sys;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// One shard's door.
+pub(crate) struct Door {
+    bell: OwnedFd,
+    // Both flags are SeqCst: the sleeper sets one and reads the other, whoever knocks does it the other way round,
+    // so at least one of them sees the other.
+    something_came: AtomicBool,
+    is_sleeping: AtomicBool,
+    wakes: Mutex<Vec<u32>>,
+}
+
+impl Door {
+    pub(crate) fn new() -> Arc<Door> {
+        Arc::new(Door {
+            bell: sys::eventfd().expect("the system has one more eventfd at start"),
+            something_came: AtomicBool::new(false),
+            is_sleeping: AtomicBool::new(false),
+            wakes: Mutex::default(),
+        })
+    }
+
+    /// What a ring waits for while the shard sleeps.
+    pub(crate) fn bell(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// Makes the bell silent again.
+    pub(crate) fn silence(&self) {
+        sys::eventfd_take(self.bell());
+    }
+
+    /// Tells the shard that something was put down for it. From any thread.
+    pub(crate) fn knock(&self) {
+        self.something_came.store(true, Ordering::SeqCst);
+        if self.is_sleeping.load(Ordering::SeqCst) && self.is_sleeping.swap(false, Ordering::SeqCst) {
+            sys::eventfd_add(self.bell());
+        }
+    }
+
+    /// Whether something came since the last time this was asked. By the shard only.
+    pub(crate) fn answer(&self) -> bool {
+        self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::SeqCst)
+    }
+
+    /// Announces sleep. False: something has come, do not sleep. By the shard only.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.is_sleeping.store(true, Ordering::SeqCst);
+        let may = !self.something_came.load(Ordering::SeqCst);
+        if !may {
+            self.is_sleeping.store(false, Ordering::SeqCst);
+        }
+        may
+    }
+
+    /// Ends what [`Door::may_sleep`] announced.
+    pub(crate) fn is_awake(&self) {
+        self.is_sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Leaves a task's index to be woken, and knocks.
+    pub(crate) fn wake(&self, task: u32) {
+        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        self.knock();
+    }
+
+    /// Takes the tasks to wake.
+    pub(crate) fn take_wakes(&self, into: &mut Vec<u32>) {
+        assert!(into.is_empty());
+        std::mem::swap(&mut *self.wakes.lock().unwrap_or_else(PoisonError::into_inner), into);
+    }
+}
+
+static DOORS: RwLock<Vec<Option<Arc<Door>>>> = RwLock::new(Vec::new());
+
+/// Gives the door a number that wakers carry. Numbers are used again: a waker that outlived its executor then wakes
+/// a task that did not ask for it, which every task must bear anyway.
+pub(crate) fn register(door: Arc<Door>) -> u32 {
+    let mut doors = DOORS.write().unwrap_or_else(PoisonError::into_inner);
+    let number = doors.iter().position(Option::is_none).unwrap_or(doors.len());
+    if number == doors.len() {
+        doors.push(None);
+    }
+    doors[number] = Some(door);
+    u32::try_from(number).expect("fewer than 2^32 executors live at once")
+}
+
+/// Takes the number back.
+pub(crate) fn unregister(number: u32) {
+    DOORS.write().unwrap_or_else(PoisonError::into_inner)[number as usize] = None;
+}
+
+/// Wakes a task of the executor with this number, if it lives.
+pub(crate) fn wake(number: u32, task: u32) {
+    let doors = DOORS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Some(door)) = doors.get(number as usize) {
+        door.wake(task);
+    }
+}

@@ -1,0 +1,611 @@
+//! The shard's executor: futures in place in slots that are used again, one run queue, one thread.
+//! Owns: [`Executor`], task storage, wakers. Not here: sleeping, timers, I/O (`shard`, `ring`).
+//! Invariant: a future never moves once spawned, and is dropped exactly once: when it ends, or with the executor.
+//!
+//! ```text
+//!   waker = one word:  | executor 20 | task 20 | generation 24 |     no count, no pointer: clone and drop are free
+//!   slots:             small 512 B | large 4 KiB | boxed (larger), each with its own free list
+//! ```
+//! A waker that outlived its task finds another generation and does nothing. Should the 24 bits have come round, a
+//! task is polled once for nothing.
+
+use crate::door::{self, Door};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+/// Bytes of a small slot.
+pub(crate) const SMALL_BYTES: usize = 512;
+/// Bytes of a large slot.
+pub(crate) const LARGE_BYTES: usize = 4096;
+const SLOT_ALIGN: usize = 64;
+const SMALL_PER_CHUNK: usize = 64;
+const LARGE_PER_CHUNK: usize = 16;
+const TASK_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 24;
+const EXECUTOR_BITS: u32 = 64 - TASK_BITS - GENERATION_BITS;
+/// The future that [`Executor::poll_main`] drives has this task number, and no slot.
+const MAIN: u32 = (1 << TASK_BITS) - 1;
+
+const _: () = assert!(size_of::<usize>() == 8, "a waker is one 64-bit word");
+const _: () = assert!(size_of::<Task>() <= 40);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Small,
+    Large,
+    Boxed,
+}
+
+const fn class_of(layout: Layout) -> Class {
+    if layout.align() > SLOT_ALIGN || layout.size() > LARGE_BYTES {
+        Class::Boxed
+    } else if layout.size() > SMALL_BYTES {
+        Class::Large
+    } else {
+        Class::Small
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// No future in it.
+    Free,
+    /// Waits for a wake.
+    Idle,
+    /// In the run queue.
+    Queued,
+    /// Being polled, or being put in or taken out.
+    Busy,
+    /// Being polled, and woken meanwhile.
+    BusyWoken,
+}
+
+#[derive(Clone, Copy)]
+struct Task {
+    generation: u32,
+    state: State,
+    class: Class,
+    storage: NonNull<u8>,
+    poll: unsafe fn(NonNull<u8>, &mut Context<'_>) -> Poll<()>,
+    drop: unsafe fn(NonNull<u8>),
+}
+
+/// # Safety
+/// `at` holds a live, pinned `F`, and nobody else uses it during the call.
+unsafe fn poll_in_place<F: Future<Output = ()>>(at: NonNull<u8>, context: &mut Context<'_>) -> Poll<()> {
+    // SAFETY: the caller's promise; slots never move, so the pin holds.
+    unsafe { Pin::new_unchecked(at.cast::<F>().as_mut()) }.poll(context)
+}
+
+/// # Safety
+/// `at` holds a live `F` that nobody uses again.
+unsafe fn drop_in_place<F>(at: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<F>().drop_in_place() }
+}
+
+/// # Safety
+/// `at` came from `Box::<F>::into_raw` and nobody uses it again.
+unsafe fn drop_boxed<F>(at: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(at.cast::<F>().as_ptr()) });
+}
+
+/// # Safety
+/// Never called: it stands in free slots.
+unsafe fn poll_nothing(_: NonNull<u8>, _: &mut Context<'_>) -> Poll<()> {
+    panic!("a free slot was polled")
+}
+
+/// # Safety
+/// Never called: it stands in free slots.
+unsafe fn drop_nothing(_: NonNull<u8>) {
+    panic!("a free slot was dropped")
+}
+
+struct Core {
+    number: u32,
+    door: Arc<Door>,
+    main_is_woken: Cell<bool>,
+    is_closing: Cell<bool>,
+    queue: RefCell<VecDeque<u32>>,
+    tasks: RefCell<Vec<Task>>,
+    free: RefCell<[Vec<u32>; 3]>,
+    chunks: RefCell<Vec<(NonNull<u8>, Layout)>>,
+    remote: RefCell<Vec<u32>>,
+    live: Cell<usize>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+}
+
+/// A single-threaded executor.
+pub(crate) struct Executor(Box<Core>);
+
+/// While it lives, wakes on this thread go straight to the executor's queue.
+pub(crate) struct Entered<'a> {
+    before: *const Core,
+    _executor: &'a Executor,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(door: Arc<Door>) -> Executor {
+        let number = door::register(door.clone());
+        assert!(number < 1 << EXECUTOR_BITS, "fewer than a million executors live at once");
+        Executor(Box::new(Core {
+            number,
+            door,
+            main_is_woken: Cell::new(true),
+            is_closing: Cell::new(false),
+            queue: RefCell::default(),
+            tasks: RefCell::default(),
+            free: RefCell::default(),
+            chunks: RefCell::default(),
+            remote: RefCell::default(),
+            live: Cell::new(0),
+        }))
+    }
+
+    /// Makes this the thread's executor until the guard is dropped.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered { before: CURRENT.replace(&raw const *self.0), _executor: self }
+    }
+
+    /// Puts a future into a slot and its task into the run queue. While the executor closes, the future is dropped.
+    pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
+        let core = &*self.0;
+        if core.is_closing.get() {
+            return;
+        }
+        let class = class_of(Layout::new::<F>());
+        let index = core.take_slot(class);
+        let mut tasks = core.tasks.borrow_mut();
+        let task = &mut tasks[index as usize];
+        assert_eq!((task.state, task.class), (State::Free, class));
+        match class {
+            Class::Small | Class::Large => {
+                // SAFETY: the slot is free, large enough and aligned: `class_of` has compared both.
+                unsafe { task.storage.cast::<F>().write(future) };
+                task.drop = drop_in_place::<F>;
+            }
+            Class::Boxed => {
+                task.storage = NonNull::from(Box::leak(Box::new(future))).cast();
+                task.drop = drop_boxed::<F>;
+            }
+        }
+        task.poll = poll_in_place::<F>;
+        task.state = State::Queued;
+        core.queue.borrow_mut().push_back(index);
+        core.live.set(core.live.get() + 1);
+    }
+
+    /// Polls up to `polls_max` woken tasks; says how many. A panic of a task goes through to the caller.
+    pub(crate) fn turn(&self, polls_max: usize) -> usize {
+        let core = &*self.0;
+        let mut polls = 0;
+        while polls < polls_max {
+            let Some(index) = core.queue.borrow_mut().pop_front() else { break };
+            polls += usize::from(core.poll_task(index));
+        }
+        polls
+    }
+
+    /// Takes in the wakes that other threads have left at the door.
+    pub(crate) fn take_remote_wakes(&self) {
+        let core = &*self.0;
+        let mut remote = core.remote.borrow_mut();
+        core.door.take_wakes(&mut remote);
+        for index in remote.drain(..) {
+            core.wake_local(index, None);
+        }
+    }
+
+    /// Polls the main future if it was woken since.
+    pub(crate) fn poll_main<F: Future>(&self, main: Pin<&mut F>) -> Poll<F::Output> {
+        if !self.0.main_is_woken.replace(false) {
+            return Poll::Pending;
+        }
+        let waker = waker(self.0.number, MAIN, 0);
+        main.poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Whether a task, or the main future, waits to be polled.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.main_is_woken.get() || !self.0.queue.borrow().is_empty()
+    }
+
+    /// How many tasks there are.
+    pub(crate) fn tasks(&self) -> usize {
+        self.0.live.get()
+    }
+
+    /// Drops all tasks, in slot order. What they spawn meanwhile is dropped at once.
+    pub(crate) fn close(&self) {
+        let core = &*self.0;
+        core.is_closing.set(true);
+        let count = core.tasks.borrow().len() as u32;
+        for index in 0..count {
+            let state = core.tasks.borrow()[index as usize].state;
+            match state {
+                State::Free => {}
+                // Busy: its poll has panicked. The future may still be dropped, as after any unwinding.
+                State::Idle | State::Queued | State::Busy | State::BusyWoken => core.end_task(index),
+            }
+        }
+        core.queue.borrow_mut().clear();
+        assert_eq!(core.live.get(), 0);
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.close();
+        door::unregister(self.0.number);
+        for (chunk, layout) in self.0.chunks.borrow_mut().drain(..) {
+            // SAFETY: allocated with this layout in `add_chunk`; no future is left in it.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Core {
+    fn take_slot(&self, class: Class) -> u32 {
+        if let Some(index) = self.free.borrow_mut()[class as usize].pop() {
+            return index;
+        }
+        self.add_chunk(class);
+        self.free.borrow_mut()[class as usize].pop().expect("a chunk has slots")
+    }
+
+    fn add_chunk(&self, class: Class) {
+        let (count, bytes) = match class {
+            Class::Small => (SMALL_PER_CHUNK, SMALL_BYTES),
+            Class::Large => (LARGE_PER_CHUNK, LARGE_BYTES),
+            Class::Boxed => (1, 0),
+        };
+        let mut start = NonNull::dangling();
+        if bytes > 0 {
+            let layout = Layout::from_size_align(count * bytes, SLOT_ALIGN).expect("a chunk is small");
+            // SAFETY: the size is not zero.
+            start = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+            self.chunks.borrow_mut().push((start, layout));
+        }
+        let mut tasks = self.tasks.borrow_mut();
+        let first = tasks.len();
+        assert!(first + count < MAIN as usize, "a million tasks on one shard: something spawns without a bound");
+        for n in 0..count {
+            // SAFETY: n * bytes lies inside the chunk.
+            let storage = unsafe { start.add(n * bytes) };
+            let (poll, drop) = (poll_nothing as _, drop_nothing as _);
+            tasks.push(Task { generation: 0, state: State::Free, class, storage, poll, drop });
+        }
+        self.free.borrow_mut()[class as usize].extend((first..first + count).rev().map(|index| index as u32));
+    }
+
+    /// False: the entry of the queue was out of date.
+    fn poll_task(&self, index: u32) -> bool {
+        let task = {
+            let task = &mut self.tasks.borrow_mut()[index as usize];
+            if task.state != State::Queued {
+                return false;
+            }
+            task.state = State::Busy;
+            *task
+        };
+        let waker = waker(self.number, index, task.generation);
+        // SAFETY: the state was Queued, so the slot holds a live future; Busy keeps everybody else away from it.
+        match unsafe { (task.poll)(task.storage, &mut Context::from_waker(&waker)) } {
+            Poll::Ready(()) => self.end_task(index),
+            Poll::Pending => {
+                let task = &mut self.tasks.borrow_mut()[index as usize];
+                if task.state == State::BusyWoken {
+                    task.state = State::Queued;
+                    self.queue.borrow_mut().push_back(index);
+                } else {
+                    task.state = State::Idle;
+                }
+            }
+        }
+        true
+    }
+
+    fn end_task(&self, index: u32) {
+        let task = {
+            let task = &mut self.tasks.borrow_mut()[index as usize];
+            assert_ne!(task.state, State::Free);
+            task.state = State::Busy;
+            let before = *task;
+            // Wakes of the old generation no longer arrive, also not those from the future's own drop.
+            task.generation = (task.generation + 1) & ((1 << GENERATION_BITS) - 1);
+            before
+        };
+        // SAFETY: the slot held a live future, and the new generation and Busy keep everybody away from it.
+        unsafe { (task.drop)(task.storage) };
+        let mut tasks = self.tasks.borrow_mut();
+        let task = &mut tasks[index as usize];
+        task.state = State::Free;
+        task.poll = poll_nothing;
+        task.drop = drop_nothing;
+        self.free.borrow_mut()[task.class as usize].push(index);
+        self.live.set(self.live.get() - 1);
+    }
+
+    fn wake_local(&self, index: u32, generation: Option<u32>) {
+        if index == MAIN {
+            self.main_is_woken.set(true);
+            return;
+        }
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(task) = tasks.get_mut(index as usize) else { return };
+        if generation.is_some_and(|generation| generation != task.generation) {
+            return;
+        }
+        match task.state {
+            State::Idle => {
+                task.state = State::Queued;
+                self.queue.borrow_mut().push_back(index);
+            }
+            State::Busy => task.state = State::BusyWoken,
+            State::Free | State::Queued | State::BusyWoken => {}
+        }
+    }
+}
+
+fn waker(executor: u32, task: u32, generation: u32) -> Waker {
+    let word = (u64::from(executor) << (TASK_BITS + GENERATION_BITS))
+        | (u64::from(task) << GENERATION_BITS)
+        | u64::from(generation);
+    let data = std::ptr::without_provenance(word as usize);
+    // SAFETY: the word is plain data, never a pointer: the table's functions may be called any number of times, in
+    // any order, on any thread, and they keep RawWaker's contract: waking is all they do.
+    unsafe { Waker::from_raw(RawWaker::new(data, &WAKER)) }
+}
+
+static WAKER: RawWakerVTable =
+    RawWakerVTable::new(|data| RawWaker::new(data, &WAKER), wake, wake, |_| {});
+
+fn wake(data: *const ()) {
+    let word = data.addr() as u64;
+    let executor = (word >> (TASK_BITS + GENERATION_BITS)) as u32;
+    let task = (word >> GENERATION_BITS) as u32 & MAIN;
+    let generation = word as u32 & ((1 << GENERATION_BITS) - 1);
+    let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
+    // SAFETY: not null only while an `Entered` guard of that executor lives on this very thread.
+    if let Some(core) = unsafe { current.as_ref() }
+        && core.number == executor
+    {
+        core.wake_local(task, Some(generation));
+    } else {
+        door::wake(executor, task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use std::sync::Mutex;
+
+    /// Ends at the second poll; wakes itself in between.
+    async fn yield_once() {
+        let mut has_waited = false;
+        std::future::poll_fn(|context| {
+            if std::mem::replace(&mut has_waited, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits until its waker is used, and tells where that is.
+    async fn wait_once(waker: Rc<RefCell<Option<Waker>>>) {
+        let mut has_waited = false;
+        std::future::poll_fn(move |context| {
+            if std::mem::replace(&mut has_waited, true) {
+                return Poll::Ready(());
+            }
+            *waker.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    struct Told(Rc<RefCell<Vec<u32>>>, u32);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push(self.1);
+        }
+    }
+
+    #[test]
+    fn many_tasks_of_every_size_run_to_their_end_in_slots_used_again() {
+        let executor = Executor::new(Door::new());
+        let _entered = executor.enter();
+        let ended = Rc::new(Cell::new(0usize));
+        for round in 0..10 {
+            for n in 0..1000usize {
+                let ended = ended.clone();
+                let end = async move { ended.set(ended.get() + 1) };
+                match n % 10 {
+                    0 => {
+                        let ballast = [n as u8; 2000];
+                        executor.spawn(async move {
+                            yield_once().await;
+                            assert!(ballast.iter().all(|&byte| byte == n as u8));
+                            end.await;
+                        });
+                    }
+                    1 => {
+                        let ballast = [n as u8; 9000];
+                        executor.spawn(async move {
+                            yield_once().await;
+                            assert!(ballast.iter().all(|&byte| byte == n as u8));
+                            end.await;
+                        });
+                    }
+                    _ => executor.spawn(async move {
+                        yield_once().await;
+                        end.await;
+                    }),
+                }
+            }
+            assert_eq!(executor.tasks(), 1000);
+            assert_eq!(executor.turn(usize::MAX), 2000);
+            assert_eq!((executor.tasks(), ended.get()), (0, 1000 * (round + 1)));
+        }
+        assert!(executor.0.tasks.borrow().len() <= 1200, "slots are used again");
+        assert_eq!(executor.0.chunks.borrow().len(), 800usize.div_ceil(SMALL_PER_CHUNK) + 100usize.div_ceil(16));
+    }
+
+    #[test]
+    fn a_future_goes_where_its_size_says() {
+        assert_eq!(class_of(Layout::from_size_align(512, 64).expect("sane")), Class::Small);
+        assert_eq!(class_of(Layout::from_size_align(513, 8).expect("sane")), Class::Large);
+        assert_eq!(class_of(Layout::from_size_align(4096, 8).expect("sane")), Class::Large);
+        assert_eq!(class_of(Layout::from_size_align(4097, 8).expect("sane")), Class::Boxed);
+        assert_eq!(class_of(Layout::from_size_align(128, 128).expect("sane")), Class::Boxed);
+    }
+
+    #[test]
+    fn tasks_left_at_the_end_are_dropped_once_in_slot_order_and_spawn_nothing_more() {
+        struct SpawnsOnDrop(Rc<Executor>, Rc<RefCell<Vec<u32>>>);
+        impl Drop for SpawnsOnDrop {
+            fn drop(&mut self) {
+                let told = Told(self.1.clone(), 99);
+                self.0.spawn(async move { drop(told) });
+            }
+        }
+        let dropped = Rc::new(RefCell::new(Vec::new()));
+        let executor = Rc::new(Executor::new(Door::new()));
+        for n in 0..5 {
+            let told = Told(dropped.clone(), n);
+            executor.spawn(async move {
+                let _told = told;
+                std::future::pending::<()>().await;
+            });
+        }
+        let spawns = SpawnsOnDrop(executor.clone(), dropped.clone());
+        executor.spawn(async move {
+            let _spawns = spawns;
+            std::future::pending::<()>().await;
+        });
+        executor.turn(usize::MAX);
+        executor.close();
+        assert_eq!(*dropped.borrow(), [0, 1, 2, 3, 4, 99]);
+        assert_eq!((executor.tasks(), Rc::strong_count(&executor)), (0, 1));
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_arrives() {
+        let door = Door::new();
+        let executor = Executor::new(door.clone());
+        let _entered = executor.enter();
+        let wakers = Arc::new(Mutex::new(Vec::new()));
+        let ended = Rc::new(Cell::new(0));
+        for _ in 0..100 {
+            let (wakers, ended) = (wakers.clone(), ended.clone());
+            executor.spawn(async move {
+                let waker = Rc::new(RefCell::new(None));
+                let mut wait = std::pin::pin!(wait_once(waker.clone()));
+                std::future::poll_fn(|context| {
+                    let poll = wait.as_mut().poll(context);
+                    wakers.lock().expect("no panics").extend(waker.take());
+                    poll
+                })
+                .await;
+                ended.set(ended.get() + 1);
+            });
+        }
+        executor.turn(usize::MAX);
+        assert!(!executor.is_busy() || executor.0.main_is_woken.get());
+        let taken = std::mem::take(&mut *wakers.lock().expect("no panics"));
+        let other = std::thread::spawn(move || taken.into_iter().for_each(Waker::wake));
+        while ended.get() < 100 {
+            if door.answer() {
+                executor.take_remote_wakes();
+            }
+            executor.turn(usize::MAX);
+        }
+        other.join().expect("no panics");
+    }
+
+    #[test]
+    fn a_waker_that_outlived_its_task_wakes_nobody() {
+        let executor = Executor::new(Door::new());
+        let entered = executor.enter();
+        let waker = Rc::new(RefCell::new(None));
+        executor.spawn(wait_once(waker.clone()));
+        executor.turn(usize::MAX);
+        let old = waker.take().expect("polled");
+        old.wake_by_ref();
+        executor.turn(usize::MAX);
+        assert_eq!(executor.tasks(), 0);
+        // The slot is used again.
+        executor.spawn(wait_once(waker.clone()));
+        executor.turn(usize::MAX);
+        assert!(!waker.borrow().as_ref().expect("polled").will_wake(&old));
+        old.wake_by_ref();
+        assert_eq!(executor.turn(usize::MAX), 0);
+        drop(entered);
+        drop(executor);
+        old.wake();
+    }
+
+    #[test]
+    fn a_panic_of_a_task_reaches_whoever_runs_it() {
+        let executor = Executor::new(Door::new());
+        let _entered = executor.enter();
+        let dropped = Rc::new(RefCell::new(Vec::new()));
+        let told = Told(dropped.clone(), 7);
+        executor.spawn(async move {
+            let _told = told;
+            yield_once().await;
+            panic!("on purpose");
+        });
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| executor.turn(usize::MAX)));
+        assert!(caught.is_err());
+        executor.close();
+        assert_eq!(*dropped.borrow(), [7], "dropped, and only once");
+    }
+
+    #[test]
+    #[ignore = "measures; run with --release --nocapture"]
+    fn what_a_task_costs() {
+        let executor = Executor::new(Door::new());
+        let _entered = executor.enter();
+        let count = 2_000_000u32;
+        for (what, yields) in [("spawn and end", 0), ("spawn, one wake, end", 1)] {
+            for _ in 0..2 {
+                let start = crate::sys::monotonic_nanos();
+                for _ in 0..count / 64 {
+                    for _ in 0..64 {
+                        executor.spawn(async move {
+                            for _ in 0..yields {
+                                yield_once().await;
+                            }
+                        });
+                    }
+                    executor.turn(usize::MAX);
+                }
+                let nanos = crate::sys::monotonic_nanos() - start;
+                println!("{what}: {:.1} ns per task", nanos as f64 / f64::from(count));
+            }
+        }
+    }
+}

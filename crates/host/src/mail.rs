@@ -1,0 +1,123 @@
+//! Mail from shard to shard.
+//! Owns: [`Inbox`], [`Post`]. Not here: what the mail says, when a shard looks (`shard`).
+//! Invariant: mail from one shard to another arrives once and in order. A turn's mail goes in one batch: one lock and
+//! at most one bell for each receiver, however many letters.
+
+use crate::door::Door;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use uraid_block::ShardIndex;
+
+/// Where a shard gets its mail from the others. Its length is bounded by what the senders have under way.
+pub(crate) struct Inbox<M> {
+    letters: Mutex<VecDeque<M>>,
+    door: Arc<Door>,
+}
+
+impl<M> Inbox<M> {
+    pub(crate) fn new(door: Arc<Door>) -> Arc<Inbox<M>> {
+        Arc::new(Inbox { letters: Mutex::default(), door })
+    }
+
+    pub(crate) fn door(&self) -> &Arc<Door> {
+        &self.door
+    }
+
+    fn put(&self, letters: &mut VecDeque<M>) {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).append(letters);
+        self.door.knock();
+    }
+
+    fn take(&self, into: &mut VecDeque<M>) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        if into.is_empty() {
+            std::mem::swap(&mut *letters, into);
+        } else {
+            into.append(&mut letters);
+        }
+    }
+}
+
+type Handler<M> = Rc<dyn Fn(M)>;
+
+/// One shard's post office.
+pub(crate) struct Post<M> {
+    inboxes: Arc<[Arc<Inbox<M>>]>,
+    me: ShardIndex,
+    outgoing: RefCell<Vec<VecDeque<M>>>,
+    has_outgoing: Cell<bool>,
+    // Came, also from this shard itself, and not handled yet.
+    arrived: RefCell<VecDeque<M>>,
+    handler: RefCell<Option<Handler<M>>>,
+}
+
+impl<M> Post<M> {
+    pub(crate) fn new(inboxes: Arc<[Arc<Inbox<M>>]>, me: ShardIndex) -> Post<M> {
+        let outgoing = inboxes.iter().map(|_| VecDeque::new()).collect();
+        Post {
+            inboxes,
+            me,
+            outgoing: RefCell::new(outgoing),
+            has_outgoing: Cell::new(false),
+            arrived: RefCell::default(),
+            handler: RefCell::default(),
+        }
+    }
+
+    /// Hands in a letter: it leaves at the end of the turn.
+    pub(crate) fn post(&self, to: ShardIndex, mail: M) {
+        self.outgoing.borrow_mut()[usize::from(to.0)].push_back(mail);
+        self.has_outgoing.set(true);
+    }
+
+    pub(crate) fn on_mail(&self, handler: impl Fn(M) + 'static) {
+        *self.handler.borrow_mut() = Some(Rc::new(handler));
+    }
+
+    /// Drops the handler and all mail: the handler may hold this post office.
+    pub(crate) fn close(&self) {
+        let handler = self.handler.take();
+        let arrived = self.arrived.take();
+        let outgoing: Vec<_> = self.outgoing.borrow_mut().iter_mut().map(std::mem::take).collect();
+        self.has_outgoing.set(false);
+        drop((handler, arrived, outgoing));
+    }
+
+    /// Sends what was handed in.
+    pub(crate) fn send_all(&self) {
+        if !self.has_outgoing.replace(false) {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        for (to, letters) in outgoing.iter_mut().enumerate().filter(|(_, letters)| !letters.is_empty()) {
+            if to == usize::from(self.me.0) {
+                self.arrived.borrow_mut().append(letters);
+            } else {
+                self.inboxes[to].put(letters);
+            }
+        }
+    }
+
+    /// Fetches what the others have sent.
+    pub(crate) fn fetch(&self) {
+        self.inboxes[usize::from(self.me.0)].take(&mut self.arrived.borrow_mut());
+    }
+
+    /// Whether mail waits to be handled and there is somebody to do it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.has_outgoing.get() || (!self.arrived.borrow().is_empty() && self.handler.borrow().is_some())
+    }
+
+    /// Hands the mail that is here now to the handler.
+    pub(crate) fn deliver(&self) {
+        let letters = self.arrived.borrow().len();
+        for _ in 0..letters {
+            // Looked up each time: a letter may change the handler.
+            let Some(handler) = self.handler.borrow().clone() else { return };
+            let Some(letter) = self.arrived.borrow_mut().pop_front() else { return };
+            handler(letter);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! A claim on a member, and blocking reads and writes for metadata work.
+//! Owns: [`Claimed`], the list of what this process has claimed, [`OpenError`]. Not here: opening (`open`), async I/O.
+//! Invariant: one identity has one claim; the file is closed before its identity is free again.
+
+use super::device::Member;
+use super::memory::Memory;
+use super::{device_error, open};
+use crate::shard::Local;
+use crate::sys::{self, DirectAlignment};
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use uraid_block::{ErrorKind, Geometry, IoError, SECTOR_BYTES, Sectors};
+
+/// What direct I/O of the blocking kind is aligned to, in memory and on the file.
+const BOUNCE_ALIGN: usize = 4096;
+/// Bytes of one blocking direct I/O.
+const BOUNCE_BYTES_MAX: usize = 1 << 20;
+
+/// What a claim is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nobody else may claim it.
+    ReadWrite,
+    /// Other processes may claim it for reading too; nobody may claim it for writing.
+    ReadOnly,
+}
+
+/// Which inode or device a member is: two names of one thing are equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Identity {
+    /// The device a file is on, or the block device itself.
+    pub device: u64,
+    /// The inode on it; 0 for a block device.
+    pub inode: u64,
+}
+
+/// Why a member could not be claimed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such file.
+    #[error("{}: not found", path.display())]
+    NotFound {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// The system does not let this user open it so.
+    #[error("{}: permission denied (errno {os})", path.display())]
+    Permission {
+        /// The name given.
+        path: PathBuf,
+        /// EACCES, EPERM or EROFS.
+        os: i32,
+    },
+    /// Another process has claimed it, mounted it, or uses it in a kernel array.
+    #[error("{}: in use by another process or the system", path.display())]
+    InUse {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// This process has claimed the same file or device, perhaps by another name.
+    #[error("{}: already claimed here as {claimed_as}", path.display())]
+    ClaimedTwice {
+        /// The name given.
+        path: PathBuf,
+        /// The name of the first claim.
+        claimed_as: String,
+    },
+    /// It is a directory.
+    #[error("{}: is a directory", path.display())]
+    IsDirectory {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// It is neither a file nor a block device.
+    #[error("{}: neither a regular file nor a block device", path.display())]
+    NotStorage {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// It has no whole sector.
+    #[error("{}: empty", path.display())]
+    Empty {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// The size behind `mem:` or `null:` is no size, or not that of the memory with this name.
+    #[error("{}: a size like 64M or 2T was expected", path.display())]
+    BadSize {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// What the system said.
+    #[error("{}: {call} failed with errno {os}", path.display())]
+    Os {
+        /// The name given.
+        path: PathBuf,
+        /// Which call.
+        call: &'static str,
+        /// Its errno.
+        os: i32,
+    },
+}
+
+/// How a member is reached.
+pub(super) enum Backing {
+    File {
+        file: std::fs::File,
+        is_block_device: bool,
+        // What it wants if all I/O is direct.
+        direct: Option<DirectAlignment>,
+    },
+    Memory(Arc<Memory>),
+    Null,
+}
+
+/// An entry of the list of claims; taken out on drop.
+pub(super) struct Registration(Identity);
+
+static CLAIMS: Mutex<BTreeMap<Identity, String>> = Mutex::new(BTreeMap::new());
+
+impl Registration {
+    /// Fails with the name of the first claim.
+    pub(super) fn new(identity: Identity, name: &str) -> Result<Registration, String> {
+        let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(claimed_as) = claims.get(&identity) {
+            return Err(claimed_as.clone());
+        }
+        claims.insert(identity, name.to_owned());
+        Ok(Registration(identity))
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.0
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+// Fields are dropped in this order: the file and its lock first.
+pub(super) struct Claim {
+    pub(super) backing: Backing,
+    pub(super) name: String,
+    pub(super) access: Access,
+    pub(super) geometry: Geometry,
+    pub(super) registration: Registration,
+}
+
+/// A member that this process has claimed. Clones are handles of the same claim; it ends with the last of them and of
+/// the [`Member`]s made of them.
+#[derive(Clone)]
+pub struct Claimed(pub(super) Arc<Claim>);
+
+impl Claimed {
+    /// Claims a member:
+    /// - a regular file or a block device, by path;
+    /// - `mem:SIZE`: new memory, all zero, gone with the claim; `mem:SIZE:NAME`: memory that stays until the process
+    ///   ends, found again by its name;
+    /// - `null:SIZE`: reads give anything at once, writes vanish: to measure what is above.
+    ///
+    /// SIZE is a number of bytes, or one with K, M, G or T (powers of 1024).
+    pub fn open(name: impl AsRef<Path>, access: Access) -> Result<Claimed, OpenError> {
+        open::open(name.as_ref(), access).map(|claim| Claimed(Arc::new(claim)))
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its size; a rest below a sector is cut off.
+    pub fn size(&self) -> Sectors {
+        self.0.geometry.size
+    }
+
+    /// Which inode or device it is.
+    pub fn identity(&self) -> Identity {
+        self.0.registration.identity()
+    }
+
+    /// What it is like.
+    pub fn geometry(&self) -> &Geometry {
+        &self.0.geometry
+    }
+
+    /// What it was claimed for.
+    pub fn access(&self) -> Access {
+        self.0.access
+    }
+
+    /// Whether its I/O goes past the page cache.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.0.backing, Backing::File { direct: Some(_), .. })
+    }
+
+    /// Reads bytes from byte `at`, at any alignment, blocking: for metadata work before serving.
+    pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.check(at, into.len())?;
+        match &self.0.backing {
+            Backing::Null => into.fill(0),
+            Backing::Memory(memory) => memory.read(at, into),
+            Backing::File { file, direct: None, .. } => read_exact(file, at, into)?,
+            Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, into.len(), |bounce, part, done| {
+                read_exact(file, part.start, bounce)?;
+                into[done..done + part.wanted].copy_from_slice(&bounce[part.skip..part.skip + part.wanted]);
+                Ok(())
+            })?,
+        }
+        Ok(())
+    }
+
+    /// Writes bytes from byte `at`, at any alignment, blocking; durable after [`Claimed::sync`]. On a direct file
+    /// the sectors at both ends are read and written back: nobody else may be writing them.
+    pub fn write_at(&self, at: u64, from: &[u8]) -> Result<(), IoError> {
+        if self.0.access == Access::ReadOnly {
+            return Err(ErrorKind::ReadOnly.into());
+        }
+        self.check(at, from.len())?;
+        match &self.0.backing {
+            Backing::Null => {}
+            Backing::Memory(memory) => memory.write(at, from),
+            Backing::File { file, direct: None, .. } => write_all(file, at, from)?,
+            Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, from.len(), |bounce, part, done| {
+                if part.wanted < bounce.len() {
+                    read_exact(file, part.start, bounce)?;
+                }
+                bounce[part.skip..part.skip + part.wanted].copy_from_slice(&from[done..done + part.wanted]);
+                write_all(file, part.start, bounce)
+            })?,
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable, blocking.
+    pub fn sync(&self) -> Result<(), IoError> {
+        match &self.0.backing {
+            Backing::Null | Backing::Memory(_) => Ok(()),
+            Backing::File { file, .. } => file.sync_data().map_err(|error| os_error(&error)),
+        }
+    }
+
+    /// This member as a shard drives it. `&Shard<M>` will do for the shard.
+    pub fn on_shard(&self, shard: &Local) -> Member {
+        Member::new(self.0.clone(), shard.driver().clone())
+    }
+
+    fn check(&self, at: u64, length: usize) -> Result<(), IoError> {
+        let end = at.checked_add(length as u64).ok_or(ErrorKind::OutOfRange)?;
+        if end > self.size().bytes() { Err(ErrorKind::OutOfRange.into()) } else { Ok(()) }
+    }
+
+    /// Cuts a range of bytes into aligned parts and gives each a buffer that suits direct I/O, with how many bytes
+    /// of the range came before.
+    fn for_bounced(
+        &self,
+        at: u64,
+        length: usize,
+        mut work: impl FnMut(&mut [u8], Part, usize) -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        let mut memory = vec![0; BOUNCE_BYTES_MAX.min(length + 2 * BOUNCE_ALIGN) + BOUNCE_ALIGN];
+        let first = memory.as_ptr().align_offset(BOUNCE_ALIGN);
+        let bounce = &mut memory[first..];
+        // Down to whole blocks, but never past the end of the member: its size is a number of sectors, not of pages.
+        let align = if self.0.geometry.logical_block.0 > 1 { BOUNCE_ALIGN } else { SECTOR_BYTES } as u64;
+        let mut done = 0;
+        while done < length {
+            let from = at + done as u64;
+            let start = from - from % align;
+            let end = (at + length as u64).next_multiple_of(align).min(start + (BOUNCE_BYTES_MAX - BOUNCE_ALIGN) as u64);
+            let skip = (from - start) as usize;
+            let wanted = ((end - from) as usize).min(length - done);
+            work(&mut bounce[..(end - start) as usize], Part { start, skip, wanted }, done)?;
+            done += wanted;
+        }
+        Ok(())
+    }
+}
+
+/// An aligned stretch of a file: from `start`, of which `wanted` bytes behind the first `skip` matter.
+struct Part {
+    start: u64,
+    skip: usize,
+    wanted: usize,
+}
+
+fn os_error(error: &std::io::Error) -> IoError {
+    if error.kind() == std::io::ErrorKind::UnexpectedEof || error.kind() == std::io::ErrorKind::WriteZero {
+        return ErrorKind::Gone.into();
+    }
+    device_error(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn read_exact(file: &std::fs::File, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+    file.read_exact_at(into, at).map_err(|error| os_error(&error))
+}
+
+fn write_all(file: &std::fs::File, at: u64, from: &[u8]) -> Result<(), IoError> {
+    file.write_all_at(from, at).map_err(|error| os_error(&error))
+}
+
+/// What an operation of the ring holds of a member: its claim.
+pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
+
+impl AsRawFd for ClaimHolder {
+    fn as_raw_fd(&self) -> i32 {
+        match &self.0.backing {
+            Backing::File { file, .. } => file.as_raw_fd(),
+            Backing::Memory(memory) => memory.file().as_raw_fd(),
+            Backing::Null => -1,
+        }
+    }
+}
+
+impl From<sys::Errno> for IoError {
+    fn from(sys::Errno(os): sys::Errno) -> IoError {
+        device_error(os)
+    }
+}

@@ -1,0 +1,246 @@
+//! A claimed member as a device of one shard.
+//! Owns: [`Member`]: ranges checked, each kind's way to do each operation. Not here: claims, how files are driven.
+//! Invariant: nothing reaches past the member's end, nothing is written to a member claimed for reading.
+
+use super::claim::{Access, Backing, Claim, ClaimHolder};
+use super::device_error;
+use super::file::FileIo;
+use super::memory::Memory;
+use crate::ring::{Buffers, Driver, Kind};
+use crate::sys;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::{
+    Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces,
+};
+
+/// Operations on memory and null that may end at once before other tasks get their turn.
+const TURNS_AT_ONCE: u32 = 64;
+/// Holes in memory above this are punched by a helper thread: freeing pages takes time.
+const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
+/// Bytes of one write where zeroes have to be written.
+const ZEROES_BYTES: usize = 16 * LARGE_BLOCK_BYTES;
+
+/// How a file takes zeroes. Found out by trying, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ZeroWay {
+    /// Sectors stay allocated: later writes cannot run out of space.
+    Range,
+    /// A hole.
+    Hole,
+    /// Written.
+    Buffers,
+}
+
+/// A claimed member on one shard.
+pub struct Member {
+    claim: Arc<Claim>,
+    file: FileIo,
+    zero_way: Cell<ZeroWay>,
+    at_once: Cell<u32>,
+}
+
+impl Member {
+    pub(super) fn new(claim: Arc<Claim>, driver: Rc<Driver>) -> Member {
+        let memory_align = match &claim.backing {
+            Backing::File { direct: Some(align), .. } => align.memory.max(1) as usize,
+            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => 1,
+        };
+        let file = FileIo::new(driver, Rc::new(ClaimHolder(claim.clone())), memory_align);
+        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), at_once: Cell::new(0) }
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.claim.name
+    }
+
+    #[inline]
+    fn check(&self, at: Sector, length: Sectors) -> Result<(), IoError> {
+        let size = self.claim.geometry.size.0;
+        if at.0 > size || length.0 > size - at.0 { Err(ErrorKind::OutOfRange.into()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn check_write(&self, at: Sector, length: Sectors) -> Result<(), IoError> {
+        match self.claim.access {
+            Access::ReadWrite => self.check(at, length),
+            Access::ReadOnly => Err(ErrorKind::ReadOnly.into()),
+        }
+    }
+
+    /// What never waits lets other tasks run now and then.
+    #[inline]
+    async fn breathe(&self) {
+        let count = self.at_once.get() + 1;
+        self.at_once.set(count % TURNS_AT_ONCE);
+        if count == TURNS_AT_ONCE {
+            let mut has_waited = false;
+            std::future::poll_fn(|context| {
+                if std::mem::replace(&mut has_waited, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
+    }
+
+    async fn zero_memory(&self, memory: &Arc<Memory>, range: Range) -> Result<(), IoError> {
+        let (at, length) = (range.start.byte(), range.length.bytes());
+        let result = if range.length <= ZERO_AT_ONCE {
+            memory.zero(at, length)
+        } else {
+            let memory = memory.clone();
+            let call = Kind::Call(Some(Box::new(move || memory.zero(at, length))));
+            self.file.driver.start(call, Buffers::None, None).await.1
+        };
+        as_unit(result)
+    }
+
+    async fn allocate(&self, mode: i32, range: Range) -> i32 {
+        let (at, length) = (range.start.byte(), range.length.bytes());
+        self.file.call(|| Kind::Allocate { mode: mode | libc::FALLOC_FL_KEEP_SIZE, at, length }).await
+    }
+
+    async fn discard_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
+        if self.claim.geometry.discard_granularity.is_zero() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        if !is_block_device {
+            return as_unit(self.allocate(libc::FALLOC_FL_PUNCH_HOLE, range).await);
+        }
+        let (at, length) = (range.start.byte(), range.length.bytes());
+        let fd = self.file.holder.as_raw_fd();
+        // The operation holds the claim, so the descriptor stays open.
+        as_unit(self.file.call(|| Kind::Call(Some(Box::new(move || sys::block_discard(fd, at, length))))).await)
+    }
+
+    async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
+        loop {
+            let (mode, next) = match self.zero_way.get() {
+                ZeroWay::Range if is_block_device => (libc::FALLOC_FL_ZERO_RANGE, ZeroWay::Buffers),
+                ZeroWay::Range => (libc::FALLOC_FL_ZERO_RANGE, ZeroWay::Hole),
+                ZeroWay::Hole => (libc::FALLOC_FL_PUNCH_HOLE, ZeroWay::Buffers),
+                ZeroWay::Buffers => return self.write_zero_buffers(range).await,
+            };
+            match as_unit(self.allocate(mode, range).await) {
+                Err(IoError { kind: ErrorKind::Unsupported, .. }) => self.zero_way.set(next),
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn write_zero_buffers(&self, range: Range) -> Result<(), IoError> {
+        let block = Arena::new(0, 1).take_zeroed(LARGE_BLOCK_BYTES).expect("the arena was made for this").freeze();
+        let mut zeroes = WritePieces::new();
+        while zeroes.bytes() < ZEROES_BYTES {
+            zeroes.append(block.clone());
+        }
+        let mut at = range.start.byte();
+        while at < range.end().byte() {
+            let bytes = (range.end().byte() - at).min(ZEROES_BYTES as u64) as usize;
+            self.file.write(at, zeroes.slice(0, bytes), false).await?;
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+}
+
+trait Byte {
+    fn byte(self) -> u64;
+}
+
+impl Byte for Sector {
+    fn byte(self) -> u64 {
+        Sectors(self.0).bytes()
+    }
+}
+
+fn as_unit(result: i32) -> Result<(), IoError> {
+    if result < 0 { Err(device_error(-result)) } else { Ok(()) }
+}
+
+impl Device for Member {
+    fn geometry(&self) -> &Geometry {
+        &self.claim.geometry
+    }
+
+    async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.check(at, into.length())?;
+        match &self.claim.backing {
+            Backing::File { .. } if into.is_empty() => Ok(into),
+            Backing::File { .. } => self.file.read(at.byte(), into).await,
+            Backing::Memory(memory) => {
+                self.breathe().await;
+                let mut byte = at.byte();
+                for piece in into.iter_mut() {
+                    memory.read(byte, piece);
+                    byte += piece.len() as u64;
+                }
+                Ok(into)
+            }
+            // Whatever stands in the buffers is as good as anything.
+            Backing::Null => {
+                self.breathe().await;
+                Ok(into)
+            }
+        }
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        self.check_write(at, from.length())?;
+        match &self.claim.backing {
+            Backing::File { .. } if from.is_empty() => Ok(()),
+            Backing::File { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
+            Backing::Memory(memory) => {
+                self.breathe().await;
+                let mut byte = at.byte();
+                for piece in from.iter() {
+                    memory.write(byte, piece);
+                    byte += piece.len() as u64;
+                }
+                Ok(())
+            }
+            Backing::Null => {
+                self.breathe().await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        match &self.claim.backing {
+            Backing::File { .. } => self.file.flush().await,
+            Backing::Memory(_) | Backing::Null => Ok(()),
+        }
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        self.check_write(range.start, range.length)?;
+        if range.length.is_zero() {
+            return Ok(());
+        }
+        match &self.claim.backing {
+            Backing::File { is_block_device, .. } => self.discard_file(*is_block_device, range).await,
+            Backing::Memory(memory) => self.zero_memory(memory, range).await,
+            Backing::Null => Ok(()),
+        }
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        self.check_write(range.start, range.length)?;
+        if range.length.is_zero() {
+            return Ok(());
+        }
+        match &self.claim.backing {
+            Backing::File { is_block_device, .. } => self.zero_file(*is_block_device, range).await,
+            Backing::Memory(memory) => self.zero_memory(memory, range).await,
+            Backing::Null => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Reading and writing a file on the ring until all is done.
+//! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers that suit direct I/O. Not here: ranges.
+//! Invariant: what is answered `Ok` was transferred to the last byte.
+
+use super::device_error;
+use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
+use std::cell::Cell;
+use std::rc::Rc;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
+use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
+
+/// A file as one shard drives it. Addresses in bytes.
+pub(super) struct FileIo {
+    pub(super) driver: Rc<Driver>,
+    pub(super) holder: Holder,
+    /// The alignment of memory that direct I/O wants, in bytes; 1: not direct.
+    memory_align: usize,
+    /// Whether one call can write durably; found out at the first try.
+    has_durable_write: Cell<bool>,
+}
+
+/// The first `SEGMENTS_MAX` pieces, cut off.
+fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
+    if pieces.count() <= SEGMENTS_MAX {
+        return std::mem::take(pieces);
+    }
+    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
+    pieces.split_to(bytes)
+}
+
+/// How far a transfer of `count` bytes got: whole sectors, as direct I/O can only go on at one.
+struct Progress {
+    failed_once: bool,
+}
+
+impl Progress {
+    /// Bytes to step on; `Err` when there is no sense in going on.
+    fn step(&mut self, count: i32, bytes: usize) -> Result<usize, IoError> {
+        if count == -libc::EINTR {
+            return Ok(0);
+        }
+        if count < 0 {
+            return Err(device_error(-count));
+        }
+        let count = count as usize;
+        assert!(count <= bytes, "the kernel transfers at most what was asked for");
+        if count == bytes {
+            return Ok(bytes);
+        }
+        let step = count - count % SECTOR_BYTES;
+        // A file that ends here, or inside this sector: it shrank. One more look, for a device may stop anywhere.
+        if step == 0 && (count == 0 || std::mem::replace(&mut self.failed_once, true)) {
+            return Err(ErrorKind::Gone.into());
+        }
+        Ok(step)
+    }
+}
+
+impl FileIo {
+    pub(super) fn new(driver: Rc<Driver>, holder: Holder, memory_align: usize) -> FileIo {
+        assert!(memory_align.is_power_of_two());
+        FileIo { driver, holder, memory_align, has_durable_write: Cell::new(true) }
+    }
+
+    fn suits<P: Piece>(&self, pieces: &Pieces<P>) -> bool {
+        pieces.iter().all(|piece| (piece.as_ptr().addr() | piece.len()).is_multiple_of(self.memory_align))
+    }
+
+    fn start(&self, kind: Kind, buffers: Buffers) -> crate::ring::Operation<'_> {
+        self.driver.start(kind, buffers, Some(self.holder.clone()))
+    }
+
+    /// Any operation without buffers: its result, with interruptions repeated.
+    pub(super) async fn call(&self, kind: impl Fn() -> Kind) -> i32 {
+        loop {
+            let (_, result) = self.start(kind(), Buffers::None).await;
+            if result != -libc::EINTR {
+                return result;
+            }
+        }
+    }
+
+    pub(super) async fn read(&self, at: u64, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        // The usual way in few instructions; everything else in a box of its own, so that this future stays small.
+        if into.count() > SEGMENTS_MAX || !self.suits(&into) {
+            return Box::pin(self.read_slowly(at, into, 0)).await;
+        }
+        let bytes = into.bytes();
+        let (buffers, result) = self.start(Kind::Read { at }, Buffers::Read(into)).await;
+        let Buffers::Read(pieces) = buffers else { panic!("a read gives its buffers back") };
+        if usize::try_from(result) == Ok(bytes) {
+            return Ok(pieces);
+        }
+        let step = Progress { failed_once: false }.step(result, bytes)?;
+        Box::pin(self.read_slowly(at, pieces, step)).await
+    }
+
+    async fn read_slowly(&self, at: u64, mut rest: ReadPieces, done: usize) -> Result<ReadPieces, IoError> {
+        if !self.suits(&rest) {
+            return self.read_bounced(at, rest).await;
+        }
+        let mut all = rest.split_to(done);
+        let mut progress = Progress { failed_once: false };
+        while !rest.is_empty() {
+            let part = cut(&mut rest);
+            let bytes = part.bytes();
+            let kind = Kind::Read { at: at + all.bytes() as u64 };
+            let (buffers, result) = self.start(kind, Buffers::Read(part)).await;
+            let Buffers::Read(mut part) = buffers else { panic!("a read gives its buffers back") };
+            let step = progress.step(result, bytes)?;
+            all.append(part.split_to(step));
+            part.append(rest);
+            rest = part;
+        }
+        Ok(all)
+    }
+
+    async fn read_bounced(&self, at: u64, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let bounce = Box::pin(self.read_slowly(at, bounce(into.bytes()), 0)).await?;
+        into.copy_from_pieces(&bounce);
+        Ok(into)
+    }
+
+    pub(super) async fn write(&self, at: u64, from: WritePieces, sync: bool) -> Result<(), IoError> {
+        if from.count() > SEGMENTS_MAX || !self.suits(&from) || (sync && !self.has_durable_write.get()) {
+            return Box::pin(self.write_slowly(at, from, sync, 0)).await;
+        }
+        let bytes = from.bytes();
+        let (buffers, result) = self.start(Kind::Write { at, sync }, Buffers::Write(from)).await;
+        if usize::try_from(result) == Ok(bytes) {
+            return Ok(());
+        }
+        let Buffers::Write(pieces) = buffers else { panic!("a write gives its buffers back") };
+        let step = if sync && result == -libc::EOPNOTSUPP {
+            self.has_durable_write.set(false);
+            0
+        } else {
+            Progress { failed_once: false }.step(result, bytes)?
+        };
+        Box::pin(self.write_slowly(at, pieces, sync, step)).await
+    }
+
+    async fn write_slowly(&self, mut at: u64, mut rest: WritePieces, sync: bool, done: usize) -> Result<(), IoError> {
+        if !self.suits(&rest) {
+            let mut bounce = bounce(rest.bytes());
+            bounce.copy_from_pieces(&rest);
+            rest = bounce.freeze();
+        }
+        drop(rest.split_to(done));
+        at += done as u64;
+        let sync_each = sync && self.has_durable_write.get();
+        let mut progress = Progress { failed_once: false };
+        while !rest.is_empty() {
+            let part = cut(&mut rest);
+            let bytes = part.bytes();
+            let (buffers, result) = self.start(Kind::Write { at, sync: sync_each }, Buffers::Write(part)).await;
+            let Buffers::Write(mut part) = buffers else { panic!("a write gives its buffers back") };
+            let step = progress.step(result, bytes)?;
+            drop(part.split_to(step));
+            at += step as u64;
+            part.append(rest);
+            rest = part;
+        }
+        if sync && !sync_each { self.flush().await } else { Ok(()) }
+    }
+
+    pub(super) async fn flush(&self) -> Result<(), IoError> {
+        match self.call(|| Kind::Sync).await {
+            0.. => Ok(()),
+            os => Err(device_error(-os)),
+        }
+    }
+}
+
+/// Page-aligned memory of its own. The rare case: who fills buffers from a network aligns them.
+fn bounce(bytes: usize) -> ReadPieces {
+    let large = bytes.div_ceil(LARGE_BLOCK_BYTES) as u32;
+    let (small, large) = if bytes <= SMALL_BLOCK_BYTES { (1, 0) } else { (0, large) };
+    Arena::new(small, large).take(bytes).expect("the arena was made for this")
+}

@@ -1,0 +1,34 @@
+//! Files, block devices, memory and null as devices, claimed so that nobody else serves them.
+//! Owns: [`Claimed`], [`Member`], how each kind does each operation. Not here: what is stored on them.
+//! Invariant: no inode is claimed twice, in this process or among those that claim.
+//!
+//! A file is read and written either directly or through the page cache, never both: the two do not see each other's
+//! writes at once.
+
+mod claim;
+mod device;
+mod file;
+mod memory;
+mod open;
+
+pub use claim::{Access, Claimed, Identity, OpenError};
+pub use device::Member;
+
+use uraid_block::{ErrorKind, IoError};
+
+/// What an errno of a device means.
+pub(crate) fn device_error(os: i32) -> IoError {
+    let kind = match os {
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,
+        libc::EROFS | libc::EPERM | libc::EACCES => ErrorKind::ReadOnly,
+        libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::EBADF | libc::ESTALE => ErrorKind::Gone,
+        libc::ENOLINK | libc::ETIMEDOUT | libc::ESHUTDOWN | libc::ENOTCONN => ErrorKind::Gone,
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOTTY => ErrorKind::Unsupported,
+        libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS => ErrorKind::NoMemory,
+        libc::ECANCELED => ErrorKind::Stopping,
+        // EIO, and what the block layer has for single sectors: ENODATA, EILSEQ, EREMOTEIO, EBADE. What is not known
+        // here counts as the medium's fault too: the member cannot be trusted with these sectors.
+        _ => ErrorKind::Media,
+    };
+    IoError { kind, os }
+}

@@ -1,0 +1,363 @@
+//! Operations of the kernel as futures: who holds what until the kernel is done with it.
+//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring talks to the kernel (`uring`, `threads`).
+//! Invariant: buffers, addresses and file of an operation stay where they are until its completion, also when the
+//! future that started it was dropped; they are let go on the shard's own thread.
+
+mod pool;
+mod threads;
+mod uring;
+
+use crate::door::Door;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::future::Future;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use uraid_block::{Lease, ReadPieces, WritePieces};
+
+/// The most pieces of memory in one system call (IOV_MAX).
+pub(crate) const SEGMENTS_MAX: usize = 1024;
+const SLOTS_PER_CHUNK: usize = 64;
+
+/// What keeps a descriptor open: a member's claim, a socket. Clones cost no atomic.
+pub(crate) type Holder = Rc<dyn AsRawFd>;
+
+/// Buffers of an operation.
+pub(crate) enum Buffers {
+    None,
+    Read(ReadPieces),
+    Write(WritePieces),
+    Lease(Lease),
+}
+
+/// What to do. Addresses in bytes.
+pub(crate) enum Kind {
+    /// Into the buffers, from `at` of the file.
+    Read { at: u64 },
+    /// From the buffers, to `at` of the file; durable when done if `sync`.
+    Write { at: u64, sync: bool },
+    /// fdatasync.
+    Sync,
+    /// fallocate.
+    Allocate { mode: i32, at: u64, length: u64 },
+    /// Into the buffers, from the socket; all of them or until the end of the stream, if `whole`.
+    Receive { whole: bool },
+    /// From the buffers, to the socket.
+    Send,
+    /// Until the file is readable.
+    Poll,
+    /// Anything that blocks, on a helper thread. Its value is the result.
+    Call(Option<Box<dyn FnOnce() -> i32 + Send>>),
+}
+
+impl Kind {
+    /// Whether the operation may wait for somebody else's will: then it is cancelled when nobody waits for it.
+    fn may_wait_forever(&self) -> bool {
+        match self {
+            Kind::Receive { .. } | Kind::Send | Kind::Poll => true,
+            Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => false,
+        }
+    }
+}
+
+/// All that the kernel or a helper thread uses of an operation. In flight, it belongs to the ring.
+pub(crate) struct Cargo {
+    pub(crate) kind: Kind,
+    pub(crate) fd: RawFd,
+    pub(crate) buffers: Buffers,
+    pub(crate) segments: SmallVec<[libc::iovec; 4]>,
+    pub(crate) header: libc::msghdr,
+    _holder: Option<Holder>,
+}
+
+/// The end of an operation: a count of bytes or a negative errno.
+pub(crate) struct Completion {
+    pub(crate) token: u32,
+    pub(crate) result: i32,
+}
+
+/// How long [`Ring::wait`] may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until something completes, somebody rings the bell, or so much time has passed.
+    For(Duration),
+    /// As above, without a limit.
+    Forever,
+}
+
+/// A way to the kernel.
+pub(crate) trait Ring {
+    /// Starts an operation, or queues it until the next [`Ring::wait`].
+    ///
+    /// # Safety
+    /// `cargo` stays where it is, and nobody else touches it, until the completion with this token was given out.
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo);
+
+    /// Asks an operation to end early. Its completion comes all the same.
+    fn cancel(&mut self, token: u32);
+
+    /// Passes on what is queued, waits, and gives out completions.
+    fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>);
+
+    /// Which one it is.
+    fn name(&self) -> &'static str;
+}
+
+enum State {
+    Free,
+    /// Whom to wake; `None` before the future was polled.
+    Started(Option<Waker>),
+    /// Started, and its future was dropped.
+    Abandoned,
+    Done(i32),
+}
+
+struct Slot {
+    state: RefCell<State>,
+    may_wait_forever: Cell<bool>,
+    cargo: UnsafeCell<Option<Cargo>>,
+}
+
+/// The operations of one shard.
+pub(crate) struct Driver {
+    ring: RefCell<Box<dyn Ring>>,
+    slots: RefCell<Vec<Box<[Slot; SLOTS_PER_CHUNK]>>>,
+    free: RefCell<Vec<u32>>,
+    in_flight: Cell<usize>,
+    completions: RefCell<Vec<Completion>>,
+}
+
+/// An operation that was started.
+pub(crate) struct Operation<'a> {
+    driver: &'a Driver,
+    token: u32,
+    is_over: bool,
+}
+
+impl Driver {
+    /// The ring that `choice` asks for. Panics when io_uring is demanded and refused.
+    pub(crate) fn new(choice: crate::RingChoice, door: &Arc<Door>) -> Driver {
+        use crate::RingChoice;
+        let ring: Box<dyn Ring> = match choice {
+            RingChoice::Threads => Box::new(threads::Threads::new(door.clone())),
+            RingChoice::IoUring => match uring::Uring::new(door.clone()) {
+                Ok(ring) => Box::new(ring),
+                Err(error) => panic!("io_uring was demanded and is refused: {error}"),
+            },
+            RingChoice::Auto => match uring::Uring::new(door.clone()) {
+                Ok(ring) => Box::new(ring),
+                Err(_) => Box::new(threads::Threads::new(door.clone())),
+            },
+        };
+        Driver {
+            ring: RefCell::new(ring),
+            slots: RefCell::default(),
+            free: RefCell::default(),
+            in_flight: Cell::new(0),
+            completions: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn ring_name(&self) -> &'static str {
+        self.ring.borrow().name()
+    }
+
+    /// Operations whose completion has not come.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Starts an operation on a file that `holder` keeps open.
+    pub(crate) fn start(&self, kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Operation<'_> {
+        let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
+        // SAFETY: msghdr is plain data; all zeroes is an empty one.
+        let header = unsafe { std::mem::zeroed() };
+        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, _holder: holder };
+        cargo.find_segments();
+        let token = self.take_slot();
+        let place = self.with_slot(token, |slot| {
+            assert!(matches!(*slot.state.borrow(), State::Free));
+            *slot.state.borrow_mut() = State::Started(None);
+            slot.may_wait_forever.set(cargo.kind.may_wait_forever());
+            let place = slot.cargo.get();
+            // SAFETY: the slot was free, so nobody uses its cargo.
+            unsafe { (*place).insert(cargo) as *mut Cargo }
+        });
+        self.in_flight.set(self.in_flight.get() + 1);
+        // SAFETY: slots are boxed, so the cargo stays where it is; `Operation` and `take_cargo` leave it alone until
+        // the state is Done, which only a completion sets.
+        unsafe { self.ring.borrow_mut().start(token, place) };
+        Operation { driver: self, token, is_over: false }
+    }
+
+    /// Passes on what was started, waits, and wakes whose operation has ended.
+    pub(crate) fn wait(&self, wait: Wait) {
+        let mut completions = self.completions.borrow_mut();
+        self.ring.borrow_mut().wait(wait, &mut completions);
+        for Completion { token, result } in completions.drain(..) {
+            self.in_flight.set(self.in_flight.get() - 1);
+            let before = self.with_slot(token, |slot| slot.state.replace(State::Done(result)));
+            match before {
+                State::Started(Some(waker)) => waker.wake(),
+                State::Started(None) => {}
+                State::Abandoned => drop(self.take_cargo(token)),
+                State::Free | State::Done(_) => panic!("an operation completed twice"),
+            }
+        }
+    }
+
+    /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing
+    /// that will be freed. False: something did not end in time, and its memory must never be freed.
+    pub(crate) fn close(&self, patience: Duration) -> bool {
+        let deadline = crate::sys::monotonic_nanos() + patience.as_nanos() as u64;
+        let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
+        for token in 0..count as u32 {
+            self.cancel(token);
+        }
+        while self.in_flight() > 0 && crate::sys::monotonic_nanos() < deadline {
+            self.wait(Wait::For(Duration::from_millis(20)));
+        }
+        self.in_flight() == 0
+    }
+
+    /// Ends an operation early if it is under way and could last forever. Reads and writes of files are left to end.
+    fn cancel(&self, token: u32) {
+        let wanted = self.with_slot(token, |slot| match *slot.state.borrow() {
+            State::Started(_) | State::Abandoned => slot.may_wait_forever.get(),
+            State::Free | State::Done(_) => false,
+        });
+        if wanted {
+            self.ring.borrow_mut().cancel(token);
+        }
+    }
+
+    /// The future is gone: the slot empties itself when the operation ends.
+    fn abandon(&self, token: u32) {
+        let is_done = self.with_slot(token, |slot| match &mut *slot.state.borrow_mut() {
+            State::Done(_) => true,
+            state @ State::Started(_) => {
+                *state = State::Abandoned;
+                false
+            }
+            State::Free | State::Abandoned => panic!("an operation was dropped twice"),
+        });
+        if is_done {
+            drop(self.take_cargo(token));
+        } else {
+            self.cancel(token);
+        }
+    }
+
+    fn with_slot<T>(&self, token: u32, work: impl FnOnce(&Slot) -> T) -> T {
+        let slots = self.slots.borrow();
+        work(&slots[token as usize / SLOTS_PER_CHUNK][token as usize % SLOTS_PER_CHUNK])
+    }
+
+    fn take_slot(&self) -> u32 {
+        if let Some(token) = self.free.borrow_mut().pop() {
+            return token;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let first = (slots.len() * SLOTS_PER_CHUNK) as u32;
+        slots.push(Box::new(std::array::from_fn(|_| Slot {
+            state: RefCell::new(State::Free),
+            may_wait_forever: Cell::new(false),
+            cargo: UnsafeCell::new(None),
+        })));
+        self.free.borrow_mut().extend((first + 1..first + SLOTS_PER_CHUNK as u32).rev());
+        first
+    }
+
+    /// Empties a slot whose operation is done.
+    fn take_cargo(&self, token: u32) -> (Cargo, i32) {
+        let (cargo, result) = self.with_slot(token, |slot| {
+            let State::Done(result) = slot.state.replace(State::Free) else {
+                panic!("an operation's buffers were asked for before its completion")
+            };
+            // SAFETY: it is done, so the ring no longer uses the cargo; the borrow ends right here.
+            let cargo = unsafe { (*slot.cargo.get()).take() };
+            (cargo.expect("an operation has a cargo"), result)
+        });
+        self.free.borrow_mut().push(token);
+        (cargo, result)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.in_flight() > 0 {
+            // The kernel may still write into these buffers: better never freed than used again.
+            std::mem::forget(self.slots.take());
+        }
+    }
+}
+
+impl Future for Operation<'_> {
+    type Output = (Buffers, i32);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Buffers, i32)> {
+        assert!(!self.is_over);
+        let is_done = self.driver.with_slot(self.token, |slot| match &mut *slot.state.borrow_mut() {
+            State::Done(_) => true,
+            State::Started(Some(waker)) => {
+                waker.clone_from(context.waker());
+                false
+            }
+            State::Started(waker) => {
+                *waker = Some(context.waker().clone());
+                false
+            }
+            State::Free | State::Abandoned => panic!("an operation lost its slot"),
+        });
+        if !is_done {
+            return Poll::Pending;
+        }
+        self.is_over = true;
+        let (cargo, result) = self.driver.take_cargo(self.token);
+        Poll::Ready((cargo.buffers, result))
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.driver.abandon(self.token);
+    }
+}
+
+impl Cargo {
+    /// Writes down where the buffers are.
+    fn find_segments(&mut self) {
+        fn segment(bytes: &[u8]) -> libc::iovec {
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+        }
+        match &mut self.buffers {
+            Buffers::None => {}
+            Buffers::Read(pieces) => self.segments.extend(pieces.iter_mut().map(|piece| libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
+            })),
+            Buffers::Write(pieces) => self.segments.extend(pieces.iter().map(|piece| segment(piece))),
+            Buffers::Lease(lease) => {
+                let length = lease.len();
+                self.segments.push(libc::iovec { iov_base: lease.as_mut_ptr().cast(), iov_len: length });
+            }
+        }
+        assert!(self.segments.len() <= SEGMENTS_MAX, "longer lists are cut before they come here");
+    }
+
+    /// The message header of the segments. The cargo must not move afterwards.
+    fn message(&mut self) -> &mut libc::msghdr {
+        self.header.msg_iov = self.segments.as_mut_ptr();
+        self.header.msg_iovlen = self.segments.len() as _;
+        &mut self.header
+    }
+}

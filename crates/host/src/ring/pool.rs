@@ -1,0 +1,177 @@
+//! Helper threads for what blocks.
+//! Owns: [`Pool`]. Not here: sockets (they can be waited for without a thread).
+//! Invariant: every job that was started gives one completion; dropping the pool waits for the running ones.
+
+use super::{Cargo, Completion, Kind};
+use crate::door::Door;
+use crate::sys;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Where the buffers of a job are. Valid until its completion was given out.
+struct Segments(*const libc::iovec, usize);
+
+// SAFETY: plain addresses; the cargo they point to is left alone by everybody else until the job's completion.
+unsafe impl Send for Segments {}
+
+enum Work {
+    Read { at: u64, into: Segments },
+    Write { at: u64, from: Segments, sync: bool },
+    Sync,
+    Allocate { mode: i32, at: u64, length: u64 },
+    Call(Box<dyn FnOnce() -> i32 + Send>),
+}
+
+struct Job {
+    token: u32,
+    fd: RawFd,
+    work: Work,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    done: Vec<Completion>,
+    idle: usize,
+    is_closing: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    came: Condvar,
+    some_done: AtomicBool,
+    door: Arc<Door>,
+}
+
+/// Up to so many threads, made when they are first needed.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    workers_max: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    pub(super) fn new(workers_max: usize, door: Arc<Door>) -> Pool {
+        assert!(workers_max > 0);
+        let shared = Shared { queue: Mutex::default(), came: Condvar::new(), some_done: AtomicBool::new(false), door };
+        Pool { shared: Arc::new(shared), workers: Vec::new(), workers_max }
+    }
+
+    /// Queues a job. Panics for sockets.
+    ///
+    /// # Safety
+    /// The cargo's segments and what they point to stay until the completion was given out.
+    pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
+        let segments = || Segments(cargo.segments.as_ptr(), cargo.segments.len());
+        let work = match &mut cargo.kind {
+            Kind::Read { at } => Work::Read { at: *at, into: segments() },
+            Kind::Write { at, sync } => Work::Write { at: *at, from: segments(), sync: *sync },
+            Kind::Sync => Work::Sync,
+            Kind::Allocate { mode, at, length } => Work::Allocate { mode: *mode, at: *at, length: *length },
+            Kind::Call(call) => Work::Call(call.take().expect("an operation is started once")),
+            Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("sockets are not for helper threads"),
+        };
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(Job { token, fd: cargo.fd, work });
+        let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < self.workers_max;
+        drop(queue);
+        if needs_worker {
+            let shared = self.shared.clone();
+            let worker = std::thread::Builder::new().name("uraid-helper".into()).spawn(move || work_off(&shared));
+            match worker {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => assert!(!self.workers.is_empty(), "no helper thread could be started: {error}"),
+            }
+        }
+        self.shared.came.notify_one();
+    }
+
+    /// Gives out what has been done.
+    pub(super) fn take(&self, completions: &mut Vec<Completion>) {
+        if self.shared.some_done.load(Ordering::Acquire) {
+            let mut queue = self.shared.lock();
+            self.shared.some_done.store(false, Ordering::Release);
+            completions.append(&mut queue.done);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.lock().is_closing = true;
+        self.shared.came.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so; there is nothing to add while closing.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn work_off(shared: &Shared) {
+    let mut queue = shared.lock();
+    loop {
+        if let Some(job) = queue.jobs.pop_front() {
+            drop(queue);
+            let (token, result) = (job.token, job.run());
+            queue = shared.lock();
+            queue.done.push(Completion { token, result });
+            shared.some_done.store(true, Ordering::Release);
+            drop(queue);
+            shared.door.knock();
+            queue = shared.lock();
+        } else if queue.is_closing {
+            return;
+        } else {
+            queue.idle += 1;
+            queue = shared.came.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+}
+
+impl Job {
+    fn run(self) -> i32 {
+        let fd = self.fd;
+        match self.work {
+            Work::Read { at, into: Segments(list, count) } => {
+                // SAFETY: the segments describe live buffers that only this job uses until its completion.
+                sys::as_result(unsafe { libc::preadv(fd, list, count as i32, at as i64) })
+            }
+            Work::Write { at, from, sync: true } => write_durably(fd, &from, at),
+            Work::Write { at, from: Segments(list, count), sync: false } => {
+                // SAFETY: as above, and nobody writes the buffers.
+                sys::as_result(unsafe { libc::pwritev(fd, list, count as i32, at as i64) })
+            }
+            // SAFETY: no pointers.
+            Work::Sync => sys::as_result(unsafe { libc::fdatasync(fd) } as isize),
+            Work::Allocate { mode, at, length } => sys::allocate(fd, mode, at, length),
+            Work::Call(call) => call(),
+        }
+    }
+}
+
+fn write_durably(fd: RawFd, Segments(list, count): &Segments, at: u64) -> i32 {
+    let (count, at) = (*count as i32, at as i64);
+    // SAFETY: the segments describe live buffers that nobody writes until the completion.
+    let result = sys::as_result(unsafe { libc::pwritev2(fd, *list, count, at, libc::RWF_DSYNC) });
+    if result != -libc::EOPNOTSUPP && result != -libc::ENOSYS {
+        return result;
+    }
+    // SAFETY: as above.
+    let result = sys::as_result(unsafe { libc::pwritev(fd, *list, count, at) });
+    if result < 0 {
+        return result;
+    }
+    // SAFETY: no pointers.
+    let synced = sys::as_result(unsafe { libc::fdatasync(fd) } as isize);
+    if synced < 0 { synced } else { result }
+}

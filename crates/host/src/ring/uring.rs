@@ -1,0 +1,182 @@
+//! The ring over io_uring.
+//! Owns: [`Uring`]. Not here: operation slots and futures (`ring`).
+//! Invariant: as [`Ring`] says. Queued entries point only into cargos and buffers, which stay until the completion.
+
+use super::pool::Pool;
+use super::{Cargo, Completion, Kind, Ring, Wait};
+use crate::door::Door;
+use io_uring::{IoUring, opcode, squeue, types};
+use std::io;
+use std::sync::Arc;
+
+const ENTRIES: u32 = 256;
+const COMPLETIONS: u32 = 4096;
+/// Completions that belong to no operation.
+const BELL: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+const TRIAL: u64 = u64::MAX - 2;
+/// ioctls on block devices go to a thread.
+const WORKERS_MAX: usize = 1;
+
+/// An io_uring of one thread.
+pub(super) struct Uring {
+    ring: IoUring,
+    door: Arc<Door>,
+    pool: Pool,
+    bell_is_armed: bool,
+    // Reaped to make room, not given out yet.
+    early: Vec<Completion>,
+}
+
+impl Uring {
+    /// Fails where the system refuses io_uring, or has one that is too old (before Linux 5.11).
+    pub(super) fn new(door: Arc<Door>) -> io::Result<Uring> {
+        let mut ring = build()?;
+        let has = ring.params();
+        if !(has.is_feature_nodrop() && has.is_feature_submit_stable() && has.is_feature_ext_arg()) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        // Some sandboxes allow the setup and refuse the use.
+        let trial = opcode::Nop::new().build().user_data(TRIAL);
+        // SAFETY: the entry points nowhere.
+        unsafe { ring.submission().push(&trial) }.map_err(|_| io::Error::from_raw_os_error(libc::ENOSYS))?;
+        ring.submit_and_wait(1)?;
+        ring.completion().next().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSYS))?;
+        let pool = Pool::new(WORKERS_MAX, door.clone());
+        Ok(Uring { ring, door, pool, bell_is_armed: false, early: Vec::new() })
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the entry points into a cargo that stays until its completion, see `start`, or nowhere.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.enter(None);
+            let mut early = std::mem::take(&mut self.early);
+            self.reap(&mut early);
+            self.early = early;
+        }
+    }
+
+    /// Passes the queue to the kernel, and with `wait` waits for a completion.
+    fn enter(&mut self, wait: Option<Wait>) {
+        let result = match wait {
+            None | Some(Wait::No) => self.ring.submit(),
+            Some(Wait::Forever) => self.ring.submit_and_wait(1),
+            Some(Wait::For(time)) => {
+                let time = types::Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+            }
+        };
+        match result.map_err(|error| error.raw_os_error()) {
+            Ok(_) => {}
+            // Time over, interrupted, or short of memory or room in the completion queue: reap, then come again.
+            Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => {}
+            Err(os) => panic!("io_uring_enter refused its arguments, errno {os:?}"),
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        for entry in self.ring.completion() {
+            match entry.user_data() {
+                BELL => {
+                    self.bell_is_armed = false;
+                    self.door.silence();
+                }
+                CANCEL => {}
+                token => {
+                    let token = u32::try_from(token).expect("every other completion carries a token");
+                    completions.push(Completion { token, result: entry.result() });
+                }
+            }
+        }
+        self.pool.take(completions);
+    }
+}
+
+fn build() -> io::Result<IoUring> {
+    let mut best = IoUring::builder();
+    best.setup_cqsize(COMPLETIONS).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    let mut plain = IoUring::builder();
+    plain.setup_cqsize(COMPLETIONS);
+    best.build(ENTRIES).or_else(|_| plain.build(ENTRIES))
+}
+
+/// The entry for an operation; `None`: it is for the helper thread.
+fn entry(cargo: &mut Cargo) -> Option<squeue::Entry> {
+    let fd = types::Fd(cargo.fd);
+    let (list, count) = (cargo.segments.as_ptr(), cargo.segments.len() as u32);
+    let one = cargo.segments.first().filter(|_| count == 1).map(|one| (one.iov_base.cast::<u8>(), one.iov_len as u32));
+    let entry = match &cargo.kind {
+        Kind::Read { at } => match one {
+            Some((bytes, length)) => opcode::Read::new(fd, bytes, length).offset(*at).build(),
+            None => opcode::Readv::new(fd, list, count).offset(*at).build(),
+        },
+        Kind::Write { at, sync } => {
+            let flags = if *sync { libc::RWF_DSYNC } else { 0 };
+            match one {
+                Some((bytes, length)) => opcode::Write::new(fd, bytes, length).offset(*at).rw_flags(flags).build(),
+                None => opcode::Writev::new(fd, list, count).offset(*at).rw_flags(flags).build(),
+            }
+        }
+        Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        Kind::Allocate { mode, at, length } => opcode::Fallocate::new(fd, *length).offset(*at).mode(*mode).build(),
+        Kind::Receive { whole } => {
+            let flags = if *whole { libc::MSG_WAITALL } else { 0 };
+            match one {
+                Some((bytes, length)) => opcode::Recv::new(fd, bytes, length).flags(flags).build(),
+                None => opcode::RecvMsg::new(fd, cargo.message()).flags(flags as u32).build(),
+            }
+        }
+        Kind::Send => {
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            match one {
+                Some((bytes, length)) => opcode::Send::new(fd, bytes, length).flags(flags).build(),
+                None => opcode::SendMsg::new(fd, cargo.message()).flags(flags as u32).build(),
+            }
+        }
+        Kind::Poll => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
+        Kind::Call(_) => return None,
+    };
+    Some(entry)
+}
+
+impl Ring for Uring {
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        let cargo = unsafe { &mut *cargo };
+        match entry(cargo) {
+            Some(entry) => self.push(&entry.user_data(u64::from(token))),
+            // SAFETY: the caller's promise.
+            None => unsafe { self.pool.start(token, cargo) },
+        }
+    }
+
+    fn cancel(&mut self, token: u32) {
+        self.push(&opcode::AsyncCancel::new(u64::from(token)).build().user_data(CANCEL));
+    }
+
+    fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.early);
+        self.reap(completions);
+        if completions.is_empty() && wait != Wait::No {
+            if !self.bell_is_armed {
+                self.bell_is_armed = true;
+                let bell = types::Fd(self.door.bell());
+                self.push(&opcode::PollAdd::new(bell, libc::POLLIN as u32).build().user_data(BELL));
+            }
+            self.enter(Some(wait));
+            self.reap(completions);
+            return;
+        }
+        let queue = self.ring.submission();
+        let has_work = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        if has_work {
+            self.enter(None);
+            self.reap(completions);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+}

@@ -1,0 +1,76 @@
+//! SIGTERM and SIGINT as events of a shard.
+//! Owns: the handlers, which do nothing but count and ring an eventfd. Not here: what to do about a signal.
+//! Invariant: without anybody who wants to know, the signals keep their default action.
+
+use crate::Signal;
+use crate::sys::{self, Errno};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+static BELL: AtomicI32 = AtomicI32::new(-1);
+static TERMINATE_CAME: AtomicBool = AtomicBool::new(false);
+static INTERRUPT_CAME: AtomicBool = AtomicBool::new(false);
+static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
+
+extern "C" fn note(signal: libc::c_int) {
+    // SAFETY: errno belongs to the interrupted code of this thread; it is put back below.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let came = if signal == libc::SIGINT { &INTERRUPT_CAME } else { &TERMINATE_CAME };
+    came.store(true, Ordering::SeqCst);
+    sys::eventfd_add(BELL.load(Ordering::SeqCst));
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+fn set_action(signal: libc::c_int, action: libc::sighandler_t) -> Result<(), Errno> {
+    // SAFETY: sigaction is plain data; all zeroes is one with an empty mask and the default action.
+    let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = action;
+    new.sa_flags = libc::SA_RESTART;
+    // SAFETY: `new` lives during the call; the handler only does what is safe in a handler.
+    let result = unsafe { libc::sigaction(signal, &new, std::ptr::null_mut()) };
+    if result < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+/// From here on the two signals are noted; returns the file that becomes readable when one came. It must not be
+/// listened to by two at once.
+pub(crate) fn listen() -> &'static OwnedFd {
+    let bell = OWNED_BELL.get_or_init(|| sys::eventfd().expect("the system has one more eventfd at start"));
+    BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let handler: extern "C" fn(libc::c_int) = note;
+        set_action(signal, handler as libc::sighandler_t).expect("these signals can be handled");
+    }
+    bell
+}
+
+/// Gives the two signals their default action back.
+pub(crate) fn ignore_no_more() {
+    if BELL.load(Ordering::SeqCst) >= 0 {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            set_action(signal, libc::SIG_DFL).expect("these signals can be reset");
+        }
+    }
+}
+
+/// A broken pipe or socket is an error value.
+pub(crate) fn ignore_broken_pipes() {
+    set_action(libc::SIGPIPE, libc::SIG_IGN).expect("SIGPIPE can be ignored");
+}
+
+/// Takes a signal that came.
+pub(crate) fn take() -> Option<Signal> {
+    if let Some(bell) = OWNED_BELL.get() {
+        sys::eventfd_take(bell.as_raw_fd());
+    }
+    if TERMINATE_CAME.swap(false, Ordering::SeqCst) {
+        Some(Signal::Terminate)
+    } else if INTERRUPT_CAME.swap(false, Ordering::SeqCst) {
+        Some(Signal::Interrupt)
+    } else {
+        None
+    }
+}

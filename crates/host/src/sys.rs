@@ -1,0 +1,183 @@
+//! System calls that std has no safe word for.
+//! Owns: the thin wrappers, errno values as results. Not here: what a failure means.
+//! Invariant: nothing in here keeps a pointer after it returns.
+
+use std::ffi::{CString, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// An errno.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub(crate) i32);
+
+impl Errno {
+    pub(crate) fn last() -> Errno {
+        Errno(std::io::Error::last_os_error().raw_os_error().expect("a failed call sets errno"))
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Errno {
+        // Errors that std makes up itself carry no errno; those that can come here mean a refused argument.
+        Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
+    }
+}
+
+fn check(result: c_int) -> Result<c_int, Errno> {
+    if result < 0 { Err(Errno::last()) } else { Ok(result) }
+}
+
+/// A call's result as io_uring would give it: a count, or a negative errno.
+pub(crate) fn as_result(count: isize) -> i32 {
+    if count < 0 { -Errno::last().0 } else { i32::try_from(count).expect("a transfer is below 2 GiB") }
+}
+
+/// The monotonic clock in nanoseconds.
+pub(crate) fn monotonic_nanos() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    assert_eq!(result, 0, "Linux has a monotonic clock");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
+    let fd = check(fd)?;
+    // SAFETY: the call that gave it has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A counter that poll can wait for; reads and writes do not block.
+pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Adds one to an eventfd. Safe in a signal handler.
+pub(crate) fn eventfd_add(fd: RawFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: reads 8 bytes. A full counter (EAGAIN) is readable already, which is all that is wanted.
+    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+}
+
+/// Takes an eventfd's count: 0 when nothing was added.
+pub(crate) fn eventfd_take(fd: RawFd) -> u64 {
+    let mut count = [0; 8];
+    // SAFETY: writes 8 bytes.
+    let read = unsafe { libc::read(fd, count.as_mut_ptr().cast(), count.len()) };
+    if read == 8 { u64::from_ne_bytes(count) } else { 0 }
+}
+
+/// Memory that is a file without a name, of so many bytes, all zero.
+pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
+    // SAFETY: the name is a C string.
+    let fd = owned(unsafe { libc::memfd_create(c"uraid".as_ptr(), libc::MFD_CLOEXEC) })?;
+    let length = i64::try_from(bytes).map_err(|_| Errno(libc::EFBIG))?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
+    Ok(fd)
+}
+
+/// fallocate with so many bytes from `at`.
+pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, length: u64) -> i32 {
+    let (Ok(at), Ok(length)) = (i64::try_from(at), i64::try_from(length)) else { return -libc::EFBIG };
+    // SAFETY: no pointers.
+    as_result(unsafe { libc::fallocate(fd, mode, at, length) } as isize)
+}
+
+/// The alignment that direct I/O wants, as statx tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DirectAlignment {
+    /// Of file offsets and lengths, in bytes.
+    pub(crate) offset: u32,
+    /// Of memory, in bytes.
+    pub(crate) memory: u32,
+}
+
+/// `None`: the file takes no direct I/O, or the kernel does not tell.
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<DirectAlignment> {
+    // SAFETY: statx is plain data; all zeroes is a value of it.
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an empty C string and a statx to fill, both live during the call.
+    let result = unsafe {
+        libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut status)
+    };
+    let told = result == 0 && status.stx_mask & libc::STATX_DIOALIGN != 0 && status.stx_dio_offset_align > 0;
+    told.then_some(DirectAlignment { offset: status.stx_dio_offset_align, memory: status.stx_dio_mem_align })
+}
+
+/// Makes all I/O of this open file direct.
+pub(crate) fn set_direct(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) }).map(drop)
+}
+
+// From linux/fs.h: _IO(0x12, n), and _IOR(0x12, 114, size_t).
+const BLKSSZGET: libc::Ioctl = 0x1268;
+const BLKPBSZGET: libc::Ioctl = 0x127b;
+const BLKDISCARD: libc::Ioctl = 0x1277;
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+
+/// A block device's size in bytes.
+pub(crate) fn block_size_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let mut bytes = 0u64;
+    // SAFETY: BLKGETSIZE64 writes one u64.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &mut bytes) })?;
+    Ok(bytes)
+}
+
+/// A block device's logical and physical block in bytes.
+pub(crate) fn block_sizes(fd: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
+    let (mut logical, mut physical): (c_int, libc::c_uint) = (0, 0);
+    // SAFETY: BLKSSZGET writes one int.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKSSZGET, &mut logical) })?;
+    // SAFETY: BLKPBSZGET writes one unsigned int.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKPBSZGET, &mut physical) })?;
+    Ok((logical.unsigned_abs(), physical))
+}
+
+/// Discards so many bytes of a block device from `at`: 0 or a negative errno.
+pub(crate) fn block_discard(fd: RawFd, at: u64, length: u64) -> i32 {
+    let range = [at, length];
+    // SAFETY: BLKDISCARD reads two u64.
+    as_result(unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) } as isize)
+}
+
+/// Renames where nothing has the new name yet (EEXIST).
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno(libc::EINVAL));
+    let (from, to) = (name(from)?, name(to)?);
+    // SAFETY: two C strings that live during the call.
+    let result =
+        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_NOREPLACE) };
+    check(result).map(drop)
+}
+
+/// Waits until one of the files is ready or the time is over; says how many are. Interrupted counts as none.
+pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
+    let time = timeout.map(|time| libc::timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a slice of pollfd with its length, a timespec or null, no signal mask.
+    let ready = unsafe { libc::ppoll(files.as_mut_ptr(), files.len() as libc::nfds_t, time, std::ptr::null()) };
+    match check(ready) {
+        Ok(ready) => ready as usize,
+        Err(Errno(libc::EINTR | libc::EAGAIN | libc::ENOMEM)) => {
+            files.iter_mut().for_each(|file| file.revents = 0);
+            0
+        }
+        Err(Errno(os)) => panic!("poll refused its arguments, errno {os}"),
+    }
+}
+
+/// Writes straight to standard error, past anything that captures it. For last words.
+pub(crate) fn last_words(text: &str) {
+    // SAFETY: reads the text's bytes. Nothing can be done about a failure.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+}

@@ -1,0 +1,423 @@
+//! Members: every operation on every kind, under both rings; claims.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uraid_block::local::join_all;
+use uraid_block::{Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, WritePieces};
+use uraid_host::{Access, ArenaBlocks, Claimed, Options, OpenError, RingChoice, Shard, run};
+
+const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
+const MIB: u64 = 1 << 20;
+
+fn options(ring: RingChoice) -> Options {
+    Options { ring, arenas: [ArenaBlocks { small: 2048, large: 80 }; 5] }
+}
+
+/// A directory that goes with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("uraid-host-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Directory(path)
+    }
+
+    fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.0.join(name);
+        File::create(&path).expect("a file").set_len(bytes).expect("room");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+fn filled(shard: &Shard<()>, bytes: &[u8]) -> WritePieces {
+    let mut pieces = shard.arena(0).take(bytes.len()).expect("room");
+    pieces.copy_from(bytes);
+    pieces.freeze()
+}
+
+async fn read(shard: &Shard<()>, member: &impl Device, at: u64, sectors: u64) -> Vec<u8> {
+    let into = shard.arena(1).take(Sectors(sectors).len_bytes()).expect("room");
+    member.read(Sector(at), into).await.expect("readable").to_vec()
+}
+
+fn range(start: u64, length: u64) -> Range {
+    Range::new(Sector(start), Sectors(length))
+}
+
+async fn everything_works(shard: Shard<()>, claimed: &Claimed) {
+    let member = claimed.on_shard(&shard);
+    assert_eq!(member.geometry().size, Sectors(4 * MIB / 512));
+    let mut model = vec![0; 4 * MIB as usize];
+    // Writes of all sizes, at once.
+    let writes = [(0, 1), (8, 8), (100, 300), (1000, 2048), (8191, 1)];
+    join_all(writes.iter().map(|&(at, sectors)| {
+        let bytes = pattern(at, sectors * 512);
+        model[at as usize * 512..][..bytes.len()].copy_from_slice(&bytes);
+        let from = filled(&shard, &bytes);
+        let member = &member;
+        let fua = if at % 2 == 0 { Fua::Yes } else { Fua::No };
+        async move { member.write(Sector(at), from, fua).await.expect("writable") }
+    }))
+    .await;
+    member.flush().await.expect("flushed");
+    // Many pieces in a list, odd in memory: more than one system call takes, and not aligned for direct I/O.
+    let mut pieces = ReadPieces::new();
+    for _ in 0..1500 {
+        let mut page = shard.arena(2).take(700).expect("room");
+        drop(page.split_to(100));
+        pieces.append(page);
+    }
+    drop(pieces.split_to(900_000 % 512));
+    let bytes = pattern(3, pieces.bytes());
+    assert!(pieces.count() > 1024);
+    pieces.copy_from(&bytes);
+    member.write(Sector(3100), pieces.freeze(), Fua::No).await.expect("writable");
+    model[3100 * 512..][..bytes.len()].copy_from_slice(&bytes);
+    for (at, sectors) in [(0, 2048), (2048, 2048), (4096, 2048), (6144, 2048)] {
+        let found = read(&shard, &member, at, sectors).await;
+        assert!(found == model[at as usize * 512..][..found.len()], "at {at}");
+    }
+    let mut into = shard.arena(1).take(512 + 7).expect("room");
+    drop(into.split_to(7));
+    let found = member.read(Sector(8), into).await.expect("readable").to_vec();
+    assert_eq!(found, model[8 * 512..][..512], "into odd memory");
+
+    member.write_zeroes(range(101, 1000)).await.expect("zeroed");
+    model[101 * 512..][..512_000].fill(0);
+    let found = read(&shard, &member, 90, 1100).await;
+    assert!(found == model[90 * 512..][..found.len()]);
+    assert!(member.geometry().discard_granularity > Sectors::ZERO);
+    member.discard(range(1200, 4000)).await.expect("discarded");
+    if member.geometry().zeroes_after_discard {
+        model[1200 * 512..][..4000 * 512].fill(0);
+        let found = read(&shard, &member, 1200, 2000).await;
+        assert!(found == model[1200 * 512..][..found.len()]);
+    }
+    member.discard(range(0, 8192)).await.expect("all discarded");
+
+    let beyond = shard.arena(1).take(1024).expect("room");
+    assert_eq!(member.read(Sector(8191), beyond).await.expect_err("beyond").kind, ErrorKind::OutOfRange);
+    let result = member.write(Sector(u64::MAX), filled(&shard, &[0; 512]), Fua::No).await;
+    assert_eq!(result.expect_err("beyond").kind, ErrorKind::OutOfRange);
+    assert_eq!(member.discard(range(8192, 1)).await.expect_err("beyond").kind, ErrorKind::OutOfRange);
+}
+
+#[test]
+fn files_and_memory_do_everything_under_both_rings() {
+    let directory = Directory::new("everything");
+    for ring in RINGS {
+        let path = directory.file("member", 4 * MIB + 100);
+        for name in [path.to_str().expect("utf-8"), "mem:4M"] {
+            let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
+            run(1, &options(ring), |shard| everything_works(shard, &claimed));
+        }
+    }
+}
+
+#[test]
+fn blocking_reads_and_writes_take_any_alignment() {
+    let directory = Directory::new("blocking");
+    let path = directory.file("member", 3 * MIB + 1024);
+    let mem = PathBuf::from("mem:3146752");
+    for path in [path, mem] {
+        let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+        let mut model = vec![0; 3 * MIB as usize + 1024];
+        for (at, length) in [(0, 4096), (4096, 512), (1, 1), (511, 2), (5000, 2_500_000), (3 * MIB as usize + 1000, 24)] {
+            let bytes = pattern(at as u64, length);
+            claimed.write_at(at as u64, &bytes).expect("writable");
+            model[at..at + length].copy_from_slice(&bytes);
+            let mut found = vec![0; length];
+            claimed.read_at(at as u64, &mut found).expect("readable");
+            assert!(found == bytes);
+        }
+        claimed.sync().expect("synced");
+        let mut found = vec![0; model.len()];
+        claimed.read_at(0, &mut found).expect("readable");
+        assert!(found == model);
+        assert_eq!(claimed.read_at(1, &mut found).expect_err("beyond").kind, ErrorKind::OutOfRange);
+    }
+}
+
+#[test]
+fn all_shards_see_the_same_memory() {
+    let claimed = Claimed::open("mem:1M", Access::ReadWrite).expect("claimed");
+    let values = run(2, &options(RingChoice::Auto), |shard: Shard<()>| {
+        let claimed = claimed.clone();
+        async move {
+            let member = claimed.on_shard(&shard);
+            let me = u64::from(shard.index().0);
+            member.write(Sector(me), filled(&shard, &[me as u8 + 1; 512]), Fua::No).await.expect("writable");
+            loop {
+                let found = read(&shard, &member, 0, 2).await;
+                if found[0] != 0 && found[512] != 0 {
+                    return (found[0], found[512]);
+                }
+            }
+        }
+    });
+    assert_eq!(values, [(1, 2), (1, 2)]);
+}
+
+#[test]
+fn named_memory_keeps_its_bytes_between_claims() {
+    let claimed = Claimed::open("mem:1M:kept", Access::ReadWrite).expect("claimed");
+    let again = Claimed::open("mem:1M:kept", Access::ReadWrite).err();
+    assert!(matches!(again, Some(OpenError::ClaimedTwice { .. })), "{again:?}");
+    claimed.write_at(10, b"here").expect("writable");
+    drop(claimed);
+    let claimed = Claimed::open("mem:1M:kept", Access::ReadOnly).expect("claimed");
+    let mut found = [0; 4];
+    claimed.read_at(10, &mut found).expect("readable");
+    assert_eq!(&found, b"here");
+    drop(claimed);
+    assert!(matches!(Claimed::open("mem:2M:kept", Access::ReadOnly), Err(OpenError::BadSize { .. })));
+}
+
+#[test]
+fn null_answers_everything_and_lets_others_run() {
+    run(1, &options(RingChoice::Auto), |shard: Shard<()>| async move {
+        let member = Claimed::open("null:1T", Access::ReadWrite).expect("claimed").on_shard(&shard);
+        assert_eq!(member.geometry().size, Sectors(1 << 31));
+        let ran = std::rc::Rc::new(std::cell::Cell::new(false));
+        shard.spawn({
+            let ran = ran.clone();
+            async move { ran.set(true) }
+        });
+        let mut operations = 0;
+        while !ran.get() {
+            assert_eq!(read(&shard, &member, 12345, 8).await.len(), 4096);
+            member.write(Sector(0), filled(&shard, &[1; 4096]), Fua::Yes).await.expect("taken");
+            operations += 1;
+            assert!(operations < 1000, "a task that never waits must not keep others from running");
+        }
+        member.discard(range(0, 1 << 31)).await.expect("taken");
+        member.write_zeroes(range(0, 1 << 31)).await.expect("taken");
+    });
+}
+
+#[test]
+fn one_inode_is_claimed_once_whatever_its_names() {
+    let directory = Directory::new("twice");
+    let path = directory.file("member", MIB);
+    let (hard, soft) = (directory.0.join("hard"), directory.0.join("soft"));
+    std::fs::hard_link(&path, &hard).expect("linked");
+    std::os::unix::fs::symlink(&path, &soft).expect("linked");
+    let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+    for name in [&path, &hard, &soft] {
+        for access in [Access::ReadWrite, Access::ReadOnly] {
+            let error = Claimed::open(name, access).err();
+            let Some(OpenError::ClaimedTwice { claimed_as, .. }) = &error else { panic!("{error:?}") };
+            assert_eq!(Path::new(claimed_as), path);
+        }
+    }
+    let handle = claimed.clone();
+    drop(claimed);
+    assert!(Claimed::open(&hard, Access::ReadOnly).is_err(), "a handle is left");
+    drop(handle);
+    Claimed::open(&hard, Access::ReadOnly).expect("free again");
+}
+
+/// Not a test of its own: the other process of the test below runs it.
+#[test]
+#[ignore = "a part of another test"]
+fn other_process_tries_to_claim() {
+    let path = std::env::var("URAID_TEST_MEMBER").expect("set by the test that starts this");
+    for (access, wanted) in [(Access::ReadWrite, "write"), (Access::ReadOnly, "read")] {
+        let expected = std::env::var("URAID_TEST_CAN").expect("set as well").contains(wanted);
+        match Claimed::open(&path, access) {
+            Ok(_) => assert!(expected, "{wanted}"),
+            Err(OpenError::InUse { .. }) => assert!(!expected, "{wanted}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn another_process_cannot_claim_what_is_claimed_here() {
+    let directory = Directory::new("process");
+    let path = directory.file("member", MIB);
+    let other = |can: &str| {
+        let output = Command::new(std::env::current_exe().expect("known"))
+            .args(["--exact", "other_process_tries_to_claim", "--ignored"])
+            .env("URAID_TEST_MEMBER", &path)
+            .env("URAID_TEST_CAN", can)
+            .output()
+            .expect("started");
+        assert!(output.status.success(), "{can}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+    other("nothing");
+    drop(claimed);
+    let claimed = Claimed::open(&path, Access::ReadOnly).expect("claimed");
+    other("read");
+    drop(claimed);
+    other("read write");
+}
+
+#[test]
+fn what_is_no_member_is_refused_with_its_reason() {
+    let directory = Directory::new("refused");
+    let open = |name: &Path| Claimed::open(name, Access::ReadWrite).err();
+    assert!(matches!(open(&directory.0), Some(OpenError::IsDirectory { .. })));
+    assert!(matches!(open(&directory.0.join("none")), Some(OpenError::NotFound { .. })));
+    assert!(matches!(open(&directory.file("empty", 511)), Some(OpenError::Empty { .. })));
+    assert!(matches!(open(Path::new("/dev/null")), Some(OpenError::NotStorage { .. })));
+    assert!(matches!(open(Path::new("mem:12Q")), Some(OpenError::BadSize { .. })));
+    assert!(matches!(open(Path::new("null:0")), Some(OpenError::Empty { .. })));
+    let error = open(&directory.0.join("none")).expect("refused").to_string();
+    assert!(error.ends_with("none: not found"), "{error}");
+}
+
+#[test]
+fn a_member_claimed_for_reading_is_not_written() {
+    let directory = Directory::new("readonly");
+    let path = directory.file("member", MIB);
+    let claimed = Claimed::open(&path, Access::ReadOnly).expect("claimed");
+    assert_eq!(claimed.write_at(0, &[0; 512]).expect_err("read-only").kind, ErrorKind::ReadOnly);
+    run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
+        let claimed = claimed.clone();
+        async move {
+            let member = claimed.on_shard(&shard);
+            let write = member.write(Sector(0), filled(&shard, &[0; 512]), Fua::No).await;
+            assert_eq!(write.expect_err("read-only").kind, ErrorKind::ReadOnly);
+            assert_eq!(member.discard(range(0, 8)).await.expect_err("read-only").kind, ErrorKind::ReadOnly);
+            assert_eq!(read(&shard, &member, 0, 8).await, [0; 4096]);
+        }
+    });
+}
+
+#[test]
+fn a_file_that_shrinks_under_load_is_gone() {
+    let directory = Directory::new("shrinks");
+    for ring in RINGS {
+        let path = directory.file("member", 8 * MIB);
+        let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+        run(1, &options(ring), |shard: Shard<()>| {
+            let (claimed, path) = (claimed.clone(), path.clone());
+            async move {
+                let member = claimed.on_shard(&shard);
+                let readers = (0..16u64).map(|n| {
+                    let (shard, member) = (&shard, &member);
+                    async move {
+                        for round in 0..100_000u64 {
+                            let at = (n * 977 + round * 131) % (15 * 1024);
+                            let into = shard.arena(1).take(8192).expect("room");
+                            if let Err(error) = member.read(Sector(at), into).await {
+                                return Some(error.kind);
+                            }
+                        }
+                        None
+                    }
+                });
+                let shrink = async {
+                    shard.sleep(std::time::Duration::from_millis(5)).await;
+                    let file = OpenOptions::new().write(true).open(&path).expect("there");
+                    file.set_len(MIB + 700).expect("shrunk");
+                    Some(ErrorKind::Gone)
+                };
+                let futures: Vec<std::pin::Pin<Box<dyn Future<Output = Option<ErrorKind>>>>> = {
+                    let mut all: Vec<std::pin::Pin<Box<dyn Future<Output = Option<ErrorKind>>>>> = Vec::new();
+                    for reader in readers {
+                        all.push(Box::pin(reader));
+                    }
+                    all.push(Box::pin(shrink));
+                    all
+                };
+                for kind in join_all(futures).await {
+                    assert_eq!(kind, Some(ErrorKind::Gone));
+                }
+                assert_eq!(read(&shard, &member, 0, 64).await.len(), 32_768, "the rest is there");
+            }
+        });
+    }
+}
+
+#[test]
+fn buffers_of_dropped_reads_come_back_when_the_kernel_is_done() {
+    let directory = Directory::new("dropped");
+    for ring in RINGS {
+        let path = directory.file("member", 8 * MIB);
+        let file = OpenOptions::new().write(true).open(&path).expect("there");
+        file.write_all_at(&pattern(1, 8 * MIB as usize), 0).expect("room");
+        drop(file);
+        let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+        run(1, &options(ring), |shard: Shard<()>| {
+            let claimed = claimed.clone();
+            async move {
+                let member = std::rc::Rc::new(claimed.on_shard(&shard));
+                for n in 0..200u64 {
+                    let into = shard.arena(3).take(16_384).expect("room");
+                    let mut read = Box::pin(member.read(Sector(n * 64), into));
+                    let poll = std::future::poll_fn(|context| std::task::Poll::Ready(read.as_mut().poll(context))).await;
+                    drop(read);
+                    drop(poll);
+                }
+                for _ in 0..1000 {
+                    if shard.arena(3).blocks_in_use() == 0 {
+                        break;
+                    }
+                    shard.sleep(std::time::Duration::from_millis(1)).await;
+                }
+                assert_eq!(shard.arena(3).blocks_in_use(), 0);
+                // Some are still under way when the shard ends.
+                for n in 0..50u64 {
+                    let into = shard.arena(3).take(16_384).expect("room");
+                    let member = member.clone();
+                    shard.spawn(async move { drop(member.read(Sector(n * 64), into).await) });
+                }
+            }
+        });
+        drop(claimed);
+        Claimed::open(&path, Access::ReadWrite).expect("operations have let go of the claim");
+    }
+}
+
+#[test]
+fn a_full_file_system_is_no_space() {
+    let directory = Directory::new("full");
+    let mount = directory.0.join("small");
+    std::fs::create_dir_all(&mount).expect("a directory");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&mount).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: a_full_file_system_is_no_space: may not mount a tmpfs here");
+        return;
+    }
+    let path = mount.join("member");
+    File::create(&path).expect("a file").set_len(4 * MIB).expect("sparse");
+    for ring in RINGS {
+        let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+        run(1, &options(ring), |shard: Shard<()>| {
+            let claimed = claimed.clone();
+            async move {
+                let member = claimed.on_shard(&shard);
+                let result = member.write(Sector(0), filled(&shard, &vec![1; 2 * MIB as usize]), Fua::No).await;
+                assert_eq!(result.expect_err("full").kind, ErrorKind::NoSpace);
+                member.discard(range(0, 8192)).await.expect("room again");
+                member.write(Sector(0), filled(&shard, &[1; 4096]), Fua::Yes).await.expect("room");
+            }
+        });
+    }
+    let unmounted = Command::new("umount").arg(&mount).output().expect("umount runs");
+    assert!(unmounted.status.success());
+}
