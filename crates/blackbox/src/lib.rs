@@ -6,8 +6,10 @@
 pub mod binary;
 pub mod foreign;
 pub mod model;
+pub mod mount;
 pub mod nbd;
 pub mod random;
 pub mod scratch;
 pub mod server;
+pub mod tree;
 pub mod writers;
