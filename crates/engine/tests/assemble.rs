@@ -205,6 +205,16 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
 }
 
 #[test]
+fn of_equally_fresh_members_one_that_is_dirty_is_enough() {
+    for at in 0..3 {
+        let mut members = array(Level::Raid5, 3, 0);
+        members[at].superblock.resync_offset = 4096;
+        let plan = start(&members).unwrap();
+        assert_eq!((plan.is_dirty, plan.template.resync_offset), (true, 4096));
+    }
+}
+
+#[test]
 fn linear_and_raid0_are_never_dirty() {
     for level in [Level::Linear, Level::Raid0] {
         let mut members = array(level, 3, 0);
