@@ -42,7 +42,10 @@ pub(crate) fn install() {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("unnamed").to_owned();
             // In the hook, before unwinding: destructors could only hide the first panic behind a second one.
-            say(&format!("\nthread '{name}' {info}\n{}\nthe process ends: a shard cannot go on\n", Backtrace::capture()));
+            say(&format!(
+                "\nthread '{name}' {info}\n{}\nthe process ends: a shard cannot go on\n",
+                Backtrace::capture()
+            ));
             std::process::abort();
         }));
     });

@@ -101,9 +101,8 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<DirectAlignment> {
     // SAFETY: statx is plain data; all zeroes is a value of it.
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an empty C string and a statx to fill, both live during the call.
-    let result = unsafe {
-        libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut status)
-    };
+    let result =
+        unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut status) };
     let told = result == 0 && status.stx_mask & libc::STATX_DIOALIGN != 0 && status.stx_dio_offset_align > 0;
     told.then_some(DirectAlignment { offset: status.stx_dio_offset_align, memory: status.stx_dio_mem_align })
 }

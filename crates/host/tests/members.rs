@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uraid_block::local::join_all;
 use uraid_block::{Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, WritePieces};
-use uraid_host::{Access, ArenaBlocks, Claimed, Options, OpenError, RingChoice, Shard, run};
+use uraid_host::{Access, ArenaBlocks, Claimed, OpenError, Options, RingChoice, Shard, run};
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 const MIB: u64 = 1 << 20;
@@ -143,7 +143,8 @@ fn blocking_reads_and_writes_take_any_alignment() {
     for path in [path, mem] {
         let claimed = Claimed::open(&path, Access::ReadWrite).expect("claimed");
         let mut model = vec![0; 3 * MIB as usize + 1024];
-        for (at, length) in [(0, 4096), (4096, 512), (1, 1), (511, 2), (5000, 2_500_000), (3 * MIB as usize + 1000, 24)] {
+        for (at, length) in [(0, 4096), (4096, 512), (1, 1), (511, 2), (5000, 2_500_000), (3 * MIB as usize + 1000, 24)]
+        {
             let bytes = pattern(at as u64, length);
             claimed.write_at(at as u64, &bytes).expect("writable");
             model[at..at + length].copy_from_slice(&bytes);
@@ -369,7 +370,8 @@ fn buffers_of_dropped_reads_come_back_when_the_kernel_is_done() {
                 for n in 0..200u64 {
                     let into = shard.arena(3).take(16_384).expect("room");
                     let mut read = Box::pin(member.read(Sector(n * 64), into));
-                    let poll = std::future::poll_fn(|context| std::task::Poll::Ready(read.as_mut().poll(context))).await;
+                    let poll =
+                        std::future::poll_fn(|context| std::task::Poll::Ready(read.as_mut().poll(context))).await;
                     drop(read);
                     drop(poll);
                 }

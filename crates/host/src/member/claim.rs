@@ -272,7 +272,8 @@ impl Claimed {
         while done < length {
             let from = at + done as u64;
             let start = from - from % align;
-            let end = (at + length as u64).next_multiple_of(align).min(start + (BOUNCE_BYTES_MAX - BOUNCE_ALIGN) as u64);
+            let end =
+                (at + length as u64).next_multiple_of(align).min(start + (BOUNCE_BYTES_MAX - BOUNCE_ALIGN) as u64);
             let skip = (from - start) as usize;
             let wanted = ((end - from) as usize).min(length - done);
             work(&mut bounce[..(end - start) as usize], Part { start, skip, wanted }, done)?;

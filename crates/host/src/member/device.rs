@@ -13,9 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{
-    Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces,
-};
+use uraid_block::{Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
 
 /// Operations on memory and null that may end at once before other tasks get their turn.
 const TURNS_AT_ONCE: u32 = 64;

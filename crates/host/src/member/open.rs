@@ -168,11 +168,8 @@ fn open_file(path: &Path, access: Access) -> Result<Claim, OpenError> {
     }
     let is_block_device = kind.is_block_device();
     lock(path, &file, is_block_device, access)?;
-    let (direct, geometry) = if is_block_device {
-        block_device(path, &file, &status)?
-    } else {
-        regular_file(path, &file, &status, access)?
-    };
+    let (direct, geometry) =
+        if is_block_device { block_device(path, &file, &status)? } else { regular_file(path, &file, &status, access)? };
     finish(path, access, Backing::File { file, is_block_device, direct }, registration, geometry)
 }
 
@@ -229,11 +226,7 @@ fn regular_file(
     Ok((direct, geometry))
 }
 
-fn block_device(
-    path: &Path,
-    file: &File,
-    status: &Metadata,
-) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
+fn block_device(path: &Path, file: &File, status: &Metadata) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
     let failed = |errno| failed_with(path, "ioctl", errno);
     let bytes = sys::block_size_bytes(file.as_fd()).map_err(failed)?;
     let (logical, physical) = sys::block_sizes(file.as_fd()).map_err(failed)?;
@@ -251,7 +244,11 @@ fn block_device(
         stripe: Sectors::ZERO,
         io_max: IO_MAX,
         segments_max: SEGMENTS_MAX,
-        discard_granularity: if can_discard { Sectors::from_bytes_floor(discard).max(Sectors(1)) } else { Sectors::ZERO },
+        discard_granularity: if can_discard {
+            Sectors::from_bytes_floor(discard).max(Sectors(1))
+        } else {
+            Sectors::ZERO
+        },
         zeroes_after_discard: false,
         // Through the page cache a write is volatile whatever the device says.
         volatile_cache: direct.is_none() || queue("write_cache").is_none_or(|text| text != "write through"),

@@ -341,10 +341,11 @@ impl Cargo {
         }
         match &mut self.buffers {
             Buffers::None => {}
-            Buffers::Read(pieces) => self.segments.extend(pieces.iter_mut().map(|piece| libc::iovec {
-                iov_base: piece.as_mut_ptr().cast(),
-                iov_len: piece.len(),
-            })),
+            Buffers::Read(pieces) => self.segments.extend(
+                pieces
+                    .iter_mut()
+                    .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }),
+            ),
             Buffers::Write(pieces) => self.segments.extend(pieces.iter().map(|piece| segment(piece))),
             Buffers::Lease(lease) => {
                 let length = lease.len();
