@@ -151,6 +151,7 @@ fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_ch
     while at < to {
         let stretch = map.stretch(at);
         let length = stretch.length.min(to - at);
+        assert!(length > 0, "the map ends inside the request");
         match readable(map, stretch.first, first_choice, usable) {
             Some(place) => pieces.push(place, at - from, length),
             None => pieces.push_lost(at - from, length),
@@ -204,6 +205,7 @@ fn write_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> Plan
     while at < to {
         let stretch = map.stretch(at);
         let length = stretch.length.min(to - at);
+        assert!(length > 0, "the map ends inside the request");
         let mut is_lost = true;
         for n in 0..map.copies_count() {
             let place = map.copy(stretch.first, n);

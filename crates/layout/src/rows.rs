@@ -43,7 +43,7 @@ pub(crate) fn cut(range: ArrayRange, stripe: u64) -> impl Iterator<Item = RowPar
     let (from, to) = (range.start.0, range.end().0);
     let mut at = from;
     std::iter::from_fn(move || {
-        if at == to {
+        if at >= to {
             return None;
         }
         let (row, start) = (at / stripe, at % stripe);

@@ -3,7 +3,7 @@
 
 use crate::domain;
 use uraid_block::{ArrayRange, ArraySector, Sectors, SlotSet};
-use uraid_layout::{CopyChoice, Layout, Level, Plan, Spec};
+use uraid_layout::{CopyChoice, Layout, Level, Plan, Spec, default_chunk, default_layout};
 
 /// The most runs that one member gets.
 fn most(plan: &Plan) -> usize {
@@ -123,4 +123,34 @@ fn a_range_behind_the_end_is_a_bug_of_the_caller() {
     let layout = Layout::new(&spec(Level::Raid1, 0, 2)).expect("a sound geometry");
     let range = ArrayRange::new(ArraySector(layout.array_size().0), Sectors(1));
     layout.plan_read(range, &SlotSet::first(2), CopyChoice::First);
+}
+
+#[test]
+fn a_stripe_is_the_data_of_one_turn_round_the_members() {
+    for (level, layout, members, stripe) in [
+        (Level::Linear, 0, 4, 0),
+        (Level::Raid0, 1, 4, 4),
+        (Level::Raid1, 0, 2, 0),
+        (Level::Raid10, 0x102, 4, 2),
+        // A chunk's copies lie in two rows here: two rows of five members hold five chunks.
+        (Level::Raid10, 0x102, 5, 5),
+        (Level::Raid10, 0x201, 5, 5),
+        (Level::Raid10, 0x1_0201, 4, 4),
+        (Level::Raid4, 0, 3, 2),
+        (Level::Raid5, 2, 5, 4),
+        (Level::Raid6, 2, 8, 6),
+    ] {
+        let layout = Layout::new(&spec(level, layout, members)).expect("a sound geometry");
+        let chunk = if stripe == 0 { 0 } else { default_chunk(level).0 };
+        assert_eq!(layout.chunk().0, chunk);
+        assert_eq!(layout.stripe().0, stripe * chunk, "{:?}", layout.spec());
+    }
+}
+
+#[test]
+fn the_defaults_of_every_level_make_an_array() {
+    for level in Level::ALL {
+        let spec = Spec { layout: default_layout(level), chunk: default_chunk(level), ..spec(level, 0, 4) };
+        assert!(Layout::new(&spec).is_ok(), "{level}");
+    }
 }
