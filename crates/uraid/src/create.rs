@@ -4,7 +4,7 @@
 //! durable before it is reported. Spec: md-reference 1.4.
 
 use crate::cli::CreateArgs;
-use crate::metadata::{self, MetadataError};
+use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
 use crate::sizes::{self, MemberSize};
 use crate::{print, warn};
@@ -12,7 +12,7 @@ use uraid_block::{IoError, Sectors};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, SetName, Superblock, uuid};
-use uraid_host::{Access, Claimed, OpenError};
+use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, default_chunk, default_layout, layout_name, parse_layout};
 
 /// Why no array was made.
@@ -28,7 +28,7 @@ pub enum Refusal {
     },
     /// A member could not be claimed.
     #[error("no array was made")]
-    Open(#[from] OpenError),
+    Claim(#[from] ClaimError),
     /// A member could not be read.
     #[error("{member}: cannot be read")]
     Read {
@@ -113,10 +113,10 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
 }
 
 /// `None` for `missing`.
-fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, OpenError> {
+fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, ClaimError> {
     let open = |name: &String| match name.as_str() {
         "missing" => Ok(None),
-        name => Claimed::open(name, Access::ReadWrite).map(Some),
+        name => metadata::claim(name, Access::ReadWrite).map(Some),
     };
     names.iter().map(open).collect()
 }

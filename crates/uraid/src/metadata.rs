@@ -5,10 +5,53 @@
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
 use uraid_format::signature::{self, Kind, Signature};
 use uraid_format::{SUPERBLOCK_BYTES, Superblock, SuperblockError, location_v12};
-use uraid_host::Claimed;
+use uraid_host::{Access, Claimed, OpenError};
 
 /// What md fills an empty bad-block list with.
 const UNUSED_ENTRY: u8 = 0xff;
+
+/// Why a member was not claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The command line names one thing twice.
+    #[error("{second} is the same as {first}: a member is named twice")]
+    Twice {
+        /// Its first name.
+        first: String,
+        /// Its second name.
+        second: String,
+    },
+    /// Host's reason.
+    #[error(transparent)]
+    Open(OpenError),
+}
+
+impl ClaimError {
+    /// Whether the member is as good as not there, so that an array may start without it. What is in use, forbidden or
+    /// a mistake on the command line must be settled first.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            ClaimError::Twice { .. } => false,
+            ClaimError::Open(error) => match error {
+                OpenError::NotFound { .. } | OpenError::Empty { .. } | OpenError::Os { .. } => true,
+                OpenError::Permission { .. }
+                | OpenError::InUse { .. }
+                | OpenError::ClaimedTwice { .. }
+                | OpenError::IsDirectory { .. }
+                | OpenError::NotStorage { .. }
+                | OpenError::BadSize { .. } => false,
+            },
+        }
+    }
+}
+
+/// Claims a member.
+pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
+    Claimed::open(name, access).map_err(|error| match error {
+        OpenError::ClaimedTwice { claimed_as, .. } => ClaimError::Twice { first: claimed_as, second: name.to_owned() },
+        error => ClaimError::Open(error),
+    })
+}
 
 /// Why metadata could not be read or written.
 #[derive(Debug, thiserror::Error)]

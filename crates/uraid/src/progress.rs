@@ -10,6 +10,8 @@ use uraid_engine::Progress;
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
+/// A pass that is over before anybody can read shows no line.
+const FIRST_AFTER: Duration = Duration::from_millis(300);
 const BAR_CELLS: u64 = 20;
 
 /// The progress line of one pass.
@@ -33,7 +35,8 @@ impl ProgressLine {
         let now = Instant::now();
         let began_at = *self.began_at.get_or_insert(done);
         let period = if self.is_terminal { TERMINAL_PERIOD } else { PLAIN_PERIOD };
-        let is_due = self.shown.is_none_or(|shown| now - shown >= period);
+        let wait = now - self.shown.unwrap_or(self.began);
+        let is_due = wait >= if self.shown.is_none() { FIRST_AFTER } else { period };
         if !is_due {
             return;
         }
@@ -45,11 +48,8 @@ impl ProgressLine {
         let _ = stderr.flush();
     }
 
-    /// The pass has ended: takes the moving line away and says what it did. Silent if nothing was ever shown.
+    /// The pass has ended: takes the moving line away and says what it did.
     pub fn finish(self, last: &Progress) {
-        if self.shown.is_none() {
-            return;
-        }
         self.clear();
         let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.began.elapsed()));
         let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));

@@ -113,7 +113,6 @@ impl Report {
     pub fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);
         self.head(&mut out);
-        out.push('\n');
         self.counts(&mut out);
         out.push('\n');
         self.identity(&mut out);

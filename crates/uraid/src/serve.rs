@@ -5,7 +5,7 @@
 
 use crate::assembly;
 use crate::cli::ServeArgs;
-use crate::metadata::{self, MetadataError};
+use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::session::{self, SessionError};
 use crate::{complain, warn};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
 use uraid_export_nbd::Spread;
-use uraid_host::{Access, ArenaBlocks, Claimed, Listener, NetError, OpenError, Options};
+use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Listener, NetError, Options};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -30,7 +30,7 @@ const ROW_ARENA: usize = 1;
 pub enum ServeError {
     /// A member must not be touched.
     #[error("the array is not started")]
-    Open(#[from] OpenError),
+    Claim(#[from] ClaimError),
     /// Not one member is left.
     #[error("none of the members can be used, see above")]
     NoMembers,
@@ -114,9 +114,9 @@ fn open(args: &ServeArgs) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> 
     let mut members = Vec::new();
     let mut candidates = Vec::new();
     for name in &args.members {
-        let member = match Claimed::open(name.as_str(), access) {
+        let member = match metadata::claim(name, access) {
             Ok(member) => member,
-            Err(error) if is_absent(&error) => {
+            Err(error) if error.is_absent() => {
                 complain(&error);
                 continue;
             }
@@ -135,13 +135,6 @@ fn open(args: &ServeArgs) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> 
         }
     }
     if members.is_empty() { Err(ServeError::NoMembers) } else { Ok((members, candidates)) }
-}
-
-/// Whether the member is as good as not there, so that the array may start without it.
-fn is_absent(error: &OpenError) -> bool {
-    match error {
-        OpenError::NotFound { .. } => true,
-    }
 }
 
 fn announce(name: &str, plan: &StartPlan) {
@@ -223,6 +216,8 @@ fn host_options(slots: u16) -> Options {
     let mut options = Options::default();
     let row: &mut ArenaBlocks = &mut options.arenas[ROW_ARENA];
     row.large = row.large.max(4 * (u32::from(slots) + 2));
+    // A client may send 32 MiB at once; half of the arena is the most that one request gets.
+    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
     options
 }
 

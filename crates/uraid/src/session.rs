@@ -360,7 +360,7 @@ fn state_words(status: &Status, is_resyncing: bool) -> Vec<String> {
         Gate::Closed if is_resyncing => words.push("resyncing"),
         Gate::Closed => words.push("starting"),
         Gate::ReadOnly => words.push("read-only"),
-        Gate::Frozen(_) => words.push("FAILED"),
+        Gate::Frozen(_) => words.push("frozen"),
         Gate::Stopped => words.push("stopped"),
     }
     words.into_iter().map(str::to_owned).collect()

@@ -3,18 +3,18 @@
 //! Invariant: every member is claimed and checked before any is changed.
 
 use crate::cli::ZeroArgs;
-use crate::metadata::{self, MetadataError};
+use crate::metadata::{self, ClaimError, MetadataError};
 use crate::{print, warn};
 use uraid_block::IoError;
 use uraid_format::signature::{Kind, Signature};
-use uraid_host::{Access, Claimed, OpenError};
+use uraid_host::{Access, Claimed};
 
 /// Why nothing was wiped, or not all.
 #[derive(Debug, thiserror::Error)]
 pub enum ZeroError {
     /// A member could not be claimed.
     #[error("nothing was wiped")]
-    Open(#[from] OpenError),
+    Claim(#[from] ClaimError),
     /// A member could not be read.
     #[error("{member}: cannot be read")]
     Read {
@@ -38,7 +38,7 @@ pub enum ZeroError {
 
 /// Wipes the superblocks.
 pub fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
-    let open = |name: &String| Claimed::open(name.as_str(), Access::ReadWrite);
+    let open = |name: &String| metadata::claim(name, Access::ReadWrite);
     let members: Vec<Claimed> = args.members.iter().map(open).collect::<Result<_, _>>()?;
     let mut marks = Vec::new();
     let mut count = 0;

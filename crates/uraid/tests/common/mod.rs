@@ -1,0 +1,303 @@
+//! What the tests of the binary share.
+//! Owns: scratch folders, member files, running the binary, a small NBD client. Not here: any test.
+//! Invariant: no process, mount or file outlives its test; nothing of the project's own code is used.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and nobody else any")]
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub const MIB: u64 = 1 << 20;
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A folder that goes with the test; sockets of the binary are in it too.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Short, because the path of a unix socket has at most 107 bytes.
+        let name = format!("uraid-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("the temporary folder is writable");
+        Scratch(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Sparse files `NAME0`, `NAME1`, ...
+    pub fn members(&self, name: &str, count: usize, bytes: u64) -> Vec<PathBuf> {
+        (0..count).map(|n| self.member(&format!("{name}{n}"), bytes)).collect()
+    }
+
+    pub fn member(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.path(name);
+        File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
+        path
+    }
+
+    /// `uraid WORDS`, to its end.
+    pub fn uraid<S: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Done {
+        let output = self.command(words).output().expect("the binary runs");
+        Done {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uraid"));
+        command.args(words).env("URAID_RUNTIME_DIR", &self.0).stdin(Stdio::null());
+        command
+    }
+
+    /// `uraid create OPTIONS --name NAME MEMBERS`, which must succeed.
+    #[track_caller]
+    pub fn create(&self, name: &str, options: &str, members: &[PathBuf]) {
+        let words = options.split_whitespace().map(PathBuf::from);
+        let fixed = ["create", "--homehost", "none", "--name", name].map(PathBuf::from);
+        self.uraid(fixed.into_iter().chain(words).chain(members.iter().cloned())).expect_done();
+    }
+
+    /// `uraid serve`, started; it may still refuse.
+    pub fn serve(&self, options: &[&str], members: &[PathBuf]) -> Served {
+        let words = ["serve"].into_iter().chain(options.iter().copied()).map(PathBuf::from);
+        let mut command = self.command(words.chain(members.iter().cloned()));
+        Served::start(&mut command)
+    }
+
+    /// A server that has said that it is ready.
+    #[track_caller]
+    pub fn ready(&self, options: &[&str], members: &[PathBuf]) -> Served {
+        let served = self.serve(options, members);
+        served.wait_until_ready();
+        served
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How a run of the binary ended.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Done {
+    #[track_caller]
+    pub fn expect_done(self) -> Done {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// Exit code 1, and every one of these texts on stderr.
+    #[track_caller]
+    pub fn expect_refused(self, texts: &[&str]) -> Done {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        self.expect_said(texts)
+    }
+
+    #[track_caller]
+    pub fn expect_said(self, texts: &[&str]) -> Done {
+        for text in texts {
+            assert!(self.stderr.contains(text), "{text:?} is not in:\n{}", self.stderr);
+        }
+        assert!(self.stderr.lines().all(|line| line.starts_with("uraid: ")), "{}", self.stderr);
+        self
+    }
+}
+
+/// A server; killed when dropped.
+pub struct Served {
+    child: Child,
+    stdout: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Served {
+    pub fn start(command: &mut Command) -> Served {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let stdout = collect(child.stdout.take().expect("piped"));
+        let stderr = collect(child.stderr.take().expect("piped"));
+        Served { child, stdout, stderr }
+    }
+
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().expect("nobody panics with it").clone()
+    }
+
+    fn stdout(&self) -> String {
+        self.stdout.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Waits for `text` on stderr.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) {
+        wait(|| self.stderr().contains(text)).unwrap_or_else(|()| panic!("{text:?} was not said:\n{}", self.stderr()));
+    }
+
+    #[track_caller]
+    pub fn wait_until_ready(&self) {
+        wait(|| self.stdout().ends_with('\n')).unwrap_or_else(|()| panic!("not ready:\n{}", self.stderr()));
+    }
+
+    /// The socket in the line with the URI.
+    pub fn socket(&self) -> PathBuf {
+        let line = self.stdout();
+        let (_, socket) = line.trim_end().split_once("?socket=").expect("a unix URI");
+        PathBuf::from(socket)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket()).expect("the server is ready")
+    }
+
+    /// SIGTERM, and how it ended.
+    pub fn stop(self) -> Done {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)
+            .expect("it is our child");
+        self.end()
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Done {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                // The pipes close with the process; the collectors need a moment.
+                std::thread::sleep(Duration::from_millis(20));
+                return Done { code: status.code(), stdout: self.stdout(), stderr: self.stderr() };
+            }
+            assert!(began.elapsed() < WAIT_MAX, "does not end:\n{}", self.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let all = text.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let mut all = all.lock().expect("nobody panics with it");
+            all.push_str(&line);
+            all.push('\n');
+        }
+    });
+    text
+}
+
+/// Asks again and again, for a while.
+pub fn wait(ready: impl Fn() -> bool) -> Result<(), ()> {
+    let began = Instant::now();
+    while began.elapsed() < WAIT_MAX {
+        if ready() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(())
+}
+
+/// An NBD client: one request at a time, simple replies.
+pub struct Client {
+    stream: UnixStream,
+    pub size: u64,
+}
+
+impl Client {
+    pub fn connect(socket: &Path) -> io::Result<Client> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting)?;
+        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+        // Fixed newstyle, no zeroes; then EXPORT_NAME with the empty name: the default export.
+        stream.write_all(&3u32.to_be_bytes())?;
+        stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        let mut export = [0; 10];
+        stream.read_exact(&mut export)?;
+        let size = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
+        Ok(Client { stream, size })
+    }
+
+    fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
+        let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+        request.extend_from_slice(&[0, 0]);
+        request.extend_from_slice(&command.to_be_bytes());
+        request.extend_from_slice(&7u64.to_be_bytes());
+        request.extend_from_slice(&offset.to_be_bytes());
+        request.extend_from_slice(&length.to_be_bytes());
+        self.stream.write_all(&request)
+    }
+
+    /// The protocol's error number; 0 for none.
+    fn answer(&mut self) -> io::Result<u32> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        assert_eq!(reply[..4], 0x6744_6698u32.to_be_bytes());
+        Ok(u32::from_be_bytes(reply[4..8].try_into().expect("four bytes")))
+    }
+
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<u32> {
+        self.send_request(1, offset, data.len() as u32)?;
+        self.stream.write_all(data)?;
+        self.answer()
+    }
+
+    /// Announces `length` bytes, sends fewer and hangs up.
+    pub fn write_half_and_leave(mut self, offset: u64, length: u32, sent: &[u8]) {
+        self.send_request(1, offset, length).expect("the server is there");
+        self.stream.write_all(sent).expect("the server is there");
+        self.stream.shutdown(Shutdown::Both).expect("connected");
+    }
+
+    pub fn read(&mut self, offset: u64, length: usize) -> io::Result<Result<Vec<u8>, u32>> {
+        self.send_request(0, offset, length as u32)?;
+        let error = self.answer()?;
+        if error != 0 {
+            return Ok(Err(error));
+        }
+        let mut data = vec![0; length];
+        self.stream.read_exact(&mut data)?;
+        Ok(Ok(data))
+    }
+
+    pub fn flush(&mut self) -> io::Result<u32> {
+        self.send_request(3, 0, 0)?;
+        self.answer()
+    }
+}
+
+/// Bytes that tell their place.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|n| ((n / 512 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 8 * 8)) as u8).collect()
+}

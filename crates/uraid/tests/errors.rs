@@ -1,0 +1,373 @@
+//! Every way in which a user, a member or a client can be wrong: exit code and text of each (docs/errors.md).
+//! Owns: these promises, on the real binary. Not here: errors inside one crate, which its own tests show.
+
+mod common;
+
+use common::{Client, MIB, Scratch, pattern};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+const RAID1: &str = "-l 1 -n 2 --assume-clean";
+const RAID5: &str = "-l 5 -n 3 -c 64K --assume-clean";
+
+/// What NBD calls it, too.
+const ENOSPC: u32 = 28;
+
+fn overwrite(path: &PathBuf, at: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).and_then(|file| file.write_all_at(bytes, at)).expect("a member file");
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    let scratch = Scratch::new();
+    for words in [&["create"][..], &["frobnicate"], &["serve"], &["create", "-l", "7", "-n", "2", "a", "b"], &[]] {
+        let done = scratch.uraid(words);
+        assert_eq!(done.code, Some(2), "{words:?}: {done:?}");
+        assert!(done.stdout.is_empty() && !done.stderr.is_empty());
+    }
+}
+
+#[test]
+fn too_few_members() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("few", RAID5, &members);
+    scratch.serve(&[], &members[..1]).end().expect_refused(&["cannot start the array"]);
+    scratch.serve(&["--run"], &members[..1]).end().expect_refused(&["cannot start the array"]);
+    scratch.serve(&[], &members[..2]).end().expect_refused(&["cannot start the array", "--run"]);
+    let served = scratch.ready(&["--run"], &members[..2]);
+    served.wait_for("starts degraded, 2 of 3 slots");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn create_refuses_before_it_changes_anything() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("first", RAID1, &members);
+    let before = fs::read(&members[0]).expect("a member");
+    let words = |extra: &str, last: &str| -> Vec<String> {
+        let fixed = format!("create -l 1 -n 2 {extra} {} {last}", text(&members[0]));
+        fixed.split_whitespace().map(str::to_owned).collect()
+    };
+    let fresh = text(&scratch.member("fresh", 8 * MIB));
+    scratch.uraid(words("", &fresh)).expect_refused(&["carries", "nothing was changed", "--run"]);
+    scratch.uraid(words("--run", "/nowhere/at/all")).expect_refused(&["/nowhere/at/all", "not found"]);
+    let small = text(&scratch.member("small", 4096));
+    scratch.uraid(words("--run", &small)).expect_refused(&["8 sectors"]);
+    assert!(fs::read(&members[0]).expect("a member") == before);
+    scratch.uraid(words("--run", &fresh)).expect_done();
+}
+
+#[test]
+fn a_partition_table_or_a_file_system_is_not_overwritten_unasked() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    overwrite(&members[1], 1080, &[0x53, 0xef]);
+    overwrite(&members[0], 512, b"EFI PART");
+    let words = ["create", "-l", "1", "-n", "2", &text(&members[0]), &text(&members[1])].map(str::to_owned);
+    scratch.uraid(&words).expect_refused(&["m0: carries", "m1: carries", "2 of the members"]);
+    scratch.uraid(words.iter().cloned().chain(["--force".to_owned()])).expect_done();
+    let mut mark = [0; 8];
+    File::open(&members[0]).and_then(|file| file.read_exact_at(&mut mark, 512)).expect("a member");
+    assert_eq!(mark, [0; 8], "the old mark is gone");
+}
+
+#[test]
+fn wrong_checksum() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("sums", RAID1, &members);
+    overwrite(&members[1], 4096 + 200, &[0x55]);
+    let texts = ["m1: superblock checksum is 0x", "computed 0x"];
+    scratch.uraid(["examine", &text(&members[1])]).expect_refused(&texts);
+    scratch.serve(&[], &members).end().expect_refused(&texts);
+    let served = scratch.ready(&["--run"], &members);
+    served.wait_for("starts degraded, 1 of 2 slots");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn truncated_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("cut", RAID1, &members);
+    let file = OpenOptions::new().write(true).open(&members[1]).expect("a member");
+    file.set_len(4 * MIB).expect("a file");
+    scratch.serve(&[], &members).end().expect_refused(&["m1: left out: "]);
+    file.set_len(4096).expect("a file");
+    scratch.serve(&[], &members).end().expect_refused(&["m1: is too short for a superblock"]);
+    file.set_len(0).expect("a file");
+    scratch.serve(&[], &members).end().expect_refused(&["m1"]);
+}
+
+#[test]
+fn foreign_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    let others = scratch.members("other", 2, 8 * MIB);
+    scratch.create("mine", RAID5, &members);
+    scratch.create("other", RAID1, &others);
+    let all = [members.as_slice(), &others[..1]].concat();
+    let served = scratch.ready(&[], &all);
+    served.wait_for("other0: left out: ");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn stale_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("old", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    scratch.uraid(["fail", "old", &text(&members[1])]).expect_done();
+    served.wait_for("is faulty: by command; the array goes on [U_]");
+    assert_eq!(served.client().write(0, &pattern(1, 4096)).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    let served = scratch.ready(&[], &members);
+    served.wait_for("m1: left out: ");
+    assert_eq!(served.client().read(0, 4096).expect("connected"), Ok(pattern(1, 4096)));
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn duplicate_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("twin", RAID1, &members);
+    let copy = scratch.path("copy");
+    fs::copy(&members[0], &copy).expect("a copy");
+    let all = [members.as_slice(), &[copy]].concat();
+    scratch.serve(&[], &all).end().expect_refused(&["m0", "copy", "claim one place"]);
+}
+
+#[test]
+fn one_inode_named_twice() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let link = scratch.path("link");
+    fs::hard_link(&members[0], &link).expect("a hard link");
+    let symlink = scratch.path("symlink");
+    std::os::unix::fs::symlink(&members[0], &symlink).expect("a symlink");
+    for second in [&members[0], &link, &symlink] {
+        let words = ["create", "-l", "1", "-n", "2", &text(&members[0]), &text(second)].map(str::to_owned);
+        scratch.uraid(words).expect_refused(&["no array was made", "twice"]);
+    }
+    scratch.create("one", RAID1, &members);
+    let served = scratch.serve(&[], &[members[0].clone(), link, members[1].clone()]);
+    served.end().expect_refused(&["not started", "twice"]);
+}
+
+#[test]
+fn a_member_that_another_process_serves() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("busy", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let sockets = [format!("unix:{}", text(&scratch.path("b.nbd"))), text(&scratch.path("b.ctl"))];
+    let second = scratch.serve(&["--run", "--nbd", &sockets[0], "--control", &sockets[1]], &members[..1]);
+    second.end().expect_refused(&["m0", "in use"]);
+    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_refused(&["m0", "in use"]);
+    let words = ["create", "--run", "-l", "1", "-n", "2", &text(&members[0]), "missing"].map(str::to_owned);
+    scratch.uraid(words).expect_refused(&["m0", "in use"]);
+    scratch.uraid(["examine", &text(&members[0])]).expect_done();
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_member_that_shrinks_under_load() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("shrink", RAID5, &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    let data = pattern(3, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    let file = OpenOptions::new().write(true).open(&members[1]).expect("a member");
+    file.set_len(3 * MIB).expect("a file");
+    assert_eq!(client.read(0, data.len()).expect("connected").map(|read| read == data), Ok(true));
+    served.wait_for("m1 (slot 1) is faulty: a read failed: the member is gone or shrank");
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    let done = served.stop();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.stderr.matches("is faulty").count(), 1, "once: {}", done.stderr);
+}
+
+#[test]
+fn no_space_under_a_sparse_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 32 * MIB);
+    let Some(small) = Tmpfs::mount(&scratch, "size=8m") else {
+        eprintln!("SKIPPED no_space_under_a_sparse_member: a tmpfs cannot be mounted here (needs root)");
+        return;
+    };
+    let sparse = small.0.join("sparse");
+    File::create(&sparse).and_then(|file| file.set_len(32 * MIB)).expect("a sparse file");
+    let all = [members.as_slice(), std::slice::from_ref(&sparse)].concat();
+    scratch.create("space", RAID5, &all);
+    let served = scratch.ready(&[], &all);
+    let mut client = served.client();
+    let data = pattern(4, 4 * MIB as usize);
+    let outcomes: Vec<u32> = (0..8).map(|n| client.write(n * 4 * MIB, &data).expect("connected")).collect();
+    let written = outcomes.iter().position(|&error| error != 0).expect("8 MiB do not hold 16");
+    assert!(written > 0 && outcomes[written..].iter().all(|&error| error == ENOSPC), "{outcomes:?}");
+    served.wait_for("takes no more writes: no space left under the member");
+    // Sparse members often share one file system: no member is condemned for what may hit all of them next.
+    for n in 0..written as u64 {
+        assert!(client.read(n * 4 * MIB, data.len()).expect("connected").as_ref() == Ok(&data), "part {n}");
+    }
+    let shown = scratch.uraid(["detail", "space"]).expect_done().stdout;
+    assert!(shown.contains("frozen [3/3] [UUU]"), "{shown}");
+    served.stop().expect_refused(&["stays marked dirty"]);
+    // With room again, the next start makes it consistent and goes on.
+    Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small.0).status().expect("mount is there");
+    let served = scratch.ready(&[], &all);
+    served.wait_for("it is made consistent before it takes requests");
+    let mut client = served.client();
+    for n in 0..written as u64 {
+        assert!(client.read(n * 4 * MIB, data.len()).expect("connected").as_ref() == Ok(&data), "part {n}");
+    }
+    assert_eq!(client.write(28 * MIB, &data).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// A mount that goes with the test.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(scratch: &Scratch, options: &str) -> Option<Tmpfs> {
+        let path = scratch.path("tmpfs");
+        fs::create_dir(&path).expect("a folder");
+        let mut mount = Command::new("mount");
+        let done = mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).output().ok()?;
+        done.status.success().then_some(Tmpfs(path))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn socket_in_use() {
+    let scratch = Scratch::new();
+    let (members, others) = (scratch.members("m", 2, 8 * MIB), scratch.members("o", 2, 8 * MIB));
+    scratch.create("same", RAID1, &members);
+    scratch.create("same", RAID1, &others);
+    let served = scratch.ready(&[], &members);
+    scratch.serve(&[], &others).end().expect_refused(&["cannot listen on", "same.nbd", "in use"]);
+    assert_eq!(served.client().size % 512, 0, "the first one was not disturbed");
+    assert_eq!(served.stop().code, Some(0));
+    let file = scratch.member("file.nbd", 1);
+    let at = format!("unix:{}", text(&file));
+    scratch.serve(&["--nbd", &at], &others).end().expect_refused(&["file.nbd", "not a socket"]);
+    // What a killed server left behind is no obstacle.
+    drop(UnixListener::bind(scratch.path("same.nbd")).expect("a socket"));
+    assert_eq!(scratch.ready(&[], &others).stop().code, Some(0));
+}
+
+#[test]
+fn tcp_beyond_loopback_needs_to_be_asked_for() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("net", RAID1, &members);
+    scratch.serve(&["--nbd", "tcp:0.0.0.0:0"], &members).end().expect_refused(&["--insecure"]);
+    let served = scratch.ready(&["--nbd", "tcp:127.0.0.1:0"], &members);
+    assert!(served.stop().stdout.starts_with("nbd://127.0.0.1:"));
+}
+
+#[test]
+fn no_permission() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mine", RAID1, &members);
+    fs::set_permissions(&members[0], fs::Permissions::from_mode(0o000)).expect("our file");
+    let mut command = scratch.command(["serve", &text(&members[0]), &text(&members[1])]);
+    if rustix::process::geteuid().is_root() {
+        // Root may open everything: the binary runs as somebody else, from where somebody else can reach it.
+        let copy = scratch.path("uraid");
+        fs::copy(env!("CARGO_BIN_EXE_uraid"), &copy).expect("the binary");
+        command = Command::new(copy);
+        command.args(["serve", &text(&members[0]), &text(&members[1])]).uid(65_534).gid(65_534);
+    }
+    common::Served::start(&mut command).end().expect_refused(&["not started", "m0", "permission"]);
+}
+
+#[test]
+fn garbage_on_the_sockets() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("noise", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let noise = pattern(5, 100_000);
+    for socket in [served.socket(), scratch.path("noise.ctl")] {
+        let mut stream = UnixStream::connect(&socket).expect("the server is ready");
+        // The server may hang up before all is sent.
+        let _ = stream.write_all(&noise);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let mut control = UnixStream::connect(scratch.path("noise.ctl")).expect("the server is ready");
+    control.write_all(b"GET / HTTP/1.1\r\n").expect("connected");
+    let mut answer = [0; 400];
+    let length = control.read(&mut answer).expect("connected");
+    assert!(String::from_utf8_lossy(&answer[..length]).contains("-32700"), "the protocol's error");
+    assert_eq!(served.client().write(0, &noise[..4096]).expect("connected"), 0);
+    scratch.uraid(["detail", "noise"]).expect_done();
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_client_that_disconnects_in_mid_write() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("half", RAID5, &members);
+    let served = scratch.ready(&[], &members);
+    let mut witness = served.client();
+    let data = pattern(6, MIB as usize);
+    assert_eq!(witness.write(0, &data).expect("connected"), 0);
+    for sent in [0, 1, 512, 70_000, data.len() - 1] {
+        served.client().write_half_and_leave(0, data.len() as u32, &pattern(7, sent));
+    }
+    let read = witness.read(0, data.len()).expect("connected");
+    assert!(read == Ok(data), "a write that did not arrive whole is none");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn requests_past_the_end_get_the_protocol_s_error() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("end", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    let size = client.size;
+    assert_ne!(client.write(size, &[0; 512]).expect("connected"), 0);
+    assert_ne!(client.write(u64::MAX - 511, &[0; 512]).expect("connected"), 0);
+    assert!(client.read(size - 512, 1024).expect("connected").is_err());
+    assert_eq!(client.write(size - 512, &[1; 512]).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn nobody_is_called_that() {
+    let scratch = Scratch::new();
+    for words in [&["detail", "ghost"][..], &["stop", "ghost"], &["fail", "ghost", "0"]] {
+        scratch.uraid(words).expect_refused(&["no running array is called ghost"]);
+    }
+    let control = text(&scratch.path("none.ctl"));
+    scratch.uraid(["stop", "--control", &control]).expect_refused(&["cannot reach the control socket", "none.ctl"]);
+    assert_eq!(scratch.uraid(["list"]).expect_done().stdout, "");
+    assert!(Client::connect(&scratch.path("none.nbd")).is_err());
+}
