@@ -13,7 +13,7 @@ use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
 use std::cell::Cell;
 use std::rc::Rc;
-use uraid_block::buffer::{Piece, SMALL_BLOCK_BYTES};
+use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race};
 use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
 use uraid_nbd::transmission::REQUEST_BYTES;
@@ -22,6 +22,8 @@ use uraid_nbd::{Command, Request};
 
 /// A payload with at least so many bytes to come is received straight into its buffers.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
+/// So much of a payload is received at once at most: a stalled client is noticed per receive.
+const DIRECT_BYTES_MAX: usize = 4 << 20;
 /// Behind a write of this size the next one is expected to be as large: only its header is received ahead, so that its
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u32 = 32 << 10;
@@ -144,6 +146,19 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 Some((lease, received))
             }
             Either::Right(Ok(_) | Err(_)) | Either::Left(()) => None,
+        }
+    }
+
+    /// Receives until the buffers are full; `None` when the connection ends before.
+    async fn recv_all(&self, into: ReadPieces) -> Option<ReadPieces> {
+        let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
+        match race(closing, self.transport.recv_all(into)).await {
+            Either::Right(Ok(pieces)) => {
+                self.moved();
+                self.server.count(|counts| counts.receives += 1);
+                Some(pieces)
+            }
+            Either::Right(Err(_)) | Either::Left(()) => None,
         }
     }
 
@@ -292,35 +307,25 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     /// Fills the buffers with the payload: with what was received ahead by copying, with the rest straight from the
     /// socket if it is long.
-    async fn payload(&self, empty: ReadPieces, inbox: &mut Inbox) -> Result<ReadPieces, End> {
-        let mut left = empty.bytes();
+    async fn payload(&self, mut empty: ReadPieces, inbox: &mut Inbox) -> Result<ReadPieces, End> {
         let mut filled = ReadPieces::new();
-        for mut piece in empty {
-            let mut at = inbox.copy_to(&mut piece);
-            while at < piece.len() {
-                if left - at < DIRECT_BYTES_MIN {
-                    if !self.fill(inbox, usize::MAX).await {
-                        return Err(End::Broken);
-                    }
-                    at += inbox.copy_to(&mut piece[at..]);
-                    continue;
-                }
-                let front = (at > 0).then(|| piece.split_to(at));
-                let (rest, received) = self.recv(piece).await.ok_or(End::Broken)?;
-                piece = match front {
-                    Some(mut front) => {
-                        let left_over = front.try_join(rest);
-                        assert!(left_over.is_none(), "the rest lies behind the front");
-                        front
-                    }
-                    None => rest,
-                };
-                at += received;
+        loop {
+            let mut copied = empty.split_to(inbox.unread().len().min(empty.bytes()));
+            for piece in copied.iter_mut() {
+                let count = inbox.copy_to(piece);
+                assert_eq!(count, piece.len());
             }
-            left -= piece.len();
-            filled.push(piece);
+            filled.append(copied);
+            if empty.is_empty() {
+                return Ok(filled);
+            }
+            if empty.bytes() >= DIRECT_BYTES_MIN {
+                let part = empty.split_to(empty.bytes().min(DIRECT_BYTES_MAX));
+                filled.append(self.recv_all(part).await.ok_or(End::Broken)?);
+            } else if !self.fill(inbox, usize::MAX).await {
+                return Err(End::Broken);
+            }
         }
-        Ok(filled)
     }
 
     /// Starts the work as a task of its own: it runs to its end whatever becomes of the connection.

@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn preferred_is_the_stripe_else_the_chunk_else_a_page_and_maximum_whole_stripes() {
         assert_eq!(offered(&geometry(64, 256)), (512, 256 << 10, 32 << 20));
-        assert_eq!(offered(&geometry(64, 384)), (512, 64 << 10, 85 * 384 << 10));
+        assert_eq!(offered(&geometry(64, 384)), (512, 64 << 10, (85 * 384) << 10));
         assert_eq!(offered(&geometry(0, 0)), (512, 4096, 32 << 20));
-        assert_eq!(offered(&geometry(12, 36)), (512, 4096, (32 << 10) / 36 * 36 << 10));
+        assert_eq!(offered(&geometry(12, 36)), (512, 4096, ((32 << 10) / 36 * 36) << 10));
         assert_eq!(offered(&geometry(64 << 10, 256 << 10)), (512, 4096, 32 << 20), "a stripe above 32 MiB");
         assert_eq!(offered(&Geometry { logical_block: Sectors(8), ..geometry(64, 192) }).0, 4096);
     }

@@ -133,7 +133,7 @@ fn list_names_the_export_and_abort_ends() {
 fn export_name_ends_the_handshake_with_and_without_zeroes() {
     let name = option(OptionCode::ExportName, b"md0");
     let answer = b"\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed";
-    assert_eq!(talk(&[name.clone()]), (answer.to_vec(), Progress::Agreed { structured: false }));
+    assert_eq!(talk(std::slice::from_ref(&name)), (answer.to_vec(), Progress::Agreed { structured: false }));
     for flags in [HandshakeFlags::FIXED_NEWSTYLE, HandshakeFlags::NONE] {
         let input = [&client_flags(flags)[..], &name, b"request"].concat();
         let (out, used, end) = run(&input, 1000);

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::time::Duration;
-use uraid_block::{Arena, Lease, Tick, WritePieces};
+use uraid_block::{Arena, Lease, ReadPieces, Tick, WritePieces};
 use uraid_host::{CLIENT_ARENA, Local, NetError, Stream};
 
 /// One connection's bytes. Receiving and sending may go on at the same time; of each, one at a time.
@@ -12,6 +12,8 @@ use uraid_host::{CLIENT_ARENA, Local, NetError, Stream};
 pub trait Transport: 'static {
     /// Receives what there is, at least one byte, at most the lease's length. 0: the peer has closed.
     async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError>;
+    /// Receives until the buffers are full; an error when the peer closes before.
+    async fn recv_all(&self, into: ReadPieces) -> Result<ReadPieces, NetError>;
     /// Sends all of the bytes.
     async fn send(&self, from: WritePieces) -> Result<(), NetError>;
     /// Ends the connection in both directions: waiting operations end.
@@ -33,6 +35,9 @@ pub trait Machine: Clone + 'static {
 impl Transport for Stream {
     async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError> {
         Stream::recv(self, into).await
+    }
+    async fn recv_all(&self, into: ReadPieces) -> Result<ReadPieces, NetError> {
+        Stream::recv_all(self, into).await
     }
     async fn send(&self, from: WritePieces) -> Result<(), NetError> {
         Stream::send(self, from).await

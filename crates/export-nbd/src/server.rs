@@ -54,6 +54,9 @@ impl Spread {
     }
 }
 
+/// By their number: in the order they came.
+type Connections<M, T, D> = BTreeMap<u64, Rc<Connection<M, T, D>>>;
+
 /// Serves one device on one shard. Clones of the `Rc` are handles of the same server.
 pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) machine: M,
@@ -69,7 +72,7 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     waiting: Cell<usize>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
-    connections: RefCell<BTreeMap<u64, Rc<Connection<M, T, D>>>>,
+    connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
     changed: Notify,
     is_stopping: Cell<bool>,
@@ -317,7 +320,15 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                 Either::Left(()) => return,
                 Either::Right(Ok(stream)) => match spread.choose() {
                     shard if shard == self.machine.index() => self.begin(stream, spread.clone()),
-                    shard => post(shard, stream.into_raw()),
+                    shard => match stream.into_raw() {
+                        Ok(socket) => post(shard, socket),
+                        // No file descriptor is left for it: the client goes, the next one is tried later.
+                        Err(_) => {
+                            spread.leave(shard);
+                            self.count(|counts| counts.turned_away += 1);
+                            self.machine.sleep(ACCEPT_RETRY).await;
+                        }
+                    },
                 },
                 Either::Right(Err(_)) => self.machine.sleep(ACCEPT_RETRY).await,
             }
