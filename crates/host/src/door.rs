@@ -45,6 +45,11 @@ impl Door {
         }
     }
 
+    /// Whether something came; [`Door::answer`] will say so again.
+    pub(crate) fn is_knocked(&self) -> bool {
+        self.something_came.load(Ordering::Relaxed)
+    }
+
     /// Whether something came since the last time this was asked. By the shard only.
     pub(crate) fn answer(&self) -> bool {
         self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::SeqCst)

@@ -100,9 +100,12 @@ impl<M> Post<M> {
         }
     }
 
-    /// Fetches what the others have sent.
-    pub(crate) fn fetch(&self) {
-        self.inboxes[usize::from(self.me.0)].take(&mut self.arrived.borrow_mut());
+    /// Fetches what the others have sent; says whether there was something.
+    pub(crate) fn fetch(&self) -> bool {
+        let mut arrived = self.arrived.borrow_mut();
+        let before = arrived.len();
+        self.inboxes[usize::from(self.me.0)].take(&mut arrived);
+        arrived.len() > before
     }
 
     /// Whether mail waits to be handled and there is somebody to do it.

@@ -8,6 +8,7 @@ use crate::mail::{Inbox, Post};
 use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
 use crate::timers::Timers;
 use crate::{last_words, signals, sys};
+use std::cell::Cell;
 use std::future::Future;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -20,6 +21,8 @@ use uraid_block::{Arena, ShardIndex, Tick};
 
 /// Tasks polled before the shard looks at mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
+/// A shard looks round so often in vain before it takes the others to be silent.
+const SPINS_IN_VAIN_MAX: u32 = 16;
 /// How long a closing shard waits for the kernel to let go of buffers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -55,11 +58,18 @@ pub struct Options {
     pub ring: RingChoice,
     /// What each shard's arenas hold. Memory that is never touched costs nothing.
     pub arenas: [ArenaBlocks; ARENAS],
+    /// How long a shard looks round for mail before it sleeps, while shards are talking: waking a sleeping core takes
+    /// tens of microseconds on a virtual machine. Zero: never.
+    pub spin: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { ring: RingChoice::Auto, arenas: [ArenaBlocks { small: 1024, large: 256 }; ARENAS] }
+        Options {
+            ring: RingChoice::Auto,
+            arenas: [ArenaBlocks { small: 1024, large: 256 }; ARENAS],
+            spin: Duration::ZERO,
+        }
     }
 }
 
@@ -120,6 +130,8 @@ where
         timers: Timers::default(),
         driver: Rc::new(Driver::new(options.ring, &door)),
         arenas: options.arenas.map(|blocks| Arena::new(blocks.small, blocks.large)),
+        spin: options.spin,
+        spins_left: Cell::new(0),
     };
     let local = Local(Rc::new(machine));
     let shard = Shard { local: local.clone(), post: Rc::new(Post::new(inboxes, index)) };
@@ -149,7 +161,9 @@ where
 fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     if door.answer() {
         machine.executor.take_remote_wakes();
-        post.fetch();
+        if post.fetch() {
+            machine.spins_left.set(SPINS_IN_VAIN_MAX);
+        }
     }
     post.deliver();
     if let Some(next) = machine.timers.next() {
@@ -168,11 +182,35 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     } else {
         Wait::Forever
     };
-    if wait == Wait::No {
+    if wait == Wait::No || looks_round(machine, door) {
         machine.driver.wait(Wait::No);
     } else {
         machine.driver.wait(if door.may_sleep() { wait } else { Wait::No });
         door.is_awake();
+    }
+}
+
+/// Waits a little without sleeping, if shards have talked lately. True: something has come.
+fn looks_round(machine: &Machine, door: &Door) -> bool {
+    let spins_left = machine.spins_left.get();
+    if spins_left == 0 || machine.spin.is_zero() {
+        return false;
+    }
+    // What was started goes to the kernel first.
+    machine.driver.wait(Wait::No);
+    let deadline = now() + machine.spin;
+    loop {
+        for _ in 0..32 {
+            if door.is_knocked() || machine.executor.is_busy() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        machine.driver.wait(Wait::No);
+        if now() >= deadline {
+            machine.spins_left.set(spins_left - 1);
+            return machine.executor.is_busy();
+        }
     }
 }
 
@@ -187,6 +225,8 @@ struct Machine {
     timers: Timers,
     driver: Rc<Driver>,
     arenas: [Arena; ARENAS],
+    spin: Duration,
+    spins_left: Cell<u32>,
 }
 
 /// One shard's machine without its mail: what faces and members need. Clones are handles of the same shard.

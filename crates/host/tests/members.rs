@@ -12,7 +12,7 @@ const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 const MIB: u64 = 1 << 20;
 
 fn options(ring: RingChoice) -> Options {
-    Options { ring, arenas: [ArenaBlocks { small: 2048, large: 80 }; 5] }
+    Options { ring, arenas: [ArenaBlocks { small: 2048, large: 80 }; 5], ..Options::default() }
 }
 
 /// A directory that goes with the test.

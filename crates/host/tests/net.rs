@@ -14,7 +14,7 @@ use uraid_host::{ArenaBlocks, CLIENT_ARENA, Listener, Local, NetError, Options, 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 
 fn options(ring: RingChoice) -> Options {
-    Options { ring, arenas: [ArenaBlocks { small: 5000, large: 256 }; 5] }
+    Options { ring, arenas: [ArenaBlocks { small: 5000, large: 256 }; 5], ..Options::default() }
 }
 
 struct SocketPath(PathBuf);

@@ -9,7 +9,7 @@ use uraid_block::local::{Notify, join_all};
 use uraid_host::{ArenaBlocks, Options, RingChoice, Shard, run};
 
 fn options(ring: RingChoice) -> Options {
-    Options { ring, arenas: [ArenaBlocks { small: 16, large: 2 }; 5] }
+    Options { ring, arenas: [ArenaBlocks { small: 16, large: 2 }; 5], ..Options::default() }
 }
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];

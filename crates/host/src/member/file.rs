@@ -178,3 +178,67 @@ fn bounce(bytes: usize) -> ReadPieces {
     let (small, large) = if bytes <= SMALL_BLOCK_BYTES { (1, 0) } else { (0, large) };
     Arena::new(small, large).take(bytes).expect("the arena was made for this")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, RingChoice, Shard, run, sys};
+    use std::os::fd::AsRawFd;
+    use uraid_block::local::join_all;
+
+    struct Owned(std::fs::File);
+
+    impl AsRawFd for Owned {
+        fn as_raw_fd(&self) -> i32 {
+            self.0.as_raw_fd()
+        }
+    }
+
+    #[test]
+    fn a_transfer_goes_on_at_a_sector_or_not_at_all() {
+        let mut progress = Progress { failed_once: false };
+        assert_eq!(progress.step(4096, 4096), Ok(4096));
+        assert_eq!(progress.step(1000, 4096), Ok(512));
+        assert_eq!(progress.step(-libc::EINTR, 4096), Ok(0));
+        assert_eq!(progress.step(-libc::EIO, 4096), Err(IoError { kind: ErrorKind::Media, os: libc::EIO }));
+        assert_eq!(progress.step(100, 4096), Ok(0), "one more look");
+        assert_eq!(progress.step(100, 4096), Err(ErrorKind::Gone.into()));
+        assert_eq!(Progress { failed_once: false }.step(0, 512), Err(ErrorKind::Gone.into()));
+    }
+
+    #[test]
+    #[ignore = "measures; run with --release --nocapture"]
+    fn what_a_cached_read_costs() {
+        let path = std::env::temp_dir().join(format!("uraid-cached-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 64 << 20]).expect("room");
+        for ring in [RingChoice::IoUring, RingChoice::Threads] {
+            let path = &path;
+            run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
+                let owned = Owned(std::fs::File::open(path).expect("there"));
+                let io = &FileIo::new(shard.driver().clone(), Rc::new(owned), 1);
+                let thread_nanos = || {
+                    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
+                    text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
+                };
+                let count = 640_000u64;
+                let (cpu, wall) = (thread_nanos(), sys::monotonic_nanos());
+                join_all((0..64).map(|task| {
+                    let mut pieces = shard.arena(0).take(4096).expect("room");
+                    async move {
+                        let mut state = task * 2 + 1u64;
+                        for _ in 0..count / 64 {
+                            state =
+                                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            pieces = io.read((state >> 33) % (16 << 10) * 4096, pieces).await.expect("readable");
+                        }
+                    }
+                }))
+                .await;
+                let (cpu, wall) = (thread_nanos() - cpu, sys::monotonic_nanos() - wall);
+                let each = |nanos: u64| nanos / count;
+                println!("{}, cached 4 KiB: {} ns of CPU, {} ns", shard.ring_name(), each(cpu), each(wall));
+            });
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
+}
