@@ -135,6 +135,73 @@ fn files_and_memory_do_everything_under_both_rings() {
     }
 }
 
+/// A loop device over a file, gone with the test.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None`, loudly, where that is not allowed.
+    fn new(file: &Path, test: &str) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(LoopDevice(String::from_utf8(output.stdout).expect("a path").trim().into()))
+            }
+            _ => {
+                eprintln!("SKIPPED: {test}: may not make a loop device here");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn block_devices_do_everything_and_are_exclusive() {
+    let directory = Directory::new("block");
+    let path = directory.file("member", 4 * MIB);
+    let Some(device) = LoopDevice::new(&path, "block_devices_do_everything_and_are_exclusive") else { return };
+    for ring in RINGS {
+        let claimed = Claimed::open(&device.0, Access::ReadWrite).expect("claimed");
+        assert!(claimed.is_direct());
+        assert!(claimed.geometry().volatile_cache);
+        let twice = Claimed::open(&device.0, Access::ReadOnly).err();
+        assert!(matches!(twice, Some(OpenError::ClaimedTwice { .. })), "{twice:?}");
+        // Who asks for it exclusively, as mount does, must not get it either.
+        use std::os::unix::fs::OpenOptionsExt;
+        let exclusive = OpenOptions::new().read(true).custom_flags(0x80).open(&device.0);
+        assert_eq!(exclusive.err().and_then(|error| error.raw_os_error()), Some(16), "EBUSY");
+        run(1, &options(ring), |shard| everything_works(shard, &claimed));
+    }
+    let held = {
+        use std::os::unix::fs::OpenOptionsExt;
+        OpenOptions::new().read(true).custom_flags(0x80).open(&device.0).expect("free again")
+    };
+    let error = Claimed::open(&device.0, Access::ReadWrite).err();
+    assert!(matches!(error, Some(OpenError::InUse { .. })), "{error:?}");
+    drop(held);
+}
+
+#[test]
+fn an_operation_fits_a_small_task() {
+    let claimed = Claimed::open("mem:1M", Access::ReadWrite).expect("claimed");
+    run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
+        let claimed = claimed.clone();
+        async move {
+            let member = claimed.on_shard(&shard);
+            let read = member.read(Sector(0), shard.arena(0).take(512).expect("room"));
+            let write = member.write(Sector(0), filled(&shard, &[0; 512]), Fua::No);
+            let sizes = (size_of_val(&read), size_of_val(&write));
+            println!("read {} bytes, write {} bytes", sizes.0, sizes.1);
+            assert!(sizes.0 <= 400 && sizes.1 <= 400, "{sizes:?}");
+        }
+    });
+}
+
 #[test]
 fn blocking_reads_and_writes_take_any_alignment() {
     let directory = Directory::new("blocking");
