@@ -194,13 +194,13 @@ impl StartPlan {
     ///
     /// They must be written with `events` and the template's roles, and awaited, before the next round counts up.
     /// Otherwise a crash in that round could leave one member two events ahead of the rest, and all of them stale.
+    /// Members taken by force are not among them: the template's roles leave them out, only the next round takes them in.
     pub fn lagging(&self) -> impl Iterator<Item = usize> + '_ {
-        let in_slot = |member: &MemberPlan| match member.place {
-            Place::Slot(_) => true,
+        let is_lagging = |member: &MemberPlan| match member.place {
+            Place::Slot(_) => member.superblock.events < self.events && !self.forced.raised.contains(&member.candidate),
             Place::Spare => false,
         };
-        let members = self.members.iter().enumerate();
-        members.filter(move |(_, m)| in_slot(m) && m.superblock.events < self.events).map(|(at, _)| at)
+        self.members.iter().enumerate().filter(move |(_, member)| is_lagging(member)).map(|(at, _)| at)
     }
 }
 

@@ -437,6 +437,7 @@ fn force_takes_the_freshest_stale_members_and_no_more_than_needed() {
     let plan = assemble(&members, &FORCE).unwrap();
     assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
     assert_eq!(plan.forced.raised, [2]);
+    assert_eq!(plan.lagging().count(), 0);
     assert_eq!(plan.refused.len(), 1);
     assert!(plan.is_dirty);
     assert_eq!((plan.events, plan.template.resync_offset), (40, 0));

@@ -31,6 +31,8 @@ const DEVICE_SECTORS_MIN: u64 = 24;
 const DATA_SECTORS_MIN: u64 = 10;
 /// No address or length on disk reaches this: 2^63 bytes, what a system call can address.
 const SECTORS_END: u64 = 1 << 54;
+/// No array counts so far, and counting on from here must not wrap round.
+const EVENTS_END: u64 = 1 << 63;
 
 /// Where a 1.2 superblock sits: 4 KiB into the device.
 pub const fn location_v12() -> Sector {
@@ -315,6 +317,9 @@ fn check_fields(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     let block = raw.logical_block_size.get();
     if block != 0 && (!block.is_power_of_two() || !(512..=65536).contains(&block)) {
         return Err(SuperblockError::LogicalBlockSize { found: block });
+    }
+    if raw.events.get() >= EVENTS_END {
+        return Err(SuperblockError::Events { found: raw.events.get() });
     }
     if raw.raid_disks.get() == 0 || raw.raid_disks.get() > ROLES_MAX as u32 {
         return Err(SuperblockError::RaidDisks { found: raw.raid_disks.get(), maximum: ROLES_MAX as u32 });

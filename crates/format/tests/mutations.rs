@@ -3,7 +3,9 @@
 
 use uraid_block::{Sector, Sectors};
 use uraid_format::create::{CreateOptions, NewMember, create};
-use uraid_format::{Features, Reshape, Role, SUPERBLOCK_BYTES, SetName, Superblock, location_v12, signature};
+use uraid_format::{
+    Features, Reshape, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, location_v12, signature,
+};
 use uraid_layout::{Level, default_layout};
 
 /// xorshift64*: enough for tests, and the same everywhere.
@@ -131,7 +133,7 @@ fn every_field_survives_a_round_trip() {
     superblock.bad_blocks.shift = 1;
     superblock.bad_blocks.offset = -8;
     superblock.updated |= 5 << 40;
-    superblock.events = u64::MAX;
+    superblock.events = u64::MAX >> 1;
     superblock.resync_offset = 99;
     superblock.logical_block_size = 4096;
     superblock.roles = (0..=1919u16).map(|n| Role::from_raw(n.wrapping_mul(257))).collect();
@@ -139,6 +141,9 @@ fn every_field_survives_a_round_trip() {
     assert_eq!(Superblock::parse(&bytes, location_v12(), SIZE), Ok(superblock.clone()));
     assert_eq!(superblock.written_bytes(), 4096);
     assert_eq!(superblock.own_role(), superblock.roles[77]);
+    let uncountable = Superblock { events: 1 << 63, ..superblock.clone() };
+    let error = Superblock::parse(&uncountable.encode(), location_v12(), SIZE);
+    assert_eq!(error, Err(SuperblockError::Events { found: 1 << 63 }));
     // A table of odd length leaves the checksum two bytes over.
     superblock.roles.truncate(5);
     let mut bytes = superblock.encode();

@@ -92,6 +92,12 @@ pub enum SuperblockError {
         /// What the superblock says.
         found: u32,
     },
+    /// A count of events that no array reaches.
+    #[error("superblock counts {found} events, expected below 2^63")]
+    Events {
+        /// What the superblock says.
+        found: u64,
+    },
     /// The array would have no slots, or more than a table can name.
     #[error("superblock counts {found} slots, expected 1 to {maximum}")]
     RaidDisks {

@@ -1,0 +1,130 @@
+//! Assembly answers whatever superblocks it is given, as long as each of them parses.
+//! Owns: hostile and contradictory sets, with a small generator of its own. Not here: plausible ones
+//! (tests/assemble.rs, tests/assemble_rounds.rs).
+
+use uraid_block::{Sectors, Slot};
+use uraid_engine::{AssembleOptions, Candidate, Place, assemble};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{Features, Role, SetName, Superblock, location_v12};
+use uraid_layout::{Level, default_layout};
+
+const DEVICE: Sectors = Sectors(40960);
+
+/// xorshift64*: enough for tests, and the same everywhere.
+struct Luck(u64);
+
+impl Luck {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+fn array(level: Level) -> Vec<Candidate> {
+    let options = CreateOptions {
+        level,
+        layout: default_layout(level),
+        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
+        raid_disks: 4,
+        spare_devices: u16::from(!matches!(level, Level::Linear | Level::Raid0)),
+        size: None,
+        data_offset: None,
+        set_uuid: [7; 16],
+        set_name: SetName::default(),
+        now_seconds: 1_700_000_000,
+        assume_clean: true,
+        force: false,
+    };
+    let count = options.raid_disks + options.spare_devices;
+    let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();
+    let made = create(&options, &members).unwrap().superblocks.into_iter().flatten();
+    made.map(|superblock| Candidate { superblock, device_size: DEVICE }).collect()
+}
+
+/// One change of the array, or of what all members say about it.
+fn twist(luck: &mut Luck, superblock: &mut Superblock) {
+    let odd = [0, 1, 2, 3, 7, 8, 128, 255, 256, 1000, 1 << 31, u64::from(u32::MAX)];
+    match luck.below(15) {
+        0 => superblock.events = luck.pick(&[0, 1, 2, (1 << 63) - 1, u64::MAX]),
+        1 => superblock.level = luck.pick(&[-4, -1, 0, 1, 4, 5, 6, 10]),
+        2 => superblock.layout = luck.pick(&odd) as u32,
+        3 => superblock.chunk = Sectors(luck.pick(&odd)),
+        4 => superblock.raid_disks = luck.pick(&[1, 2, 3, 5, 255, 256, 257, 1920]),
+        5 => superblock.size = Sectors(luck.pick(&odd)),
+        6 => superblock.data_size = Sectors(luck.pick(&[10, 128, 36864, (1 << 54) - 1])),
+        7 => superblock.features = Features(1 << luck.below(14)),
+        8 => superblock.dev_number = luck.pick(&[0, 1, 2, 3, 4, 127, 128, u32::MAX]),
+        9 => superblock.resync_offset = luck.next(),
+        10 => superblock.recovery_offset = luck.next(),
+        11 => superblock.roles.truncate(luck.below(7) as usize),
+        12 => superblock.device_uuid = [luck.below(5) as u8; 16],
+        13 => superblock.set_uuid = [luck.below(3) as u8; 16],
+        _ => {
+            let count = superblock.roles.len().min(6) as u64;
+            if count > 0 {
+                let role = Role::from_raw(luck.pick(&[0, 1, 2, 3, 4, 300, 0xfeff, 0xff00, 0xfffd, 0xfffe, 0xffff]));
+                superblock.roles[luck.below(count) as usize] = role;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_set_of_superblocks_that_parse_gets_an_answer() {
+    let mut started = 0;
+    let mut refused = 0;
+    for seed in 1..=20_000u64 {
+        let mut luck = Luck(seed);
+        let mut candidates = array(Level::ALL[luck.below(7) as usize]);
+        for _ in 0..luck.below(4) {
+            // A change that all members tell, or one of them alone.
+            let change = luck.next() | 1;
+            let only = luck.below(6);
+            for (at, candidate) in candidates.iter_mut().enumerate() {
+                if only >= 4 || only == at as u64 {
+                    twist(&mut Luck(change), &mut candidate.superblock);
+                }
+            }
+        }
+        let parses = |candidate: &Candidate| {
+            Superblock::parse(&candidate.superblock.encode(), location_v12(), DEVICE).as_ref()
+                == Ok(&candidate.superblock)
+        };
+        candidates.retain(parses);
+        for candidate in &mut candidates {
+            candidate.device_size = luck.pick(&[DEVICE, DEVICE, DEVICE, Sectors(24), Sectors(u64::MAX)]);
+        }
+        let options = AssembleOptions { force: seed % 3 == 0, run: seed % 2 == 0, read_only: false };
+        match assemble(&candidates, &options) {
+            Ok(plan) => {
+                started += 1;
+                let all = plan.members.iter().map(|member| member.candidate);
+                let mut all: Vec<usize> = all.chain(plan.refused.iter().map(|refused| refused.candidate)).collect();
+                all.sort_unstable();
+                assert_eq!(all, (0..candidates.len()).collect::<Vec<_>>(), "seed {seed}: everybody is in one list");
+                for slot in (0..plan.layout.slots()).map(Slot) {
+                    let holders = plan.members.iter().filter(|member| member.place == Place::Slot(slot)).count();
+                    assert_eq!(holders, usize::from(!plan.missing.contains(slot)), "seed {seed}, {slot}");
+                }
+                for refused in &plan.refused {
+                    assert!(!refused.reason.to_string().is_empty());
+                }
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+    assert!(started > 2_000 && refused > 2_000, "{started} started, {refused} refused: too one-sided");
+}
