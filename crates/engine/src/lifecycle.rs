@@ -121,6 +121,7 @@ impl<W: World> Array<W> {
             .await;
             return Ok(());
         }
+        self.catch_up().await.map_err(StartError::Record)?;
         if self.needs_record() {
             let version = {
                 let mut master = steward.master.borrow_mut();
@@ -137,7 +138,9 @@ impl<W: World> Array<W> {
         }
         self.publish(|master| {
             master.view.gate = Gate::Open;
-            master.view.copies = Copies::Any;
+            if !master.is_suspect {
+                master.view.copies = Copies::Any;
+            }
         })
         .await;
         self.world.spawn(self.clone().watch_idle());
@@ -150,17 +153,24 @@ impl<W: World> Array<W> {
         let missing = usize::from(self.shape.layout.slots()) > master.view.usable.count();
         let is_known = missing
             && master.template.roles.iter().filter(|role| role.slot().is_some()).count() == master.view.usable.count();
-        let is_behind = master.superblocks.iter().any(|superblock| superblock.events != master.events);
-        (missing && !is_known) || is_behind || master.is_dirty
+        (missing && !is_known) || master.is_dirty
     }
 
     async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
-        if !sabotage::is(Sabotage::SkipResync) {
-            self.resync(progress).await.map_err(StartError::Resync)?;
-        }
+        let found = if sabotage::is(Sabotage::SkipResync) {
+            Progress::default()
+        } else {
+            self.resync(progress).await.map_err(StartError::Resync)?
+        };
         self.flush_members().await.map_err(StartError::Resync)?;
         let version = {
             let mut master = self.steward().master.borrow_mut();
+            if !found.unreadable.is_zero() {
+                // What nobody could read now may be read later, and then disagree: it is not called clean.
+                master.is_suspect = true;
+                master.view.takes_writes = true;
+                return Ok(());
+            }
             master.is_dirty = false;
             master.version += 1;
             master.version
@@ -199,7 +209,7 @@ impl<W: World> Array<W> {
         if let Some(error) = master.frozen_error() {
             return Err(StopError::NotClean(error));
         }
-        if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
+        if master.is_dirty && !master.is_suspect { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
     }
 
     /// Takes a member out by hand; returns when the superblocks of the others say so. Shard 0 only.

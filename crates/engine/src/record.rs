@@ -42,6 +42,37 @@ impl<W: World> Array<W> {
         }
     }
 
+    /// Brings members that missed the last round before a crash up to the freshest superblock, word for word, before
+    /// any round counts up: a crash in that round would leave one member two events ahead, and all others stale.
+    pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
+        let steward = self.steward();
+        let _one = steward.recording.acquire(1).await;
+        let images: Vec<(usize, Superblock)> = {
+            let master = steward.master.borrow();
+            let of_member = |member: &usize| {
+                let mut superblock = master.superblocks[*member].clone();
+                superblock.events = master.template.events;
+                superblock.updated = master.template.updated;
+                superblock.resync_offset = master.template.resync_offset;
+                superblock.roles.clone_from(&master.template.roles);
+                (*member, superblock)
+            };
+            master.lagging.iter().map(of_member).collect()
+        };
+        let outcomes = join_all(images.iter().map(async |image| (image.0, self.write_superblock(image).await))).await;
+        let failed: Vec<_> =
+            outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))).collect();
+        let changed = {
+            let mut master = steward.master.borrow_mut();
+            master.lagging.clear();
+            self.judge_record(&mut master, &failed)
+        };
+        if changed {
+            self.publish(|_| {}).await;
+        }
+        steward.master.borrow().frozen_error().map_or(Ok(()), Err)
+    }
+
     async fn record_round(&self) {
         let steward = self.steward();
         let (showing, images) = {
@@ -53,16 +84,18 @@ impl<W: World> Array<W> {
             };
             (master.version, self.images(&master))
         };
-        let (first, rest) = images.split_first().expect("an array that runs has a member");
         let mut failed: Vec<(usize, IoError)> = Vec::new();
-        match self.write_superblock(first).await {
-            Ok(()) => {
-                let outcomes = join_all(rest.iter().map(async |image| (image.0, self.write_superblock(image).await)));
-                failed
-                    .extend(outcomes.await.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))));
+        // One alone until one has it. The others follow in the same round even if an earlier one could not: a member
+        // that is left two rounds behind would look stale after a crash, though nothing was answered without it.
+        let mut waiting = images.iter();
+        for image in waiting.by_ref() {
+            match self.write_superblock(image).await {
+                Ok(()) => break,
+                Err(error) => failed.push((image.0, error)),
             }
-            Err(error) => failed.push((first.0, error)),
         }
+        let outcomes = join_all(waiting.map(async |image| (image.0, self.write_superblock(image).await)));
+        failed.extend(outcomes.await.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))));
         let changed = {
             let mut master = steward.master.borrow_mut();
             master.records += 1;

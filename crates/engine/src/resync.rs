@@ -1,7 +1,7 @@
 //! Making an array consistent before it serves: one pass over everything, while nobody else is in.
 //! Owns: windows, comparing copies, recomputing parity. Not here: when it is needed and what follows (`lifecycle`).
-//! Invariant: data is never changed on parity levels, the canonical copy is never changed on mirrors; what cannot be
-//! read is left as it is, for the reads that come to meet.
+//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors; an
+//! array with a sector that could neither be read nor computed stays marked dirty.
 
 use crate::array::{Array, failure};
 use crate::mail::Failure;
@@ -18,6 +18,8 @@ use uraid_parity::{generate_p, generate_pq};
 
 /// Windows of the pass that are in flight at the same time.
 const WINDOWS_AT_ONCE: usize = 16;
+/// Pieces of a window that has an unreadable sector: 4 KiB.
+const SMALL_PIECE: u64 = 8;
 const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
 
 /// How far a pass has come.
@@ -29,8 +31,10 @@ pub struct Progress {
     pub total: Sectors,
     /// Sectors that disagreed and were written again.
     pub corrected: Sectors,
-    /// Sectors that could not be checked: unreadable, or without redundancy left.
+    /// Sectors without redundancy left to check, because members are lost.
     pub skipped: Sectors,
+    /// Sectors that more members could not read than can be computed. With one of them the array stays marked dirty.
+    pub unreadable: Sectors,
 }
 
 /// What one window found.
@@ -38,6 +42,15 @@ pub struct Progress {
 struct Window {
     corrected: u64,
     skipped: u64,
+    unreadable: u64,
+}
+
+impl Window {
+    fn add(&mut self, other: Window) {
+        self.corrected += other.corrected;
+        self.skipped += other.skipped;
+        self.unreadable += other.unreadable;
+    }
 }
 
 /// A block of a window: where it belongs, and its bytes where they could be read.
@@ -48,8 +61,8 @@ struct Found {
 }
 
 impl<W: World> Array<W> {
-    /// Makes all redundancy true. The caller keeps everybody else out.
-    pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<(), IoError> {
+    /// Makes all redundancy true, and says what it found. The caller keeps everybody else out.
+    pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
         let is_parity = self.shape.layout.level().is_parity();
         let total = if is_parity {
             Sectors(self.shape.layout.rows_count() * self.shape.layout.chunk().0)
@@ -67,22 +80,47 @@ impl<W: World> Array<W> {
                 batch.push((at, length));
                 at += length.0;
             }
-            let outcomes = join_all(batch.into_iter().map(async |(at, length)| {
-                if is_parity {
-                    self.resync_rows(MemberSector(at), length).await
-                } else {
-                    self.resync_copies(ArraySector(at), length).await
-                }
-            }));
+            let outcomes = join_all(batch.into_iter().map(|(at, length)| self.resync_window(at, length)));
             for outcome in outcomes.await {
                 let window = outcome?;
                 so_far.corrected += Sectors(window.corrected);
                 so_far.skipped += Sectors(window.skipped);
+                so_far.unreadable += Sectors(window.unreadable);
             }
             so_far.done = Sectors(at);
             progress(so_far);
         }
-        Ok(())
+        Ok(so_far)
+    }
+
+    /// One window; where something in it cannot be read, again in small pieces, so that one bad sector spoils nothing
+    /// but its own row of sectors.
+    async fn resync_window(&self, at: u64, length: Sectors) -> Result<Window, IoError> {
+        if let Some(window) = self.resync_piece(at, length).await? {
+            return Ok(window);
+        }
+        let mut sum = Window::default();
+        for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
+            let piece = Sectors(SMALL_PIECE.min(at + length.0 - start));
+            if let Some(window) = self.resync_piece(start, piece).await? {
+                sum.add(window);
+                continue;
+            }
+            for sector in start..start + piece.0 {
+                let window = self.resync_piece(sector, Sectors(1)).await?;
+                sum.add(window.expect("a single sector is always settled"));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// `None`: something could not be read, and the piece is more than one sector.
+    async fn resync_piece(&self, at: u64, length: Sectors) -> Result<Option<Window>, IoError> {
+        if self.shape.layout.level().is_parity() {
+            self.resync_rows(MemberSector(at), length).await
+        } else {
+            self.resync_copies(ArraySector(at), length).await
+        }
     }
 
     /// As many windows as the pass arena has room for.
@@ -103,13 +141,16 @@ impl<W: World> Array<W> {
     }
 
     /// Copies what the canonical copy holds over those that differ.
-    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Window, IoError> {
+    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<Window>, IoError> {
         let usable = self.view().usable;
         let copies = self.shape.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
+        if length.0 > 1 && found.iter().any(|copy| copy.bytes.is_none()) {
+            return Ok(None);
+        }
         let Some(canonical) = found.iter().position(|copy| copy.bytes.is_some()) else {
-            return Ok(Window { skipped: length.0, ..Window::default() });
+            return Ok(Some(Window { unreadable: length.0, ..Window::default() }));
         };
         let mut window = Window::default();
         let mut failures = Vec::new();
@@ -123,38 +164,40 @@ impl<W: World> Array<W> {
             failures.extend(self.write_window(copy.slot, copy.at, right).await.err());
         }
         self.settle_pass(&failures).await?;
-        Ok(window)
+        Ok(Some(window))
     }
 
     /// Recomputes parity over the data and writes it where it differs.
-    async fn resync_rows(&self, at: MemberSector, length: Sectors) -> Result<Window, IoError> {
+    async fn resync_rows(&self, at: MemberSector, length: Sectors) -> Result<Option<Window>, IoError> {
         let usable = self.view().usable;
-        let slots = (0..self.shape.layout.slots()).map(Slot);
-        let mut found =
-            self.read_window(slots.filter(|slot| usable.contains(*slot)).map(|slot| (slot, at)), length).await?;
+        let present = (0..self.shape.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
+        let found = self.read_window(present.map(|slot| (slot, at)), length).await?;
+        if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
+            return Ok(None);
+        }
         let chunk = self.shape.layout.chunk().0;
         let mut window = Window::default();
         let mut start = 0;
         while start < length.0 {
             let member = at.0 + start;
-            let cut = (chunk - member % chunk).min(length.0 - start);
+            let cut = Sectors((chunk - member % chunk).min(length.0 - start));
             let map = self.shape.layout.row(Row(member / chunk));
-            let one = self.resync_row(&map, &mut found, MemberSector(at.0), Sectors(start), Sectors(cut)).await?;
-            window.corrected += one.corrected;
-            window.skipped += one.skipped;
-            start += cut;
+            window.add(self.resync_row(&map, &found, at, Sectors(start), cut).await?);
+            start += cut.0;
         }
-        Ok(window)
+        Ok(Some(window))
     }
 
+    /// The part of a window that lies in one row.
     async fn resync_row(
         &self,
         map: &RowMap,
-        found: &mut [Found],
+        found: &[Found],
         at: MemberSector,
         start: Sectors,
         length: Sectors,
     ) -> Result<Window, IoError> {
+        let _room = self.rows.blocks.acquire(map.data.len() + 2).await;
         let range = start.len_bytes()..(start + length).len_bytes();
         let copy_of = async |slot: Slot| {
             let bytes = found.iter().find(|block| block.slot == slot).and_then(|block| block.bytes.as_ref())?;
@@ -162,7 +205,6 @@ impl<W: World> Array<W> {
             copy.copy_from_slice(&bytes[range.clone()]);
             Some(copy)
         };
-        let _room = self.rows.blocks.acquire(map.data.len() + 2).await;
         let mut old = OldBytes { data: Vec::new(), p: copy_of(map.parity).await, q: None };
         if let Some(slot) = map.syndrome {
             old.q = copy_of(slot).await;
@@ -170,16 +212,38 @@ impl<W: World> Array<W> {
         for slot in &map.data {
             old.data.push(copy_of(*slot).await);
         }
-        let unknown = old.data.iter().filter(|block| block.is_none()).count();
+        let unknown: Vec<usize> = (0..old.data.len()).filter(|index| old.data[*index].is_none()).collect();
         let parities = usize::from(old.p.is_some()) + usize::from(old.q.is_some());
-        if unknown > 0 && unknown >= parities {
-            // Nothing is left over that could disagree, or too much is lost.
+        if unknown.len() > parities {
+            return Ok(Window { unreadable: length.0, ..Window::default() });
+        }
+        // Blocks of members that are here but could not read them: as md does, they get what parity says they held.
+        let usable = self.view().usable;
+        let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
+        if healed.is_empty() && !unknown.is_empty() && unknown.len() == parities {
             return Ok(Window { skipped: length.0, ..Window::default() });
         }
-        if unknown > 0 {
+        if !unknown.is_empty() {
             old = self.recover_blocks(map, old, length, Pool::Row).await;
         }
-        self.correct_parity(map, old, MemberSector(at.0 + start.0), length).await
+        let at = MemberSector(at.0 + start.0);
+        self.heal_blocks(map, &old, &healed, at).await?;
+        self.correct_parity(map, old, at, length).await
+    }
+
+    async fn heal_blocks(
+        &self,
+        map: &RowMap,
+        known: &OldBytes,
+        healed: &[usize],
+        at: MemberSector,
+    ) -> Result<(), IoError> {
+        let mut failures = Vec::new();
+        for index in healed {
+            let bytes = known.data[*index].as_ref().expect("all data is known");
+            failures.extend(self.write_window(map.data[*index], at, bytes).await.err());
+        }
+        self.settle_pass(&failures).await
     }
 
     async fn correct_parity(

@@ -72,7 +72,11 @@ pub(crate) struct Master {
     pub(crate) members: Vec<MemberState>,
     /// What the superblocks are to say: not all redundancy may be right.
     pub(crate) is_dirty: bool,
+    /// A sector could neither be read nor computed when the array was made consistent: it stays dirty.
+    pub(crate) is_suspect: bool,
     pub(crate) events: u64,
+    /// Members in a slot whose superblock on disk has fewer events than the freshest one.
+    pub(crate) lagging: Vec<usize>,
     /// Counts changes that superblocks must show, and which of them they show.
     pub(crate) version: u64,
     pub(crate) recorded: u64,
@@ -105,7 +109,9 @@ impl Steward {
                 view: view.clone(),
                 members: members.collect(),
                 is_dirty: plan.is_dirty,
+                is_suspect: false,
                 events: plan.events,
+                lagging: plan.lagging().collect(),
                 version: 0,
                 recorded: 0,
                 template: plan.template.clone(),
@@ -282,8 +288,11 @@ impl<W: World> Array<W> {
     /// Leaves it dirty when that fails half way. The caller holds the transition.
     pub(crate) async fn go_clean(&self) {
         let steward = self.steward();
-        if !steward.master.borrow().view.takes_writes {
-            return;
+        {
+            let master = steward.master.borrow();
+            if !master.view.takes_writes || master.is_suspect {
+                return;
+            }
         }
         let epoch = self.publish(|master| master.view.takes_writes = false).await;
         self.drain(epoch).await;
