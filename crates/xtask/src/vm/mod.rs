@@ -1,20 +1,90 @@
 //! The project's own lab: a real Linux kernel with the real md driver, in QEMU.
-//! Owns: the commands. Not here: the kernel, the initramfs, the machine, the matrix (the modules below).
+//! Owns: the commands `vm run` and `vm matrix`, errors of the lab. Not here: how it works (the modules below).
+
+mod host;
+mod initramfs;
+mod kernel;
+mod machine;
+mod matrix;
 
 use crate::stage::Tally;
-use std::process::ExitCode;
+use machine::{Disk, Machine};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-/// `vm run`.
-pub(crate) fn run_command(_words: &[&str]) -> ExitCode {
-    ExitCode::FAILURE
+/// Why the lab could not do its work, with the facts. The lab's own trouble, never a verdict about an array.
+#[derive(Debug)]
+pub(crate) struct LabError(String);
+
+impl fmt::Display for LabError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+type Lab<T> = Result<T, LabError>;
+
+fn lab_error<T>(what: impl Into<String>) -> Lab<T> {
+    Err(LabError(what.into()))
+}
+
+/// Adds the path to what the system said.
+fn at<T>(path: &Path, result: std::io::Result<T>) -> Lab<T> {
+    result.map_err(|error| LabError(format!("{}: {error}", path.display())))
+}
+
+/// Runs a command to its end and returns what it wrote; an exit code other than 0 is an error with its last words.
+fn output_of(command: &mut Command) -> Lab<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command.output().map_err(|error| LabError(format!("cannot run {name}: {error}")))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let words: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    let last_words = String::from_utf8_lossy(&done.stderr);
+    lab_error(format!("{name} {}: {}: {}", words.join(" "), done.status, last_words.trim()))
+}
+
+/// `vm run [--disk IMAGE[,ro]]... SCRIPT [ARG]...`; the guest script's exit status becomes ours.
+pub(crate) fn run_command(words: &[&str]) -> ExitCode {
+    let (mut disks, mut rest) = (Vec::new(), words);
+    while let ["--disk", spec, others @ ..] = rest {
+        let (image, is_read_only) = spec.strip_suffix(",ro").map_or((*spec, false), |image| (image, true));
+        disks.push(Disk { image: PathBuf::from(image), is_read_only });
+        rest = others;
+    }
+    let [script, arguments @ ..] = rest else {
+        eprintln!("vm run needs a script; see `cargo xtask help`");
+        return ExitCode::from(2);
+    };
+    let done = at(Path::new(script), std::fs::read_to_string(script)).and_then(|script| {
+        let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
+        Machine { disks, script, arguments, seconds_max: 600 }.run(&mut |line| println!("{line}"))
+    });
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("vm: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 /// `vm matrix`, as a stage of a check run.
 pub(crate) fn matrix() -> Tally {
-    Tally::one(false)
+    match matrix::run() {
+        Ok(tally) => tally,
+        Err(error) => {
+            println!("vm: {error}");
+            Tally::one(false)
+        }
+    }
 }
 
 /// `vm matrix`, by itself.
 pub(crate) fn matrix_command() -> bool {
-    false
+    let tally = matrix();
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    tally.failed == 0 && tally.passed > 0
 }

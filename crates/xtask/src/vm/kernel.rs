@@ -1,0 +1,194 @@
+//! The guest's kernel: Debian's, from the archive that this machine's apt already uses.
+//! Owns: fetching and unpacking it once, the modules in load order. Not here: what the guest does with it (`initramfs`).
+//! Invariant: a folder in the cache that is marked complete is complete.
+
+use super::{Lab, LabError, at, lab_error, output_of};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Debian release whose kernel is booted, and its smallest kernel package that has md and virtio (34 MB, not 108).
+const SUITE: &str = "trixie";
+const META_PACKAGE: &str = "linux-image-cloud-amd64";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Modules that the guest loads, next to what they depend on. virtio-pci and virtio-console are built in.
+const MODULES: &[&str] = &["virtio_blk", "md-mod", "raid0", "raid1", "raid10", "raid456"];
+
+/// A kernel ready to boot.
+pub(crate) struct Kernel {
+    /// The bootable image.
+    pub(crate) image: PathBuf,
+    /// Plain module files, each behind those it needs.
+    pub(crate) modules: Vec<PathBuf>,
+}
+
+/// Where the lab keeps what it fetched: `$URAID_VM_CACHE`, or `uraid-vm` in the user's cache.
+pub(crate) fn cache() -> Lab<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("URAID_VM_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|home| home.join("uraid-vm")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/uraid-vm")))
+        .ok_or_else(|| LabError("no HOME to keep the guest's kernel in; set URAID_VM_CACHE".to_string()))
+}
+
+/// The kernel, fetched first where the cache does not have it.
+pub(crate) fn kernel() -> Lab<Kernel> {
+    let home = cache()?.join(SUITE);
+    let mark = home.join("complete");
+    if !mark.is_file() {
+        println!("vm: fetching Debian {SUITE}'s kernel into {}", home.display());
+        let _ = std::fs::remove_dir_all(&home);
+        at(&home, std::fs::create_dir_all(&home))?;
+        fetch(&home)?;
+        at(&mark, std::fs::write(&mark, ""))?;
+    }
+    let names = at(&mark, std::fs::read_to_string(home.join("modules")))?;
+    Ok(Kernel { image: home.join("vmlinuz"), modules: names.lines().map(|name| home.join(name)).collect() })
+}
+
+/// Leaves `vmlinuz`, plain modules and their list `modules` in `home`.
+fn fetch(home: &Path) -> Lab<()> {
+    let scratch = home.join("unpack");
+    let package = download(&scratch)?;
+    let tree = scratch.join("tree");
+    output_of(Command::new("dpkg-deb").arg("-x").args([&package, &tree]))?;
+    let image = find(&tree.join("boot"), |name| name.starts_with("vmlinuz"))?;
+    at(&image, std::fs::rename(&image, home.join("vmlinuz")))?;
+    let mut names = Vec::new();
+    for (name, bytes) in modules(&tree.join("usr/lib/modules"))? {
+        let file = format!("{name}.ko");
+        at(home, std::fs::write(home.join(&file), bytes))?;
+        names.push(file);
+    }
+    at(home, std::fs::write(home.join("modules"), names.join("\n")))?;
+    at(&scratch, std::fs::remove_dir_all(&scratch))
+}
+
+/// Downloads the kernel package with apt's own tools, with lists of its own: the machine's sources stay as they are.
+fn download(scratch: &Path) -> Lab<PathBuf> {
+    for folder in ["lists/partial", "cache/archives/partial", "parts", "package"] {
+        at(scratch, std::fs::create_dir_all(scratch.join(folder)))?;
+    }
+    let sources = scratch.join("sources.list");
+    let line = format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", archive()?);
+    at(&sources, std::fs::write(&sources, line))?;
+    let apt = |program: &str| {
+        let mut command = Command::new(program);
+        for (key, value) in [
+            ("Dir::Etc::SourceList", sources.clone()),
+            ("Dir::Etc::SourceParts", scratch.join("parts")),
+            ("Dir::State::Lists", scratch.join("lists")),
+            ("Dir::Cache", scratch.join("cache")),
+        ] {
+            command.arg(format!("-o{key}={}", value.display()));
+        }
+        command.args(["-oAPT::Architecture=amd64", "-oAPT::Sandbox::User=root", "-oDebug::NoLocking=1"]);
+        command.args(["-oAcquire::Languages=none", "-oAcquire::Retries=3", "-qq"]);
+        command
+    };
+    output_of(apt("apt-get").arg("update"))?;
+    let depends = output_of(apt("apt-cache").args(["depends", META_PACKAGE]))?;
+    let package = depends
+        .split_whitespace()
+        .find(|word| word.starts_with("linux-image-") && *word != META_PACKAGE)
+        .ok_or_else(|| LabError(format!("{META_PACKAGE} of {SUITE} depends on no kernel: {depends}")))?;
+    let folder = scratch.join("package");
+    output_of(apt("apt-get").args(["download", package]).current_dir(&folder))?;
+    find(&folder, |name| name.ends_with(".deb"))
+}
+
+/// The archive of the machine's own apt sources, or `$URAID_VM_ARCHIVE`.
+fn archive() -> Lab<String> {
+    if let Ok(archive) = std::env::var("URAID_VM_ARCHIVE") {
+        return Ok(archive);
+    }
+    let format = "$(LABEL) $(REPO_URI)";
+    let targets = output_of(Command::new("apt-get").args(["indextargets", "--format", format, "Component: main"]))?;
+    let labelled = targets.lines().find_map(|line| line.strip_prefix("Debian "));
+    // Before the first `apt-get update` nothing has a label.
+    let by_name = targets.lines().map(str::trim).find(|line| line.trim_end_matches('/').ends_with("/debian"));
+    match labelled.or(by_name) {
+        Some(archive) => Ok(archive.to_string()),
+        None => lab_error("no Debian archive among apt's sources; set URAID_VM_ARCHIVE"),
+    }
+}
+
+/// The wanted modules and what they need, unpacked, each behind those it needs.
+fn modules(tree: &Path) -> Lab<Vec<(String, Vec<u8>)>> {
+    let mut known = BTreeMap::new();
+    let mut todo = vec![tree.to_path_buf()];
+    while let Some(folder) = todo.pop() {
+        for entry in at(&folder, std::fs::read_dir(&folder))?.flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                todo.push(path);
+            } else if let Some((name, _)) = name.split_once(".ko") {
+                known.insert(name.replace('-', "_"), path);
+            }
+        }
+    }
+    let mut loaded: Vec<(String, Vec<u8>)> = Vec::new();
+    for name in MODULES {
+        add_module(&name.replace('-', "_"), &known, &mut loaded, 0)?;
+    }
+    Ok(loaded)
+}
+
+fn add_module(
+    name: &str,
+    known: &BTreeMap<String, PathBuf>,
+    loaded: &mut Vec<(String, Vec<u8>)>,
+    depth: usize,
+) -> Lab<()> {
+    if loaded.iter().any(|(known, _)| known == name) {
+        return Ok(());
+    }
+    let Some(path) = known.get(name) else { return lab_error(format!("the kernel package has no module {name}")) };
+    // The kernel's own chains are 4 deep; a circle would be no module of Debian's.
+    assert!(depth < 32);
+    let bytes = plain(path)?;
+    for need in depends(&bytes) {
+        add_module(&need.replace('-', "_"), known, loaded, depth + 1)?;
+    }
+    loaded.push((name.to_string(), bytes));
+    Ok(())
+}
+
+fn plain(path: &Path) -> Lab<Vec<u8>> {
+    let is_packed = path.extension().is_some_and(|extension| extension == "xz");
+    if !is_packed {
+        return at(path, std::fs::read(path));
+    }
+    let done = at(path, Command::new("xz").arg("-dc").arg(path).output())?;
+    if done.status.success() { Ok(done.stdout) } else { lab_error(format!("{}: xz: {}", path.display(), done.status)) }
+}
+
+/// The names behind `depends=` in a module's `.modinfo`: strings that each end in a zero byte.
+fn depends(module: &[u8]) -> Vec<String> {
+    let key = b"\0depends=";
+    let Some(start) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };
+    let value = module[start + key.len()..].split(|byte| *byte == 0).next().unwrap_or(&[]);
+    String::from_utf8_lossy(value).split(',').filter(|name| !name.is_empty()).map(str::to_string).collect()
+}
+
+fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Lab<PathBuf> {
+    at(folder, std::fs::read_dir(folder))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&is_wanted))
+        .ok_or_else(|| LabError(format!("{}: the file that the package should hold is not there", folder.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_names_what_it_needs() {
+        let module = b"ELF\0license=GPL\0depends=md-mod,raid6_pq\0name=raid456\0";
+        assert_eq!(depends(module), ["md-mod", "raid6_pq"]);
+        assert_eq!(depends(b"ELF\0depends=\0name=x\0"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,148 @@
+//! One run of a virtual machine.
+//! Owns: QEMU's command line, its output and exit status. Not here: what is in the guest (`initramfs`).
+//! Invariant: the machine is gone when `run` returns, and it ends by itself after its time.
+
+use super::kernel::kernel;
+use super::{Lab, LabError, at, initramfs, lab_error};
+use crate::packages;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A raw image, in the guest under `/disk/` by its file name.
+pub(crate) struct Disk {
+    /// The file; its name has at most 20 characters, as virtio's serial numbers do.
+    pub(crate) image: PathBuf,
+    /// The guest may not write to it.
+    pub(crate) is_read_only: bool,
+}
+
+/// What to run.
+pub(crate) struct Machine {
+    /// In order: `/dev/vda`, `/dev/vdb`, ...
+    pub(crate) disks: Vec<Disk>,
+    /// A shell script.
+    pub(crate) script: String,
+    /// Its arguments.
+    pub(crate) arguments: Vec<String>,
+    /// After so long the machine is killed.
+    pub(crate) seconds_max: u32,
+}
+
+/// Everything that QEMU can emulate, but for CMPXCHG16B: after it QEMU 7.2 leaves garbage in the flags register, and
+/// the guest's kernel, which allocates memory with it, dies at a random moment of its boot.
+const CPU: &str = "max,-cx16";
+
+/// PCI gives every slot 8 functions; slots 5 to 28 are the disks'.
+const DISKS_MAX: usize = 8 * 24;
+const SERIAL_BYTES_MAX: usize = 20;
+
+impl Machine {
+    /// Boots, hands every line of the script's output to `line`, and returns the script's exit status.
+    pub(crate) fn run(&self, line: &mut dyn FnMut(&str)) -> Lab<u8> {
+        let kernel = kernel()?;
+        let scratch = Scratch::new("uraid-vm")?;
+        let initrd = scratch.path.join("initrd");
+        at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, &self.script, &self.arguments)?))?;
+        let console = scratch.path.join("console");
+        let status = scratch.path.join("status");
+        let mut command = self.command(&kernel.image, &initrd, &console, &status)?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| LabError(format!("cannot start QEMU: {error}")))?;
+        let output = child.stdout.take().expect("stdout is piped");
+        for text in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            line(String::from_utf8_lossy(&text).trim_end_matches('\r'));
+        }
+        let ended = at(&scratch.path, child.wait())?;
+        let told = std::fs::read_to_string(&status).unwrap_or_default();
+        if let Ok(status) = told.trim().parse::<u8>() {
+            return Ok(status);
+        }
+        let log = String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        lab_error(format!(
+            "the guest ended without a status ({ended}; limit {} s); its console:\n{last}",
+            self.seconds_max
+        ))
+    }
+
+    /// `timeout` around it, so that nothing of us has to live for the machine to end.
+    fn command(&self, image: &Path, initrd: &Path, console: &Path, status: &Path) -> Lab<Command> {
+        let Some(qemu) = packages::find("qemu-system-x86_64") else {
+            return lab_error("qemu-system-x86_64 is missing");
+        };
+        let accelerator = std::env::var("URAID_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".to_string());
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "--kill-after=5", &self.seconds_max.to_string()]).arg(qemu);
+        command.args(["-no-user-config", "-nodefaults", "-no-reboot", "-display", "none", "-machine", "q35"]);
+        command.args(["-accel", &accelerator, "-cpu", CPU, "-smp", "2", "-m", "1G"]);
+        command.arg("-kernel").arg(image).arg("-initrd").arg(initrd);
+        command.args(["-append", "console=ttyS0 panic=-1 mitigations=off audit=0 random.trust_cpu=on"]);
+        command.arg("-serial").arg(format!("file:{}", escaped(console)));
+        command.args(["-device", "virtio-serial-pci,addr=2", "-chardev", "file,id=out,path=/dev/stdout"]);
+        command.arg("-chardev").arg(format!("file,id=status,path={}", escaped(status)));
+        for name in ["out", "status"] {
+            command.args(["-device", &format!("virtserialport,chardev={name},name=lab.{name}")]);
+        }
+        if self.disks.len() > DISKS_MAX {
+            return lab_error(format!("{} disks, at most {DISKS_MAX}", self.disks.len()));
+        }
+        for (index, disk) in self.disks.iter().enumerate() {
+            let serial = disk.image.file_name().and_then(|name| name.to_str()).unwrap_or("");
+            if serial.is_empty() || serial.len() > SERIAL_BYTES_MAX || serial.contains(',') || !disk.image.is_file() {
+                return lab_error(format!(
+                    "{}: not a file whose name has at most {SERIAL_BYTES_MAX} characters and no comma",
+                    disk.image.display()
+                ));
+            }
+            let read_only = if disk.is_read_only { "on" } else { "off" };
+            // The guest's flushes need not reach the host's medium: what survives a power cut is not this lab's question.
+            command.arg("-drive").arg(format!(
+                "if=none,id=disk{index},file={},format=raw,discard=unmap,cache=unsafe,read-only={read_only}",
+                escaped(&disk.image)
+            ));
+            let multifunction = if index % 8 == 0 { ",multifunction=on" } else { "" };
+            command.arg("-device").arg(format!(
+                "virtio-blk-pci,drive=disk{index},serial={serial},num-queues=1,addr={:x}.{:x}{multifunction}",
+                5 + index / 8,
+                index % 8
+            ));
+        }
+        Ok(command)
+    }
+}
+
+/// A comma in a QEMU option value is written twice.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// A folder that goes away with its owner.
+pub(crate) struct Scratch {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+}
+
+impl Scratch {
+    /// An empty folder of our own among the system's temporary files.
+    pub(crate) fn new(prefix: &str) -> Lab<Scratch> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100 {
+            let path = base.join(format!("{prefix}-{}-{attempt}", std::process::id()));
+            if std::fs::create_dir(&path).is_ok() {
+                return Ok(Scratch { path });
+            }
+        }
+        lab_error(format!("{}: no folder can be made here", base.display()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
