@@ -4,7 +4,7 @@
 
 use crate::probe::{Probe, probe};
 use crate::sizes::{self, in_both_units};
-use crate::{complain, dates, print};
+use crate::{complain, dates, names, print};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use uraid_block::Sectors;
@@ -55,7 +55,7 @@ fn head(out: &mut String, superblock: &Superblock) {
     field(out, "Version", "1.2");
     field(out, "Feature Map", &format!("{:#x}", superblock.features.0));
     field(out, "Array UUID", &uuid::text(&superblock.set_uuid));
-    field(out, "Name", &superblock.set_name.as_str());
+    field(out, "Name", &names::with_locality(&superblock.set_name.as_str()));
     field(out, "Creation Time", &dates::utc(superblock.created_seconds()));
     let level = superblock.known_level().map_or_else(|| superblock.level.to_string(), |level| level.name().to_owned());
     field(out, "Raid Level", &level);
@@ -87,13 +87,14 @@ fn sizes_and_places(out: &mut String, found: &Probe) {
     field(out, "Unused Space", &format!("before={before} sectors, after={after}"));
 }
 
-/// The first sector behind the superblock and what lies between it and the data.
+/// The first sector that mdadm calls unused: behind the superblock and 32 KiB that it keeps for a bitmap, and behind
+/// the bad-block list. Example: superblock at 8, list 16 sectors on: max(8 + 8 + 64, 8 + 16 + 8) = 80.
 fn metadata_end(superblock: &Superblock) -> u64 {
+    const BITMAP_ROOM: u64 = 64;
+    const BLOCK: u64 = 8;
     let at = superblock.super_offset.0;
-    let bad_blocks = superblock.bad_blocks;
-    let log_end = at.saturating_add_signed(bad_blocks.offset.into()).saturating_add(bad_blocks.size.into());
-    let own_end = at.saturating_add(8);
-    if log_end <= superblock.data_offset.0 && bad_blocks.size > 0 { own_end.max(log_end) } else { own_end }
+    let list_end = at.saturating_add_signed(superblock.bad_blocks.offset.into()).saturating_add(BLOCK);
+    at.saturating_add(BLOCK + BITMAP_ROOM).max(list_end)
 }
 
 /// What a client sees; `None` where the superblock alone does not say (linear, raid0) or makes no sense.

@@ -47,9 +47,11 @@ impl ClaimError {
 
 /// Claims a member.
 pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
-    Claimed::open(name, access).map_err(|error| match error {
-        OpenError::ClaimedTwice { claimed_as, .. } => ClaimError::Twice { first: claimed_as, second: name.to_owned() },
-        error => ClaimError::Open(error),
+    Claimed::open(name, access).map_err(|error| {
+        if let OpenError::ClaimedTwice { claimed_as, .. } = error {
+            return ClaimError::Twice { first: claimed_as, second: name.to_owned() };
+        }
+        ClaimError::Open(error)
     })
 }
 

@@ -36,6 +36,14 @@ pub fn homehost(option: Option<&str>) -> String {
     }
 }
 
+/// `host:name`, with a remark where the host is this one.
+pub fn with_locality(set_name: &str) -> String {
+    match (set_name.split_once(':'), this_host()) {
+        (Some((host, _)), Some(here)) if host == here => format!("{set_name}  (local to host {here})"),
+        (Some(_) | None, _) => set_name.to_owned(),
+    }
+}
+
 fn this_host() -> Option<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(host.trim().to_owned())

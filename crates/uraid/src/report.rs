@@ -2,8 +2,7 @@
 //! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: where the facts come from (`control` for
 //! a running array, `detail` for its members). Invariant: text and JSON say the same. Spec: md-reference 4.4.
 
-use crate::dates;
-use crate::sizes;
+use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
@@ -163,7 +162,7 @@ impl Report {
     }
 
     fn identity(&self, out: &mut String) {
-        field(out, "Name", &self.set_name);
+        field(out, "Name", &names::with_locality(&self.set_name));
         field(out, "UUID", &self.uuid);
         field(out, "Events", &self.events.to_string());
         if let Some(server) = &self.server {
