@@ -1,5 +1,5 @@
 //! How other threads reach a shard: wake a task, ring the bell when it sleeps.
-//! Owns: [`Door`], the table that a waker finds its executor's door by. Not here: what came through (mail, completions).
+//! Owns: [`Door`], the table that a waker finds its executor's door by. Not here: what came through it.
 //! Invariant: what is put down before [`Door::knock`] is seen by the shard before it sleeps again.
 
 use crate::sys;

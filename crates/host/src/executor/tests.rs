@@ -1,4 +1,5 @@
 //! The executor by itself: slots, wakes, ends.
+//! Owns: the tests of `executor`. Not here: whole shards (`tests/shards.rs`).
 
 use super::*;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
 //! Operations of the kernel as futures: who holds what until the kernel is done with it.
-//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring talks to the kernel (`uring`, `threads`).
+//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`).
 //! Invariant: buffers, addresses and file of an operation stay where they are until its completion, also when the
 //! future that started it was dropped; they are let go on the shard's own thread.
 
