@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::local::Notify;
 use uraid_block::{Device, Fua, IoError, Range, Sector, Sectors, WritePieces};
 
 /// What clients do, as weights; zero: never.
@@ -83,6 +84,8 @@ pub struct Session {
     pub running: RefCell<BTreeMap<u64, (char, u64, u64, bool)>>,
     /// Counts.
     pub tally: Rc<RefCell<Tally>>,
+    /// An operation has ended.
+    pub ended: Notify,
 }
 
 /// One client on one shard.
@@ -165,9 +168,9 @@ impl<D: Device> Client<D> {
                     self.session.executor.sleep(time).await;
                 }
                 Kind::Write { .. } | Kind::Discard | Kind::Zeroes => {
-                    while !mix.may_overlap && self.session.overlaps_running(at, length) {
-                        self.session.executor.sleep(Duration::from_micros(50)).await;
-                    }
+                    let session = self.session.clone();
+                    let is_free = || (mix.may_overlap || !session.overlaps_running(at, length)).then_some(());
+                    session.ended.wait_for(is_free).await;
                     self.change(*kind, at, length).await;
                 }
             }
@@ -187,6 +190,7 @@ impl<D: Device> Client<D> {
         let session = &self.session;
         session.executor.record(Event::Answer { op, is_ok: outcome.is_ok() });
         let (kind, at, length, _) = session.running.borrow_mut().remove(&op).expect("an operation ends once");
+        session.ended.notify_all();
         match outcome {
             Ok(()) => session.tally.borrow_mut().done += 1,
             Err(error) => {

@@ -181,13 +181,12 @@ impl Medium {
         }
     }
 
-    /// A flush that failed: what it should have covered is lost, and nobody will say so again.
+    /// A flush that failed: part of what it should have covered will not survive power failure, and nobody will say so
+    /// again. Until then reads still find it, as in a page cache.
     pub fn flush_failed(&mut self, mark: &FlushMark, rng: &mut Rng) {
-        for (&sector, versions) in &mut self.cache {
+        for versions in self.cache.values_mut() {
             if rng.chance(1, 2) {
                 versions.retain(|version| !mark.0.contains(&version.write));
-                let bytes = versions.last().map_or(&self.durable[span(sector)], Version::sector);
-                self.current[span(sector)].copy_from_slice(bytes);
             }
         }
         self.flush(mark);

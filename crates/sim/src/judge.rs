@@ -56,9 +56,10 @@ fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
 }
 
 impl Judge {
-    /// Slots without which the array has to do: the lost ones and `away`.
+    /// Slots without which the array has to do: the lost ones, those that are hurt now, and `away`.
     pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
-        self.lost.borrow().union(away).copied().collect()
+        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].faults_fired() > 0).map(|slot| slot as u16);
+        self.lost.borrow().union(away).copied().chain(hurt).collect()
     }
 
     /// Assembles these images; `images[n]` is member n, `None` when it is away.

@@ -359,12 +359,8 @@ impl Oracle {
     /// Writes that no flush has covered may be lost, although they were answered: a level without redundancy has met
     /// an error, or more members have failed than it survives.
     pub fn lose_unflushed(&mut self) {
-        for register in &mut self.sectors {
-            if register.records.iter().any(|record| record.end.is_some() && !record.is_durable) {
-                let ended = register.records.iter().filter(|record| record.end.is_some()).map(|record| record.value);
-                register.base.extend(ended);
-                register.records.retain(|record| record.end.is_none());
-            }
+        for record in self.sectors.iter_mut().flat_map(|register| &mut register.records) {
+            record.is_ok &= record.end.is_none() || record.is_durable;
         }
         for read in self.reads.values_mut() {
             for index in 0..read.allowed.len() {

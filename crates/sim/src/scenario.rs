@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::local::Notify;
 use uraid_block::{ErrorKind, SECTOR_BYTES, Slot};
 use uraid_engine::{Array, Config, StartPlan};
 
@@ -77,7 +78,6 @@ struct Live {
     arrays: Vec<Rc<Array<SimWorld>>>,
     session: Rc<Session>,
     started: Rc<Cell<Option<bool>>>,
-    is_dirty: bool,
 }
 
 /// Runs a seed. A panic of the engine is a finding like any other.
@@ -107,6 +107,8 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
         let running = executor.waiting();
         format!("{found}\n{setup:?}\nlast events:\n{}waiting: {running}", executor.trace_tail())
     });
+    // After a panic tasks are left; dropping them in the middle of something would panic again.
+    executor.cut();
     let tally = *tally.borrow();
     Outcome {
         seed,
@@ -130,6 +132,11 @@ impl Run {
         let guard = Rc::new(Guard::new(model.clone(), setup.data_offsets.clone()));
         for disk in &disks {
             disk.set_watch(Some(guard.clone()));
+        }
+        if !setup.is_redundant() {
+            // A client that has another flush in flight may hear of the loss by one of the two only.
+            let oracle = oracle.clone();
+            guard.on_failure(move || oracle.borrow_mut().lose_unflushed());
         }
         if let Some(lie) = options.lie {
             rng.pick(&disks).set_lie(Some(lie));
@@ -359,7 +366,7 @@ impl Run {
             result.set(Some(outcome.is_ok()));
         });
         let session = self.session();
-        Ok(Live { worlds, arrays, session, started, is_dirty: plan.is_dirty })
+        Ok(Live { worlds, arrays, session, started })
     }
 
     fn session(&self) -> Rc<Session> {
@@ -385,6 +392,7 @@ impl Run {
             may_fail: self.may_fail.clone(),
             after_answer,
             running: RefCell::default(),
+            ended: Notify::new(),
             tally: self.tally.clone(),
         })
     }

@@ -27,6 +27,7 @@ pub struct Guard {
     events: RefCell<Vec<u64>>,
     superblocks: Cell<u64>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
+    on_failure: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 /// The fields of a superblock that the guard needs, read without `format`.
@@ -83,7 +84,13 @@ impl Guard {
             is_pass_running: Cell::new(false),
             superblocks: Cell::new(0),
             failures: RefCell::default(),
+            on_failure: RefCell::default(),
         }
+    }
+
+    /// What to do at the moment a member fails an operation.
+    pub fn on_failure(&self, action: impl Fn() + 'static) {
+        *self.on_failure.borrow_mut() = Some(Rc::new(action));
     }
 
     /// A client operation starts that may change this range.
@@ -188,5 +195,9 @@ impl Watch for Guard {
 
     fn failed(&self, access: Access, error: ErrorKind) {
         self.failures.borrow_mut().push((access, error));
+        let action = self.on_failure.borrow().clone();
+        if let Some(action) = action {
+            action();
+        }
     }
 }
