@@ -168,10 +168,15 @@ impl Served {
         Client::connect(&self.socket()).expect("the server is ready")
     }
 
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        // It may have ended already; whether it should have is for the caller to say.
+        let _ = rustix::process::kill_process(process, signal);
+    }
+
     /// SIGTERM, and how it ended.
     pub fn stop(self) -> Done {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)
-            .expect("it is our child");
+        self.signal(rustix::process::Signal::TERM);
         self.end()
     }
 

@@ -1,0 +1,211 @@
+//! An array's life through the command line: created, served, looked at, degraded, stopped, started again.
+//! Owns: what a user sees when all goes well. Not here: what goes wrong (`errors`).
+
+mod common;
+
+use common::{MIB, Scratch, pattern};
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+fn text(path: &std::path::Path) -> String {
+    path.display().to_string()
+}
+
+/// Serves, writes everything, stops cleanly, starts without `lost`, compares everything, writes degraded, compares.
+fn fill_lose_compare(options: &str, count: usize, lost: &[usize]) {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", count, 6 * MIB);
+    scratch.create("life", options, &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    let mut data = pattern(11, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0, "{options}");
+    assert_eq!(client.flush().expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0), "{options}");
+    let rest: Vec<PathBuf> =
+        members.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, path)| path.clone()).collect();
+    for path in &rest {
+        let shown = scratch.uraid(["examine", &text(path)]).expect_done().stdout;
+        assert!(shown.contains("State : clean\n"), "{options}: {shown}");
+    }
+    let served = scratch.ready(if lost.is_empty() { &[] } else { &["--run"] }, &rest);
+    let mut client = served.client();
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "{options}");
+    let part = pattern(12, 300 * 512);
+    for at in [0, 70_144, data.len() - part.len()] {
+        assert_eq!(client.write(at as u64, &part).expect("connected"), 0, "{options}");
+        data[at..at + part.len()].copy_from_slice(&part);
+    }
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "{options}, degraded");
+    assert_eq!(served.stop().code, Some(0), "{options}");
+}
+
+#[test]
+fn arrays_without_redundancy_keep_what_they_are_given() {
+    fill_lose_compare("-l linear -n 3", 3, &[]);
+    fill_lose_compare("-l 0 -n 3 -c 64K", 3, &[]);
+}
+
+#[test]
+fn mirrors_serve_from_what_is_left() {
+    fill_lose_compare("-l 1 -n 3", 3, &[0, 2]);
+    fill_lose_compare("-l 10 -n 4 -c 64K", 4, &[0, 3]);
+    fill_lose_compare("-l 10 -n 3 -c 64K -p f2", 3, &[1]);
+    fill_lose_compare("-l 10 -n 3 -c 64K -p o2", 3, &[2]);
+}
+
+#[test]
+fn parity_stands_in_for_what_is_lost() {
+    fill_lose_compare("-l 4 -n 3 -c 64K", 3, &[0]);
+    fill_lose_compare("-l 5 -n 4 -c 64K", 4, &[2]);
+    fill_lose_compare("-l 6 -n 5 -c 64K", 5, &[1, 4]);
+}
+
+#[test]
+fn read_only_never_writes_a_byte() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 6 * MIB);
+    // Dirty: a resync is due, and is left to somebody who may write.
+    scratch.create("still", "-l 5 -n 3 -c 64K", &members);
+    let all = || -> Vec<Vec<u8>> { members.iter().map(|path| fs::read(path).expect("a member")).collect() };
+    let before = all();
+    let served = scratch.ready(&["--read-only"], &members);
+    let mut client = served.client();
+    assert!(client.read(0, 4096).expect("connected").is_ok());
+    assert_eq!(client.write(0, &[1; 512]).expect("connected"), 1, "EPERM");
+    let shown = scratch.uraid(["detail", "still"]).expect_done().stdout;
+    assert!(shown.contains("read-only"), "{shown}");
+    assert_eq!(served.stop().code, Some(0));
+    assert!(all() == before);
+}
+
+#[test]
+fn after_kill_9_the_array_says_it_is_dirty_and_is_made_consistent() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 6 * MIB);
+    scratch.create("killed", "-l 5 -n 3 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let data = pattern(13, MIB as usize);
+    assert_eq!(served.client().write(0, &data).expect("connected"), 0);
+    served.kill();
+    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
+    assert!(shown.contains("State : active\n"), "{shown}");
+    scratch.serve(&["--run"], &members[..2]).end().expect_refused(&["cannot start the array", "--force"]);
+    let served = scratch.ready(&[], &members);
+    served.wait_for("it is made consistent before it takes requests");
+    assert!(served.client().read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_running_array_is_listed_shown_and_stopped_by_name_or_member() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 6 * MIB);
+    scratch.create("name", "-l 1 -n 3 --assume-clean", &members);
+    let not_running = scratch.uraid(["detail", &text(&members[0]), &text(&members[1])]).expect_done().stdout;
+    assert!(not_running.contains("clean, degraded, Not Started [3/2] [UU_]"), "{not_running}");
+    let served = scratch.ready(&[], &members);
+    // A socket that nobody listens on is no running array.
+    drop(UnixListener::bind(scratch.path("stale.ctl")).expect("a socket"));
+    let listed = scratch.uraid(["list"]).expect_done().stdout;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(listed.starts_with("name ") && listed.contains("[3/3] [UUU]"), "{listed}");
+    let by_name = scratch.uraid(["detail", "name"]).expect_done().stdout;
+    let by_member = scratch.uraid(["detail", &text(&members[1])]).expect_done().stdout;
+    assert_eq!(by_name, by_member);
+    assert!(
+        by_name.contains(&format!("       2           2      active sync      {}", text(&members[2]))),
+        "{by_name}"
+    );
+    scratch.uraid(["fail", "name", "2"]).expect_done();
+    scratch.uraid(["fail", "name", &text(&members[2])]).expect_refused(&["has failed already"]);
+    scratch.uraid(["fail", &text(&members[0]), &text(&members[0])]).expect_done();
+    scratch.uraid(["fail", "name", "1"]).expect_refused(&["cannot serve without"]);
+    let json = scratch.uraid(["detail", "--json", "name"]).expect_done().stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(report["members"].as_array().map(Vec::len), Some(5), "two empty slots, one active, two faulty: {json}");
+    assert_eq!(report["state"][1], "degraded", "{json}");
+    assert_eq!(scratch.uraid(["stop", "name"]).expect_done().stdout, "name: stopped\n");
+    assert_eq!(served.end().code, Some(0));
+    assert!(!scratch.path("name.nbd").exists() && !scratch.path("name.ctl").exists(), "the sockets are gone");
+    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_done();
+    scratch.uraid(["examine", &text(&members[0])]).expect_refused(&["m0"]);
+    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_refused(&["nothing was wiped"]);
+}
+
+#[test]
+fn a_second_signal_does_no_harm() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 * MIB);
+    scratch.create("twice", "-l 1 -n 2", &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    assert_eq!(client.write(0, &pattern(14, MIB as usize)).expect("connected"), 0);
+    for _ in 0..3 {
+        served.signal(rustix::process::Signal::INT);
+    }
+    assert_eq!(served.stop().code, Some(0));
+    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
+    assert!(shown.contains("State : clean\n"), "{shown}");
+}
+
+#[test]
+fn stopped_in_its_first_resync_an_array_stays_dirty() {
+    let scratch = Scratch::new();
+    // Sparse, and large enough not to be done before the signal comes.
+    let members = scratch.members("m", 2, 16 << 30);
+    scratch.create("early", "-l 1 -n 2", &members);
+    let served = scratch.serve(&[], &members);
+    served.wait_for("resync [");
+    let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
+    assert!(shown.contains("resyncing") && shown.contains("% complete"), "{shown}");
+    let done = served.stop();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stderr.contains("stopped before it was consistent") && done.stdout.is_empty(), "{done:?}");
+    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
+    assert!(shown.contains("State : active\n"), "{shown}");
+}
+
+const FIELDS: [&str; 17] = [
+    "Magic :",
+    "Version :",
+    "Array UUID :",
+    "Name :",
+    "Raid Level :",
+    "Raid Devices :",
+    "Avail Dev Size :",
+    "Array Size :",
+    "Data Offset :",
+    "Super Offset :",
+    " State :",
+    "Device UUID :",
+    "Checksum :",
+    "Events :",
+    "Layout :",
+    "Chunk Size :",
+    "Device Role :",
+];
+
+#[test]
+fn mdadm_finds_our_members_correct() {
+    let scratch = Scratch::new();
+    for (level, count) in [("linear", 2), ("0", 2), ("1", 2), ("4", 3), ("5", 3), ("6", 4), ("10", 2)] {
+        let members = scratch.members(&format!("l{level}-"), count, 8 * MIB);
+        scratch.create("check", &format!("-l {level} -n {count}"), &members);
+        for member in &members {
+            let Ok(theirs) = Command::new("mdadm").arg("--examine").arg(member).env("TZ", "UTC").output() else {
+                eprintln!("SKIPPED mdadm_finds_our_members_correct: mdadm is not installed");
+                return;
+            };
+            let theirs = String::from_utf8_lossy(&theirs.stdout).into_owned();
+            let ours = scratch.uraid(["examine", &text(member)]).expect_done().stdout;
+            assert!(theirs.contains(" - correct\n"), "{theirs}");
+            // Versions of mdadm differ in some lines, and its times have no zone; these are what scripts read.
+            for line in ours.lines().filter(|line| FIELDS.iter().any(|name| line.contains(name))) {
+                assert!(theirs.lines().any(|theirs| theirs == line), "level {level}: {line:?} is not in:\n{theirs}");
+            }
+        }
+    }
+}
