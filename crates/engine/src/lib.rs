@@ -4,6 +4,7 @@
 
 mod array;
 pub mod assemble;
+mod flush;
 mod lifecycle;
 mod mail;
 mod mirror;

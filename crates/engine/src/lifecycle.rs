@@ -162,7 +162,7 @@ impl<W: World> Array<W> {
         } else {
             self.resync(progress).await.map_err(StartError::Resync)?
         };
-        self.flush_members().await.map_err(StartError::Resync)?;
+        let _ = self.flush_members().await.map_err(StartError::Resync)?;
         let version = {
             let mut master = self.steward().master.borrow_mut();
             if !found.unreadable.is_zero() {
@@ -202,7 +202,7 @@ impl<W: World> Array<W> {
 
     async fn leave_clean(&self) -> Result<(), StopError> {
         if !self.is_redundant() {
-            return self.flush_members().await.map_err(StopError::Flush);
+            return self.flush_members().await.map(|_recorded| ()).map_err(StopError::Flush);
         }
         self.go_clean().await;
         let master = self.steward().master.borrow();

@@ -33,6 +33,8 @@ pub(crate) enum Call {
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
     Condemn(Vec<Failure>),
+    /// Shard to steward: make everything answered so far stable.
+    Flush,
     /// Shard to a row's owner.
     WriteRow(RowWrite),
     /// Shard to a row's owner: reconstruct.
@@ -45,8 +47,41 @@ pub(crate) enum Answer {
     Count(u64),
     Dirty(Result<(), IoError>),
     Condemned(Condemned),
-    Written(Result<Recorded, IoError>),
+    /// Of a row write, and of a flush.
+    Settled(Result<Recorded, IoError>),
     Read(Result<ReadPieces, IoError>),
+}
+
+/// What a call must be answered with; anything else is our mistake.
+impl Answer {
+    pub(crate) fn done(self) {
+        assert!(matches!(self, Answer::Done), "answered with {self:?}");
+    }
+
+    pub(crate) fn count(self) -> u64 {
+        let Answer::Count(count) = self else { panic!("answered with {self:?}") };
+        count
+    }
+
+    pub(crate) fn dirty(self) -> Result<(), IoError> {
+        let Answer::Dirty(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
+
+    pub(crate) fn condemned(self) -> Condemned {
+        let Answer::Condemned(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
+
+    pub(crate) fn settled(self) -> Result<Recorded, IoError> {
+        let Answer::Settled(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
+
+    pub(crate) fn read(self) -> Result<ReadPieces, IoError> {
+        let Answer::Read(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
 }
 
 /// A member that failed an operation.

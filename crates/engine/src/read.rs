@@ -4,7 +4,7 @@
 //! Invariant: a success holds right bytes in every sector; a failed piece is read again elsewhere or fails the request.
 
 use crate::array::{Array, failure};
-use crate::mail::{Answer, Call, Failure, RowRead};
+use crate::mail::{Call, Failure, RowRead};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{Copies, View};
@@ -155,12 +155,7 @@ impl<W: World> Array<W> {
         if owner == self.world.shard() {
             return self.read_row_owned(read).await;
         }
-        match self.call(owner, Call::ReadRow(read)).await {
-            Answer::Read(outcome) => outcome,
-            Answer::Done | Answer::Count(_) | Answer::Dirty(_) | Answer::Condemned(_) | Answer::Written(_) => {
-                unreachable!("a row read is answered with its bytes")
-            }
-        }
+        self.call(owner, Call::ReadRow(read)).await.read()
     }
 
     /// Counts a failed member read, tells the steward if the member is gone, and decides whether the request may go
@@ -189,22 +184,6 @@ impl<W: World> Array<W> {
                 Err(_) => self.world.sleep(ARENA_RETRY).await,
             }
         }
-    }
-
-    /// Flushes every usable member; one that cannot is condemned, never asked again.
-    pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
-        let view = self.view();
-        // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
-        // may have held answered writes in its cache.
-        let failures = self.flush_slots(view.usable).await;
-        self.settle(&view, &failures).await.map(|_recorded| ())
-    }
-
-    /// Flushes the members of these slots and says which failed.
-    pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
-        let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
-        let outcomes = outcomes.await.into_iter();
-        outcomes.filter_map(|(slot, outcome)| Some(failure(slot, Operation::Flush, outcome.err()?))).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: one holder a row; a request never holds two rows; the holder looks member states up after it got the row.
 
 use crate::array::Array;
-use crate::mail::{Answer, Call, RowRead, RowWrite};
+use crate::mail::{Call, RowRead, RowWrite};
 use crate::row_plan::Overlay;
 use crate::steward::Recorded;
 use crate::{Pool, World};
@@ -142,12 +142,7 @@ impl<W: World> Array<W> {
         if owner == self.world.shard() {
             return self.write_row_owned(write).await;
         }
-        match self.call(owner, Call::WriteRow(write)).await {
-            Answer::Written(outcome) => outcome,
-            Answer::Done | Answer::Count(_) | Answer::Dirty(_) | Answer::Condemned(_) | Answer::Read(_) => {
-                unreachable!("a row write is answered with its outcome")
-            }
-        }
+        self.call(owner, Call::WriteRow(write)).await.settled()
     }
 
     /// Zeroes on a parity level are data like any other.

@@ -122,13 +122,11 @@ impl<W: World> Array<W> {
             failures.extend(outcome.err().map(|error| failure(slot, Operation::Write, error)));
         }
         let lost_data = map.data.iter().any(|slot| !view.usable.contains(*slot));
-        if fua == Fua::Yes && lost_data && failures.is_empty() {
+        let mut outcome = self.settle(view, &failures).await;
+        if fua == Fua::Yes && lost_data && outcome.is_ok() {
             // What a lost member would hold is computed from all others: all of them must be on stable storage.
-            let row: SlotSet = map.data.iter().copied().chain([map.parity]).chain(map.syndrome).collect();
-            let present = row.iter().filter(|slot| view.usable.contains(*slot)).collect();
-            failures = self.flush_slots(present).await;
+            outcome = self.flush_members().await;
         }
-        let outcome = self.settle(view, &failures).await;
         if outcome.is_err() && map.data.iter().any(|slot| !self.view().usable.contains(*slot)) {
             self.rows.mark_torn(map.row);
         }

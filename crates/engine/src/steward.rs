@@ -10,7 +10,8 @@
 //! ```
 
 use crate::array::{Array, Config};
-use crate::mail::{Answer, Call, Failure};
+use crate::flush::Flusher;
+use crate::mail::{Call, Failure};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Copies, Epoch, Gate, View};
@@ -74,6 +75,8 @@ pub(crate) struct Master {
     pub(crate) is_dirty: bool,
     /// A sector could neither be read nor computed when the array was made consistent: it stays dirty.
     pub(crate) is_suspect: bool,
+    /// A flush failed on more members than the array can lose.
+    pub(crate) has_lost_flush: bool,
     pub(crate) events: u64,
     /// Members in a slot whose superblock on disk has fewer events than the freshest one.
     pub(crate) lagging: Vec<usize>,
@@ -95,6 +98,7 @@ pub(crate) struct Steward {
     pub(crate) transition: Rc<Semaphore>,
     /// One round of superblocks at a time.
     pub(crate) recording: Rc<Semaphore>,
+    pub(crate) flusher: Flusher,
     pub(crate) is_stopping: Cell<bool>,
 }
 
@@ -110,6 +114,7 @@ impl Steward {
                 members: members.collect(),
                 is_dirty: plan.is_dirty,
                 is_suspect: false,
+                has_lost_flush: false,
                 events: plan.events,
                 lagging: plan.lagging().collect(),
                 version: 0,
@@ -121,6 +126,7 @@ impl Steward {
             }),
             transition: Semaphore::new(1),
             recording: Semaphore::new(1),
+            flusher: Flusher::new(),
             is_stopping: Cell::new(false),
         }
     }
@@ -171,7 +177,7 @@ impl<W: World> Array<W> {
             .collect();
         self.switch(view);
         for answer in join_all(calls).await {
-            assert!(matches!(answer, Some(Answer::Done)));
+            answer.expect("every call is answered").done();
         }
         epoch
     }
@@ -181,7 +187,7 @@ impl<W: World> Array<W> {
         let calls: Vec<_> =
             (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::Drain(epoch))).collect();
         for answer in join_all(calls).await {
-            assert!(matches!(answer, Some(Answer::Done)));
+            answer.expect("every call is answered").done();
         }
     }
 
@@ -228,6 +234,7 @@ impl<W: World> Array<W> {
             }
             match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
                 Verdict::Freeze => {
+                    master.has_lost_flush |= failure.operation == Operation::Flush;
                     master.freeze(failure.error.kind);
                     return true;
                 }
@@ -243,6 +250,7 @@ impl<W: World> Array<W> {
             left.remove(failure.slot);
         }
         if !self.shape.layout.can_serve(&left) {
+            master.has_lost_flush |= fresh.iter().any(|failure| failure.operation == Operation::Flush);
             master.freeze(fresh[0].error.kind);
             return true;
         }
@@ -336,11 +344,7 @@ impl<W: World> Array<W> {
             (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::CountWrites)).collect();
         let mut sum = 0;
         for answer in join_all(calls).await {
-            match answer {
-                Some(Answer::Count(count)) => sum += count,
-                Some(Answer::Done | Answer::Dirty(_) | Answer::Condemned(_) | Answer::Written(_) | Answer::Read(_))
-                | None => unreachable!("a count is answered with a number"),
-            }
+            sum += answer.expect("every call is answered").count();
         }
         sum
     }

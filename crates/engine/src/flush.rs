@@ -1,0 +1,84 @@
+//! Flushes: one round at a time for the whole array, driven by the steward.
+//! Owns: [`Flusher`], who is served by which round. Not here: what a failed flush means (`verdict`).
+//! Invariant: no flush is answered with success while another one's failure is not yet recorded.
+//!
+//! A member that fails one flush may say yes to the next, though it has lost what was in its cache: two flushes at the
+//! same time would let the second be answered before the superblocks know of the first. So they take turns, and
+//! whoever arrives during a round shares the next one:
+//!
+//! ```text
+//!   round      |== 1 ==|======= 2 =======|=== 3 ===|
+//!   arrivals   a        b  c              d            a: round 1; b and c: one flush for both
+//! ```
+
+use crate::World;
+use crate::array::{Array, STEWARD, failure};
+use crate::mail::{Call, Failure};
+use crate::steward::Recorded;
+use crate::verdict::Operation;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use uraid_block::local::{Semaphore, join_all};
+use uraid_block::{Device, ErrorKind, IoError, Slot, SlotSet};
+
+/// Turns at flushing; the steward has it.
+pub(crate) struct Flusher {
+    turn: Rc<Semaphore>,
+    /// Tickets given out so far; a round serves all of them.
+    tickets: Cell<u64>,
+    /// The last ticket that was served, and how.
+    served: RefCell<(u64, Result<Recorded, IoError>)>,
+}
+
+impl Flusher {
+    pub(crate) fn new() -> Flusher {
+        let nobody = (0, Err(ErrorKind::Stopping.into()));
+        Flusher { turn: Semaphore::new(1), tickets: Cell::new(0), served: RefCell::new(nobody) }
+    }
+}
+
+impl<W: World> Array<W> {
+    /// Makes everything that was answered before this call stable on every usable member.
+    pub(crate) async fn flush_members(&self) -> Result<Recorded, IoError> {
+        if self.world.shard() == STEWARD {
+            return self.flush_round().await;
+        }
+        self.call(STEWARD, Call::Flush).await.settled()
+    }
+
+    /// A turn at flushing, or the outcome of a round that began after this call. Shard 0 only.
+    pub(crate) async fn flush_round(&self) -> Result<Recorded, IoError> {
+        let flusher = &self.steward().flusher;
+        let ticket = flusher.tickets.get() + 1;
+        flusher.tickets.set(ticket);
+        let _turn = flusher.turn.acquire(1).await;
+        {
+            let served = flusher.served.borrow();
+            if served.0 >= ticket {
+                return served.1.clone();
+            }
+        }
+        let serves = flusher.tickets.get();
+        let outcome = self.flush_once().await;
+        *flusher.served.borrow_mut() = (serves, outcome.clone());
+        outcome
+    }
+
+    async fn flush_once(&self) -> Result<Recorded, IoError> {
+        let view = self.view();
+        if self.steward().master.borrow().has_lost_flush {
+            // The flush that froze the array may have lost writes: the next one must not say that all is well.
+            return Err(ErrorKind::Frozen.into());
+        }
+        // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
+        // may have held answered writes in its cache.
+        let failures = self.flush_slots(view.usable).await;
+        self.settle(&view, &failures).await
+    }
+
+    async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
+        let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
+        let outcomes = outcomes.await.into_iter();
+        outcomes.filter_map(|(slot, outcome)| Some(failure(slot, Operation::Flush, outcome.err()?))).collect()
+    }
+}
