@@ -7,7 +7,7 @@
 //!   nbdinfo nbd+unix:///?socket=/tmp/ram.sock
 //! ```
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, RefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use uraid_host::{ArenaBlocks, CLIENT_ARENA, Listener, Options, Shard, Signal};
 /// Bytes of one thread.
 struct Ram {
     geometry: Geometry,
-    bytes: UnsafeCell<Vec<u8>>,
+    bytes: RefCell<Vec<u8>>,
 }
 
 impl Ram {
@@ -35,15 +35,12 @@ impl Ram {
             zeroes_after_discard: false,
             volatile_cache: false,
         };
-        Ram { geometry, bytes: UnsafeCell::new(vec![0; size.len_bytes()]) }
+        Ram { geometry, bytes: RefCell::new(vec![0; size.len_bytes()]) }
     }
 
-    #[allow(clippy::mut_from_ref, reason = "one thread, and no borrow lives over an await")]
-    fn span(&self, at: Sector, length: Sectors) -> &mut [u8] {
+    fn span(&self, at: Sector, length: Sectors) -> RefMut<'_, [u8]> {
         let start = at.0 as usize * 512;
-        // SAFETY: the device is on one thread and each caller lets go of the bytes before it returns.
-        let bytes = unsafe { &mut *self.bytes.get() };
-        &mut bytes[start..start + length.len_bytes()]
+        RefMut::map(self.bytes.borrow_mut(), |bytes| &mut bytes[start..start + length.len_bytes()])
     }
 }
 
@@ -52,11 +49,11 @@ impl Device for Ram {
         &self.geometry
     }
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
-        into.copy_from(self.span(at, into.length()));
+        into.copy_from(&self.span(at, into.length()));
         Ok(into)
     }
     async fn write(&self, at: Sector, from: WritePieces, _: Fua) -> Result<(), IoError> {
-        from.copy_to(self.span(at, from.length()));
+        from.copy_to(&mut self.span(at, from.length()));
         Ok(())
     }
     async fn flush(&self) -> Result<(), IoError> {

@@ -237,6 +237,10 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         let mut last_payload = 0;
         loop {
             while let Some(header) = inbox.unread().first_chunk::<REQUEST_BYTES>() {
+                // What nobody waits for any more is not begun.
+                if self.is_closing.get() {
+                    return End::Clean;
+                }
                 let Ok(request) = Request::parse(header) else { return End::Broken };
                 inbox.consume(REQUEST_BYTES);
                 last_payload = if request.command == Command::Write { request.length } else { 0 };

@@ -1,6 +1,6 @@
 //! The handshake against transcripts: honest, hostile, and every order of messages up to length 3.
 //! Owns: the CVE pack of the handshake (CVE-2022-26495, CVE-2017-15118, CVE-2017-15119, CVE-2019-14851 and kin).
-//! Invariant: bytes in, bytes out, whatever way they are cut.
+//! Not here: clients behind their handshake (`tests/`). Invariant: bytes in, bytes out, whatever way they are cut.
 
 use super::*;
 use crate::Export;

@@ -224,7 +224,7 @@ fn mutated_session(luck: &mut Luck) -> Vec<u8> {
 #[test]
 fn no_mutated_session_panics_leaks_or_leaves_the_export() {
     // More: SESSIONS=100000 cargo test -p uraid-export-nbd --test hostile --release
-    let sessions = std::env::var("SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(500);
+    let sessions = std::env::var("SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
     for seed in 1..=sessions {
         let mut luck = Luck(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let (bench, ram) = (Bench::new(64, 32), Ram::new(64 << 10));
