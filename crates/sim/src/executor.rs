@@ -297,10 +297,18 @@ impl Executor {
         }
     }
 
-    /// Ends every task and event at once, as when power fails: no destructor of a task runs, what it holds is leaked.
-    /// (A request of the engine must be driven to its end, and power failure does not clean up behind it.)
+    /// Ends every task and event at once, as when power fails.
     pub fn cut(&self) {
         self.record(Event::Note { what: "power is cut", value: 0 });
+        self.end_all(drop);
+    }
+
+    /// The same after a panic: what is half done is leaked, for its destructors could panic again.
+    pub fn leak(&self) {
+        self.end_all(std::mem::forget);
+    }
+
+    fn end_all(&self, end: impl Fn(Entry)) {
         // What is dropped may spawn, wake and post; so again until nothing is left.
         loop {
             let (tasks, events) = {
@@ -311,7 +319,7 @@ impl Executor {
             if tasks.is_empty() && events.is_empty() {
                 break;
             }
-            tasks.into_values().for_each(std::mem::forget);
+            tasks.into_values().for_each(&end);
             drop(events);
         }
         self.woken.lock().expect("one thread, no panic inside").clear();

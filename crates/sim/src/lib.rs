@@ -6,10 +6,12 @@
 pub mod client;
 pub mod disk;
 pub mod executor;
+pub mod fleet;
 pub mod judge;
 pub mod member;
 pub mod model;
 pub mod oracle;
+pub mod rig;
 pub mod rng;
 pub mod scenario;
 pub mod setup;

@@ -137,7 +137,7 @@ impl Setup {
             discard: *rng.pick(&[(0, false), (1, true), (1, false)]),
             mail_delay_max: *rng.pick(&[0, 500, 50_000]),
             latency: Latency { min: 100, max, slow_one_in: slow },
-            spare_blocks: rng.below(9) as u32,
+            spare_blocks: *rng.pick(&[0, 1, 8]),
             image_one_in: *rng.pick(&[2, 8, 32]),
         }
     }

@@ -23,6 +23,28 @@ pub struct PoolSize {
 
 type Handler = Rc<dyn Fn(Mail)>;
 
+thread_local! {
+    // Arenas of shards that are gone, all of their blocks free: mapping memory anew costs more than a whole round.
+    static SPARE: RefCell<Vec<(PoolSize, Arena)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn take_arena(size: PoolSize) -> Arena {
+    SPARE.with_borrow_mut(|spare| match spare.iter().position(|(of, _)| *of == size) {
+        Some(index) => spare.swap_remove(index).1,
+        None => Arena::new(size.small, size.large),
+    })
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        for arena in &self.arenas {
+            if arena.blocks_in_use() == 0 {
+                SPARE.with_borrow_mut(|spare| spare.push((self.pool, arena.clone())));
+            }
+        }
+    }
+}
+
 struct Machine {
     executor: Executor,
     shards: u16,
@@ -35,6 +57,7 @@ struct Machine {
 struct Shard {
     machine: Rc<Machine>,
     index: u16,
+    pool: PoolSize,
     arenas: [Arena; 5],
 }
 
@@ -55,8 +78,8 @@ impl SimWorld {
         });
         (0..shards)
             .map(|index| {
-                let arenas = std::array::from_fn(|_| Arena::new(pool.small, pool.large));
-                SimWorld(Rc::new(Shard { machine: machine.clone(), index, arenas }))
+                let arenas = std::array::from_fn(|_| take_arena(pool));
+                SimWorld(Rc::new(Shard { machine: machine.clone(), index, pool, arenas }))
             })
             .collect()
     }

@@ -1,0 +1,112 @@
+//! Many seeds on all cores, and their sum.
+//! Owns: [`run_seeds`], [`Sum`]. Not here: a single seed (`scenario`).
+//! Invariant: the sum does not depend on which core ran which seed.
+
+use crate::client::Tally;
+use crate::rng::mix;
+use crate::scenario::{Options, Outcome, run_seed};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What many seeds came to.
+#[derive(Clone, Default, Debug)]
+pub struct Sum {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Counts of all.
+    pub tally: Tally,
+    /// Seeds per level and layout.
+    pub kinds: BTreeMap<String, u64>,
+    /// Polls and events.
+    pub steps: u64,
+    /// Virtual nanoseconds.
+    pub time: u64,
+    /// Sectors compared with the oracle.
+    pub sectors: u64,
+    /// All trace hashes in one.
+    pub hash: u64,
+    /// Seeds that found something, with what.
+    pub failures: BTreeMap<u64, String>,
+}
+
+impl Sum {
+    /// Takes a seed in.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        *self.kinds.entry(outcome.kind.clone()).or_default() += 1;
+        self.steps += outcome.steps;
+        self.time += outcome.time;
+        self.sectors += outcome.sectors;
+        // A sum, so that the order does not matter.
+        self.hash = self.hash.wrapping_add(mix(outcome.hash ^ mix(outcome.seed)));
+        if let Some(found) = &outcome.failure {
+            self.failures.insert(outcome.seed, format!("({}) {found}", outcome.kind));
+        }
+        let (sum, one) = (&mut self.tally, &outcome.tally);
+        sum.done += one.done;
+        sum.failed += one.failed;
+        sum.images += one.images;
+        sum.crashes += one.crashes;
+        sum.stops += one.stops;
+        sum.faults += one.faults;
+        sum.refusals += one.refusals;
+        sum.resyncs += one.resyncs;
+        sum.degraded += one.degraded;
+    }
+
+    /// The failures, each with the command that shows it again.
+    pub fn report(&self) -> String {
+        let one = |(seed, found): (&u64, &String)| {
+            format!("seed {seed} {found}\nagain: cargo run --release -p uraid-sim -- --seed {seed} --verbose\n\n")
+        };
+        self.failures.iter().map(one).collect()
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tally = &self.tally;
+        writeln!(out, "{} seeds, {} failed, total hash {:016x}", self.seeds, self.failures.len(), self.hash)?;
+        writeln!(
+            out,
+            "{} requests, {} legal errors, {} faults, {} crashes, {} imagined power cuts, {} clean stops",
+            tally.done, tally.failed, tally.faults, tally.crashes, tally.images, tally.stops
+        )?;
+        writeln!(
+            out,
+            "{} resyncs, {} degraded starts, {} refused as dirty and degraded, {} sectors compared, {} virtual seconds",
+            tally.resyncs,
+            tally.degraded,
+            tally.refusals,
+            self.sectors,
+            self.time / 1_000_000_000
+        )?;
+        let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        write!(out, "{}", kinds.join(", "))
+    }
+}
+
+/// Runs the seeds on so many threads. `on_thread` runs first on each.
+pub fn run_seeds(seeds: Range<u64>, threads: usize, options: Options, on_thread: impl Fn() + Sync) -> Sum {
+    let next = AtomicU64::new(seeds.start);
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                on_thread();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let outcome = run_seed(seed, options);
+                    sum.lock().expect("no panic while summing").add(&outcome);
+                }
+            });
+        }
+    });
+    sum.into_inner().expect("no panic while summing")
+}

@@ -1,0 +1,374 @@
+//! An array on simulated members, from power on to power off.
+//! Owns: [`Rig`]: assembly, start, requests until an end, stop, crash, and the checks that belong to each.
+//! Not here: what a seed makes of it (`scenario`).
+//! Invariant: what the oracle is told of a start, a stop or a crash is what the members went through.
+
+use crate::client::{Client, Session, Tally};
+use crate::disk::CrashMode;
+use crate::executor::{Ended, Executor};
+use crate::judge::{Assembled, Judge};
+use crate::member::{Disk, SimMember};
+use crate::model::Model;
+use crate::oracle::{Oracle, Value};
+use crate::rng::Rng;
+use crate::setup::Setup;
+use crate::trace::Event;
+use crate::watch::{Guard, raw_facts};
+use crate::world::{PoolSize, SimWorld};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::SECTOR_BYTES;
+use uraid_block::local::Notify;
+use uraid_engine::{Array, Config, StartPlan};
+
+/// Polls and events that a piece of work may take before it counts as a loop without end.
+pub const STEPS_MAX: u64 = 2_000_000;
+/// Virtual time that everything must be done in.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Everything but the engine.
+pub struct Rig {
+    /// Tasks and time.
+    pub executor: Executor,
+    /// Luck.
+    pub rng: Rng,
+    /// What it is about.
+    pub setup: Rc<Setup>,
+    /// The members and what may be on them.
+    pub judge: Rc<Judge>,
+    /// The watch over every access.
+    pub guard: Rc<Guard>,
+    /// Counts.
+    pub tally: Rc<RefCell<Tally>>,
+    op_next: Rc<Cell<u64>>,
+    may_fail: Rc<dyn Fn() -> bool>,
+    members_before: BTreeSet<u16>,
+}
+
+/// The array while it runs.
+pub struct Live {
+    /// The shards.
+    pub worlds: Vec<SimWorld>,
+    /// The array on each.
+    pub arrays: Vec<Rc<Array<SimWorld>>>,
+    /// What clients share.
+    pub session: Rc<Session>,
+    /// Whether it has started, and well.
+    pub started: Rc<Cell<Option<bool>>>,
+}
+
+impl Rig {
+    /// New members for this setup.
+    pub fn new(executor: Executor, mut rng: Rng, setup: Rc<Setup>, tally: Rc<RefCell<Tally>>) -> Rig {
+        let model = Rc::new(Model::new(setup.shape.clone()));
+        let initial = if setup.starts_dirty { Value::Any } else { Value::Zero };
+        let oracle = Rc::new(RefCell::new(Oracle::new(setup.array, model.array_size(), initial)));
+        let disks = setup.make_disks(&executor, &mut rng);
+        let guard = Rc::new(Guard::new(model.clone(), setup.data_offsets.clone()));
+        for disk in &disks {
+            disk.set_watch(Some(guard.clone()));
+        }
+        if !setup.is_redundant() {
+            // A client that has another flush in flight may hear of the loss by one of the two only.
+            let oracle = oracle.clone();
+            guard.on_failure(move || oracle.borrow_mut().lose_unflushed());
+        }
+        let suspect = if setup.starts_dirty { (0..model.rows.len()).collect() } else { BTreeSet::new() };
+        let judge = Rc::new(Judge {
+            setup: setup.clone(),
+            model,
+            oracle,
+            disks,
+            lost: RefCell::default(),
+            suspect: RefCell::new(suspect),
+            is_over_budget: Cell::new(false),
+        });
+        let (inside, is_redundant) = (judge.clone(), setup.is_redundant());
+        let may_fail: Rc<dyn Fn() -> bool> = Rc::new(move || {
+            let fired = inside.disks.iter().any(|disk| disk.faults_fired() > 0);
+            fired && (!is_redundant || inside.is_over_budget.get())
+        });
+        let members_before = (0..setup.shape.slots).collect();
+        Rig { executor, rng, setup, judge, guard, tally, op_next: Rc::new(Cell::new(1)), may_fail, members_before }
+    }
+
+    /// The member of a slot.
+    pub fn disk(&self, slot: u16) -> &Rc<Disk> {
+        &self.judge.disks[usize::from(slot)]
+    }
+
+    /// The real assembly on what the disks hold, forced where only that helps.
+    pub fn assemble(&mut self, away: &BTreeSet<u16>) -> Result<Option<StartPlan>, String> {
+        let images: Vec<Option<Vec<u8>>> = (self.judge.disks.iter().enumerate())
+            .map(|(slot, disk)| (!away.contains(&(slot as u16))).then(|| disk.medium().current().to_vec()))
+            .collect();
+        self.judge.lost.borrow_mut().extend(away);
+        let plan = match self.judge.assemble(&images, false)? {
+            Assembled::Plan(plan) => plan,
+            Assembled::Impossible => return Ok(None),
+            Assembled::DirtyDegraded => {
+                self.tally.borrow_mut().refusals += 1;
+                self.executor.record(Event::Note { what: "dirty and degraded: forced", value: 0 });
+                match self.judge.assemble(&images, true)? {
+                    Assembled::Plan(plan) => plan,
+                    Assembled::Impossible => return Ok(None),
+                    Assembled::DirtyDegraded => {
+                        return Err("dirty and degraded, and force does not help".to_string());
+                    }
+                }
+            }
+        };
+        Ok(Some(*plan))
+    }
+
+    /// Tells the oracle what a dirty start may change, and what it does not promise.
+    pub fn prepare_oracle(&mut self, plan: &StartPlan, victims: &BTreeSet<u16>) {
+        let here: BTreeSet<u16> = plan.members.iter().map(|member| member.candidate as u16).collect();
+        let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
+        let mut oracle = self.judge.oracle.borrow_mut();
+        let mut tally = self.tally.borrow_mut();
+        tally.degraded += u64::from(!missing.is_empty());
+        if here != self.members_before {
+            oracle.reopen();
+        }
+        self.members_before = here;
+        if !plan.is_dirty {
+            return;
+        }
+        tally.resyncs += 1;
+        let model = &self.judge.model;
+        let unsure: BTreeSet<u16> = missing.union(victims).copied().collect();
+        for &row in self.judge.suspect.borrow().iter() {
+            for (x, place, _) in &model.rows[row].data {
+                if unsure.contains(&place.slot) {
+                    oracle.give_up(*x);
+                }
+            }
+        }
+        if !victims.is_empty() {
+            for x in oracle.undecided() {
+                oracle.set_loose(x, true);
+            }
+        }
+    }
+
+    /// Makes the array on every shard and starts it; nobody waits for that.
+    pub fn boot(&mut self, plan: &StartPlan) -> Result<Live, String> {
+        let blocks = if self.setup.shape.slots <= 4 { 6 } else { 10 } + self.setup.spare_blocks;
+        let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks };
+        let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
+        let mut arrays = Vec::new();
+        for world in &worlds {
+            let members = plan.members.iter().map(|member| SimMember(self.judge.disks[member.candidate].clone()));
+            let array = Array::new(world.clone(), plan, members.collect(), Config::default());
+            let inbox = array.clone();
+            world.on_mail(move |mail| inbox.deliver(mail));
+            arrays.push(array);
+        }
+        let size = arrays[0].layout().array_size().0;
+        if size != self.judge.model.array_size() {
+            return Err(format!("the array has {size} sectors, the model {}", self.judge.model.array_size()));
+        }
+        self.guard.set_pass_running(plan.is_dirty);
+        let started = Rc::new(Cell::new(None));
+        let (array, result, executor) = (arrays[0].clone(), started.clone(), self.executor.clone());
+        let may_fail = self.may_fail.clone();
+        let (guard, judge, is_dirty) = (self.guard.clone(), self.judge.clone(), plan.is_dirty);
+        self.executor.spawn(0, "start", async move {
+            let outcome = array.start(|_| {}).await;
+            executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
+            if let Err(error) = &outcome
+                && !may_fail()
+            {
+                executor.violate(format!("start failed in vain: {error:?}"));
+            }
+            if outcome.is_ok() && is_dirty {
+                judge.suspect.borrow_mut().clear();
+                judge.oracle.borrow_mut().resynced();
+            }
+            guard.set_pass_running(false);
+            result.set(Some(outcome.is_ok()));
+        });
+        let session = self.session();
+        Ok(Live { worlds, arrays, session, started })
+    }
+
+    fn session(&self) -> Rc<Session> {
+        let (judge, executor, tally) = (self.judge.clone(), self.executor.clone(), self.tally.clone());
+        let one_in = self.setup.image_one_in;
+        let after_answer = Rc::new(move || {
+            if executor.luck(|rng| !rng.chance(1, one_in)) {
+                return;
+            }
+            let images = executor.luck(|rng| judge.images(rng, None));
+            tally.borrow_mut().images += 1;
+            if let Err(found) = judge.check_power_cut(&images) {
+                executor.violate(format!("M2: {found}"));
+            }
+        });
+        Rc::new(Session {
+            executor: self.executor.clone(),
+            model: self.judge.model.clone(),
+            oracle: self.judge.oracle.clone(),
+            guard: self.guard.clone(),
+            mix: self.setup.mix,
+            op_next: self.op_next.clone(),
+            may_fail: self.may_fail.clone(),
+            after_answer,
+            running: RefCell::default(),
+            ended: Notify::new(),
+            tally: self.tally.clone(),
+        })
+    }
+
+    /// What the end of a run of the executor means.
+    pub fn judge_end(&self, ended: Ended, live: &Live, will_crash: bool) -> Result<(), String> {
+        let running = live.session.describe_running();
+        match ended {
+            Ended::Done => Ok(()),
+            Ended::Steps if will_crash => Ok(()),
+            Ended::Steps => Err(format!("L1: no end after {STEPS_MAX} steps; running: {running}")),
+            Ended::Time => Err(format!("L1: no end after {PATIENCE:?}; running: {running}")),
+            Ended::Stuck => Err(format!("L1: nothing left to happen; running: {running}")),
+            Ended::Violation => Err(self.executor.violation().unwrap_or_default()),
+        }
+    }
+
+    /// Every sector through every shard.
+    pub fn read_all(&mut self, live: &Live) -> Result<(), String> {
+        let size = self.judge.model.array_size();
+        for shard in 0..live.worlds.len() {
+            let mut client = Client {
+                session: live.session.clone(),
+                array: live.arrays[shard].clone(),
+                world: live.worlds[shard].clone(),
+                rng: self.rng.fork(),
+            };
+            let step = self.rng.between(1, 24);
+            let reader = self.executor.spawn(shard as u16, "reader", async move {
+                for turn in 0..3 {
+                    for at in (0..size).step_by(step as usize) {
+                        client.read(at, (step + turn).min(size - at)).await;
+                    }
+                }
+            });
+            self.wait_for(live, reader)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until a task has ended.
+    pub fn wait_for(&self, live: &Live, task: u64) -> Result<(), String> {
+        let executor = self.executor.clone();
+        let end = self.executor.now() + PATIENCE;
+        let ended = self.executor.run(STEPS_MAX, end, || !executor.is_running(task));
+        self.judge_end(ended, live, false)
+    }
+
+    /// Stops the array. True when it is clean.
+    pub fn stop(&mut self, live: &Live) -> Result<bool, String> {
+        let (array, executor, may_fail) = (live.arrays[0].clone(), self.executor.clone(), self.may_fail.clone());
+        let clean = Rc::new(Cell::new(false));
+        let result = clean.clone();
+        let stopper = self.executor.spawn(0, "stop", async move {
+            let outcome = array.stop().await;
+            executor.record(Event::Note { what: "stopped", value: u64::from(outcome.is_ok()) });
+            if let Err(error) = &outcome
+                && !may_fail()
+            {
+                executor.violate(format!("stop failed in vain: {error:?}"));
+            }
+            result.set(outcome.is_ok());
+        });
+        self.wait_for(live, stopper)?;
+        Ok(clean.get())
+    }
+
+    /// After a clean stop: nothing is left running or leased, all is on the members, all redundancy is true.
+    pub fn close(&mut self, live: &Live) -> Result<(), String> {
+        let executor = self.executor.clone();
+        let end = self.executor.now() + Duration::from_secs(20);
+        let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0);
+        if ended == Ended::Violation {
+            return self.judge_end(ended, live, false);
+        }
+        if executor.tasks() > 0 {
+            return Err(format!("L3: tasks left after the stop: {}", executor.waiting()));
+        }
+        for (shard, world) in live.worlds.iter().enumerate() {
+            let blocks = world.blocks_in_use();
+            if blocks != [0; 5] {
+                return Err(format!("L3: blocks in use after the stop on shard {shard}: {blocks:?}"));
+            }
+        }
+        self.power_off_worlds(live);
+        self.tally.borrow_mut().stops += 1;
+        self.executor.record(Event::Note { what: "clean stop", value: 0 });
+        let images: Vec<Option<Vec<u8>>> =
+            self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
+        if !self.judge.is_over_budget.get() && !(self.may_fail)() {
+            match self.judge.assemble(&images, false)? {
+                Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
+                Assembled::Plan(plan) => self.judge.check_rest(&images, &plan)?,
+                Assembled::DirtyDegraded => return Err("dirty and degraded after a clean stop".to_string()),
+                Assembled::Impossible => {}
+            }
+        }
+        // Members that were lost may have more in their caches; the others have nothing.
+        self.judge.oracle.borrow_mut().stop();
+        self.guard.reset();
+        let mode = *self.rng.pick(&CrashMode::ALL);
+        for disk in &self.judge.disks {
+            disk.power_cycle(mode, &mut self.rng);
+        }
+        self.reset_events()
+    }
+
+    fn power_off_worlds(&self, live: &Live) {
+        if let Some(world) = live.worlds.first() {
+            world.shut_down();
+        }
+    }
+
+    /// Power fails.
+    pub fn crash(&mut self, live: Live) -> Result<(), String> {
+        self.executor.cut();
+        self.power_off_worlds(&live);
+        drop(live);
+        let rows = &self.judge.model.row_of;
+        if self.judge.model.is_parity() {
+            let uncertain = self.judge.oracle.borrow().uncertain();
+            self.judge.suspect.borrow_mut().extend(uncertain.into_iter().map(|x| rows[x as usize]));
+        }
+        let images = self.judge.images(&mut self.rng, None);
+        self.tally.borrow_mut().crashes += 1;
+        self.judge.check_power_cut(&images).map_err(|found| format!("crash: {found}"))?;
+        self.judge.oracle.borrow_mut().crash();
+        self.guard.reset();
+        for (disk, image) in self.judge.disks.iter().zip(images) {
+            disk.power_cycle(CrashMode::None, &mut self.rng);
+            disk.replace(image.expect("every disk has an image"));
+        }
+        self.reset_events()
+    }
+
+    /// Each member's events are what power failure left.
+    fn reset_events(&self) -> Result<(), String> {
+        for (slot, disk) in self.judge.disks.iter().enumerate() {
+            let bytes = disk.medium().current()[8 * SECTOR_BYTES..16 * SECTOR_BYTES].to_vec();
+            let facts = raw_facts(&bytes).map_err(|found| format!("M1: superblock of disk {slot}: {found}"))?;
+            self.guard.reset_events(slot as u16, facts.events);
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything that holds everything else.
+    pub fn power_off(&self) {
+        self.executor.cut();
+        for disk in &self.judge.disks {
+            disk.set_watch(None);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The tester tested: the engine makes one mistake on purpose, and some seed must notice.
+//! Owns: one canary per checker. Run with `--features sabotage`; without, the engine cannot make them.
+
+use uraid_engine::sabotage::{Sabotage, set};
+use uraid_sim::fleet::run_seeds;
+use uraid_sim::scenario::Options;
+
+/// Seeds that each mistake must be found in.
+const SEEDS_MAX: u64 = 400;
+const STEP: u64 = 20;
+
+fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
+    (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
+        let sum = run_seeds(start..start + STEP, 2, Options::default(), || set(Some(mistake)));
+        let (seed, found) = sum.failures.into_iter().next()?;
+        Some((seed, found.lines().next().unwrap_or_default().chars().take(160).collect()))
+    })
+}
+
+#[test]
+fn every_mistake_of_the_engine_is_found() {
+    let mistakes = [
+        Sabotage::SkipRecord,
+        Sabotage::SkipDirtyMark,
+        Sabotage::SkipFlush,
+        Sabotage::SkipCleanFlush,
+        Sabotage::StaleRead,
+        Sabotage::SkipParity,
+        Sabotage::AnswerEarly,
+        Sabotage::NonCanonicalRead,
+        Sabotage::SkipResync,
+        Sabotage::SkipFua,
+        Sabotage::EventsStepBack,
+        Sabotage::Overreach,
+        Sabotage::ZeroesForError,
+        Sabotage::Leak,
+        Sabotage::NeverAnswer,
+    ];
+    let mut missed = Vec::new();
+    for mistake in mistakes {
+        match first_find(mistake) {
+            Some((seed, found)) => println!("{mistake:?}: seed {seed}: {found}"),
+            None => missed.push(mistake),
+        }
+    }
+    assert!(missed.is_empty(), "not found in {SEEDS_MAX} seeds: {missed:?}");
+}
