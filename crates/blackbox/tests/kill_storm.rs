@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uraid_blackbox::binary::uraid;
 use uraid_blackbox::model::Model;
 use uraid_blackbox::nbd::{Connection, Options};
@@ -71,13 +71,30 @@ impl Storm {
         self.verify_degraded();
     }
 
+    /// The members of a killed server stay locked until the kernel has ended what the process had in flight, which on a busy
+    /// disk takes longer than the process lives.
     fn start(&self) -> Server {
-        Server::start(self.scratch.path(), &self.members, &[])
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            match Server::try_start(self.scratch.path(), &self.members, &[]) {
+                Ok(server) => return server,
+                Err(said) => {
+                    let is_locked = said.trim_end().ends_with("in use by another process or the system");
+                    assert!(is_locked && Instant::now() < deadline, "not started again: {said}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
     }
 
     fn writers(&mut self, server: &Server) -> Writers {
         let workload = Workload { writers: 4, depth: 6, seed: self.random.number() };
-        Writers::start(server.address(), &self.model, workload)
+        if ["raid5", "raid6"].contains(&self.shape.level) {
+            Writers::start(server.address(), &self.model, workload)
+        } else {
+            // Mirrors do not order overlapping writes (see `mirrors`): what they leave behind would hide what a kill did.
+            Writers::start_apart(server.address(), &self.model, workload)
+        }
     }
 
     fn write_and_kill(&mut self, server: Server, when: &str) {

@@ -1,0 +1,81 @@
+//! The copies of a mirror after clients wrote the same sectors at the same time.
+//! Owns: comparing the members' bytes themselves. Not here: crashes (`kill_storm`).
+//! Why it matters: copies that differ on a clean array answer two reads of one sector differently, for ever.
+
+use std::fs;
+use std::path::Path;
+use uraid_blackbox::binary::uraid;
+use uraid_blackbox::model::{Span, content};
+use uraid_blackbox::nbd::{Connection, Options, Request};
+use uraid_blackbox::random::Random;
+use uraid_blackbox::scratch::{Scratch, Shape, create};
+use uraid_blackbox::server::Server;
+
+const RAID1: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 8 };
+
+/// What `examine` says, in bytes.
+fn data_offset(member: &Path) -> usize {
+    let said = uraid(["examine".as_ref(), member.as_os_str()]).expect_done();
+    let line = said.out.lines().find_map(|line| line.trim().strip_prefix("Data Offset : "));
+    let sectors = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<usize>().ok());
+    sectors.unwrap_or_else(|| panic!("no data offset in {}", said.out)) * 512
+}
+
+/// Two connections write overlapping ranges of a few sectors, many at a time; afterwards both members hold the same bytes.
+fn overlap(shards: &str, with_zeroes: bool) {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "mirror", &RAID1);
+    let server = Server::start(scratch.path(), &members, &["--shards", shards]);
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let address = server.address();
+            scope.spawn(move || {
+                let mut connection = Connection::open(address, &Options::default()).expect("a server");
+                let mut random = Random(writer);
+                for round in 0..100u64 {
+                    for n in 0..16u64 {
+                        let span = Span { first: random.below(24), count: 1 + random.below(8) };
+                        let operation = (writer << 32) + round * 16 + n;
+                        let request = if with_zeroes && random.one_in(3) {
+                            Request::WriteZeroes { at: span.byte(), length: span.bytes(), no_hole: false }
+                        } else {
+                            Request::Write { at: span.byte(), data: content(span, operation), fua: false }
+                        };
+                        connection.submit(&request).expect("a server");
+                    }
+                    for _ in 0..16 {
+                        connection.receive().expect("a server").result.expect("a write succeeds");
+                    }
+                }
+            });
+        }
+    });
+    server.stop();
+    let bytes: Vec<_> = members.iter().map(|member| fs::read(member).expect("it is our file")).collect();
+    let start = data_offset(&members[0]);
+    let differ: Vec<_> = (0..32)
+        .filter(|n| {
+            let sector = start + n * 512..start + (n + 1) * 512;
+            bytes[0][sector.clone()] != bytes[1][sector]
+        })
+        .collect();
+    assert!(differ.is_empty(), "the copies of a clean mirror differ in sectors {differ:?}");
+}
+
+#[test]
+#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
+fn one_shard_keeps_the_copies_equal_under_overlapping_writes() {
+    overlap("1", false);
+}
+
+#[test]
+#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
+fn two_shards_keep_the_copies_equal_under_overlapping_writes() {
+    overlap("2", false);
+}
+
+#[test]
+#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
+fn zeroes_and_writes_that_overlap_leave_the_copies_equal() {
+    overlap("2", true);
+}
