@@ -203,8 +203,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 block.copy_from_slice(part);
                 let mut pieces = ReadPieces::new();
                 pieces.push(block);
+                // Clients that only looked around do not wait for the last answer.
                 if !self.send(pieces.freeze()).await {
-                    return Err(End::Broken);
+                    return Err(End::Clean);
                 }
             }
             out.clear();
