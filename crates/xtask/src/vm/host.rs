@@ -1,1 +1,117 @@
-//! x
+//! The host's half of the matrix: the `uraid` binary and an NBD client, driven as a user would.
+//! Owns: create, serve, copy, examine. Not here: which arrays, and what must come out (`matrix`).
+//! Invariant: a server that this file started is gone when its `Served` is.
+
+use super::{Lab, LabError, at, lab_error, output_of};
+use crate::project;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A server that neither gets ready nor ends is killed after this.
+const SECONDS_MAX: &str = "120";
+
+/// The binary that `URAID_BIN` names, or the one of a release build made now.
+pub(crate) fn uraid() -> Lab<PathBuf> {
+    if let Some(path) = std::env::var_os("URAID_BIN") {
+        return Ok(PathBuf::from(path));
+    }
+    let root = project::root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    output_of(Command::new(cargo).args(["build", "--quiet", "--release", "--package", "uraid"]).current_dir(&root))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(root.join(target).join("release/uraid"))
+}
+
+/// An image full of random bytes: what was on a disk before it became a member.
+pub(crate) fn random_image(path: &Path, bytes: u64) -> Lab<()> {
+    let source = Path::new("/dev/urandom");
+    let mut from = at(source, std::fs::File::open(source))?.take(bytes);
+    let mut to = at(path, std::fs::File::create(path))?;
+    at(path, std::io::copy(&mut from, &mut to)).map(|_| ())
+}
+
+/// An image full of nothing.
+pub(crate) fn empty_image(path: &Path, bytes: u64) -> Lab<()> {
+    let file = at(path, std::fs::File::create(path))?;
+    at(path, file.set_len(bytes))
+}
+
+/// The sha256 of a file, in hex.
+pub(crate) fn sha256(path: &Path) -> Lab<String> {
+    let line = output_of(Command::new("sha256sum").arg(path))?;
+    Ok(line.split_whitespace().next().unwrap_or("").trim_start_matches('\\').to_string())
+}
+
+/// Copies one end to the other; an end is a file or a URI.
+pub(crate) fn nbdcopy(from: &str, to: &str) -> Lab<()> {
+    output_of(Command::new("timeout").args([SECONDS_MAX, "nbdcopy", "--flush", from, to])).map(|_| ())
+}
+
+/// An array being served.
+pub(crate) struct Served {
+    child: Child,
+    /// Where clients reach it.
+    pub(crate) uri: String,
+    errors: PathBuf,
+}
+
+impl Served {
+    /// Serves the members in `folder` and waits until the array takes requests.
+    pub(crate) fn start(uraid: &Path, folder: &Path, options: &[&str], members: &[PathBuf]) -> Lab<Served> {
+        let (socket, control) = (folder.join("nbd"), folder.join("ctl"));
+        for old in [&socket, &control] {
+            let _ = std::fs::remove_file(old);
+        }
+        let errors = folder.join("stderr");
+        let stderr = at(&errors, std::fs::File::create(&errors))?;
+        let mut child = Command::new("timeout")
+            .args(["--kill-after=5", SECONDS_MAX])
+            .arg(uraid)
+            .args(["serve", "--nbd", &format!("unix:{}", socket.display()), "--control"])
+            .arg(control)
+            .args(options)
+            .args(members)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .map_err(|error| LabError(format!("cannot run uraid: {error}")))?;
+        let output = child.stdout.take().expect("stdout is piped");
+        let uri = BufReader::new(output)
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.split_whitespace().find(|word| word.starts_with("nbd+unix:")).map(str::to_string));
+        let mut served = Served { child, uri: uri.unwrap_or_default(), errors };
+        if served.uri.is_empty() {
+            let status = at(uraid, served.child.wait())?;
+            return lab_error(format!("uraid serve got not ready: {status}: {}", served.said()));
+        }
+        Ok(served)
+    }
+
+    /// Asks it to stop, as a service manager would; an exit code other than 0 is an error.
+    pub(crate) fn stop(mut self) -> Lab<()> {
+        self.signal("TERM");
+        let status = at(&self.errors, self.child.wait())?;
+        if status.success() { Ok(()) } else { lab_error(format!("uraid serve ended with {status}: {}", self.said())) }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.errors).unwrap_or_default().trim().replace('\n', "; ")
+    }
+
+    /// `timeout` hands the signal on.
+    fn signal(&self, name: &str) {
+        let _ = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal("TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
