@@ -4,17 +4,18 @@
 
 use crate::names::{parse_uuid, valid_name};
 use crate::sizes::{MemberSize, parse_member_size, parse_size};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use uraid_block::Sectors;
 use uraid_layout::Level;
 
 const OVERVIEW: &str = "\
-Linux software RAID (md) in user space: creates arrays over files and block devices, keeps them redundant and serves \
-them over NBD, from one unprivileged process. The bytes on the members are those of the kernel's md and of mdadm.
+Linux software RAID (md) in user space: creates arrays over files and block devices, keeps them
+redundant and serves them over NBD, from one unprivileged process. The bytes on the members are
+those of the kernel's md and of mdadm.
 
 An ARRAY is a name (as `uraid list` shows it), one or more of its members, or `--control SOCK`.
-A MEMBER is a file, a block device, `mem:SIZE` (memory, gone at exit) or `null:SIZE` (takes all, gives zeroes).";
+A MEMBER is a file or a block device.";
 
 const OVERVIEW_AFTER: &str = "\
 EXAMPLES
@@ -76,13 +77,14 @@ pub enum Command {
 const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.
 
-Every member is checked before any is changed. A member that carries another array, a partition table or a file system \
-is refused, unless --run (do not ask) or --force is given. Offsets, sizes and the first state are those that \
-`mdadm --create` chooses: a raid5 is made with its last member as a spare to be rebuilt, others are made dirty.
+Every member is checked before any is changed. A member that carries another array, a partition
+table or a file system is refused, unless --run (do not ask) or --force is given. Offsets and
+sizes are those that `mdadm --create` chooses, the first state is that of `mdadm --create
+--force`: every listed member is active at once.
 
-The redundancy of a new array is made consistent when it is served for the first time, before it takes requests; \
---assume-clean skips this, and is right only when the members hold nothing but zeroes, or an old array of the same \
-geometry. The word `missing` keeps a slot empty.";
+The redundancy of a new array is made consistent when it is served for the first time, before it
+takes requests; --assume-clean skips this, and is right only when the members hold nothing but
+zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.";
 
 const CREATE_AFTER: &str = "\
 EXAMPLES
@@ -139,7 +141,7 @@ pub struct CreateArgs {
     /// Do not ask: go on although a member carries an array, a partition table or a file system
     #[arg(short = 'R', long)]
     pub run: bool,
-    /// As --run; and make a raid5 as it is listed, not with its last member as a spare to be rebuilt
+    /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded
     #[arg(short, long)]
     pub force: bool,
     /// The members in order of their slots, or the word `missing`; spares last
@@ -150,9 +152,9 @@ pub struct CreateArgs {
 const SERVE: &str = "\
 Assemble an array from its members and serve it over NBD until SIGTERM, SIGINT or `uraid stop`.
 
-The members' superblocks decide which of them are current; stale and foreign ones are left out, and why is said on \
-stderr. An array that was not stopped cleanly is made consistent before it takes requests. When it is ready, one line \
-with its NBD URI goes to stdout.";
+The members' superblocks decide which of them are current; stale and foreign ones are left out,
+and why is said on stderr. An array that was not stopped cleanly is made consistent before it
+takes requests. When it is ready, one line with its NBD URI goes to stdout.";
 
 const SERVE_AFTER: &str = "\
 EXAMPLES
@@ -196,8 +198,8 @@ pub struct ServeArgs {
 }
 
 const EXAMINE: &str = "\
-Show what the superblock of each member says, in mdadm's words. Works on members in use. Times are in UTC. \
-Fails when a member has no superblock, or a wrong one.";
+Show what the superblock of each member says, in mdadm's words. Works on members in use. Times
+are in UTC. Fails when a member has no superblock, or a wrong one.";
 
 const EXAMINE_AFTER: &str = "\
 EXAMPLES
@@ -218,7 +220,8 @@ pub struct ExamineArgs {
 }
 
 const DETAIL: &str = "\
-Show the state of an array: from the process that serves it, or, when it does not run, from its members.";
+Show the state of an array: from the process that serves it, or, when it does not run, from its
+members.";
 
 const DETAIL_AFTER: &str = "\
 EXAMPLES
@@ -241,8 +244,9 @@ pub struct DetailArgs {
 }
 
 const FAIL: &str = "\
-Declare a member of a running array failed: it is not read or written any more, and the superblocks of the others say \
-so before this returns. Refused when the array could not be served without the member.";
+Declare a member of a running array failed: it is not read or written any more, and the
+superblocks of the others say so before this returns. Refused when the array could not be served
+without the member.";
 
 const FAIL_AFTER: &str = "\
 EXAMPLES
@@ -258,7 +262,24 @@ pub struct FailArgs {
     pub control: Option<PathBuf>,
     /// The array's name or one of its members, then the member's path or slot
     #[arg(required = true, num_args = 1..=2, value_names = ["ARRAY", "MEMBER"])]
-    pub array_and_member: Vec<String>,
+    array_and_member: Vec<String>,
+}
+
+impl FailArgs {
+    /// The array, where the control socket does not say it, and the member. Ends the process when the words do not
+    /// fit, as other wrong command lines do.
+    pub fn array_and_member(&self) -> (Option<&str>, &str) {
+        match (self.array_and_member.as_slice(), &self.control) {
+            ([array, member], None) => (Some(array), member),
+            ([member], Some(_)) => (None, member),
+            _ => usage_error("fail takes ARRAY MEMBER, or --control SOCK MEMBER"),
+        }
+    }
+}
+
+/// Ends the process as clap does when the command line is wrong: exit code 2.
+pub fn usage_error(text: &str) -> ! {
+    Cli::command().error(clap::error::ErrorKind::InvalidValue, text).exit()
 }
 
 const STOP_AFTER: &str = "\
@@ -293,8 +314,8 @@ pub struct ListArgs {
 }
 
 const ZERO: &str = "\
-Wipe the superblock of members, so that nothing assembles them any more. The data behind it is left alone. \
-Members in use are refused, and all are checked before any is changed.";
+Wipe the superblock of members, so that nothing assembles them any more. The data behind it is
+left alone. Members in use are refused, and all are checked before any is changed.";
 
 const ZERO_AFTER: &str = "\
 EXAMPLES
@@ -320,7 +341,6 @@ fn level(text: &str) -> Result<Level, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_hold_together() {

@@ -3,7 +3,7 @@
 //! (`uraid_format::create`). Invariant: every member is claimed and checked before any is changed; what was changed is
 //! durable before it is reported. Spec: md-reference 1.4.
 
-use crate::cli::CreateArgs;
+use crate::cli::{CreateArgs, usage_error};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
 use crate::sizes::{self, MemberSize};
@@ -18,14 +18,6 @@ use uraid_layout::{Level, default_chunk, default_layout, layout_name, parse_layo
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The layout is none of the level's.
-    #[error("{level} has no layout {found:?}; see `uraid create --help`, LAYOUTS")]
-    Layout {
-        /// The level.
-        level: &'static str,
-        /// What was asked for.
-        found: String,
-    },
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
@@ -47,7 +39,15 @@ pub enum Refusal {
     },
     /// Such an array cannot be.
     #[error(transparent)]
-    Geometry(#[from] CreateError),
+    Geometry(CreateError),
+    /// Such an array cannot be because of one member.
+    #[error("{member}")]
+    Member {
+        /// Its name.
+        member: String,
+        /// What is wrong with it.
+        source: CreateError,
+    },
     /// The name is too long.
     #[error(transparent)]
     Name(#[from] NameTooLong),
@@ -68,7 +68,7 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let members = claim(&args.members)?;
     let marks = check_unoccupied(&members, args.run || args.force)?;
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
-    let creation = create(&options, &listed)?;
+    let creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
     write(&members, &marks, &creation)?;
     print(&summary(args, &options, &creation));
     Ok(())
@@ -78,9 +78,8 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
     let level = args.level;
     let layout = match &args.layout {
         None => default_layout(level),
-        Some(text) => {
-            parse_layout(level, text).ok_or_else(|| Refusal::Layout { level: level.name(), found: text.clone() })?
-        }
+        Some(text) => parse_layout(level, text)
+            .unwrap_or_else(|| usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))),
     };
     let chunk = match (args.chunk, level) {
         (Some(_), Level::Raid1) => {
@@ -134,7 +133,8 @@ fn check_unoccupied(members: &[Option<Claimed>], may_overwrite: bool) -> Result<
         let marks = metadata::signatures(member).map_err(unreadable)?;
         if let Some(first) = marks.first() {
             count += 1;
-            warn(&format!("{}: carries {first}", member.name()));
+            let fate = if may_overwrite { ", which is given up" } else { "" };
+            warn(&format!("{}: carries {first}{fate}", member.name()));
         }
         all.push(marks);
     }
@@ -176,6 +176,32 @@ fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> b
     metadata::is_md(mark.kind) || is_before_data || !creation.is_clean
 }
 
+/// An error about one member of the list, with its name.
+fn with_name(error: CreateError, names: &[String]) -> Refusal {
+    let at = match &error {
+        CreateError::MissingSpare { member }
+        | CreateError::DeviceTooSmall { member, .. }
+        | CreateError::SizeTooLarge { member, .. } => Some(*member),
+        CreateError::MemberCount { .. }
+        | CreateError::TooManySlots { .. }
+        | CreateError::TooManyDevices { .. }
+        | CreateError::SingleSlot { .. }
+        | CreateError::TooFewSlots { .. }
+        | CreateError::NoSpares { .. }
+        | CreateError::NoDevice { .. }
+        | CreateError::TooManyMissing { .. }
+        | CreateError::DirtyDegraded
+        | CreateError::Chunk { .. }
+        | CreateError::DataOffset { .. }
+        | CreateError::SizeTooSmall { .. }
+        | CreateError::Layout(_) => None,
+    };
+    match at.and_then(|at| names.get(at)) {
+        Some(name) => Refusal::Member { member: name.clone(), source: error },
+        None => Refusal::Geometry(error),
+    }
+}
+
 fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> String {
     let layout = &creation.layout;
     let level = layout.level();
@@ -199,7 +225,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (false, _) => format!("a resync of {each} per member comes first, then it takes requests"),
     };
     format!(
-        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  {} {}; {each} of each member, data from {}\n  \
+        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n  \
          when served: {first}\n  next: uraid serve {}\n",
         options.set_name.as_str(),
         uuid::text(&options.set_uuid),
@@ -207,7 +233,6 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         options.raid_disks,
         options.spare_devices,
         sizes::binary(layout.array_size()),
-        sizes::in_both_units(layout.array_size()),
         sizes::binary(data_offset),
         present.join(" "),
     )

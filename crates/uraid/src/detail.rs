@@ -122,11 +122,7 @@ pub fn shape_of(template: &Superblock, layout: &uraid_layout::Layout) -> Report 
 
 /// Declares a member of a running array failed.
 pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
-    let (array, member) = match args.array_and_member.as_slice() {
-        [array, member] => (Some(array.as_str()), member),
-        [member] => (None, member),
-        [] | [_, _, _, ..] => unreachable!("clap takes one or two"),
-    };
+    let (array, member) = args.array_and_member();
     let mut client = client::find(array, args.control.as_deref())?;
     let answer = client.fail(&client::member_argument(member))?;
     let text = |key: &str| answer.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned();

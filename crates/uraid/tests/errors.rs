@@ -29,8 +29,22 @@ fn text(path: &std::path::Path) -> String {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     let scratch = Scratch::new();
-    for words in [&["create"][..], &["frobnicate"], &["serve"], &["create", "-l", "7", "-n", "2", "a", "b"], &[]] {
-        let done = scratch.uraid(words);
+    let lines = [
+        "",
+        "frobnicate",
+        "create",
+        "create -l 7 -n 2 a b",
+        "create -l 5 -n 3 -p zigzag a b c",
+        "create -l 5 -n 3 -c 1.5K a b c",
+        "create -l 5 -n 3 --uuid 123 a b c",
+        "serve",
+        "fail home",
+        "fail --control s.ctl home 1",
+        "stop",
+    ];
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let done = scratch.uraid(&words);
         assert_eq!(done.code, Some(2), "{words:?}: {done:?}");
         assert!(done.stdout.is_empty() && !done.stderr.is_empty());
     }

@@ -16,7 +16,7 @@ fn text(path: &std::path::Path) -> String {
 /// Serves, writes everything, stops cleanly, starts without `lost`, compares everything, writes degraded, compares.
 fn fill_lose_compare(options: &str, count: usize, lost: &[usize]) {
     let scratch = Scratch::new();
-    let members = scratch.members("m", count, 6 * MIB);
+    let members = scratch.members("m", count, 3 * MIB);
     scratch.create("life", options, &members);
     let served = scratch.ready(&[], &members);
     let mut client = served.client();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
@@ -128,14 +129,15 @@ pub struct Served {
     child: Child,
     stdout: Arc<Mutex<String>>,
     stderr: Arc<Mutex<String>>,
+    collectors: Vec<JoinHandle<()>>,
 }
 
 impl Served {
     pub fn start(command: &mut Command) -> Served {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
-        let stdout = collect(child.stdout.take().expect("piped"));
-        let stderr = collect(child.stderr.take().expect("piped"));
-        Served { child, stdout, stderr }
+        let (stdout, out) = collect(child.stdout.take().expect("piped"));
+        let (stderr, err) = collect(child.stderr.take().expect("piped"));
+        Served { child, stdout, stderr, collectors: vec![out, err] }
     }
 
     pub fn stderr(&self) -> String {
@@ -185,8 +187,10 @@ impl Served {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
-                // The pipes close with the process; the collectors need a moment.
-                std::thread::sleep(Duration::from_millis(20));
+                // The pipes close with the process, and the collectors with the pipes.
+                for collector in self.collectors.drain(..) {
+                    collector.join().expect("a collector only reads");
+                }
                 return Done { code: status.code(), stdout: self.stdout(), stderr: self.stderr() };
             }
             assert!(began.elapsed() < WAIT_MAX, "does not end:\n{}", self.stderr());
@@ -207,17 +211,17 @@ impl Drop for Served {
     }
 }
 
-fn collect(pipe: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+fn collect(pipe: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let text = Arc::new(Mutex::new(String::new()));
     let all = text.clone();
-    std::thread::spawn(move || {
+    let collector = std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             let mut all = all.lock().expect("nobody panics with it");
             all.push_str(&line);
             all.push('\n');
         }
     });
-    text
+    (text, collector)
 }
 
 /// Asks again and again, for a while.
