@@ -17,9 +17,6 @@ use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, StartPlan, assemble};
 use uraid_format::Superblock;
 
-/// Chooses which metadata writes of a disk survive.
-pub type KeepsSuper<'a> = &'a dyn Fn(u16, u64) -> bool;
-
 /// Judges images of all members.
 pub struct Judge {
     /// The array.
@@ -36,6 +33,17 @@ pub struct Judge {
     pub suspect: RefCell<BTreeSet<usize>>,
     /// More has failed than the level survives: only wrong bytes count.
     pub is_over_budget: Cell<bool>,
+}
+
+/// How to assemble. Always with `--run`: that members are missing is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// Plainly.
+    Plain,
+    /// With `--force`.
+    Forced,
+    /// To look at, not to touch.
+    ReadOnly,
 }
 
 /// How an attempt to assemble ended.
@@ -63,7 +71,7 @@ impl Judge {
     }
 
     /// Assembles these images; `images[n]` is member n, `None` when it is away.
-    pub fn assemble(&self, images: &[Option<Vec<u8>>], force: bool) -> Result<Assembled, String> {
+    pub fn assemble(&self, images: &[Option<Vec<u8>>], how: How) -> Result<Assembled, String> {
         let mut candidates = Vec::new();
         let mut owners = Vec::new();
         for (slot, image) in images.iter().enumerate() {
@@ -72,7 +80,7 @@ impl Judge {
             candidates.push(Candidate { superblock, device_size: Sectors((image.len() / SECTOR_BYTES) as u64) });
             owners.push(slot);
         }
-        let options = AssembleOptions { force, run: true, read_only: false };
+        let options = AssembleOptions { force: how == How::Forced, run: true, read_only: how == How::ReadOnly };
         let away: BTreeSet<u16> =
             (0..images.len() as u16).filter(|&slot| images[usize::from(slot)].is_none()).collect();
         match assemble(&candidates, &options) {
@@ -103,14 +111,25 @@ impl Judge {
     }
 
     /// The images that power failure would leave now. Members draw the same mode, or each its own.
-    pub fn images(&self, rng: &mut Rng, keeps_super: Option<KeepsSuper<'_>>) -> Vec<Option<Vec<u8>>> {
+    pub fn images(&self, rng: &mut Rng) -> Vec<Option<Vec<u8>>> {
         let one = *rng.pick(&CrashMode::ALL);
         let is_mixed = rng.chance(1, 3);
-        let image = |(slot, disk): (usize, &Rc<Disk>)| {
+        let image = |disk: &Rc<Disk>| {
             let mode = if is_mixed { *rng.pick(&CrashMode::ALL) } else { one };
-            let keeps = keeps_super.map(|keeps| move |write: u64| keeps(slot as u16, write));
-            let keeps = keeps.as_ref().map(|keeps| keeps as &dyn Fn(u64) -> bool);
-            Some(disk.medium().image(mode, rng, keeps))
+            Some(disk.medium().image(mode, rng, None))
+        };
+        self.disks.iter().map(image).collect()
+    }
+
+    /// The images of one mode for data, with those superblock writes that `keeps` says: of this disk, this write.
+    pub fn images_keeping(
+        &self,
+        mode: CrashMode,
+        rng: &mut Rng,
+        keeps: &dyn Fn(u16, u64) -> bool,
+    ) -> Vec<Option<Vec<u8>>> {
+        let image = |(slot, disk): (usize, &Rc<Disk>)| {
+            Some(disk.medium().image(mode, rng, Some(&|write| keeps(slot as u16, write))))
         };
         self.disks.iter().enumerate().map(image).collect()
     }
@@ -118,10 +137,10 @@ impl Judge {
     /// Whether every sector that these images tell is one that may be, should power have failed.
     pub fn check_power_cut(&self, images: &[Option<Vec<u8>>]) -> Result<(), String> {
         let mut is_forced = false;
-        let plan = match self.assemble(images, false)? {
+        let plan = match self.assemble(images, How::Plain)? {
             Assembled::Plan(plan) => plan,
             Assembled::Impossible => return Ok(()),
-            Assembled::DirtyDegraded => match self.assemble(images, true)? {
+            Assembled::DirtyDegraded => match self.assemble(images, How::Forced)? {
                 Assembled::Plan(plan) => {
                     is_forced = true;
                     plan

@@ -6,7 +6,7 @@
 use crate::client::{Client, Session, Tally};
 use crate::disk::CrashMode;
 use crate::executor::{Ended, Executor};
-use crate::judge::{Assembled, Judge};
+use crate::judge::{Assembled, How, Judge};
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
@@ -99,19 +99,40 @@ impl Rig {
         &self.judge.disks[usize::from(slot)]
     }
 
+    fn images_without(&self, away: &BTreeSet<u16>) -> Vec<Option<Vec<u8>>> {
+        let image = |(slot, disk): (usize, &Rc<Disk>)| {
+            (!away.contains(&(slot as u16))).then(|| disk.medium().current().to_vec())
+        };
+        self.judge.disks.iter().enumerate().map(image).collect()
+    }
+
+    /// Opens what the disks hold for reading only, reads everything some times, and leaves no trace (M8, I3).
+    pub fn look(&mut self) -> Result<(), String> {
+        let images = self.images_without(&BTreeSet::new());
+        let Assembled::Plan(plan) = self.judge.assemble(&images, How::ReadOnly)? else { return Ok(()) };
+        self.executor.record(Event::Note { what: "a look", value: u64::from(plan.is_dirty) });
+        self.prepare_oracle(&plan, &BTreeSet::new());
+        self.guard.set_read_only(true);
+        let live = self.boot(&plan, &Config { read_only: true, ..Config::default() })?;
+        self.read_all(&live)?;
+        self.stop(&live)?;
+        self.empty(&live)?;
+        self.guard.set_read_only(false);
+        let is_changed = self.images_without(&BTreeSet::new()) != images;
+        if is_changed { Err("M8: bytes changed under a look".to_string()) } else { Ok(()) }
+    }
+
     /// The real assembly on what the disks hold, forced where only that helps.
     pub fn assemble(&mut self, away: &BTreeSet<u16>) -> Result<Option<StartPlan>, String> {
-        let images: Vec<Option<Vec<u8>>> = (self.judge.disks.iter().enumerate())
-            .map(|(slot, disk)| (!away.contains(&(slot as u16))).then(|| disk.medium().current().to_vec()))
-            .collect();
+        let images = self.images_without(away);
         self.judge.lost.borrow_mut().extend(away);
-        let plan = match self.judge.assemble(&images, false)? {
+        let plan = match self.judge.assemble(&images, How::Plain)? {
             Assembled::Plan(plan) => plan,
             Assembled::Impossible => return Ok(None),
             Assembled::DirtyDegraded => {
                 self.tally.borrow_mut().refusals += 1;
                 self.executor.record(Event::Note { what: "dirty and degraded: forced", value: 0 });
-                match self.judge.assemble(&images, true)? {
+                match self.judge.assemble(&images, How::Forced)? {
                     Assembled::Plan(plan) => plan,
                     Assembled::Impossible => return Ok(None),
                     Assembled::DirtyDegraded => {
@@ -155,14 +176,14 @@ impl Rig {
     }
 
     /// Makes the array on every shard and starts it; nobody waits for that.
-    pub fn boot(&mut self, plan: &StartPlan) -> Result<Live, String> {
-        let blocks = if self.setup.shape.slots <= 4 { 6 } else { 10 } + self.setup.spare_blocks;
+    pub fn boot(&mut self, plan: &StartPlan, config: &Config) -> Result<Live, String> {
+        let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
         let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks };
         let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
         let mut arrays = Vec::new();
         for world in &worlds {
             let members = plan.members.iter().map(|member| SimMember(self.judge.disks[member.candidate].clone()));
-            let array = Array::new(world.clone(), plan, members.collect(), Config::default());
+            let array = Array::new(world.clone(), plan, members.collect(), config.clone());
             let inbox = array.clone();
             world.on_mail(move |mail| inbox.deliver(mail));
             arrays.push(array);
@@ -175,7 +196,7 @@ impl Rig {
         let started = Rc::new(Cell::new(None));
         let (array, result, executor) = (arrays[0].clone(), started.clone(), self.executor.clone());
         let may_fail = self.may_fail.clone();
-        let (guard, judge, is_dirty) = (self.guard.clone(), self.judge.clone(), plan.is_dirty);
+        let (guard, judge, resyncs) = (self.guard.clone(), self.judge.clone(), plan.is_dirty && !config.read_only);
         self.executor.spawn(0, "start", async move {
             let outcome = array.start(|_| {}).await;
             executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
@@ -184,7 +205,7 @@ impl Rig {
             {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
-            if outcome.is_ok() && is_dirty {
+            if outcome.is_ok() && resyncs {
                 judge.suspect.borrow_mut().clear();
                 judge.oracle.borrow_mut().resynced();
             }
@@ -202,7 +223,7 @@ impl Rig {
             if executor.luck(|rng| !rng.chance(1, one_in)) {
                 return;
             }
-            let images = executor.luck(|rng| judge.images(rng, None));
+            let images = executor.luck(|rng| judge.images(rng));
             tally.borrow_mut().images += 1;
             if let Err(found) = judge.check_power_cut(&images) {
                 executor.violate(format!("M2: {found}"));
@@ -288,6 +309,12 @@ impl Rig {
 
     /// After a clean stop: nothing is left running or leased, all is on the members, all redundancy is true.
     pub fn close(&mut self, live: &Live) -> Result<(), String> {
+        self.empty(live)?;
+        self.check_clean()
+    }
+
+    /// After any stop: no task is left, no block is leased.
+    fn empty(&mut self, live: &Live) -> Result<(), String> {
         let executor = self.executor.clone();
         let end = self.executor.now() + Duration::from_secs(20);
         let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0);
@@ -304,12 +331,16 @@ impl Rig {
             }
         }
         self.power_off_worlds(live);
+        Ok(())
+    }
+
+    fn check_clean(&mut self) -> Result<(), String> {
         self.tally.borrow_mut().stops += 1;
         self.executor.record(Event::Note { what: "clean stop", value: 0 });
         let images: Vec<Option<Vec<u8>>> =
             self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
         if !self.judge.is_over_budget.get() && !(self.may_fail)() {
-            match self.judge.assemble(&images, false)? {
+            match self.judge.assemble(&images, How::Plain)? {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => self.judge.check_rest(&images, &plan)?,
                 Assembled::DirtyDegraded => return Err("dirty and degraded after a clean stop".to_string()),
@@ -342,7 +373,7 @@ impl Rig {
             let uncertain = self.judge.oracle.borrow().uncertain();
             self.judge.suspect.borrow_mut().extend(uncertain.into_iter().map(|x| rows[x as usize]));
         }
-        let images = self.judge.images(&mut self.rng, None);
+        let images = self.judge.images(&mut self.rng);
         self.tally.borrow_mut().crashes += 1;
         self.judge.check_power_cut(&images).map_err(|found| format!("crash: {found}"))?;
         self.judge.oracle.borrow_mut().crash();

@@ -15,6 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Slot};
+use uraid_engine::Config;
 
 /// How to run a seed.
 #[derive(Clone, Copy, Default, Debug)]
@@ -114,11 +115,14 @@ impl Rig {
     /// One life of the array. False when it cannot start again. A calm round has no faults and ends well.
     fn round(&mut self, is_calm: bool) -> Result<bool, String> {
         self.executor.draw_order(self.setup.shards);
+        if self.setup.looks && self.rng.chance(1, 2) {
+            self.look()?;
+        }
         let away = if is_calm { BTreeSet::new() } else { self.draw_away() };
         let Some(plan) = self.assemble(&away)? else { return Ok(false) };
         let victims = if is_calm { BTreeSet::new() } else { self.draw_victims() };
         self.prepare_oracle(&plan, &victims);
-        let live = self.boot(&plan)?;
+        let live = self.boot(&plan, &Config::default())?;
         for &slot in &victims {
             self.plan_faults(slot);
         }

@@ -39,6 +39,8 @@ pub struct Setup {
     pub has_faults: bool,
     /// Whether power fails.
     pub has_crashes: bool,
+    /// Whether the array is looked at before a start, for reading only.
+    pub looks: bool,
     /// Whether the last round goes beyond what the level survives.
     pub goes_over_budget: bool,
     /// Discard granularity of the members, 0 for none, and whether zeroes follow.
@@ -133,6 +135,7 @@ impl Setup {
             starts_dirty: !is_plain && rng.chance(1, 4),
             has_faults: rng.chance(2, 3),
             has_crashes: rng.chance(3, 4),
+            looks: rng.chance(1, 3),
             goes_over_budget: rng.chance(1, 8),
             discard: *rng.pick(&[(0, false), (1, true), (1, false)]),
             mail_delay_max: *rng.pick(&[0, 500, 50_000]),

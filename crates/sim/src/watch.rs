@@ -24,6 +24,7 @@ pub struct Guard {
     // How many running client operations may write a place.
     open: RefCell<BTreeMap<Place, u32>>,
     is_pass_running: Cell<bool>,
+    is_read_only: Cell<bool>,
     events: RefCell<Vec<u64>>,
     superblocks: Cell<u64>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
@@ -82,6 +83,7 @@ impl Guard {
             used,
             open: RefCell::default(),
             is_pass_running: Cell::new(false),
+            is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
             failures: RefCell::default(),
             on_failure: RefCell::default(),
@@ -118,6 +120,11 @@ impl Guard {
         self.is_pass_running.set(is_running);
     }
 
+    /// Whether nothing may be written at all (M8).
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.is_read_only.set(is_read_only);
+    }
+
     /// The array is gone: nothing is open.
     pub fn reset(&self) {
         self.open.borrow_mut().clear();
@@ -146,6 +153,9 @@ impl Guard {
     }
 
     fn check_write(&self, access: Access) -> Result<(), String> {
+        if self.is_read_only.get() {
+            return Err(format!("M8: {access:?} while the array is open for reading only"));
+        }
         let slot = access.disk;
         let data = self.data_offsets[usize::from(slot)];
         let end = access.at + access.length;
