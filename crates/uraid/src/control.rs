@@ -23,7 +23,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 #[allow(async_fn_in_trait, reason = "static dispatch on one shard, no Send bound is wanted")]
 pub trait Controlled {
     /// Its state now.
-    fn report(&self) -> Report;
+    async fn report(&self) -> Report;
     /// Declares a member, by path or slot, failed; ends when that is recorded.
     async fn fail(&self, member: &str) -> Result<Value, RpcError>;
     /// Stops the array; ends when it is marked clean.
@@ -79,7 +79,7 @@ async fn answer<C: Controlled>(local: &Local, stream: &Stream, array: &C, line: 
         Err((id, error)) => return send(local, stream, &rpc::answer_line(&id, Err(error))).await,
     };
     let outcome = match &call.method {
-        Method::Status => Ok(json!(array.report())),
+        Method::Status => Ok(json!(array.report().await)),
         Method::Fail { member } => array.fail(member).await,
         Method::Stop => array.stop().await.map(|()| json!({ "stopped": true })),
     };

@@ -117,6 +117,7 @@ pub fn shape_of(template: &Superblock, layout: &uraid_layout::Layout) -> Report 
         resync: None,
         members: Vec::new(),
         server: None,
+        counts: None,
     }
 }
 

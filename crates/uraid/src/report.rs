@@ -42,6 +42,31 @@ pub struct Report {
     pub members: Vec<Member>,
     /// The process that serves it; none when it does not run.
     pub server: Option<Server>,
+    /// What its request paths have counted; none when it does not run.
+    pub counts: Option<Counts>,
+}
+
+/// What the request paths of a running array have counted since it was started, over all shards.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Counts {
+    /// Reads served.
+    pub reads: u64,
+    /// Writes, zeroes and discards served.
+    pub writes: u64,
+    /// Rows written without reading: what aligned writes of whole stripes become.
+    pub rows_full: u64,
+    /// Row parts written by read-modify-write.
+    pub rows_modified: u64,
+    /// Row parts written after reading the rest of their row.
+    pub rows_reconstructed: u64,
+    /// Row parts read by computing what a lost member held.
+    pub rows_recovered: u64,
+    /// Writes that were taken along by another write of their row.
+    pub writes_absorbed: u64,
+    /// Reads that a member failed and others served.
+    pub reads_retried: u64,
+    /// Member reads that failed on the medium.
+    pub read_errors: u64,
 }
 
 /// How far a resync is.
@@ -116,6 +141,7 @@ impl Report {
         out.push('\n');
         self.identity(&mut out);
         out.push('\n');
+        self.work(&mut out);
         self.table(&mut out);
         out
     }
@@ -174,6 +200,28 @@ impl Report {
         }
     }
 
+    fn work(&self, out: &mut String) {
+        let Some(counts) = &self.counts else { return };
+        field(out, "Requests", &format!("{} reads, {} writes", counts.reads, counts.writes));
+        let rows = counts.rows_full + counts.rows_modified + counts.rows_reconstructed;
+        if rows > 0 {
+            let (full, modified, rest) = (counts.rows_full, counts.rows_modified, counts.rows_reconstructed);
+            field(
+                out,
+                "Rows Written",
+                &format!("{full} whole, {modified} read-modify-write, {rest} reconstruct-write"),
+            );
+        }
+        if counts.rows_recovered > 0 {
+            field(out, "Rows Recovered", &format!("{} read by computing lost data", counts.rows_recovered));
+        }
+        if counts.reads_retried + counts.read_errors > 0 {
+            let text = format!("{}, {} reads served by other members", counts.read_errors, counts.reads_retried);
+            field(out, "Read Errors", &text);
+        }
+        out.push('\n');
+    }
+
     fn table(&self, out: &mut String) {
         out.push_str("    Number   RaidDevice State\n");
         for member in &self.members {
@@ -229,6 +277,7 @@ mod tests {
                 member(Some(1), None, "faulty", Some("b.img")),
             ],
             server: None,
+            counts: None,
         };
         let text = report.text();
         assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));

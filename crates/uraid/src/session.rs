@@ -11,7 +11,7 @@
 use crate::control::{self, Controlled};
 use crate::detail;
 use crate::progress::ProgressLine;
-use crate::report::{self, Member, Report, Resync};
+use crate::report::{self, Counts, Member, Report, Resync};
 use crate::rpc::{Method, RpcError};
 use crate::serve::Faces;
 use crate::watch;
@@ -19,13 +19,14 @@ use crate::world::{HostWorld, Letter};
 use crate::{client, print, warn};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uraid_block::local::{Either, Notify, race};
+use uraid_block::local::{Either, Notify, Semaphore, race};
 use uraid_block::{ShardIndex, Slot};
 use uraid_engine::view::Gate;
-use uraid_engine::{Array, Config, MemberState, Progress, StartError, StartPlan, Status, StopError};
+use uraid_engine::{Array, Config, Counters, MemberState, Progress, StartError, StartPlan, Status, StopError};
 use uraid_export_nbd::{Export, Limits, Server};
 use uraid_host::{Claimed, Local, Options, Shard, Stream};
 
@@ -33,6 +34,8 @@ use uraid_host::{Claimed, Local, Options, Shard, Stream};
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long the shards may take to say what they have counted.
+const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// The shard that the engine's steward, the control socket and the signals are on.
 const FIRST: ShardIndex = ShardIndex(0);
 
@@ -85,6 +88,7 @@ struct Heard {
     close: Cell<bool>,
     end: Cell<bool>,
     closed_shards: Cell<u16>,
+    counts: RefCell<BTreeMap<ShardIndex, Counters>>,
     changed: Notify,
 }
 
@@ -136,6 +140,10 @@ impl Station {
         match letter {
             Letter::Engine(mail) => return self.array.deliver(mail),
             Letter::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
+            Letter::CountsWanted => {
+                return self.shard.post(FIRST, Letter::Counts(self.shard.index(), self.array.counters()));
+            }
+            Letter::Counts(of, counts) => drop(heard.counts.borrow_mut().insert(of, counts)),
             Letter::Close => heard.close.set(true),
             Letter::End => heard.end.set(true),
             Letter::Closed => heard.closed_shards.set(heard.closed_shards.get() + 1),
@@ -160,7 +168,7 @@ impl Station {
 }
 
 async fn first_main(station: Rc<Station>) -> Result<(), SessionError> {
-    let session = Rc::new(Session::new(station.setup.clone(), station.array.clone()));
+    let session = Rc::new(Session::new(station.clone()));
     let local: Local = (*station.shard).clone();
     local.spawn(control::serve(local.clone(), station.setup.faces.control.clone(), session.clone()));
     let (signal, asked) = (local.terminated(), session.clone());
@@ -213,8 +221,11 @@ async fn first_life(station: &Rc<Station>, session: &Rc<Session>) -> Result<(), 
 
 /// The array as the control socket and the watch see it; on shard 0.
 pub struct Session {
+    station: Rc<Station>,
     setup: Arc<Setup>,
     array: Rc<Array<HostWorld>>,
+    /// One round of counting at a time.
+    counting: Rc<Semaphore>,
     progress: Cell<Option<Progress>>,
     is_ready: Cell<bool>,
     is_stop_asked: Cell<bool>,
@@ -224,10 +235,12 @@ pub struct Session {
 }
 
 impl Session {
-    fn new(setup: Arc<Setup>, array: Rc<Array<HostWorld>>) -> Session {
+    fn new(station: Rc<Station>) -> Session {
         Session {
-            setup,
-            array,
+            setup: station.setup.clone(),
+            array: station.array.clone(),
+            station,
+            counting: Semaphore::new(1),
             progress: Cell::new(None),
             is_ready: Cell::new(false),
             is_stop_asked: Cell::new(false),
@@ -266,6 +279,27 @@ impl Session {
         self.setup.members[index].name()
     }
 
+    /// What all shards have counted; what has come after a while where one is slow.
+    async fn counts(&self) -> Counts {
+        let _one = self.counting.acquire(1).await;
+        let (shard, heard) = (&self.station.shard, &self.station.heard);
+        heard.counts.borrow_mut().clear();
+        self.station.tell_all(|| Letter::CountsWanted);
+        let all = heard.wait(|heard| heard.counts.borrow().len() >= usize::from(shard.count()));
+        race(all, shard.sleep(COUNTING_TIME_MAX)).await;
+        heard.counts.borrow().values().fold(Counts::default(), |sum, shard| Counts {
+            reads: sum.reads + shard.reads,
+            writes: sum.writes + shard.writes,
+            rows_full: sum.rows_full + shard.rows_full,
+            rows_modified: sum.rows_modified + shard.rows_modified,
+            rows_reconstructed: sum.rows_reconstructed + shard.rows_reconstructed,
+            rows_recovered: sum.rows_recovered + shard.rows_recovered,
+            writes_absorbed: sum.writes_absorbed + shard.writes_absorbed,
+            reads_retried: sum.reads_retried + shard.reads_retried,
+            read_errors: sum.read_errors + shard.read_errors,
+        })
+    }
+
     fn member_entry(&self, index: usize, state: &MemberState) -> Member {
         let number = Some(self.setup.plan.members[index].superblock.dev_number);
         let path = Some(client::member_path(self.member_name(index)));
@@ -302,7 +336,8 @@ impl Session {
 }
 
 impl Controlled for Session {
-    fn report(&self) -> Report {
+    async fn report(&self) -> Report {
+        let counts = self.counts().await;
         let status = self.status();
         let mut report = detail::shape_of(&self.setup.plan.template, self.array.layout());
         let mut members: Vec<Member> =
@@ -316,6 +351,7 @@ impl Controlled for Session {
         let progress = self.progress.get();
         report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
         report.state = state_words(&status, report.resync.is_some());
+        report.counts = Some(counts);
         report.server = Some(report::Server {
             pid: std::process::id(),
             uris: vec![self.setup.faces.uri.clone()],

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
-use uraid_engine::{Mail, Pool, World};
+use uraid_engine::{Counters, Mail, Pool, World};
 use uraid_host::{Member, Shard};
 
 /// Mail between the shards of a serving process.
@@ -19,6 +19,10 @@ pub enum Letter {
     Close,
     /// To shard 0: this shard has no client any more.
     Closed,
+    /// From shard 0: say what you have counted.
+    CountsWanted,
+    /// To shard 0: what a shard has counted so far.
+    Counts(ShardIndex, Counters),
     /// From shard 0: the array has been stopped, this shard may end.
     End,
 }
