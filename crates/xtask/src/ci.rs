@@ -3,7 +3,8 @@
 //! Invariant: one dev build and one release build; nothing is built twice.
 
 use crate::stage::{Report, Tally, run_counted};
-use crate::{floors, packages, project, tidy, vm};
+use crate::{demo, floors, packages, project, tidy, vm};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// fmt, floors, tidy, clippy, docs, tests. Whether all passed.
@@ -21,7 +22,18 @@ pub(crate) fn everything() -> bool {
     static_checks(&mut report);
     // The tests that drive foreign programs fail instead of passing by when this is set.
     tests(&mut report, &[("URAID_CLIENTS", "required")]);
-    report.command("release build", cargo(&["build", "--release", "--workspace", "--bins"]));
+    report.command(
+        "release build",
+        cargo(&["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox", "-p", "uraid-sim"]),
+    );
+    let mut swarm = cargo(&["test", "--release", "-p", "uraid-sim", "--test", "swarm", "--", "--nocapture"]);
+    swarm.env("URAID_SIM_SEEDS", "2000");
+    report.command("simulator, 2000 seeds", swarm);
+    // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
+    let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "sabotage", "--test", "canaries"];
+    report.command("simulator, canaries", cargo(&canaries));
+    report.stage("equal traces, twice", equal_traces);
+    report.stage("demo", || Tally::one(demo::run()));
     report.stage("vm matrix", vm::matrix);
     report.finish()
 }
@@ -58,6 +70,26 @@ fn tests(report: &mut Report, environment: &[(&str, &str)]) {
     report.stage("tests", || {
         run_counted(cargo(&["test", "--workspace", "--no-fail-fast"]).envs(environment.iter().copied()))
     });
+}
+
+/// The first 100 seeds leave the same trace in a dev build, in release, and in release again.
+fn equal_traces() -> Tally {
+    let built_dev = run_counted(&mut cargo(&["build", "--quiet", "-p", "uraid-sim"]));
+    let traces = ["debug/uraid-sim", "release/uraid-sim", "release/uraid-sim"].map(|program| {
+        let done = Command::new(built(program)).args(["--seeds", "0..100", "--hashes"]).output();
+        done.map_or_else(|error| error.to_string(), |done| String::from_utf8_lossy(&done.stdout).into_owned())
+    });
+    let lines = traces[0].lines().count();
+    let is_equal = lines >= 100 && traces.iter().all(|trace| *trace == traces[0]);
+    println!("{lines} lines each, {}", if is_equal { "equal" } else { "NOT EQUAL" });
+    Tally::one(is_equal && built_dev.failed == 0)
+}
+
+/// What cargo built, by its place in the target folder.
+fn built(path: &str) -> PathBuf {
+    let root = project::root();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    root.join(target).join(path)
 }
 
 fn cargo(words: &[&str]) -> Command {
