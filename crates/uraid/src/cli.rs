@@ -295,9 +295,9 @@ pub struct StopArgs {
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with = "array")]
     pub control: Option<PathBuf>,
-    /// The array's name, or one of its members
+    /// The array's name, or its members: one is enough
     #[arg(required_unless_present = "control", value_name = "ARRAY")]
-    pub array: Option<String>,
+    pub array: Vec<String>,
 }
 
 const LIST_AFTER: &str = "\

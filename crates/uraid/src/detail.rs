@@ -133,7 +133,7 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
 
 /// Stops a running array.
 pub fn stop(args: &StopArgs) -> Result<(), ClientError> {
-    let mut client = client::find(args.array.as_deref(), args.control.as_deref())?;
+    let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let name = client.status()?.name;
     client.stop()?;
     print(&format!("{name}: stopped\n"));
