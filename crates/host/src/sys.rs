@@ -5,6 +5,7 @@
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -85,6 +86,31 @@ pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, length: u64) -> i32 {
     let (Ok(at), Ok(length)) = (i64::try_from(at), i64::try_from(length)) else { return -libc::EFBIG };
     // SAFETY: no pointers.
     as_result(unsafe { libc::fallocate(fd, mode, at, length) } as isize)
+}
+
+/// How long a file is, in bytes.
+pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
+    // SAFETY: stat is plain data; all zeroes is a value of it.
+    let mut status: libc::stat64 = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one stat.
+    check(unsafe { libc::fstat64(fd, &mut status) })?;
+    Ok(u64::try_from(status.st_size).expect("no file is shorter than nothing"))
+}
+
+/// Whether a process of this system serves the file.
+pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: statfs is plain data; all zeroes is a value of it.
+    let mut status: libc::statfs64 = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one statfs.
+    let result = unsafe { libc::fstatfs64(fd.as_raw_fd(), &mut status) };
+    result == 0 && status.f_type == libc::FUSE_SUPER_MAGIC
+}
+
+/// Opens what a descriptor is open on once more, for reading and writing: a description of its own. Fails where /proc
+/// is not mounted.
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> std::io::Result<std::fs::File> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path)
 }
 
 /// The alignment that direct I/O wants, as statx tells it.

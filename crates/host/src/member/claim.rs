@@ -4,11 +4,12 @@
 
 use super::device::Member;
 use super::memory::Memory;
+use super::watch::Watch;
 use super::{device_error, open};
 use crate::shard::Local;
-use crate::sys::{self, DirectAlignment};
+use crate::sys::{self, DirectAlignment, Errno};
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,6 +147,7 @@ impl Drop for Registration {
 // Fields are dropped in this order: the file and its lock first.
 pub(super) struct Claim {
     pub(super) backing: Backing,
+    pub(super) watch: Arc<Watch>,
     pub(super) name: String,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
@@ -205,9 +207,9 @@ impl Claimed {
         match &self.0.backing {
             Backing::Null => into.fill(0),
             Backing::Memory(memory) => memory.read(at, into),
-            Backing::File { file, direct: None, .. } => read_exact(file, at, into)?,
+            Backing::File { file, direct: None, .. } => self.read_exact(file, at, into)?,
             Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, into.len(), |bounce, part, done| {
-                read_exact(file, part.start, bounce)?;
+                self.read_exact(file, part.start, bounce)?;
                 into[done..done + part.wanted].copy_from_slice(&bounce[part.skip..part.skip + part.wanted]);
                 Ok(())
             })?,
@@ -225,13 +227,13 @@ impl Claimed {
         match &self.0.backing {
             Backing::Null => {}
             Backing::Memory(memory) => memory.write(at, from),
-            Backing::File { file, direct: None, .. } => write_all(file, at, from)?,
+            Backing::File { file, direct: None, .. } => self.write_all(file, at, from)?,
             Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, from.len(), |bounce, part, done| {
                 if part.wanted < bounce.len() {
-                    read_exact(file, part.start, bounce)?;
+                    self.read_exact(file, part.start, bounce)?;
                 }
                 bounce[part.skip..part.skip + part.wanted].copy_from_slice(&from[done..done + part.wanted]);
-                write_all(file, part.start, bounce)
+                self.write_all(file, part.start, bounce)
             })?,
         }
         Ok(())
@@ -241,13 +243,31 @@ impl Claimed {
     pub fn sync(&self) -> Result<(), IoError> {
         match &self.0.backing {
             Backing::Null | Backing::Memory(_) => Ok(()),
-            Backing::File { file, .. } => file.sync_data().map_err(|error| os_error(&error)),
+            Backing::File { file, .. } => self.0.watch.flushed(file.sync_data().map_err(Errno::from)),
         }
     }
 
     /// This member as a shard drives it. `&Shard<M>` will do for the shard.
     pub fn on_shard(&self, shard: &Local) -> Member {
         Member::new(self.0.clone(), shard.driver().clone())
+    }
+
+    fn os_error(&self, error: &std::io::Error) -> IoError {
+        if error.kind() == std::io::ErrorKind::UnexpectedEof || error.kind() == std::io::ErrorKind::WriteZero {
+            return self.0.watch.lost();
+        }
+        device_error(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    fn read_exact(&self, file: &std::fs::File, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.0.watch.check()?;
+        file.read_exact_at(into, at).map_err(|error| self.os_error(&error))
+    }
+
+    fn write_all(&self, file: &std::fs::File, at: u64, from: &[u8]) -> Result<(), IoError> {
+        self.0.watch.look(file.as_raw_fd())?;
+        file.write_all_at(from, at).map_err(|error| self.os_error(&error))?;
+        self.0.watch.look(file.as_raw_fd())
     }
 
     fn check(&self, at: u64, length: usize) -> Result<(), IoError> {
@@ -290,23 +310,46 @@ struct Part {
     wanted: usize,
 }
 
-fn os_error(error: &std::io::Error) -> IoError {
-    if error.kind() == std::io::ErrorKind::UnexpectedEof || error.kind() == std::io::ErrorKind::WriteZero {
-        return ErrorKind::Gone.into();
-    }
-    device_error(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-fn read_exact(file: &std::fs::File, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-    file.read_exact_at(into, at).map_err(|error| os_error(&error))
-}
-
-fn write_all(file: &std::fs::File, at: u64, from: &[u8]) -> Result<(), IoError> {
-    file.write_all_at(from, at).map_err(|error| os_error(&error))
-}
-
 /// What an operation of the ring holds of a member: its claim.
 pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
+
+/// What a flush holds of a member: an open file description of its own, if there is one, and the claim.
+///
+/// Linux reports a lost write-back once per open file description. A durable write (RWF_DSYNC) waits for write-back and
+/// is told of whatever was lost since the last report on its description, other writes' sectors too; a flush that came
+/// after it on the same description would be told nothing, and what was lost would be answered as stable. So flushes
+/// have a description that nothing else uses, and each shard has its own, so that one's flush does not take the
+/// report from another's. The claim's lock belongs to the first description; opening and closing others does not
+/// touch it (as it would a lock of the fcntl kind).
+// Fields are dropped in this order: this file before the claim's.
+pub(super) struct FlushHolder {
+    own: Option<std::fs::File>,
+    claim: Arc<Claim>,
+}
+
+impl FlushHolder {
+    /// Without a description of its own (no /proc, FUSE, a claim for reading) flushes go to the claim's.
+    pub(super) fn new(claim: Arc<Claim>) -> FlushHolder {
+        let own = match (&claim.backing, claim.access) {
+            // What a FUSE file system holds back it may hold per handle: there a flush must be on the writes' own.
+            (Backing::File { file, .. }, Access::ReadWrite) if !sys::is_fuse(file.as_fd()) => {
+                sys::reopen(file.as_fd()).ok()
+            }
+            (Backing::File { .. } | Backing::Memory(_) | Backing::Null, _) => None,
+        };
+        FlushHolder { own, claim }
+    }
+}
+
+impl AsRawFd for FlushHolder {
+    fn as_raw_fd(&self) -> i32 {
+        match (&self.own, &self.claim.backing) {
+            (Some(own), _) => own.as_raw_fd(),
+            (None, Backing::File { file, .. }) => file.as_raw_fd(),
+            (None, Backing::Memory(_) | Backing::Null) => -1,
+        }
+    }
+}
 
 impl AsRawFd for ClaimHolder {
     fn as_raw_fd(&self) -> i32 {

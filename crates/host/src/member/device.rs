@@ -2,7 +2,7 @@
 //! Owns: [`Member`]: ranges checked, each kind's way to do each operation. Not here: claims, how files are driven.
 //! Invariant: nothing reaches past the member's end, nothing is written to a member claimed for reading.
 
-use super::claim::{Access, Backing, Claim, ClaimHolder};
+use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
 use super::file::FileIo;
 use super::memory::Memory;
@@ -47,7 +47,9 @@ impl Member {
             Backing::File { direct: Some(align), .. } => align.memory.max(1) as usize,
             Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => 1,
         };
-        let file = FileIo::new(driver, Rc::new(ClaimHolder(claim.clone())), memory_align);
+        let flush_holder = Rc::new(FlushHolder::new(claim.clone()));
+        let data_holder = Rc::new(ClaimHolder(claim.clone()));
+        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), memory_align);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), at_once: Cell::new(0) }
     }
 
@@ -106,6 +108,7 @@ impl Member {
     }
 
     async fn discard_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
+        self.file.look()?;
         if self.claim.geometry.discard_granularity.is_zero() {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -119,6 +122,7 @@ impl Member {
     }
 
     async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
+        self.file.look()?;
         loop {
             let (mode, next) = match self.zero_way.get() {
                 ZeroWay::Range if is_block_device => (libc::FALLOC_FL_ZERO_RANGE, ZeroWay::Buffers),
@@ -128,7 +132,7 @@ impl Member {
             };
             match as_unit(self.allocate(mode, range).await) {
                 Err(IoError { kind: ErrorKind::Unsupported, .. }) => self.zero_way.set(next),
-                answer => return answer,
+                answer => return answer.and_then(|()| self.file.look()),
             }
         }
     }

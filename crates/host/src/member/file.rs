@@ -1,18 +1,24 @@
 //! Reading and writing a file on the ring until all is done.
 //! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers that suit direct I/O. Not here: ranges.
-//! Invariant: what is answered `Ok` was transferred to the last byte.
+//! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
 
 use super::device_error;
+use super::watch::Watch;
 use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
+use crate::sys::Errno;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
-use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
+use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
 /// A file as one shard drives it. Addresses in bytes.
 pub(super) struct FileIo {
     pub(super) driver: Rc<Driver>,
     pub(super) holder: Holder,
+    /// What flushes go to: nothing else does, see [`super::claim::FlushHolder`].
+    flush_holder: Holder,
+    watch: Arc<Watch>,
     /// The alignment of memory that direct I/O wants, in bytes; 1: not direct.
     memory_align: usize,
     /// Whether one call can write durably; found out at the first try.
@@ -28,6 +34,15 @@ fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
     pieces.split_to(bytes)
 }
 
+/// Why a transfer does not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// The file ends before the range does.
+    Ended,
+    /// An errno.
+    Failed(i32),
+}
+
 /// How far a transfer of `count` bytes got: whole sectors, as direct I/O can only go on at one.
 struct Progress {
     failed_once: bool,
@@ -35,12 +50,12 @@ struct Progress {
 
 impl Progress {
     /// Bytes to step on; `Err` when there is no sense in going on.
-    fn step(&mut self, count: i32, bytes: usize) -> Result<usize, IoError> {
+    fn step(&mut self, count: i32, bytes: usize) -> Result<usize, Stop> {
         if count == -libc::EINTR {
             return Ok(0);
         }
         if count < 0 {
-            return Err(device_error(-count));
+            return Err(Stop::Failed(-count));
         }
         let count = count as usize;
         assert!(count <= bytes, "the kernel transfers at most what was asked for");
@@ -50,16 +65,37 @@ impl Progress {
         let step = count - count % SECTOR_BYTES;
         // A file that ends here, or inside this sector: it shrank. One more look, for a device may stop anywhere.
         if step == 0 && (count == 0 || std::mem::replace(&mut self.failed_once, true)) {
-            return Err(ErrorKind::Gone.into());
+            return Err(Stop::Ended);
         }
         Ok(step)
     }
 }
 
 impl FileIo {
-    pub(super) fn new(driver: Rc<Driver>, holder: Holder, memory_align: usize) -> FileIo {
+    /// `flush_holder`: the same file, but a description that only flushes use.
+    pub(super) fn new(
+        driver: Rc<Driver>,
+        holder: Holder,
+        flush_holder: Holder,
+        watch: Arc<Watch>,
+        memory_align: usize,
+    ) -> FileIo {
         assert!(memory_align.is_power_of_two());
-        FileIo { driver, holder, memory_align, has_durable_write: Cell::new(true) }
+        FileIo { driver, holder, flush_holder, watch, memory_align, has_durable_write: Cell::new(true) }
+    }
+
+    /// Whether the file still has all its sectors. Before and after whatever changes it.
+    #[inline]
+    pub(super) fn look(&self) -> Result<(), IoError> {
+        self.watch.look(self.holder.as_raw_fd())
+    }
+
+    /// Remembers a transfer that ended too early.
+    fn noted(&self, step: Result<usize, Stop>) -> Result<usize, IoError> {
+        step.map_err(|stop| match stop {
+            Stop::Ended => self.watch.lost(),
+            Stop::Failed(os) => device_error(os),
+        })
     }
 
     fn suits<P: Piece>(&self, pieces: &Pieces<P>) -> bool {
@@ -82,16 +118,19 @@ impl FileIo {
 
     pub(super) async fn read(&self, at: u64, into: ReadPieces) -> Result<ReadPieces, IoError> {
         // The usual way in few instructions; everything else in a box of its own, so that this future stays small.
+        self.watch.check()?;
         if into.count() > SEGMENTS_MAX || !self.suits(&into) {
             return Box::pin(self.read_slowly(at, into, 0)).await;
         }
         let bytes = into.bytes();
         let (buffers, result) = self.start(Kind::Read { at }, Buffers::Read(into)).await;
         let Buffers::Read(pieces) = buffers else { panic!("a read gives its buffers back") };
+        // Again, for what was read of a file that was short meanwhile may be a hole that a write has torn.
+        self.watch.check()?;
         if usize::try_from(result) == Ok(bytes) {
             return Ok(pieces);
         }
-        let step = Progress { failed_once: false }.step(result, bytes)?;
+        let step = self.noted(Progress { failed_once: false }.step(result, bytes))?;
         Box::pin(self.read_slowly(at, pieces, step)).await
     }
 
@@ -107,7 +146,8 @@ impl FileIo {
             let kind = Kind::Read { at: at + all.bytes() as u64 };
             let (buffers, result) = self.start(kind, Buffers::Read(part)).await;
             let Buffers::Read(mut part) = buffers else { panic!("a read gives its buffers back") };
-            let step = progress.step(result, bytes)?;
+            self.watch.check()?;
+            let step = self.noted(progress.step(result, bytes))?;
             all.append(part.split_to(step));
             part.append(rest);
             rest = part;
@@ -126,16 +166,16 @@ impl FileIo {
             return Box::pin(self.write_slowly(at, from, sync, 0)).await;
         }
         let bytes = from.bytes();
+        self.look()?;
         let (buffers, result) = self.start(Kind::Write { at, sync }, Buffers::Write(from)).await;
         if usize::try_from(result) == Ok(bytes) {
-            return Ok(());
+            return self.look();
         }
         let Buffers::Write(pieces) = buffers else { panic!("a write gives its buffers back") };
-        let step = if sync && result == -libc::EOPNOTSUPP {
-            self.has_durable_write.set(false);
+        let step = if self.cannot_write_durably(sync, result) {
             0
         } else {
-            Progress { failed_once: false }.step(result, bytes)?
+            self.noted(Progress { failed_once: false }.step(result, bytes))?
         };
         Box::pin(self.write_slowly(at, pieces, sync, step)).await
     }
@@ -148,27 +188,47 @@ impl FileIo {
         }
         drop(rest.split_to(done));
         at += done as u64;
-        let sync_each = sync && self.has_durable_write.get();
+        let mut is_stable = true;
         let mut progress = Progress { failed_once: false };
         while !rest.is_empty() {
             let part = cut(&mut rest);
             let bytes = part.bytes();
-            let (buffers, result) = self.start(Kind::Write { at, sync: sync_each }, Buffers::Write(part)).await;
+            let sync_now = sync && self.has_durable_write.get();
+            is_stable &= sync_now;
+            self.look()?;
+            let (buffers, result) = self.start(Kind::Write { at, sync: sync_now }, Buffers::Write(part)).await;
             let Buffers::Write(mut part) = buffers else { panic!("a write gives its buffers back") };
-            let step = progress.step(result, bytes)?;
+            let step =
+                if self.cannot_write_durably(sync_now, result) { 0 } else { self.noted(progress.step(result, bytes))? };
             drop(part.split_to(step));
             at += step as u64;
             part.append(rest);
             rest = part;
         }
-        if sync && !sync_each { self.flush().await } else { Ok(()) }
+        self.look()?;
+        if sync && !is_stable { self.flush().await } else { Ok(()) }
+    }
+
+    /// Whether it was asked to write durably in one call and cannot: then it is written and flushed.
+    fn cannot_write_durably(&self, sync: bool, result: i32) -> bool {
+        let cannot = sync && result == -libc::EOPNOTSUPP;
+        if cannot {
+            self.has_durable_write.set(false);
+        }
+        cannot
     }
 
     pub(super) async fn flush(&self) -> Result<(), IoError> {
-        match self.call(|| Kind::Sync).await {
-            0.. => Ok(()),
-            os => Err(device_error(-os)),
-        }
+        self.watch.check()?;
+        let result = loop {
+            let operation = self.driver.start(Kind::Sync, Buffers::None, Some(self.flush_holder.clone()));
+            match operation.await.1 {
+                0.. => break Ok(()),
+                os if os == -libc::EINTR => {}
+                os => break Err(Errno(-os)),
+            }
+        };
+        self.watch.flushed(result)
     }
 }
 
@@ -200,10 +260,10 @@ mod tests {
         assert_eq!(progress.step(4096, 4096), Ok(4096));
         assert_eq!(progress.step(1000, 4096), Ok(512));
         assert_eq!(progress.step(-libc::EINTR, 4096), Ok(0));
-        assert_eq!(progress.step(-libc::EIO, 4096), Err(IoError { kind: ErrorKind::Media, os: libc::EIO }));
+        assert_eq!(progress.step(-libc::EIO, 4096), Err(Stop::Failed(libc::EIO)));
         assert_eq!(progress.step(100, 4096), Ok(0), "one more look");
-        assert_eq!(progress.step(100, 4096), Err(ErrorKind::Gone.into()));
-        assert_eq!(Progress { failed_once: false }.step(0, 512), Err(ErrorKind::Gone.into()));
+        assert_eq!(progress.step(100, 4096), Err(Stop::Ended));
+        assert_eq!(Progress { failed_once: false }.step(0, 512), Err(Stop::Ended));
     }
 
     #[test]
@@ -214,8 +274,8 @@ mod tests {
         for ring in [RingChoice::IoUring, RingChoice::Threads] {
             let path = &path;
             run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
-                let owned = Owned(std::fs::File::open(path).expect("there"));
-                let io = &FileIo::new(shard.driver().clone(), Rc::new(owned), 1);
+                let owned = Rc::new(Owned(std::fs::File::open(path).expect("there")));
+                let io = &FileIo::new(shard.driver().clone(), owned.clone(), owned, Arc::default(), 1);
                 let thread_nanos = || {
                     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
                     text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")

@@ -2,7 +2,7 @@
 //! Owns: [`Claimed`], [`Member`], how each kind does each operation. Not here: what is stored on them.
 //! Invariant: no inode is claimed twice, in this process or among those that claim.
 //!
-//! A regular file that somebody shrinks under us: reads past its new end are `Gone`, writes make it longer again.
+//! A regular file that somebody shrinks under us is `Gone` from the first operation on that notices (`watch`).
 //! A file is read and written either directly or through the page cache, never both: the two do not see each other's
 //! writes at once.
 
@@ -11,6 +11,7 @@ mod device;
 mod file;
 mod memory;
 mod open;
+mod watch;
 
 pub use claim::{Access, Claimed, Identity, OpenError};
 pub use device::Member;

@@ -4,6 +4,7 @@
 
 use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
 use super::memory::Memory;
+use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
 use crate::sys::{self, DirectAlignment, Errno};
 use std::collections::BTreeMap;
@@ -64,7 +65,11 @@ fn finish(
         return Err(OpenError::Empty { path: path.into() });
     }
     let name = path.to_string_lossy().into_owned();
-    Ok(Claim { backing, name, access, geometry, registration })
+    let watch = match &backing {
+        Backing::File { is_block_device: false, .. } => Watch::regular_file(geometry.size.bytes()),
+        Backing::File { is_block_device: true, .. } | Backing::Memory(_) | Backing::Null => Watch::default(),
+    };
+    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, registration })
 }
 
 fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
