@@ -3,6 +3,7 @@
 //! changes the view (`steward`).
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
+use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
@@ -91,6 +92,7 @@ pub struct Array<W: World> {
     writes_admitted: Cell<u64>,
     pub(crate) read_turn: Cell<u16>,
     pub(crate) rows: Rows,
+    pub(crate) holds: Holds,
     pub(crate) counters: Cell<Counters>,
     pub(crate) steward: Option<Steward>,
 }
@@ -129,6 +131,7 @@ impl<W: World> Array<W> {
         let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view, &config));
         Rc::new(Array {
             rows: Rows::new(blocks),
+            holds: Holds::default(),
             epochs: Epochs::new(view.epoch),
             view: RefCell::new(Rc::new(view)),
             view_changed: Notify::new(),
@@ -259,6 +262,11 @@ impl<W: World> Array<W> {
             Call::NeedDirty => Answer::Dirty(self.need_dirty().await),
             Call::Condemn(failures) => Answer::Condemned(self.condemn(&failures).await),
             Call::Flush => Answer::Settled(self.flush_round().await),
+            Call::Hold(range) => Answer::Held(self.hold_here(range).await),
+            Call::Release(id) => {
+                self.release_here(id);
+                Answer::Done
+            }
             Call::WriteRow(write) => Answer::Settled(self.write_row_owned(write).await),
             Call::ReadRow(read) => Answer::Read(self.read_row_owned(read).await),
         }
@@ -340,7 +348,10 @@ impl<W: World> Device for Array<W> {
         let outcome = if self.shape.layout.level().is_parity() {
             self.write_rows(range, &from, fua).await
         } else {
-            self.write_copies(range, &from, fua).await
+            let held = self.hold(range).await;
+            let outcome = self.write_copies(range, &from, fua).await;
+            self.release(held);
+            outcome
         };
         self.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
@@ -360,7 +371,9 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let _inside = self.enter(Wish::Write).await?;
+        let held = self.hold(range).await;
         let outcome = self.discard_copies(range).await;
+        self.release(held);
         self.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
     }
@@ -374,7 +387,10 @@ impl<W: World> Device for Array<W> {
         let outcome = if self.shape.layout.level().is_parity() {
             self.zero_rows(range).await
         } else {
-            self.zero_copies(range).await
+            let held = self.hold(range).await;
+            let outcome = self.zero_copies(range).await;
+            self.release(held);
+            outcome
         };
         self.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())

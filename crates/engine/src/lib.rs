@@ -5,6 +5,7 @@
 mod array;
 pub mod assemble;
 mod flush;
+mod holds;
 mod lifecycle;
 mod mail;
 mod mirror;

@@ -2,9 +2,10 @@
 //! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
 //! Invariant: every call is answered once, to the shard that made it.
 
+use crate::holds::HoldId;
 use crate::steward::{Condemned, Recorded};
 use crate::view::{Epoch, View};
-use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
+use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::Row;
 
 /// What shards of one array tell each other. Opaque to the machine that carries it.
@@ -35,6 +36,10 @@ pub(crate) enum Call {
     Condemn(Vec<Failure>),
     /// Shard to steward: make everything answered so far stable.
     Flush,
+    /// Shard to the keeper of a stretch: answer when no earlier write of it is under way.
+    Hold(ArrayRange),
+    /// Shard to the keeper: the write is settled.
+    Release(HoldId),
     /// Shard to a row's owner.
     WriteRow(RowWrite),
     /// Shard to a row's owner: reconstruct.
@@ -47,6 +52,7 @@ pub(crate) enum Answer {
     Count(u64),
     Dirty(Result<(), IoError>),
     Condemned(Condemned),
+    Held(HoldId),
     /// Of a row write, and of a flush.
     Settled(Result<Recorded, IoError>),
     Read(Result<ReadPieces, IoError>),
@@ -71,6 +77,11 @@ impl Answer {
     pub(crate) fn condemned(self) -> Condemned {
         let Answer::Condemned(outcome) = self else { panic!("answered with {self:?}") };
         outcome
+    }
+
+    pub(crate) fn held(self) -> HoldId {
+        let Answer::Held(id) = self else { panic!("answered with {self:?}") };
+        id
     }
 
     pub(crate) fn settled(self) -> Result<Recorded, IoError> {
