@@ -6,6 +6,7 @@
 pub mod client;
 pub mod disk;
 pub mod executor;
+pub mod exhaust;
 pub mod fleet;
 pub mod judge;
 pub mod member;

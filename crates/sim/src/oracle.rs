@@ -83,6 +83,7 @@ struct Register {
     records: Vec<Record>,
 }
 
+#[derive(Clone)]
 struct ActiveRead {
     start: u64,
     allowed: Vec<Vec<Value>>,
@@ -90,6 +91,7 @@ struct ActiveRead {
 }
 
 /// What every sector of an array may hold.
+#[derive(Clone)]
 pub struct Oracle {
     array: u64,
     clock: u64,
@@ -244,7 +246,9 @@ impl Oracle {
             let x = read.start + index as u64;
             let fitting = self.fitting(x, &read.allowed[index], sector);
             if fitting.is_empty() {
-                let (found, allowed) = (describe(sector), &read.allowed[index]);
+                let (found, mut allowed) = (describe(sector), read.allowed[index].clone());
+                allowed.sort_unstable();
+                allowed.dedup();
                 return Err(format!("read op {op}: sector {x} holds {found}; allowed are {allowed:?}"));
             }
             if read.is_quiet[index] && fitting.len() == 1 && fitting[0] != Value::Any {
@@ -366,6 +370,8 @@ impl Oracle {
             for index in 0..read.allowed.len() {
                 let values = self.sectors[read.start as usize + index].after_crash();
                 read.allowed[index].extend(values);
+                read.allowed[index].sort_unstable();
+                read.allowed[index].dedup();
                 read.is_quiet[index] = false;
             }
         }

@@ -94,6 +94,26 @@ impl Rig {
         Rig { executor, rng, setup, judge, guard, tally, op_next: Rc::new(Cell::new(1)), may_fail, members_before }
     }
 
+    /// What would be if power failed now and left these images: another machine, with its own time.
+    pub fn branch(&self, images: Vec<Option<Vec<u8>>>, rng: Rng) -> Result<Rig, String> {
+        let mut rng = rng;
+        let executor = Executor::new(rng.fork(), false);
+        let branch = Rig::new(executor, rng, self.setup.clone(), self.tally.clone());
+        let mut oracle = self.judge.oracle.borrow().clone();
+        if self.judge.model.is_parity() {
+            let rows = oracle.uncertain().into_iter().map(|x| self.judge.model.row_of[x as usize]);
+            *branch.judge.suspect.borrow_mut() = self.judge.suspect.borrow().iter().copied().chain(rows).collect();
+        }
+        oracle.crash();
+        *branch.judge.oracle.borrow_mut() = oracle;
+        *branch.judge.lost.borrow_mut() = self.judge.missing(&BTreeSet::new());
+        for (disk, image) in branch.judge.disks.iter().zip(images) {
+            disk.replace(image.expect("every disk has an image"));
+        }
+        branch.reset_events()?;
+        Ok(Rig { op_next: self.op_next.clone(), members_before: self.members_before.clone(), ..branch })
+    }
+
     /// The member of a slot.
     pub fn disk(&self, slot: u16) -> &Rc<Disk> {
         &self.judge.disks[usize::from(slot)]

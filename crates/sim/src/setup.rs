@@ -145,6 +145,43 @@ impl Setup {
         }
     }
 
+    /// A quiet array of this shape: one shard, quick members, nothing goes wrong by itself.
+    pub fn plain(shape: Shape) -> Setup {
+        let slots = usize::from(shape.slots);
+        let mix = Mix {
+            read: 1,
+            write: 4,
+            fua: 1,
+            flush: 1,
+            discard: 0,
+            zeroes: 0,
+            pause: 0,
+            length_max: 3,
+            may_overlap: false,
+        };
+        Setup {
+            array: 0x1234_5678,
+            data_offsets: vec![16; slots],
+            data_sizes: vec![shape.size.max(10); slots],
+            shape,
+            shards: 1,
+            mix,
+            clients: 1,
+            requests: 6,
+            rounds: 1,
+            starts_dirty: false,
+            has_faults: false,
+            has_crashes: false,
+            looks: false,
+            goes_over_budget: false,
+            discard: (0, false),
+            mail_delay_max: 0,
+            latency: Latency { min: 1_000, max: 30_000, slow_one_in: 0 },
+            spare_blocks: 1,
+            image_one_in: 1_000_000,
+        }
+    }
+
     /// The name of the level.
     pub fn level_name(&self) -> &'static str {
         match self.shape.level {
@@ -219,7 +256,7 @@ impl Setup {
 
     fn make_disk(&self, executor: &Executor, rng: &mut Rng, slot: u16) -> Rc<Disk> {
         let (offset, data) = (self.data_offsets[usize::from(slot)], self.data_sizes[usize::from(slot)]);
-        let size = offset + data + rng.below(3);
+        let size = offset + data + crate::rng::mix(self.array ^ u64::from(slot)) % 3;
         let mut bytes = vec![0; size as usize * SECTOR_BYTES];
         if self.starts_dirty {
             for byte in &mut bytes[offset as usize * SECTOR_BYTES..] {

@@ -1,0 +1,157 @@
+//! Every partial round of superblock writes: at each moment, each subset of those that are not yet certain.
+//! Owns: [`Enumerator`], the script that makes superblocks be written. Not here: what makes an image right (`judge`).
+//! Invariant: no subset is left out while at most [`LOOSE_MAX`] writes are uncertain; more is a failure.
+//!
+//! ```text
+//!   round:   member 0 |==FUA==|
+//!            member 1          |==FUA==|       here {1, 2, 3} are uncertain: 8 subsets, data all lost or all kept,
+//!            member 2          |==FUA==|       16 images; each is assembled and read, and at depth 1 also started,
+//!            member 3          |==FUA==|       with the same enumeration while the start writes its own rounds
+//! ```
+
+use crate::client::Client;
+use crate::disk::CrashMode;
+use crate::executor::Ended;
+use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
+use crate::rng::Rng;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::Slot;
+use uraid_engine::Config;
+
+/// Uncertain superblock writes at a time, at most.
+const LOOSE_MAX: usize = 10;
+
+/// Goes through all partial rounds.
+pub struct Enumerator {
+    depth: u32,
+    last: Vec<(u16, u64)>,
+    seen: BTreeSet<Vec<u64>>,
+    /// Images checked, starts in them included.
+    pub images: u64,
+    /// Starts from an image.
+    pub starts: u64,
+}
+
+impl Enumerator {
+    /// At depth 0 images are checked; at depth n the array is started from each, with depth n - 1 meanwhile.
+    pub fn new(depth: u32) -> Enumerator {
+        Enumerator { depth, last: Vec::new(), seen: BTreeSet::new(), images: 0, starts: 0 }
+    }
+
+    /// Looks at the members as they are now; does nothing when no superblock write came or went since the last look.
+    pub fn look(&mut self, rig: &Rig) -> Result<(), String> {
+        let of_disk = |(slot, disk): (usize, &Rc<crate::member::Disk>)| -> Vec<(u16, u64)> {
+            disk.medium().loose_super_writes().into_iter().map(|write| (slot as u16, write)).collect()
+        };
+        let loose: Vec<(u16, u64)> = rig.judge.disks.iter().enumerate().flat_map(of_disk).collect();
+        if loose == self.last {
+            return Ok(());
+        }
+        self.last.clone_from(&loose);
+        if loose.len() > LOOSE_MAX {
+            return Err(format!("{} superblock writes are uncertain at once", loose.len()));
+        }
+        for subset in 0..1u32 << loose.len() {
+            for mode in [CrashMode::None, CrashMode::All] {
+                let keeps = |slot: u16, write: u64| {
+                    let index = loose.iter().position(|one| *one == (slot, write));
+                    index.is_some_and(|index| subset & (1 << index) != 0)
+                };
+                let mut rng = Rng::new(u64::from(subset));
+                let images = rig.judge.images_keeping(mode, &mut rng, &keeps);
+                self.images += 1;
+                let which = format!("superblock writes {loose:?}, subset {subset:#b}, data {mode:?}");
+                rig.judge.check_power_cut(&images).map_err(|found| format!("{which}: {found}"))?;
+                if self.depth > 0 && self.is_new(&images) {
+                    self.start(rig, images).map_err(|found| format!("{which}; then: {found}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the superblocks of these images have not been started from yet.
+    fn is_new(&mut self, images: &[Option<Vec<u8>>]) -> bool {
+        let sum = |bytes: &[u8]| bytes.iter().fold(7u64, |sum, byte| crate::rng::mix(sum ^ u64::from(*byte)));
+        self.seen.insert(images.iter().flatten().map(|image| sum(image)).collect())
+    }
+
+    fn start(&mut self, rig: &Rig, images: Vec<Option<Vec<u8>>>) -> Result<(), String> {
+        self.starts += 1;
+        let mut branch = rig.branch(images, Rng::new(self.starts))?;
+        let mut inner = Enumerator::new(self.depth - 1);
+        let result = inner.run_start(&mut branch);
+        branch.power_off();
+        self.images += inner.images;
+        self.starts += inner.starts;
+        result
+    }
+
+    fn run_start(&mut self, rig: &mut Rig) -> Result<(), String> {
+        let Some(plan) = rig.assemble(&BTreeSet::new())? else { return Err("it cannot be assembled".to_string()) };
+        rig.prepare_oracle(&plan, &BTreeSet::new());
+        let live = rig.boot(&plan, &Config::default())?;
+        let started = live.started.clone();
+        self.run_until(rig, &live, || started.get().is_some())?;
+        if started.get() != Some(true) {
+            return Err("it does not start".to_string());
+        }
+        let result = rig.read_all(&live);
+        rig.executor.cut();
+        live.worlds[0].shut_down();
+        result
+    }
+
+    /// Runs with a look at every step.
+    fn run_until(&mut self, rig: &Rig, live: &Live, is_done: impl Fn() -> bool) -> Result<(), String> {
+        let end = rig.executor.now() + PATIENCE;
+        let found = RefCell::new(None);
+        let ended = rig.executor.run(STEPS_MAX, end, || {
+            let result = self.look(rig);
+            let is_over = result.is_err() || is_done();
+            if let Err(text) = result {
+                found.replace(Some(text));
+            }
+            is_over
+        });
+        match (found.take(), ended) {
+            (Some(text), _) => Err(text),
+            (None, Ended::Done | Ended::Steps | Ended::Time | Ended::Stuck | Ended::Violation) => {
+                rig.judge_end(ended, live, false)
+            }
+        }
+    }
+
+    /// The script: start, writes and flushes, a member taken out in the middle, going clean, dirty again, stop.
+    pub fn run_script(&mut self, rig: &mut Rig, failing: u16) -> Result<(), String> {
+        let plan = rig.assemble(&BTreeSet::new())?.ok_or("it cannot be assembled")?;
+        rig.prepare_oracle(&plan, &BTreeSet::new());
+        let live = rig.boot(&plan, &Config::default())?;
+        let client = |rig: &mut Rig| Client {
+            session: live.session.clone(),
+            array: live.arrays[0].clone(),
+            world: live.worlds[0].clone(),
+            rng: rig.rng.fork(),
+        };
+        let (first, second) = (client(rig), client(rig));
+        let (executor, array) = (rig.executor.clone(), live.arrays[0].clone());
+        rig.judge.lost.borrow_mut().insert(failing);
+        let script = rig.executor.spawn(0, "script", async move {
+            first.run(8).await;
+            let _ = array.fail(Slot(failing)).await;
+            executor.sleep(Duration::from_millis(700)).await;
+            second.run(4).await;
+            let _ = array.stop().await;
+        });
+        let alongside = client(rig);
+        let alongside = rig.executor.spawn(0, "client", alongside.run(12));
+        let executor = rig.executor.clone();
+        self.run_until(rig, &live, || !executor.is_running(script) && !executor.is_running(alongside))?;
+        rig.executor.cut();
+        live.worlds[0].shut_down();
+        Ok(())
+    }
+}
