@@ -14,12 +14,16 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
 use uraid_export_nbd::Spread;
-use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Listener, NetError, Options};
+use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Listener, NetError, OpenError, Options};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
+/// How long a process that was killed may take to let go of members and sockets.
+const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Only the owner reaches the sockets.
 const SOCKET_MODE: u32 = 0o600;
 /// Which arena the engine's rows are in; it must hold one row of any array.
@@ -89,13 +93,14 @@ pub struct Faces {
 
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
-    let (members, candidates) = open(args)?;
+    let patience = Patience(Instant::now() + LETTING_GO_TIME_MAX);
+    let (members, candidates) = open(args, &patience)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let plan = assembly::decide(&candidates, &names, &options)?;
     let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
     let shards = args.shards.unwrap_or_else(shards_default);
-    let faces = listen(args, &name, shards)?;
+    let faces = listen(args, &name, shards, &patience)?;
     announce(&name, &plan);
     let host_options = host_options(plan.layout.slots());
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
@@ -107,14 +112,39 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// Until when something that is in use may still be let go: after kill -9 the kernel holds a process's files and sockets
+/// until its last I/O is done, while the next start is on its way already.
+struct Patience(Instant);
+
+impl Patience {
+    /// Asks again while the answer is "in use".
+    fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+        loop {
+            match ask() {
+                Err(error) if is_in_use(&error) && Instant::now() < self.0 => std::thread::sleep(ASK_AGAIN_AFTER),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn claim(&self, name: &str, access: Access) -> Result<Claimed, ClaimError> {
+        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), || metadata::claim(name, access))
+    }
+
+    fn listen(&self, path: &Path) -> Result<Listener, ServeError> {
+        let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, SOCKET_MODE));
+        listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
+    }
+}
+
 /// Claims the members and reads their superblocks. What cannot be used is said and left out: whether the rest is
 /// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
-fn open(args: &ServeArgs) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
+fn open(args: &ServeArgs, patience: &Patience) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
     let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let mut members = Vec::new();
     let mut candidates = Vec::new();
     for name in &args.members {
-        let member = match metadata::claim(name, access) {
+        let member = match patience.claim(name, access) {
             Ok(member) => member,
             Err(error) if error.is_absent() => {
                 complain(&error);
@@ -154,11 +184,11 @@ fn announce(name: &str, plan: &StartPlan) {
     }
 }
 
-fn listen(args: &ServeArgs, name: &str, shards: u16) -> Result<Faces, ServeError> {
+fn listen(args: &ServeArgs, name: &str, shards: u16, patience: &Patience) -> Result<Faces, ServeError> {
     let export = args.export_name.clone().unwrap_or_else(|| name.to_owned());
     let (nbd, uri) = match args.nbd.as_deref().map(parse_address).transpose()? {
-        None => listen_unix(&default_socket(name, "nbd")?, &export)?,
-        Some(Address::Unix(path)) => listen_unix(&path, &export)?,
+        None => listen_unix(&default_socket(name, "nbd")?, &export, patience)?,
+        Some(Address::Unix(path)) => listen_unix(&path, &export, patience)?,
         Some(Address::Tcp(address)) => {
             if !address.ip().is_loopback() && !args.insecure {
                 return Err(ServeError::Insecure { found: address });
@@ -173,14 +203,12 @@ fn listen(args: &ServeArgs, name: &str, shards: u16) -> Result<Faces, ServeError
         Some(path) => path.clone(),
         None => default_socket(name, "ctl")?,
     };
-    let failed = |source| ServeError::Listen { at: control.display().to_string(), source };
-    let control = Listener::unix(&control, SOCKET_MODE).map_err(failed)?;
+    let control = patience.listen(&control)?;
     Ok(Faces { nbd, uri, export, control, spread: Spread::new(shards) })
 }
 
-fn listen_unix(path: &Path, export: &str) -> Result<(Listener, String), ServeError> {
-    let failed = |source| ServeError::Listen { at: path.display().to_string(), source };
-    let listener = Listener::unix(path, SOCKET_MODE).map_err(failed)?;
+fn listen_unix(path: &Path, export: &str, patience: &Patience) -> Result<(Listener, String), ServeError> {
+    let listener = patience.listen(path)?;
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Ok((listener, names::unix_uri(export, &absolute)))
 }

@@ -217,6 +217,27 @@ fn a_member_that_shrinks_under_load() {
 }
 
 #[test]
+fn a_member_truncated_under_writes_does_not_come_back_as_zeroes() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("gone", RAID5, &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    let mut data = pattern(8, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    OpenOptions::new().write(true).open(&members[1]).and_then(|file| file.set_len(0)).expect("a file");
+    // Small writes first: they read old data and parity, and would make the file long again.
+    for at in (0..data.len() - 512).step_by(200 * 512).rev() {
+        let part = pattern(9 + at as u64, 512);
+        assert_eq!(client.write(at as u64, &part).expect("connected"), 0);
+        data[at..at + 512].copy_from_slice(&part);
+    }
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    served.wait_for("m1 (slot 1) is faulty: ");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
 fn no_space_under_a_sparse_member() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 32 * MIB);

@@ -198,9 +198,9 @@ impl Served {
         }
     }
 
-    pub fn kill(mut self) {
-        self.child.kill().expect("it is our child");
-        self.child.wait().expect("it is our child");
+    /// Kills it; who comes next meets it dying.
+    pub fn kill_unawaited(&self) {
+        self.signal(rustix::process::Signal::KILL);
     }
 }
 
