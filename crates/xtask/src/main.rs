@@ -1,5 +1,6 @@
 //! The project's own checks and workshop: `cargo xtask help` lists them.
 
+mod bench;
 mod ci;
 mod demo;
 mod floors;
@@ -22,6 +23,8 @@ cargo xtask vm run [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
 cargo xtask vm matrix   the real md driver against uraid, both ways, every level
 cargo xtask demo        what `make demo` runs
+cargo xtask bench [--rounds N] [--seconds N]
+                        arrays over NBD beside nbdkit, with fio
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         ["tidy"] => ci::tidy(),
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
+        ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),
         ["vm", "matrix"] => vm::matrix_command(),
         ["help" | "--help"] => {
