@@ -54,17 +54,6 @@ impl Writers {
     /// same for every read that follows.
     #[track_caller]
     pub fn start(address: &Address, model: &SharedModel, workload: Workload) -> Writers {
-        Writers::spawn(address, model, workload, Sharing::Overlap)
-    }
-
-    /// As `start`, but no two writes in flight touch the same sector.
-    #[track_caller]
-    pub fn start_apart(address: &Address, model: &SharedModel, workload: Workload) -> Writers {
-        Writers::spawn(address, model, workload, Sharing::Apart)
-    }
-
-    #[track_caller]
-    fn spawn(address: &Address, model: &SharedModel, workload: Workload, sharing: Sharing) -> Writers {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..workload.writers)
             .map(|index| {
@@ -79,7 +68,6 @@ impl Writers {
                     connection,
                     model: model.clone(),
                     random: Random(workload.seed ^ index << 56),
-                    own: (sharing == Sharing::Apart).then_some((index, workload.writers)),
                     in_flight: BTreeMap::new(),
                     answered: answered.clone(),
                 };
@@ -132,15 +120,6 @@ impl Writers {
     }
 }
 
-/// Sectors that one writer owns where writers keep apart: neighbours share rows, so they still meet there.
-const BLOCK: u64 = 64;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    Overlap,
-    Apart,
-}
-
 enum Doing {
     Write(Span, u64),
     Read(Span, u64),
@@ -151,8 +130,6 @@ struct Writer {
     connection: Connection,
     model: SharedModel,
     random: Random,
-    /// This writer's number and that of all, if writes must not overlap: block n belongs to writer n modulo all.
-    own: Option<(u64, u64)>,
     in_flight: BTreeMap<u64, Doing>,
     answered: Arc<AtomicU64>,
 }
@@ -211,31 +188,8 @@ impl Writer {
         Ok(())
     }
 
-    fn span(&mut self) -> Span {
-        let Some((index, writers)) = self.own else { return self.any_span() };
-        let blocks = lock(&self.model).sectors() / BLOCK / writers;
-        loop {
-            let block = (self.random.below(blocks) * writers + index) * BLOCK;
-            let first = self.random.below(BLOCK);
-            let span = match self.random.below(8) {
-                0 => Span { first: block, count: BLOCK },
-                1 | 2 => Span { first: block + first, count: BLOCK - first },
-                _ => Span { first: block + first, count: (1 + self.random.below(16)).min(BLOCK - first) },
-            };
-            let is_free = |doing: &Doing| match doing {
-                Doing::Write(other, _) => {
-                    span.first + span.count <= other.first || other.first + other.count <= span.first
-                }
-                Doing::Read(..) | Doing::Flush => true,
-            };
-            if self.in_flight.values().all(is_free) {
-                return span;
-            }
-        }
-    }
-
     /// Mostly small and anywhere; often in a few hot places, where writers meet; sometimes whole stripes.
-    fn any_span(&mut self) -> Span {
+    fn span(&mut self) -> Span {
         let sectors = lock(&self.model).sectors();
         let longest = match self.random.below(8) {
             0..=3 => 16,

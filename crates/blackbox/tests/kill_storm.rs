@@ -89,12 +89,7 @@ impl Storm {
 
     fn writers(&mut self, server: &Server) -> Writers {
         let workload = Workload { writers: 4, depth: 6, seed: self.random.number() };
-        if ["raid5", "raid6"].contains(&self.shape.level) {
-            Writers::start(server.address(), &self.model, workload)
-        } else {
-            // Mirrors do not order overlapping writes (see `mirrors`): what they leave behind would hide what a kill did.
-            Writers::start_apart(server.address(), &self.model, workload)
-        }
+        Writers::start(server.address(), &self.model, workload)
     }
 
     fn write_and_kill(&mut self, server: Server, when: &str) {

@@ -63,19 +63,16 @@ fn overlap(shards: &str, with_zeroes: bool) {
 }
 
 #[test]
-#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
 fn one_shard_keeps_the_copies_equal_under_overlapping_writes() {
     overlap("1", false);
 }
 
 #[test]
-#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
 fn two_shards_keep_the_copies_equal_under_overlapping_writes() {
     overlap("2", false);
 }
 
 #[test]
-#[ignore = "known: copies are written at once and not ordered; overlapping writes in flight can leave them different"]
 fn zeroes_and_writes_that_overlap_leave_the_copies_equal() {
     overlap("2", true);
 }
