@@ -7,12 +7,14 @@ pub mod buffer;
 pub mod device;
 pub mod error;
 pub mod local;
+pub mod pieces;
 pub mod slots;
 pub mod units;
 
-pub use buffer::{Arena, ArenaFull, Lease, Pieces, ReadPieces, Shared, WritePieces};
+pub use buffer::{Arena, ArenaFull, Lease, Shared};
 pub use device::{Device, Fua, Geometry};
 pub use error::{ErrorKind, IoError};
+pub use pieces::{Pieces, ReadPieces, WritePieces};
 pub use slots::{Slot, SlotSet};
 pub use units::{
     ArrayRange, ArraySector, Extent, MemberRange, MemberSector, Range, SECTOR_BYTES, Sector, Sectors, ShardIndex, Tick,

@@ -1,0 +1,207 @@
+//! Lists of buffer pieces: one vectored I/O.
+//! Owns: [`Pieces`], cutting, joining and copying over piece edges. Not here: the memory (`buffer`).
+//! Invariant: no piece is empty, and pieces that adjoin in memory are one.
+
+use crate::buffer::{Lease, Piece, Shared};
+use crate::{SECTOR_BYTES, Sectors};
+use smallvec::SmallVec;
+
+/// Bytes in several pieces, in order: one vectored I/O. Pieces that adjoin in memory are joined.
+#[derive(Debug)]
+pub struct Pieces<P> {
+    list: SmallVec<[P; 1]>,
+    bytes: usize,
+}
+
+/// Buffers for a read: each byte has one owner.
+pub type ReadPieces = Pieces<Lease>;
+/// Buffers for a write: read-only, cheap to clone.
+pub type WritePieces = Pieces<Shared>;
+
+impl<P: Piece> Default for Pieces<P> {
+    fn default() -> Pieces<P> {
+        Pieces::new()
+    }
+}
+
+impl<P: Piece> Pieces<P> {
+    /// No pieces.
+    pub fn new() -> Pieces<P> {
+        Pieces { list: SmallVec::new(), bytes: 0 }
+    }
+
+    /// How many bytes all pieces have together.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The same in sectors. Panics when it is no whole number: what goes to a device always is.
+    pub fn length(&self) -> Sectors {
+        assert!(self.bytes.is_multiple_of(SECTOR_BYTES));
+        Sectors((self.bytes / SECTOR_BYTES) as u64)
+    }
+
+    /// The pieces, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, P> {
+        self.list.iter()
+    }
+
+    /// How many pieces there are.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Adds a piece behind the others. Empty ones are left out.
+    pub fn push(&mut self, piece: P) {
+        if piece.is_empty() {
+            return;
+        }
+        self.bytes += piece.len();
+        let rest = match self.list.last_mut() {
+            Some(last) => last.try_join(piece),
+            None => Some(piece),
+        };
+        if let Some(piece) = rest {
+            self.list.push(piece);
+        }
+    }
+
+    /// Adds all of `other` behind.
+    pub fn append(&mut self, other: Pieces<P>) {
+        for piece in other.list {
+            self.push(piece);
+        }
+    }
+
+    /// Takes the first `bytes` bytes off. Panics when there are fewer.
+    pub fn split_to(&mut self, bytes: usize) -> Pieces<P> {
+        assert!(bytes <= self.bytes);
+        let mut front = Pieces::new();
+        let mut whole = 0;
+        for piece in &mut self.list {
+            let wanted = bytes - front.bytes;
+            if wanted == 0 || piece.len() > wanted {
+                if wanted > 0 {
+                    let part = piece.split_to(wanted);
+                    front.bytes += part.len();
+                    front.list.push(part);
+                }
+                break;
+            }
+            front.bytes += piece.len();
+            whole += 1;
+        }
+        if whole > 0 {
+            let tail = self.list.drain(whole..).collect();
+            let part = front.list;
+            front.list = std::mem::replace(&mut self.list, tail);
+            front.list.extend(part);
+        }
+        self.bytes -= bytes;
+        front
+    }
+
+    /// Copies all bytes into `target`. Panics when the lengths differ.
+    pub fn copy_to(&self, target: &mut [u8]) {
+        assert_eq!(self.bytes, target.len());
+        let mut at = 0;
+        for piece in &self.list {
+            target[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+    }
+
+    /// All bytes in one vector: for metadata and tests, not for hot paths.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = vec![0; self.bytes];
+        self.copy_to(&mut all);
+        all
+    }
+}
+
+impl ReadPieces {
+    /// The pieces, in order, to write into.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Lease> {
+        self.list.iter_mut()
+    }
+
+    /// Sets every byte.
+    pub fn fill(&mut self, byte: u8) {
+        for piece in &mut self.list {
+            piece.fill(byte);
+        }
+    }
+
+    /// Copies `source` in. Panics when the lengths differ.
+    pub fn copy_from(&mut self, source: &[u8]) {
+        assert_eq!(self.bytes, source.len());
+        let mut at = 0;
+        for piece in &mut self.list {
+            let length = piece.len();
+            piece.copy_from_slice(&source[at..at + length]);
+            at += length;
+        }
+    }
+
+    /// Copies bytes in from `source`, in other pieces. Panics when the lengths differ.
+    pub fn copy_from_pieces<P: Piece>(&mut self, source: &Pieces<P>) {
+        assert_eq!(self.bytes, source.bytes);
+        let mut from = source.list.iter().map(|piece| &piece[..]);
+        let mut rest: &[u8] = &[];
+        for piece in &mut self.list {
+            let mut target = &mut piece[..];
+            while !target.is_empty() {
+                if rest.is_empty() {
+                    rest = from.next().expect("the lengths are equal");
+                }
+                let length = rest.len().min(target.len());
+                let (now, later) = target.split_at_mut(length);
+                now.copy_from_slice(&rest[..length]);
+                rest = &rest[length..];
+                target = later;
+            }
+        }
+    }
+
+    /// Makes all bytes read-only.
+    pub fn freeze(self) -> WritePieces {
+        Pieces { bytes: self.bytes, list: self.list.into_iter().map(Lease::freeze).collect() }
+    }
+}
+
+impl Clone for WritePieces {
+    fn clone(&self) -> WritePieces {
+        Pieces { list: self.list.clone(), bytes: self.bytes }
+    }
+}
+
+impl WritePieces {
+    /// `length` bytes from `offset`, sharing the memory. Panics outside.
+    pub fn slice(&self, offset: usize, length: usize) -> WritePieces {
+        assert!(offset <= self.bytes && length <= self.bytes - offset);
+        let mut part = Pieces::new();
+        let mut at = 0;
+        for piece in &self.list {
+            let from = offset.max(at);
+            let to = (offset + length).min(at + piece.len());
+            if from < to {
+                part.push(piece.slice(from - at, to - from));
+            }
+            at += piece.len();
+        }
+        part
+    }
+}
+
+impl<P> IntoIterator for Pieces<P> {
+    type Item = P;
+    type IntoIter = smallvec::IntoIter<[P; 1]>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
