@@ -26,9 +26,9 @@ pub struct Geometry {
     pub chunk: Sectors,
     /// For an array: the data of one stripe, which a write should cover whole. Zero where it has no meaning.
     pub stripe: Sectors,
-    /// The largest read or write it takes.
+    /// The largest read or write that goes down as one; the device cuts longer ones itself.
     pub io_max: Sectors,
-    /// The most pieces of memory in one read or write.
+    /// The most pieces of memory that go down in one; the device cuts longer lists itself.
     pub segments_max: usize,
     /// Granularity of discard; zero: discard is not supported.
     pub discard_granularity: Sectors,

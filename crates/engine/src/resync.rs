@@ -220,7 +220,9 @@ impl<W: World> Array<W> {
         // Blocks of members that are here but could not read them: as md does, they get what parity says they held.
         let usable = self.view().usable;
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
-        if healed.is_empty() && !unknown.is_empty() && unknown.len() == parities {
+        let unread_p = old.p.is_none() && usable.contains(map.parity);
+        let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
+        if healed.is_empty() && !unread_p && !unread_q && !unknown.is_empty() && unknown.len() == parities {
             return Ok(Window { skipped: length.0, ..Window::default() });
         }
         if !unknown.is_empty() {

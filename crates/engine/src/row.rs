@@ -41,7 +41,7 @@ pub(crate) struct Rows {
     table: RefCell<BTreeMap<Row, RowState>>,
     /// Blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Rows that a frozen write left half done while a member of them is lost: what it held cannot be computed.
+    /// Rows that a write left half done when it froze the array: nothing can be computed from them any more.
     torn: RefCell<BTreeSet<Row>>,
 }
 

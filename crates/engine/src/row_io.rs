@@ -127,7 +127,8 @@ impl<W: World> Array<W> {
             // What a lost member would hold is computed from all others: all of them must be on stable storage.
             outcome = self.flush_members().await;
         }
-        if outcome.is_err() && map.data.iter().any(|slot| !self.view().usable.contains(*slot)) {
+        if outcome.is_err() {
+            // Some blocks of the row are new and some old: what one of them held can no longer be computed.
             self.rows.mark_torn(map.row);
         }
         outcome

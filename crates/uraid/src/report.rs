@@ -117,6 +117,8 @@ pub struct Server {
     pub is_ready: bool,
     /// Threads.
     pub shards: u16,
+    /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
+    pub last_record_us: Option<u64>,
 }
 
 impl Report {
@@ -194,6 +196,13 @@ impl Report {
         if let Some(server) = &self.server {
             let is_ready = if server.is_ready { "" } else { ", not ready yet" };
             field(out, "Served By", &format!("process {}, {} shards{is_ready}", server.pid, server.shards));
+            if let Some(us) = server.last_record_us {
+                field(
+                    out,
+                    "Last Record",
+                    &format!("{:.1} ms from the failure to the other superblocks", us as f64 / 1e3),
+                );
+            }
             for uri in &server.uris {
                 field(out, "Served At", uri);
             }

@@ -357,6 +357,7 @@ impl Controlled for Session {
             uris: vec![self.setup.faces.uri.clone()],
             is_ready: self.is_ready.get(),
             shards: self.setup.shards,
+            last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         });
         report
     }
