@@ -64,6 +64,9 @@ pub enum FailError {
     /// The array takes no changes.
     #[error("the array is read-only")]
     ReadOnly,
+    /// It is being started, made consistent, or stopped.
+    #[error("the array is being started, made consistent or stopped; try again when it is open")]
+    NotOpen,
     /// It could not be recorded.
     #[error("the failure could not be recorded, the array is frozen")]
     Frozen(#[source] IoError),
@@ -196,6 +199,12 @@ impl<W: World> Array<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
+        // A member that failed meanwhile may still be on its way into the superblocks; after this nothing is written.
+        let version = steward.master.borrow().version;
+        if outcome.is_ok() && !is_read_only && self.is_redundant() {
+            let _ = self.record_up_to(version).await;
+        }
+        let _last = steward.recording.acquire(1).await;
         self.publish(|master| master.view.gate = Gate::Stopped).await;
         outcome
     }
@@ -209,7 +218,7 @@ impl<W: World> Array<W> {
         if let Some(error) = master.frozen_error() {
             return Err(StopError::NotClean(error));
         }
-        if master.is_dirty && !master.is_suspect { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
+        if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
     }
 
     /// Takes a member out by hand; returns when the superblocks of the others say so. Shard 0 only.
@@ -219,9 +228,11 @@ impl<W: World> Array<W> {
             return Err(FailError::NoMember { slot });
         }
         match view.gate {
-            Gate::ReadOnly | Gate::Stopped => return Err(FailError::ReadOnly),
+            Gate::ReadOnly => return Err(FailError::ReadOnly),
+            // While copies may still differ, the one to be taken out may be the one that readers have seen.
+            Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
             Gate::Frozen(kind) => return Err(FailError::Frozen(kind.into())),
-            Gate::Open | Gate::Closed => {}
+            Gate::Open => {}
         }
         if !self.is_redundant() || !self.shape.layout.can_serve(&view.usable.without(slot)) {
             let working = view.usable.count();

@@ -15,9 +15,10 @@ use crate::mail::Failure;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Master, MemberState};
 use crate::verdict::Operation;
+use crate::view::Gate;
 use crate::{Pool, World};
 use uraid_block::local::join_all;
-use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sectors};
+use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
 use uraid_format::{Features, Role, Superblock};
 
 /// `resync_offset` of a clean array.
@@ -36,6 +37,9 @@ impl<W: World> Array<W> {
                 }
                 if master.recorded >= version {
                     return Ok(());
+                }
+                if master.view.gate == Gate::Stopped {
+                    return Err(ErrorKind::Stopping.into());
                 }
             }
             self.record_round().await;
