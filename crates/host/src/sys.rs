@@ -99,11 +99,23 @@ pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
 
 /// Whether a process of this system serves the file.
 pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
+    file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
+}
+
+/// Whether the file is nothing but pages of memory: its system calls wait for no device (but for swap).
+pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
+    // From linux/magic.h.
+    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+    matches!(file_system(fd), Some(libc::TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// The magic number of the file system that the file is on.
+fn file_system(fd: BorrowedFd<'_>) -> Option<libc::__fsword_t> {
     // SAFETY: statfs is plain data; all zeroes is a value of it.
     let mut status: libc::statfs64 = unsafe { std::mem::zeroed() };
     // SAFETY: writes one statfs.
     let result = unsafe { libc::fstatfs64(fd.as_raw_fd(), &mut status) };
-    result == 0 && status.f_type == libc::FUSE_SUPER_MAGIC
+    (result == 0).then_some(status.f_type)
 }
 
 /// Opens what a descriptor is open on once more, for reading and writing: a description of its own. Fails where /proc

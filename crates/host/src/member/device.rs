@@ -4,19 +4,18 @@
 
 use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
-use super::file::FileIo;
+use super::file::{FileIo, Way};
 use super::memory::Memory;
+use super::turns::Turns;
 use crate::ring::{Buffers, Driver, Kind};
 use crate::sys;
 use std::cell::Cell;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
 
-/// Operations on memory and null that may end at once before other tasks get their turn.
-const TURNS_AT_ONCE: u32 = 64;
 /// Holes in memory above this are punched by a helper thread: freeing pages takes time.
 const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
 /// Bytes of one write where zeroes have to be written.
@@ -38,19 +37,20 @@ pub struct Member {
     claim: Arc<Claim>,
     file: FileIo,
     zero_way: Cell<ZeroWay>,
-    at_once: Cell<u32>,
+    turns: Turns,
 }
 
 impl Member {
     pub(super) fn new(claim: Arc<Claim>, driver: Rc<Driver>) -> Member {
-        let memory_align = match &claim.backing {
-            Backing::File { direct: Some(align), .. } => align.memory.max(1) as usize,
-            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => 1,
+        let way = match &claim.backing {
+            Backing::File { direct: Some(align), .. } => Way::Direct { memory_align: align.memory.max(1) as usize },
+            Backing::File { file, direct: None, .. } if sys::is_in_memory(file.as_fd()) => Way::InMemory,
+            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => Way::Cached,
         };
         let flush_holder = Rc::new(FlushHolder::new(claim.clone()));
         let data_holder = Rc::new(ClaimHolder(claim.clone()));
-        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), memory_align);
-        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), at_once: Cell::new(0) }
+        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), way);
+        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 
     /// The name it was opened by.
@@ -69,24 +69,6 @@ impl Member {
         match self.claim.access {
             Access::ReadWrite => self.check(at, length),
             Access::ReadOnly => Err(ErrorKind::ReadOnly.into()),
-        }
-    }
-
-    /// What never waits lets other tasks run now and then.
-    #[inline]
-    async fn breathe(&self) {
-        let count = self.at_once.get() + 1;
-        self.at_once.set(count % TURNS_AT_ONCE);
-        if count == TURNS_AT_ONCE {
-            let mut has_waited = false;
-            std::future::poll_fn(|context| {
-                if std::mem::replace(&mut has_waited, true) {
-                    return Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                Poll::Pending
-            })
-            .await;
         }
     }
 
@@ -178,7 +160,7 @@ impl Device for Member {
             Backing::File { .. } if into.is_empty() => Ok(into),
             Backing::File { .. } => self.file.read(at.byte(), into).await,
             Backing::Memory(memory) => {
-                self.breathe().await;
+                self.turns.breathe().await;
                 let mut byte = at.byte();
                 for piece in into.iter_mut() {
                     memory.read(byte, piece);
@@ -188,7 +170,7 @@ impl Device for Member {
             }
             // Whatever stands in the buffers is as good as anything.
             Backing::Null => {
-                self.breathe().await;
+                self.turns.breathe().await;
                 Ok(into)
             }
         }
@@ -200,7 +182,7 @@ impl Device for Member {
             Backing::File { .. } if from.is_empty() => Ok(()),
             Backing::File { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
             Backing::Memory(memory) => {
-                self.breathe().await;
+                self.turns.breathe().await;
                 let mut byte = at.byte();
                 for piece in from.iter() {
                     memory.write(byte, piece);
@@ -209,7 +191,7 @@ impl Device for Member {
                 Ok(())
             }
             Backing::Null => {
-                self.breathe().await;
+                self.turns.breathe().await;
                 Ok(())
             }
         }

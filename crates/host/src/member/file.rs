@@ -3,6 +3,7 @@
 //! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
 
 use super::device_error;
+use super::turns::Turns;
 use super::watch::Watch;
 use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
 use crate::sys::Errno;
@@ -12,6 +13,20 @@ use std::sync::Arc;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
 use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
+/// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
+const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// How a file's bytes move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Past the page cache, from and to memory that is aligned so, in bytes.
+    Direct { memory_align: usize },
+    /// Through the page cache.
+    Cached,
+    /// Its pages are all there is: tmpfs.
+    InMemory,
+}
+
 /// A file as one shard drives it. Addresses in bytes.
 pub(super) struct FileIo {
     pub(super) driver: Rc<Driver>,
@@ -19,8 +34,8 @@ pub(super) struct FileIo {
     /// What flushes go to: nothing else does, see [`super::claim::FlushHolder`].
     flush_holder: Holder,
     watch: Arc<Watch>,
-    /// The alignment of memory that direct I/O wants, in bytes; 1: not direct.
-    memory_align: usize,
+    way: Way,
+    turns: Turns,
     /// Whether one call can write durably; found out at the first try.
     has_durable_write: Cell<bool>,
 }
@@ -73,15 +88,12 @@ impl Progress {
 
 impl FileIo {
     /// `flush_holder`: the same file, but a description that only flushes use.
-    pub(super) fn new(
-        driver: Rc<Driver>,
-        holder: Holder,
-        flush_holder: Holder,
-        watch: Arc<Watch>,
-        memory_align: usize,
-    ) -> FileIo {
-        assert!(memory_align.is_power_of_two());
-        FileIo { driver, holder, flush_holder, watch, memory_align, has_durable_write: Cell::new(true) }
+    pub(super) fn new(driver: Rc<Driver>, holder: Holder, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
+        if let Way::Direct { memory_align } = way {
+            assert!(memory_align.is_power_of_two());
+        }
+        let (turns, has_durable_write) = (Turns::default(), Cell::new(true));
+        FileIo { driver, holder, flush_holder, watch, way, turns, has_durable_write }
     }
 
     /// Whether the file still has all its sectors. Before and after whatever changes it.
@@ -99,11 +111,32 @@ impl FileIo {
     }
 
     fn suits<P: Piece>(&self, pieces: &Pieces<P>) -> bool {
-        pieces.iter().all(|piece| (piece.as_ptr().addr() | piece.len()).is_multiple_of(self.memory_align))
+        match self.way {
+            Way::Direct { memory_align } => {
+                pieces.iter().all(|piece| (piece.as_ptr().addr() | piece.len()).is_multiple_of(memory_align))
+            }
+            Way::Cached | Way::InMemory => true,
+        }
     }
 
     fn start(&self, kind: Kind, buffers: Buffers) -> crate::ring::Operation<'_> {
         self.driver.start(kind, buffers, Some(self.holder.clone()))
+    }
+
+    /// What is small and in memory already is not worth the way through the ring: there io_uring would give it to a
+    /// thread of the kernel, which takes several times as long as the copy. (Where a file system can say that it would
+    /// have to wait, io_uring asks it and makes the copy at once by itself.)
+    #[inline]
+    fn is_quick(&self, bytes: usize) -> bool {
+        self.way == Way::InMemory && bytes <= AT_ONCE_BYTES_MAX
+    }
+
+    async fn transfer(&self, kind: Kind, buffers: Buffers, bytes: usize) -> (Buffers, i32) {
+        if self.is_quick(bytes) {
+            self.turns.breathe().await;
+            return Driver::at_once(kind, buffers, self.holder.clone());
+        }
+        self.start(kind, buffers).await
     }
 
     /// Any operation without buffers: its result, with interruptions repeated.
@@ -123,7 +156,13 @@ impl FileIo {
             return Box::pin(self.read_slowly(at, into, 0)).await;
         }
         let bytes = into.bytes();
-        let (buffers, result) = self.start(Kind::Read { at }, Buffers::Read(into)).await;
+        // As `transfer`, but without room for the buffers in one more future.
+        let (buffers, result) = if self.is_quick(bytes) {
+            self.turns.breathe().await;
+            Driver::at_once(Kind::Read { at }, Buffers::Read(into), self.holder.clone())
+        } else {
+            self.start(Kind::Read { at }, Buffers::Read(into)).await
+        };
         let Buffers::Read(pieces) = buffers else { panic!("a read gives its buffers back") };
         // Again, for what was read of a file that was short meanwhile may be a hole that a write has torn.
         self.watch.check()?;
@@ -144,7 +183,7 @@ impl FileIo {
             let part = cut(&mut rest);
             let bytes = part.bytes();
             let kind = Kind::Read { at: at + all.bytes() as u64 };
-            let (buffers, result) = self.start(kind, Buffers::Read(part)).await;
+            let (buffers, result) = self.transfer(kind, Buffers::Read(part), bytes).await;
             let Buffers::Read(mut part) = buffers else { panic!("a read gives its buffers back") };
             self.watch.check()?;
             let step = self.noted(progress.step(result, bytes))?;
@@ -167,7 +206,12 @@ impl FileIo {
         }
         let bytes = from.bytes();
         self.look()?;
-        let (buffers, result) = self.start(Kind::Write { at, sync }, Buffers::Write(from)).await;
+        let (buffers, result) = if self.is_quick(bytes) {
+            self.turns.breathe().await;
+            Driver::at_once(Kind::Write { at, sync }, Buffers::Write(from), self.holder.clone())
+        } else {
+            self.start(Kind::Write { at, sync }, Buffers::Write(from)).await
+        };
         if usize::try_from(result) == Ok(bytes) {
             return self.look();
         }
@@ -196,7 +240,8 @@ impl FileIo {
             let sync_now = sync && self.has_durable_write.get();
             is_stable &= sync_now;
             self.look()?;
-            let (buffers, result) = self.start(Kind::Write { at, sync: sync_now }, Buffers::Write(part)).await;
+            let (buffers, result) =
+                self.transfer(Kind::Write { at, sync: sync_now }, Buffers::Write(part), bytes).await;
             let Buffers::Write(mut part) = buffers else { panic!("a write gives its buffers back") };
             let step =
                 if self.cannot_write_durably(sync_now, result) { 0 } else { self.noted(progress.step(result, bytes))? };
@@ -275,7 +320,7 @@ mod tests {
             let path = &path;
             run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
                 let owned = Rc::new(Owned(std::fs::File::open(path).expect("there")));
-                let io = &FileIo::new(shard.driver().clone(), owned.clone(), owned, Arc::default(), 1);
+                let io = &FileIo::new(shard.driver().clone(), owned.clone(), owned, Arc::default(), Way::Cached);
                 let thread_nanos = || {
                     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
                     text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")

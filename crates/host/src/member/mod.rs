@@ -11,6 +11,7 @@ mod device;
 mod file;
 mod memory;
 mod open;
+mod turns;
 mod watch;
 
 pub use claim::{Access, Claimed, Identity, OpenError};

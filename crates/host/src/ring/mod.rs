@@ -173,13 +173,16 @@ impl Driver {
         self.in_flight.get()
     }
 
+    /// Reads or writes without the ring, on this thread: for files that nothing has to be waited for.
+    pub(crate) fn at_once(kind: Kind, buffers: Buffers, holder: Holder) -> (Buffers, i32) {
+        let mut cargo = Cargo::new(kind, buffers, Some(holder));
+        let result = pool::run_here(&mut cargo);
+        (cargo.buffers, result)
+    }
+
     /// Starts an operation on a file that `holder` keeps open.
     pub(crate) fn start(&self, kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Operation<'_> {
-        let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
-        // SAFETY: msghdr is plain data; all zeroes is an empty one.
-        let header = unsafe { std::mem::zeroed() };
-        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, _holder: holder };
-        cargo.find_segments();
+        let cargo = Cargo::new(kind, buffers, holder);
         let token = self.take_slot();
         let place = self.with_slot(token, |slot| {
             assert!(matches!(*slot.state.borrow(), State::Free));
@@ -334,6 +337,15 @@ impl Drop for Operation<'_> {
 }
 
 impl Cargo {
+    fn new(kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Cargo {
+        let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
+        // SAFETY: msghdr is plain data; all zeroes is an empty one.
+        let header = unsafe { std::mem::zeroed() };
+        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, _holder: holder };
+        cargo.find_segments();
+        cargo
+    }
+
     /// Writes down where the buffers are.
     fn find_segments(&mut self) {
         fn segment(bytes: &[u8]) -> libc::iovec {

@@ -71,17 +71,9 @@ impl Pool {
     /// # Safety
     /// The cargo's segments and what they point to stay until the completion was given out.
     pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
-        let segments = || Segments(cargo.segments.as_ptr(), cargo.segments.len());
-        let work = match &mut cargo.kind {
-            Kind::Read { at } => Work::Read { at: *at, into: segments() },
-            Kind::Write { at, sync } => Work::Write { at: *at, from: segments(), sync: *sync },
-            Kind::Sync => Work::Sync,
-            Kind::Allocate { mode, at, length } => Work::Allocate { mode: *mode, at: *at, length: *length },
-            Kind::Call(call) => Work::Call(call.take().expect("an operation is started once")),
-            Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("sockets are not for helper threads"),
-        };
+        let job = Job { token, fd: cargo.fd, work: work(cargo) };
         let mut queue = self.shared.lock();
-        queue.jobs.push_back(Job { token, fd: cargo.fd, work });
+        queue.jobs.push_back(job);
         let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < self.workers_max;
         drop(queue);
         if needs_worker {
@@ -136,6 +128,24 @@ fn work_off(shared: &Shared) {
             queue.idle -= 1;
         }
     }
+}
+
+/// What a helper thread would do. Panics for sockets.
+fn work(cargo: &mut Cargo) -> Work {
+    let segments = || Segments(cargo.segments.as_ptr(), cargo.segments.len());
+    match &mut cargo.kind {
+        Kind::Read { at } => Work::Read { at: *at, into: segments() },
+        Kind::Write { at, sync } => Work::Write { at: *at, from: segments(), sync: *sync },
+        Kind::Sync => Work::Sync,
+        Kind::Allocate { mode, at, length } => Work::Allocate { mode: *mode, at: *at, length: *length },
+        Kind::Call(call) => Work::Call(call.take().expect("an operation is started once")),
+        Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("sockets are not for helper threads"),
+    }
+}
+
+/// Does it on the thread that asks. The cargo's buffers are its own, so nobody else uses them meanwhile.
+pub(super) fn run_here(cargo: &mut Cargo) -> i32 {
+    Job { token: 0, fd: cargo.fd, work: work(cargo) }.run()
 }
 
 impl Job {
