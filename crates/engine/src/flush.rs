@@ -14,6 +14,7 @@
 use crate::World;
 use crate::array::{Array, STEWARD, failure};
 use crate::mail::{Call, Failure};
+use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::verdict::Operation;
 use std::cell::{Cell, RefCell};
@@ -48,6 +49,9 @@ impl<W: World> Array<W> {
 
     /// A turn at flushing, or the outcome of a round that began after this call. Shard 0 only.
     pub(crate) async fn flush_round(&self) -> Result<Recorded, IoError> {
+        if sabotage::is(Sabotage::FlushTogether) {
+            return self.flush_once().await;
+        }
         let flusher = &self.steward().flusher;
         let ticket = flusher.tickets.get() + 1;
         flusher.tickets.set(ticket);

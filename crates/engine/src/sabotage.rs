@@ -35,6 +35,10 @@ pub enum Sabotage {
     Leak,
     /// Never answers a write (L1).
     NeverAnswer,
+    /// Lets overlapping writes of a mirror go down in any order (I6).
+    SkipHold,
+    /// Flushes for two clients at the same time, so that one is answered over the other's failure (A8).
+    FlushTogether,
 }
 
 #[cfg(feature = "sabotage")]

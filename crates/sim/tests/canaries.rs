@@ -6,7 +6,7 @@ use uraid_sim::fleet::run_seeds;
 use uraid_sim::scenario::Options;
 
 /// Seeds that each mistake must be found in.
-const SEEDS_MAX: u64 = 400;
+const SEEDS_MAX: u64 = 1200;
 const STEP: u64 = 20;
 
 fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
@@ -35,6 +35,8 @@ fn every_mistake_of_the_engine_is_found() {
         Sabotage::ZeroesForError,
         Sabotage::Leak,
         Sabotage::NeverAnswer,
+        Sabotage::SkipHold,
+        Sabotage::FlushTogether,
     ];
     let mut missed = Vec::new();
     for mistake in mistakes {
