@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{Device, Fua, IoError, Range, Sector, Sectors, WritePieces};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+
+/// Scattered buffers take a small block per piece; larger requests would empty the pool.
+const SCATTERED_BYTES_MAX: usize = 8 * 512;
 
 /// What clients do, as weights; zero: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +89,8 @@ pub struct Session {
     pub tally: Rc<RefCell<Tally>>,
     /// An operation has ended.
     pub ended: Notify,
+    /// The array is being stopped: requests may be refused, and clients give up.
+    pub is_stopping: Cell<bool>,
 }
 
 /// One client on one shard.
@@ -142,6 +147,9 @@ impl<D: Device> Client<D> {
     /// Makes so many requests, one after the other.
     pub async fn run(mut self, requests: u64) {
         for _ in 0..requests {
+            if self.session.is_stopping.get() {
+                return;
+            }
             let mix = self.session.mix;
             let kinds = [
                 (mix.read, Kind::Read),
@@ -193,6 +201,7 @@ impl<D: Device> Client<D> {
         session.ended.notify_all();
         match outcome {
             Ok(()) => session.tally.borrow_mut().done += 1,
+            Err(error) if session.is_stopping.get() && error.kind == ErrorKind::Stopping => {}
             Err(error) => {
                 session.tally.borrow_mut().failed += 1;
                 if !(session.may_fail)() {
@@ -203,14 +212,30 @@ impl<D: Device> Client<D> {
         }
     }
 
+    /// Buffers of the clients' pool, in one go or in many pieces of odd sizes.
+    async fn take(&mut self, bytes: usize) -> ReadPieces {
+        let is_scattered = bytes <= SCATTERED_BYTES_MAX && self.rng.chance(1, 2);
+        loop {
+            let mut pieces = ReadPieces::new();
+            while pieces.bytes() < bytes {
+                let left = bytes - pieces.bytes();
+                let next = if is_scattered { (self.rng.between(1, 1500) as usize).min(left) } else { left };
+                match self.world.client_arena().take(next) {
+                    Ok(more) => pieces.append(more),
+                    Err(_) => break,
+                }
+            }
+            if pieces.bytes() == bytes {
+                return pieces;
+            }
+            drop(pieces);
+            self.session.executor.sleep(Duration::from_micros(100)).await;
+        }
+    }
+
     /// Reads and checks a range.
     pub async fn read(&mut self, at: u64, length: u64) {
-        let into = loop {
-            match self.world.client_arena().take(Sectors(length).len_bytes()) {
-                Ok(pieces) => break pieces,
-                Err(_) => self.session.executor.sleep(Duration::from_micros(100)).await,
-            }
-        };
+        let into = self.take(Sectors(length).len_bytes()).await;
         let op = self.begin('r', at, length, false);
         self.session.oracle.borrow_mut().begin_read(op, at, length);
         let outcome = self.array.read(Sector(at), into).await;
@@ -236,12 +261,7 @@ impl<D: Device> Client<D> {
     }
 
     async fn payload(&mut self, bytes: &[u8]) -> WritePieces {
-        let mut pieces = loop {
-            match self.world.client_arena().take(bytes.len()) {
-                Ok(pieces) => break pieces,
-                Err(_) => self.session.executor.sleep(Duration::from_micros(100)).await,
-            }
-        };
+        let mut pieces = self.take(bytes.len()).await;
         pieces.copy_from(bytes);
         pieces.freeze()
     }

@@ -2,14 +2,15 @@
 //! Owns: its few options. Not here: anything that a seed does.
 //! Invariant: every failure is printed with the command that shows it again.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
-use uraid_sim::scenario::{Options, Outcome, run_seed};
+use uraid_sim::fleet::run_seeds;
+use uraid_sim::scenario::{Options, run_seed};
 
-const USAGE: &str = "usage: uraid-sim --seed N [--verbose] | --seeds A..B [--hashes]";
+const USAGE: &str = "usage: uraid-sim --seed N [--verbose] | --seeds A..B [--threads N] [--hashes]";
 
 struct Wanted {
     seeds: std::ops::Range<u64>,
+    threads: usize,
     is_verbose: bool,
     prints_hashes: bool,
 }
@@ -22,32 +23,26 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn parse() -> Option<Wanted> {
-    let mut wanted = Wanted { seeds: 0..0, is_verbose: false, prints_hashes: false };
+    let mut wanted = Wanted { seeds: 0..0, threads: 2, is_verbose: false, prints_hashes: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--seed" => {
                 let seed = number(&arguments.next()?)?;
-                wanted.seeds = seed..seed + 1;
+                wanted.seeds = seed..seed.checked_add(1)?;
             }
             "--seeds" => {
                 let text = arguments.next()?;
                 let (from, to) = text.split_once("..")?;
                 wanted.seeds = number(from)?..number(to)?;
             }
+            "--threads" => wanted.threads = usize::try_from(number(&arguments.next()?)?).ok()?,
             "--verbose" => wanted.is_verbose = true,
             "--hashes" => wanted.prints_hashes = true,
             _ => return None,
         }
     }
-    (!wanted.seeds.is_empty()).then_some(wanted)
-}
-
-fn report(outcome: &Outcome) {
-    if let Some(failure) = &outcome.failure {
-        println!("seed {} ({}) FAILED: {failure}", outcome.seed, outcome.kind);
-        println!("again: cargo run --release -p uraid-sim -- --seed {} --verbose\n", outcome.seed);
-    }
+    (!wanted.seeds.is_empty() && wanted.threads > 0).then_some(wanted)
 }
 
 fn main() -> ExitCode {
@@ -56,17 +51,16 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let options = Options { is_verbose: wanted.is_verbose, ..Options::default() };
-    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-    let mut failures = 0u64;
-    for seed in wanted.seeds {
-        let outcome = run_seed(seed, options);
-        report(&outcome);
-        failures += u64::from(outcome.failure.is_some());
-        if wanted.prints_hashes {
+    if wanted.prints_hashes {
+        for seed in wanted.seeds {
+            let outcome = run_seed(seed, options);
             println!("{seed} {:016x} {}", outcome.hash, outcome.events);
         }
-        *kinds.entry(outcome.kind).or_default() += 1;
+        return ExitCode::SUCCESS;
     }
-    println!("{failures} failed; {kinds:?}");
-    if failures > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let threads = if wanted.is_verbose { 1 } else { wanted.threads };
+    let sum = run_seeds(wanted.seeds, threads, options, || {});
+    print!("{}", sum.report());
+    println!("{sum}");
+    if sum.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

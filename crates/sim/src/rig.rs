@@ -189,6 +189,8 @@ impl Rig {
             }
         }
         if !victims.is_empty() {
+            // The copy that decided so far may go before the others agree with it.
+            oracle.reopen();
             for x in oracle.undecided() {
                 oracle.set_loose(x, true);
             }
@@ -198,7 +200,7 @@ impl Rig {
     /// Makes the array on every shard and starts it; nobody waits for that.
     pub fn boot(&mut self, plan: &StartPlan, config: &Config) -> Result<Live, String> {
         let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
-        let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks };
+        let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks * self.setup.pool_factor };
         let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
         let mut arrays = Vec::new();
         for world in &worlds {
@@ -216,12 +218,15 @@ impl Rig {
         let started = Rc::new(Cell::new(None));
         let (array, result, executor) = (arrays[0].clone(), started.clone(), self.executor.clone());
         let may_fail = self.may_fail.clone();
+        let session = self.session();
+        let stopping = session.clone();
         let (guard, judge, resyncs) = (self.guard.clone(), self.judge.clone(), plan.is_dirty && !config.read_only);
         self.executor.spawn(0, "start", async move {
             let outcome = array.start(|_| {}).await;
             executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
             if let Err(error) = &outcome
                 && !may_fail()
+                && !stopping.is_stopping.get()
             {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
@@ -232,7 +237,6 @@ impl Rig {
             guard.set_pass_running(false);
             result.set(Some(outcome.is_ok()));
         });
-        let session = self.session();
         Ok(Live { worlds, arrays, session, started })
     }
 
@@ -260,6 +264,7 @@ impl Rig {
             after_answer,
             running: RefCell::default(),
             ended: Notify::new(),
+            is_stopping: Cell::new(false),
             tally: self.tally.clone(),
         })
     }
@@ -310,21 +315,39 @@ impl Rig {
 
     /// Stops the array. True when it is clean.
     pub fn stop(&mut self, live: &Live) -> Result<bool, String> {
+        let (stopper, clean) = self.begin_stop(live, Duration::ZERO);
+        self.wait_for(live, stopper)?;
+        Ok(clean.get())
+    }
+
+    /// Starts to stop the array after some time. Gives the task, and where it will say whether the array is clean.
+    pub fn begin_stop(&mut self, live: &Live, wait: Duration) -> (u64, Rc<Cell<bool>>) {
         let (array, executor, may_fail) = (live.arrays[0].clone(), self.executor.clone(), self.may_fail.clone());
         let clean = Rc::new(Cell::new(false));
         let result = clean.clone();
+        let (session, guard) = (live.session.clone(), self.guard.clone());
+        let (started, waits_for_start) = (live.started.clone(), !self.setup.stops_while_starting);
         let stopper = self.executor.spawn(0, "stop", async move {
+            executor.sleep(wait).await;
+            while waits_for_start && started.get().is_none() {
+                executor.sleep(Duration::from_micros(100)).await;
+            }
+            let interrupts_start = started.get().is_none();
+            session.is_stopping.set(true);
+            executor.record(Event::Note { what: "stopping", value: 0 });
             let outcome = array.stop().await;
             executor.record(Event::Note { what: "stopped", value: u64::from(outcome.is_ok()) });
             if let Err(error) = &outcome
                 && !may_fail()
+                && !interrupts_start
             {
                 executor.violate(format!("stop failed in vain: {error:?}"));
             }
+            // What is stopped leaves the members alone.
+            guard.set_read_only(true);
             result.set(outcome.is_ok());
         });
-        self.wait_for(live, stopper)?;
-        Ok(clean.get())
+        (stopper, clean)
     }
 
     /// After a clean stop: nothing is left running or leased, all is on the members, all redundancy is true.

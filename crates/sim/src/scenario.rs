@@ -7,7 +7,7 @@ use crate::executor::{Ended, Executor};
 use crate::member::{Effect, Fault, Lie, Victim};
 use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
 use crate::rng::Rng;
-use crate::setup::Setup;
+use crate::setup::{OverBudget, Setup};
 use crate::trace::Event;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -104,10 +104,11 @@ impl Rig {
             }
         }
         self.executor.record(Event::Note { what: "last round", value: 0 });
-        if self.setup.goes_over_budget {
+        if self.setup.over_budget != OverBudget::Never {
             self.judge.is_over_budget.set(true);
-            self.round(false)?;
-            return Ok(());
+            if !self.round(false)? || self.setup.over_budget == OverBudget::ForGood {
+                return Ok(());
+            }
         }
         self.round(true).map(|_| ())
     }
@@ -126,13 +127,15 @@ impl Rig {
         for &slot in &victims {
             self.plan_faults(slot);
         }
-        let will_crash = !is_calm && self.setup.has_crashes && self.rng.chance(3, 4);
-        let ended = self.work(&live, &victims, will_crash, is_calm)?;
-        let clean = if ended { self.stop(&live)? } else { false };
-        if !clean {
-            self.crash(live)?;
-        } else {
+        let is_clean = self.work(&live, &victims, is_calm)?;
+        if self.setup.over_budget == OverBudget::Passing {
+            // The errors are over and no member was lost for good: from now on everything must be as it should.
+            self.judge.is_over_budget.set(false);
+        }
+        if is_clean {
             self.close(&live)?;
+        } else {
+            self.crash(live)?;
         }
         let hurt = victims.iter().copied().filter(|&slot| self.disk(slot).faults_fired() > 0);
         let hurt: Vec<u16> = hurt.collect();
@@ -181,22 +184,17 @@ impl Rig {
 
     fn plan_faults(&mut self, slot: u16) {
         let disk = self.disk(slot).clone();
+        let is_passing = self.judge.is_over_budget.get() && self.setup.over_budget == OverBudget::Passing;
         for _ in 0..self.rng.between(1, 2) {
-            let victim = *self.rng.pick(&[
-                Victim::Reads,
-                Victim::Writes,
-                Victim::Writes,
-                Victim::SuperWrites,
-                Victim::Flushes,
-                Victim::Any,
-            ]);
+            let victims = [Victim::Reads, Victim::Writes, Victim::Writes, Victim::SuperWrites, Victim::Flushes, Victim::Any];
+            let victim = *self.rng.pick(if is_passing { &victims[..4] } else { &victims[..] });
             let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Media, ErrorKind::Gone, ErrorKind::ReadOnly]);
             let kind = if self.judge.is_over_budget.get() && self.rng.chance(1, 4) { ErrorKind::NoSpace } else { kind };
             let effect = match self.rng.below(6) {
                 0 | 1 => Effect::Error(kind),
                 2 => Effect::ErrorAfter(kind),
                 3 => Effect::ErrorsFromNow(kind),
-                4 => Effect::Vanish,
+                4 if !is_passing => Effect::Vanish,
                 _ => Effect::Hang(Duration::from_millis(self.rng.between(1, 5000))),
             };
             let after = self.rng.below(30);
@@ -209,8 +207,7 @@ impl Rig {
         }
     }
 
-    /// Lets clients work. True when they came to their end, false when power is to fail now.
-    fn work(&mut self, live: &Live, victims: &BTreeSet<u16>, will_crash: bool, is_calm: bool) -> Result<bool, String> {
+    fn start_clients(&mut self, live: &Live) -> Vec<u64> {
         let mut clients = Vec::new();
         for number in 0..self.setup.clients {
             let shard = (number % u64::from(self.setup.shards)) as usize;
@@ -222,32 +219,62 @@ impl Rig {
             };
             clients.push(self.executor.spawn(shard as u16, "client", client.run(self.setup.requests)));
         }
+        clients
+    }
+
+    /// An operator who takes a member out.
+    fn fail_by_hand(&mut self, live: &Live, slot: u16) {
+        let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
+        let wait = Duration::from_micros(self.rng.below(5_000));
+        self.executor.spawn(0, "operator", async move {
+            executor.sleep(wait).await;
+            let outcome = array.fail(Slot(slot)).await;
+            executor.record(Event::Note { what: "failed by hand", value: u64::from(outcome.is_ok()) });
+        });
+        self.judge.lost.borrow_mut().insert(slot);
+    }
+
+    /// Lets clients work and the array stop, or power fail. True after a clean stop.
+    fn work(&mut self, live: &Live, victims: &BTreeSet<u16>, is_calm: bool) -> Result<bool, String> {
+        let clients = self.start_clients(live);
         if let Some(&slot) = victims.first()
             && self.rng.chance(1, 8)
         {
-            let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
-            let wait = Duration::from_micros(self.rng.below(5_000));
-            self.executor.spawn(0, "operator", async move {
-                executor.sleep(wait).await;
-                let outcome = array.fail(Slot(slot)).await;
-                executor.record(Event::Note { what: "failed by hand", value: u64::from(outcome.is_ok()) });
-            });
-            self.judge.lost.borrow_mut().insert(slot);
+            self.fail_by_hand(live, slot);
+        }
+        let crashes = !is_calm && self.setup.has_crashes && self.rng.chance(3, 4);
+        let mut stop = None;
+        if !is_calm && self.rng.chance(1, 5) {
+            let longest = *self.rng.pick(&[100, 3_000, 400_000]);
+            let wait = Duration::from_micros(self.rng.below(longest));
+            stop = Some(self.begin_stop(live, wait));
         }
         let end = self.executor.now() + PATIENCE;
-        let steps = if will_crash { self.rng.between(1, 6_000) } else { STEPS_MAX };
+        let steps = if crashes { self.rng.between(1, 6_000) } else { STEPS_MAX };
         let executor = self.executor.clone();
+        let stopper = stop.as_ref().map(|(stopper, _)| *stopper);
         let ended = self.executor.run(steps, end, || {
-            live.started.get().is_some() && clients.iter().all(|&client| !executor.is_running(client))
+            let mut tasks = clients.iter().copied().chain(stopper);
+            live.started.get().is_some() && tasks.all(|task| !executor.is_running(task))
         });
-        self.judge_end(ended, live, will_crash)?;
+        self.judge_end(ended, live, crashes)?;
         if ended != Ended::Done || live.started.get() != Some(true) {
             return Ok(false);
         }
         if is_calm {
             self.read_all(live)?;
         }
-        Ok(true)
+        let (stopper, is_clean) = match stop {
+            Some(stop) => stop,
+            None => self.begin_stop(live, Duration::ZERO),
+        };
+        if !is_calm && self.setup.has_crashes && self.rng.chance(1, 6) {
+            let steps = self.rng.between(1, 120);
+            let ended = self.executor.run(steps, end, || !executor.is_running(stopper));
+            self.judge_end(ended, live, true)?;
+            return Ok(false);
+        }
+        self.wait_for(live, stopper)?;
+        Ok(is_clean.get())
     }
-
 }

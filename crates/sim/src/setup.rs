@@ -12,6 +12,20 @@ use std::rc::Rc;
 use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
 
+/// Off until the engine can do it.
+const STOPS_WHILE_STARTING: bool = false;
+
+/// Whether more members fail than the level survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OverBudget {
+    /// No.
+    Never,
+    /// Operations fail, on any number of members, but no member and nothing cached is lost: after a restart all is well.
+    Passing,
+    /// Anything goes; only wrong bytes count, and the seed ends there.
+    ForGood,
+}
+
 /// Everything that is drawn once per seed.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -41,8 +55,12 @@ pub struct Setup {
     pub has_crashes: bool,
     /// Whether the array is looked at before a start, for reading only.
     pub looks: bool,
-    /// Whether the last round goes beyond what the level survives.
-    pub goes_over_budget: bool,
+    /// Whether a stop may come while the array is still starting.
+    pub stops_while_starting: bool,
+    /// Whether the round before the last goes beyond what the level survives.
+    pub over_budget: OverBudget,
+    /// Large blocks of each pool are multiplied by this: large chunks need more.
+    pub pool_factor: u32,
     /// Discard granularity of the members, 0 for none, and whether zeroes follow.
     pub discard: (u64, bool),
     /// How long mail takes at most, in nanoseconds.
@@ -76,7 +94,7 @@ fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
     }
 }
 
-fn draw_mix(rng: &mut Rng, shape: &Shape, stripe: u64) -> Mix {
+fn draw_mix(rng: &mut Rng, stripe: u64) -> Mix {
     let mut weight = |of: u64, out_of: u64, high: u64| if rng.chance(of, out_of) { rng.between(1, high) } else { 0 };
     let mut mix = Mix {
         read: weight(9, 10, 10),
@@ -87,13 +105,13 @@ fn draw_mix(rng: &mut Rng, shape: &Shape, stripe: u64) -> Mix {
         zeroes: weight(1, 3, 3),
         pause: weight(1, 3, 1),
         length_max: 1,
-        // As below md: a file system never has two writes of one sector in flight, and mirrors do not order them.
-        may_overlap: shape.level != 1 && shape.level != 10,
+        may_overlap: false,
     };
     if mix.write + mix.fua + mix.zeroes == 0 {
         mix.write = 1;
     }
     mix.length_max = *rng.pick(&[1, 4, stripe, 3 * stripe]);
+    mix.may_overlap = rng.chance(2, 3);
     mix
 }
 
@@ -101,16 +119,19 @@ impl Setup {
     /// What this luck is about.
     pub fn draw(rng: &mut Rng) -> Setup {
         let (level, layout, slots) = draw_level(rng);
-        let chunk = if level == 1 { 0 } else { 1 << rng.below(4) };
+        const N: OverBudget = OverBudget::Never;
+        // Larger than the engine's scratch blocks and windows of 128 sectors.
+        let is_big = rng.chance(1, 50);
+        let chunk = if level == 1 { 0 } else { 1 << if is_big { 8 } else { rng.below(4) } };
         let unit = chunk.max(1);
         let far = if level == 10 { u64::from((layout >> 8) & 255) } else { 1 };
-        let rows = rng.between(1, 6) * far;
-        let size = if level == 1 { rng.between(8, 48) } else { unit * rows };
+        let rows = if is_big { far } else { rng.between(1, 6) * far };
+        let size = if level == 1 { rng.between(8, if is_big { 400 } else { 48 }) } else { unit * rows };
         let is_plain = level <= 0;
-        let same = rng.between(10, 40);
+        let same = unit + rng.between(10, 40);
         let data_sizes: Vec<u64> = (0..slots)
             .map(|_| match (is_plain, rng.chance(1, 2)) {
-                (true, true) => rng.between(10, 40),
+                (true, true) => unit + rng.between(10, 40),
                 (true, false) => same,
                 (false, _) => size.max(10) + rng.below(4),
             })
@@ -119,7 +140,7 @@ impl Setup {
         let member_sizes = if is_plain { data_sizes.clone() } else { Vec::new() };
         let shape = Shape { level, layout, chunk, slots, size: if is_plain { 0 } else { size }, member_sizes };
         let stripe = unit * u64::from(slots);
-        let mix = draw_mix(rng, &shape, stripe);
+        let mix = draw_mix(rng, stripe);
         let slow = *rng.pick(&[0, 0, 16, 100]);
         let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
         Setup {
@@ -136,12 +157,14 @@ impl Setup {
             has_faults: rng.chance(2, 3),
             has_crashes: rng.chance(3, 4),
             looks: rng.chance(1, 3),
-            goes_over_budget: rng.chance(1, 8),
+            stops_while_starting: STOPS_WHILE_STARTING && rng.chance(1, 2),
+            over_budget: *rng.pick(&[N, N, N, N, N, N, OverBudget::Passing, OverBudget::ForGood]),
+            pool_factor: if is_big { 8 } else { 1 },
             discard: *rng.pick(&[(0, false), (1, true), (1, false)]),
             mail_delay_max: *rng.pick(&[0, 500, 50_000]),
             latency: Latency { min: 100, max, slow_one_in: slow },
             spare_blocks: *rng.pick(&[0, 1, 8]),
-            image_one_in: *rng.pick(&[2, 8, 32]),
+            image_one_in: if is_big { 64 } else { *rng.pick(&[2, 8, 32]) },
         }
     }
 
@@ -173,7 +196,9 @@ impl Setup {
             has_faults: false,
             has_crashes: false,
             looks: false,
-            goes_over_budget: false,
+            stops_while_starting: false,
+            over_budget: OverBudget::Never,
+            pool_factor: 1,
             discard: (0, false),
             mail_delay_max: 0,
             latency: Latency { min: 1_000, max: 30_000, slow_one_in: 0 },

@@ -129,6 +129,7 @@ impl Guard {
     pub fn reset(&self) {
         self.open.borrow_mut().clear();
         self.is_pass_running.set(false);
+        self.is_read_only.set(false);
         self.failures.borrow_mut().clear();
     }
 
@@ -154,7 +155,7 @@ impl Guard {
 
     fn check_write(&self, access: Access) -> Result<(), String> {
         if self.is_read_only.get() {
-            return Err(format!("M8: {access:?} while the array is open for reading only"));
+            return Err(format!("M8: {access:?} while the array is stopped or open for reading only"));
         }
         let slot = access.disk;
         let data = self.data_offsets[usize::from(slot)];
