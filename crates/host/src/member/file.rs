@@ -14,7 +14,7 @@ use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
 use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
 /// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
-const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 /// How a file's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
