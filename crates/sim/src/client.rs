@@ -81,8 +81,10 @@ pub struct Session {
     pub op_next: Rc<Cell<u64>>,
     /// Whether errors are within the law: more has failed than the level survives.
     pub may_fail: Rc<dyn Fn() -> bool>,
-    /// Looks at what power failure would leave now; called after some answers.
-    pub after_answer: Rc<dyn Fn()>,
+    /// Looks at what power failure would leave now.
+    pub cut_power: Rc<dyn Fn()>,
+    /// One answer in so many is followed by that.
+    pub cut_one_in: u64,
     /// Running operations: number to what it is, first sector, sectors, whether it writes.
     pub running: RefCell<BTreeMap<u64, (char, u64, u64, bool)>>,
     /// Counts.
@@ -122,6 +124,12 @@ impl Session {
         let list: Vec<String> =
             running.iter().map(|(op, (kind, at, length, _))| format!("op {op}: {kind} {at}+{length}")).collect();
         list.join(", ")
+    }
+
+    fn answered(&self) {
+        if self.executor.luck(|rng| rng.chance(1, self.cut_one_in)) {
+            (self.cut_power)();
+        }
     }
 
     fn draw_range(&self, rng: &mut Rng) -> (u64, u64) {
@@ -257,7 +265,7 @@ impl<D: Device> Client<D> {
         let outcome = self.array.flush().await;
         self.session.oracle.borrow_mut().end_flush(op, outcome.is_ok());
         self.end(op, outcome);
-        (self.session.after_answer)();
+        self.session.answered();
     }
 
     async fn payload(&mut self, bytes: &[u8]) -> WritePieces {
@@ -294,6 +302,6 @@ impl<D: Device> Client<D> {
         self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
         self.session.guard.close_range(at, length);
         self.end(op, outcome);
-        (self.session.after_answer)();
+        self.session.answered();
     }
 }

@@ -335,7 +335,7 @@ impl Disk {
             return Some(ErrorKind::OutOfRange);
         }
         let block = self.geometry.logical_block.0;
-        let is_bad = op != Op::Flush && (length == 0 || at % block != 0 || length % block != 0);
+        let is_bad = op != Op::Flush && (length == 0 || !at.is_multiple_of(block) || !length.is_multiple_of(block));
         let is_big = is_transfer && (length > self.geometry.io_max.0 || segments > self.geometry.segments_max);
         if is_bad || is_big {
             let (index, io_max) = (self.index, self.geometry.io_max.0);

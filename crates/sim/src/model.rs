@@ -125,7 +125,7 @@ impl Model {
     fn fill_linear(&mut self) {
         for slot in 0..self.shape.slots {
             let size = self.shape.member_sizes[usize::from(slot)];
-            let size = if self.shape.chunk > 0 { size / self.shape.chunk * self.shape.chunk } else { size };
+            let size = size.checked_div(self.shape.chunk).map_or(size, |chunks| chunks * self.shape.chunk);
             self.copies.extend((0..size).map(|sector| vec![Place { slot, sector }]));
         }
     }
@@ -168,11 +168,7 @@ impl Model {
         let last = (disks / set - 1) * set;
         let step = |device: u64| {
             let next = device + near;
-            if tail > 0 && next > last {
-                last + (next - last) % (set + tail)
-            } else {
-                device / set * set + next % set
-            }
+            if tail > 0 && next > last { last + (next - last) % (set + tail) } else { device / set * set + next % set }
         };
         for x in 0..chunks * chunk {
             let (c, offset) = (x / chunk, x % chunk);
@@ -323,8 +319,7 @@ impl Model {
     /// with copies. `None` when all is right.
     pub fn find_lie(&self, get: &dyn Fn(Place) -> Option<Bytes>, skip: &dyn Fn(u64) -> bool) -> Option<String> {
         for (x, places) in self.copies.iter().enumerate() {
-            let copies: Vec<(Place, Bytes)> =
-                places.iter().filter_map(|&place| Some((place, get(place)?))).collect();
+            let copies: Vec<(Place, Bytes)> = places.iter().filter_map(|&place| Some((place, get(place)?))).collect();
             if let Some((other, _)) = copies.iter().find(|(_, bytes)| *bytes != copies[0].1)
                 && !skip(x as u64)
             {

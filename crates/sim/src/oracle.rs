@@ -118,7 +118,8 @@ impl Register {
     }
 
     fn after_crash(&self) -> Vec<Value> {
-        let mut values: Vec<Value> = self.records.iter().map(|one| one.value).chain(self.base.iter().copied()).collect();
+        let mut values: Vec<Value> =
+            self.records.iter().map(|one| one.value).chain(self.base.iter().copied()).collect();
         values.sort_unstable();
         values.dedup();
         values
@@ -264,7 +265,8 @@ impl Oracle {
         let fits = |value: &Value| match *value {
             Value::Any => true,
             Value::Zero => sector.iter().all(|&byte| byte == 0),
-            Value::Op(op) => sector == tag(array, x, op),
+            // The number is looked at first: making a tag costs more than all the rest.
+            Value::Op(op) => sector[16..24] == op.to_le_bytes() && sector == tag(array, x, op),
         };
         allowed.iter().copied().filter(fits).collect()
     }

@@ -242,11 +242,7 @@ impl Rig {
 
     fn session(&self) -> Rc<Session> {
         let (judge, executor, tally) = (self.judge.clone(), self.executor.clone(), self.tally.clone());
-        let one_in = self.setup.image_one_in;
-        let after_answer = Rc::new(move || {
-            if executor.luck(|rng| !rng.chance(1, one_in)) {
-                return;
-            }
+        let cut_power = Rc::new(move || {
             let images = executor.luck(|rng| judge.images(rng));
             tally.borrow_mut().images += 1;
             if let Err(found) = judge.check_power_cut(&images) {
@@ -261,7 +257,8 @@ impl Rig {
             mix: self.setup.mix,
             op_next: self.op_next.clone(),
             may_fail: self.may_fail.clone(),
-            after_answer,
+            cut_power,
+            cut_one_in: self.setup.image_one_in,
             running: RefCell::default(),
             ended: Notify::new(),
             is_stopping: Cell::new(false),
@@ -353,7 +350,7 @@ impl Rig {
     /// After a clean stop: nothing is left running or leased, all is on the members, all redundancy is true.
     pub fn close(&mut self, live: &Live) -> Result<(), String> {
         self.empty(live)?;
-        self.check_clean()
+        self.check_clean(live.arrays[0].status().usable.iter().map(|slot| slot.0).collect())
     }
 
     /// After any stop: no task is left, no block is leased.
@@ -377,7 +374,7 @@ impl Rig {
         Ok(())
     }
 
-    fn check_clean(&mut self) -> Result<(), String> {
+    fn check_clean(&mut self, usable: BTreeSet<u16>) -> Result<(), String> {
         self.tally.borrow_mut().stops += 1;
         self.executor.record(Event::Note { what: "clean stop", value: 0 });
         let images: Vec<Option<Vec<u8>>> =
@@ -385,7 +382,13 @@ impl Rig {
         if !self.judge.is_over_budget.get() && !(self.may_fail)() {
             match self.judge.assemble(&images, How::Plain)? {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
-                Assembled::Plan(plan) => self.judge.check_rest(&images, &plan)?,
+                Assembled::Plan(plan) => {
+                    let here: BTreeSet<u16> = plan.members.iter().map(|member| member.candidate as u16).collect();
+                    if here != usable && self.setup.is_redundant() {
+                        return Err(format!("M6: members {usable:?} worked, the superblocks say {here:?}"));
+                    }
+                    self.judge.check_rest(&images, &plan)?;
+                }
                 Assembled::DirtyDegraded => return Err("dirty and degraded after a clean stop".to_string()),
                 Assembled::Impossible => {}
             }

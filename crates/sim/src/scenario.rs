@@ -185,8 +185,9 @@ impl Rig {
     fn plan_faults(&mut self, slot: u16) {
         let disk = self.disk(slot).clone();
         let is_passing = self.judge.is_over_budget.get() && self.setup.over_budget == OverBudget::Passing;
-        for _ in 0..self.rng.between(1, 2) {
-            let victims = [Victim::Reads, Victim::Writes, Victim::Writes, Victim::SuperWrites, Victim::Flushes, Victim::Any];
+        for _ in 0..self.rng.between(1, 4) {
+            let victims =
+                [Victim::Reads, Victim::Writes, Victim::Writes, Victim::SuperWrites, Victim::Flushes, Victim::Any];
             let victim = *self.rng.pick(if is_passing { &victims[..4] } else { &victims[..] });
             let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Media, ErrorKind::Gone, ErrorKind::ReadOnly]);
             let kind = if self.judge.is_over_budget.get() && self.rng.chance(1, 4) { ErrorKind::NoSpace } else { kind };
@@ -250,10 +251,16 @@ impl Rig {
             stop = Some(self.begin_stop(live, wait));
         }
         let end = self.executor.now() + PATIENCE;
-        let steps = if crashes { self.rng.between(1, 6_000) } else { STEPS_MAX };
+        // As likely in the first moments as in the last ones.
+        let longest = 1 << self.rng.between(4, 13);
+        let steps = if crashes { self.rng.between(1, longest) } else { STEPS_MAX };
         let executor = self.executor.clone();
         let stopper = stop.as_ref().map(|(stopper, _)| *stopper);
+        let one_in = 64 * self.setup.image_one_in;
         let ended = self.executor.run(steps, end, || {
+            if executor.luck(|rng| rng.chance(1, one_in)) {
+                (live.session.cut_power)();
+            }
             let mut tasks = clients.iter().copied().chain(stopper);
             live.started.get().is_some() && tasks.all(|task| !executor.is_running(task))
         });

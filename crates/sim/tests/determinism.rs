@@ -15,7 +15,6 @@ fn a_hundred_seeds_give_the_same_hash_twice_on_one_thread_and_on_two() {
 
 #[test]
 fn seeds_differ() {
-    let hashes: std::collections::BTreeSet<u64> =
-        (0..20).map(|seed| run_seed(seed, Options::default()).hash).collect();
+    let hashes: std::collections::BTreeSet<u64> = (0..20).map(|seed| run_seed(seed, Options::default()).hash).collect();
     assert_eq!(hashes.len(), 20);
 }

@@ -40,12 +40,14 @@ fn every_partial_round_leaves_an_array_that_holds_what_was_flushed() {
 }
 
 #[test]
-fn every_partial_round_can_be_started_and_its_start_interrupted_twice() {
+fn every_partial_round_can_be_started_and_its_start_interrupted() {
+    // `URAID_SIM_LONG=1`: that start's own start is interrupted as well, everywhere: ten times as much.
+    let depth = if std::env::var_os("URAID_SIM_LONG").is_some() { 2 } else { 1 };
     for (level, layout) in [(1, 0), (10, 0x102), (5, 2), (6, 2)] {
         for seed in 0..4 {
-            let (images, starts) = check(level, layout, 2, seed);
+            let (images, starts) = check(level, layout, depth, seed);
             println!("level {level}, seed {seed}: {images} images, {starts} starts");
-            assert!(starts > 300, "{starts}");
+            assert!(starts > 20, "{starts}");
         }
     }
 }
