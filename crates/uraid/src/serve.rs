@@ -26,8 +26,9 @@ const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Only the owner reaches the sockets.
 const SOCKET_MODE: u32 = 0o600;
-/// Which arena the engine's rows are in; it must hold one row of any array.
+/// Which arenas the engine's rows and passes are in; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
+const PASS_ARENA: usize = 3;
 
 /// Why nothing is served, or no more.
 #[derive(Debug, thiserror::Error)]
@@ -242,8 +243,10 @@ fn shards_default() -> u16 {
 
 fn host_options(slots: u16) -> Options {
     let mut options = Options::default();
-    let row: &mut ArenaBlocks = &mut options.arenas[ROW_ARENA];
-    row.large = row.large.max(4 * (u32::from(slots) + 2));
+    for arena in [ROW_ARENA, PASS_ARENA] {
+        let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
+        blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
+    }
     // A client may send 32 MiB at once; half of the arena is the most that one request gets.
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
     options

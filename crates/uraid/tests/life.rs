@@ -66,6 +66,21 @@ fn parity_stands_in_for_what_is_lost() {
 }
 
 #[test]
+fn the_widest_arrays_are_resynced_and_served() {
+    let scratch = Scratch::new();
+    for (level, count) in [("1", 256), ("6", 255)] {
+        let members = scratch.members(&format!("wide{level}-"), count, 3 * MIB);
+        scratch.create("wide", &format!("-l {level} -n {count}"), &members);
+        let served = scratch.ready(&[], &members);
+        let mut client = served.client();
+        let data = pattern(15, 300 * 512);
+        assert_eq!(client.write(4096, &data).expect("connected"), 0, "level {level}");
+        assert!(client.read(4096, data.len()).expect("connected").as_ref() == Ok(&data), "level {level}");
+        assert_eq!(served.stop().code, Some(0), "level {level}");
+    }
+}
+
+#[test]
 fn read_only_never_writes_a_byte() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 3, 6 * MIB);
