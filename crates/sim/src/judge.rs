@@ -94,6 +94,10 @@ impl Judge {
                         return Err(format!("disk {disk} was put into {slot}"));
                     }
                 }
+                let left_out = self.left_out(&plan, &away);
+                if !left_out.is_empty() && !self.is_over_budget.get() {
+                    return Err(format!("{left_out:?} had no fault and are left out: {:?}", plan.refused));
+                }
                 Ok(Assembled::Plan(Box::new(plan)))
             }
             Err(AssembleError::DirtyDegraded { .. }) if self.model.is_parity() && !self.missing(&away).is_empty() => {
@@ -108,6 +112,13 @@ impl Judge {
                 Err(format!("cannot be assembled: {error}; {}; lost or away {missing:?}", events.join(", ")))
             }
         }
+    }
+
+    /// Members that are here, were never hurt, and have no place in the plan.
+    fn left_out(&self, plan: &StartPlan, away: &BTreeSet<u16>) -> Vec<u16> {
+        let missing = self.missing(away);
+        let is_in = |slot: u16| plan.members.iter().any(|member| member.candidate == usize::from(slot));
+        (0..self.disks.len() as u16).filter(|&slot| !missing.contains(&slot) && !is_in(slot)).collect()
     }
 
     /// The images that power failure would leave now. Members draw the same mode, or each its own.

@@ -79,14 +79,14 @@ fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
     match rng.below(16) {
         0 => (-1, 0, rng.between(2, 4) as u16),
         1 => (0, *rng.pick(&[1, 2]), rng.between(2, 5) as u16),
-        2..=4 => (1, 0, rng.between(2, 4) as u16),
+        2..=4 => (1, 0, rng.between(1, 4) as u16),
         5..=8 => {
             let layout = *rng.pick(&[near(2), near(2), near(3), far(2), far(3), 0x1_0000 + far(2), 0x1_0000 + far(3)]);
             let copies = (layout & 255) * ((layout >> 8) & 255);
             (10, layout, rng.between(u64::from(copies), 6) as u16)
         }
-        9 => (4, 0, rng.between(3, 5) as u16),
-        10..=12 => (5, rng.below(6) as u32, rng.between(3, 6) as u16),
+        9 => (4, 0, rng.between(2, 5) as u16),
+        10..=12 => (5, rng.below(6) as u32, rng.between(2, 6) as u16),
         _ => {
             let layout = *rng.pick(&[0, 1, 2, 2, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20]);
             (6, layout, rng.between(4, 8) as u16)
