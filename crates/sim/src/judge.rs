@@ -25,7 +25,7 @@ pub struct Judge {
     pub model: Rc<Model>,
     /// What everything may hold.
     pub oracle: Rc<RefCell<Oracle>>,
-    /// The members; number n stands in slot n.
+    /// The members; number n stands in slot n, and those behind the last slot are spares.
     pub disks: Vec<Rc<Disk>>,
     /// Slots that may be out of the array: they had a fault, or were away.
     pub lost: RefCell<BTreeSet<u16>>,
@@ -80,6 +80,7 @@ impl Judge {
             candidates.push(Candidate { superblock, device_size: Sectors((image.len() / SECTOR_BYTES) as u64) });
             owners.push(slot);
         }
+        let slots = self.setup.shape.slots;
         let options = AssembleOptions { force: how == How::Forced, run: true, read_only: how == How::ReadOnly };
         let away: BTreeSet<u16> =
             (0..images.len() as u16).filter(|&slot| images[usize::from(slot)].is_none()).collect();
@@ -100,7 +101,9 @@ impl Judge {
                 }
                 Ok(Assembled::Plan(Box::new(plan)))
             }
-            Err(AssembleError::DirtyDegraded { .. }) if self.model.is_parity() && !self.missing(&away).is_empty() => {
+            Err(AssembleError::DirtyDegraded { .. })
+                if self.model.is_parity() && self.missing(&away).first().is_some_and(|slot| *slot < slots) =>
+            {
                 Ok(Assembled::DirtyDegraded)
             }
             Err(_) if self.is_over_budget.get() => Ok(Assembled::Impossible),
@@ -214,12 +217,17 @@ impl Judge {
         self.check_redundancy(images, plan)
     }
 
-    fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
+    /// Slots that have a member in the plan.
+    pub fn in_slots(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Role::Slot(slot) => Some(slot.0),
             Role::Spare => None,
         });
-        slots.filter(|&slot| images[usize::from(slot)].is_some()).collect()
+        slots.collect()
+    }
+
+    fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
+        Self::in_slots(plan).into_iter().filter(|&slot| images[usize::from(slot)].is_some()).collect()
     }
 
     fn sector_of(&self, images: &[Option<Vec<u8>>], told: &BTreeSet<u16>, place: Place) -> Option<[u8; SECTOR_BYTES]> {

@@ -272,7 +272,7 @@ impl Model {
     /// Whether every sector can be served without these slots.
     pub fn can_serve_without(&self, lost: &BTreeSet<u16>) -> bool {
         if self.is_parity() {
-            return lost.len() <= self.parities();
+            return lost.range(..self.shape.slots).count() <= self.parities();
         }
         if self.shape.level == 10 {
             // md's rule, which knows nothing of how little of a tiny array is used: 2.4, "complete enough".

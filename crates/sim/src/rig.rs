@@ -166,7 +166,7 @@ impl Rig {
 
     /// Tells the oracle what a dirty start may change, and what it does not promise.
     pub fn prepare_oracle(&mut self, plan: &StartPlan, victims: &BTreeSet<u16>) {
-        let here: BTreeSet<u16> = plan.members.iter().map(|member| member.candidate as u16).collect();
+        let here = Judge::in_slots(plan);
         let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
         let mut oracle = self.judge.oracle.borrow_mut();
         let mut tally = self.tally.borrow_mut();
@@ -383,7 +383,7 @@ impl Rig {
             match self.judge.assemble(&images, How::Plain)? {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
-                    let here: BTreeSet<u16> = plan.members.iter().map(|member| member.candidate as u16).collect();
+                    let here = Judge::in_slots(&plan);
                     if here != usable && self.setup.is_redundant() {
                         return Err(format!("M6: members {usable:?} worked, the superblocks say {here:?}"));
                     }

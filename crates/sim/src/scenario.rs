@@ -127,6 +127,12 @@ impl Rig {
         for &slot in &victims {
             self.plan_faults(slot);
         }
+        let spares = self.setup.shape.slots..self.setup.shape.slots + self.setup.spares;
+        for slot in spares.clone().filter(|_| !is_calm) {
+            if self.rng.chance(1, 3) {
+                self.plan_faults(slot);
+            }
+        }
         let is_clean = self.work(&live, &victims, is_calm)?;
         if self.setup.over_budget == OverBudget::Passing {
             // The errors are over and no member was lost for good: from now on everything must be as it should.
@@ -137,7 +143,7 @@ impl Rig {
         } else {
             self.crash(live)?;
         }
-        let hurt = victims.iter().copied().filter(|&slot| self.disk(slot).faults_fired() > 0);
+        let hurt = victims.iter().copied().chain(spares).filter(|&slot| self.disk(slot).faults_fired() > 0);
         let hurt: Vec<u16> = hurt.collect();
         self.tally.borrow_mut().faults += hurt.iter().map(|&slot| self.disk(slot).faults_fired()).sum::<u64>();
         if self.setup.is_redundant() {

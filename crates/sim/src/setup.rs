@@ -31,6 +31,8 @@ pub enum OverBudget {
 pub struct Setup {
     /// The array.
     pub shape: Shape,
+    /// Members without a slot, behind the others.
+    pub spares: u16,
     /// Identifies it in its tags and superblocks.
     pub array: u64,
     /// First data sector of each member.
@@ -129,14 +131,15 @@ impl Setup {
         let size = if level == 1 { rng.between(8, if is_big { 400 } else { 48 }) } else { unit * rows };
         let is_plain = level <= 0;
         let same = unit + rng.between(10, 40);
-        let data_sizes: Vec<u64> = (0..slots)
+        let spares = if !is_plain && rng.chance(1, 6) { 1 } else { 0 };
+        let data_sizes: Vec<u64> = (0..slots + spares)
             .map(|_| match (is_plain, rng.chance(1, 2)) {
                 (true, true) => unit + rng.between(10, 40),
                 (true, false) => same,
                 (false, _) => size.max(10) + rng.below(4),
             })
             .collect();
-        let data_offsets = (0..slots).map(|_| 16 + rng.below(9)).collect();
+        let data_offsets = (0..slots + spares).map(|_| 16 + rng.below(9)).collect();
         let member_sizes = if is_plain { data_sizes.clone() } else { Vec::new() };
         let shape = Shape { level, layout, chunk, slots, size: if is_plain { 0 } else { size }, member_sizes };
         let stripe = unit * u64::from(slots);
@@ -145,6 +148,7 @@ impl Setup {
         let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
         Setup {
             shape,
+            spares,
             array: rng.next(),
             data_offsets,
             data_sizes,
@@ -183,6 +187,7 @@ impl Setup {
             may_overlap: false,
         };
         Setup {
+            spares: 0,
             array: 0x1234_5678,
             data_offsets: vec![16; slots],
             data_sizes: vec![shape.size.max(10); slots],
@@ -276,7 +281,7 @@ impl Setup {
 
     /// Makes the disks, as `mdadm --create` would leave them.
     pub fn make_disks(&self, executor: &Executor, rng: &mut Rng) -> Vec<Rc<Disk>> {
-        (0..self.shape.slots).map(|slot| self.make_disk(executor, rng, slot)).collect()
+        (0..self.shape.slots + self.spares).map(|slot| self.make_disk(executor, rng, slot)).collect()
     }
 
     fn make_disk(&self, executor: &Executor, rng: &mut Rng, slot: u16) -> Rc<Disk> {
