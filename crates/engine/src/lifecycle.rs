@@ -23,6 +23,9 @@ pub enum StartError {
     /// The array could not be made consistent.
     #[error("the resync before serving failed")]
     Resync(#[source] IoError),
+    /// It was told to stop meanwhile; a dirty array stays dirty.
+    #[error("the array was stopped while it was being started")]
+    Stopping,
     /// It failed while it was being started: more members are gone than the level tolerates.
     #[error("the array froze while it was started")]
     Frozen(#[source] IoError),
@@ -111,6 +114,11 @@ impl<W: World> Array<W> {
     /// Brings the superblocks up to date, makes a dirty array consistent, and lets requests in. Shard 0 only.
     pub async fn start(self: &Rc<Self>, progress: impl FnMut(Progress)) -> Result<(), StartError> {
         let steward = self.steward();
+        // A stop that comes meanwhile waits for this; the resync looks out for it.
+        let _one = steward.transition.acquire(1).await;
+        if steward.is_stopping.get() {
+            return Err(StartError::Stopping);
+        }
         if self.config.read_only {
             self.publish(|master| master.view.gate = Gate::ReadOnly).await;
             return Ok(());
@@ -139,6 +147,9 @@ impl<W: World> Array<W> {
         if let Some(error) = steward.master.borrow().frozen_error() {
             return Err(StartError::Frozen(error));
         }
+        if steward.is_stopping.get() {
+            return Err(StartError::Stopping);
+        }
         self.publish(|master| {
             master.view.gate = Gate::Open;
             if !master.is_suspect {
@@ -163,7 +174,11 @@ impl<W: World> Array<W> {
         let found = if sabotage::is(Sabotage::SkipResync) {
             Progress::default()
         } else {
-            self.resync(progress).await.map_err(StartError::Resync)?
+            match self.resync(progress).await {
+                Ok(found) => found,
+                Err(_) if self.steward().is_stopping.get() => return Err(StartError::Stopping),
+                Err(error) => return Err(StartError::Resync(error)),
+            }
         };
         let _ = self.flush_members().await.map_err(StartError::Resync)?;
         let version = {

@@ -74,6 +74,9 @@ impl<W: World> Array<W> {
         let at_once = self.windows_at_once();
         let mut at = 0;
         while at < total.0 {
+            if self.steward().is_stopping.get() {
+                return Err(ErrorKind::Stopping.into());
+            }
             let mut batch = Vec::with_capacity(at_once);
             while batch.len() < at_once && at < total.0 {
                 let length = Sectors(self.window_length(at, total));

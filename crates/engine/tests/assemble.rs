@@ -447,6 +447,38 @@ fn force_takes_the_freshest_stale_members_and_no_more_than_needed() {
 }
 
 #[test]
+fn force_takes_nobody_that_the_freshest_table_has_no_entry_for() {
+    let mut members = array(Level::Raid10, 3, 0);
+    members[0].superblock.events = 40;
+    members[0].superblock.roles.truncate(1);
+    for n in [1, 2] {
+        members[n].superblock.events = 20;
+    }
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { found: 1, .. })));
+}
+
+#[test]
+fn force_refuses_two_members_with_one_number() {
+    let mut members = array(Level::Raid5, 4, 0);
+    members[2].superblock.events = 5;
+    members[3].superblock.events = 5;
+    members[3].superblock.roles[2] = Role::Slot(Slot(3));
+    members[3].superblock.dev_number = 2;
+    let error = assemble(&members, &FORCE).unwrap_err();
+    assert!(matches!(error, AssembleError::Duplicate { what: Duplicate::DevNumber(2), candidates: [2, 3] }), "{error}");
+}
+
+#[test]
+fn a_raid0_member_that_claims_a_used_size_is_measured_by_all_its_data() {
+    let mut members = array(Level::Raid0, 2, 0);
+    for member in &mut members {
+        member.superblock.size = Sectors(128);
+        member.superblock.data_size = Sectors(1 << 40);
+    }
+    assert!(matches!(start(&members), Err(AssembleError::TooFewMembers { .. })));
+}
+
+#[test]
 fn force_cannot_use_what_holds_no_whole_data() {
     let mut members = array(Level::Raid5, 3, 0);
     for (at, events) in [(0, 40), (1, 30), (2, 20)] {

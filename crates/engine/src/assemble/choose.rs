@@ -16,6 +16,7 @@ use super::{Candidate, Refusal, Refused};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock};
+use uraid_layout::Level;
 
 /// The candidates sorted out.
 pub(super) struct Chosen {
@@ -210,7 +211,11 @@ pub(super) fn mismatch(found: &Superblock, expected: &Superblock) -> Option<(&'s
 
 /// Where a member's data ends on its device: what is used of it, for linear and raid0 all that it says it has.
 pub(super) fn data_end(superblock: &Superblock) -> Sectors {
-    let used = if superblock.size.is_zero() { superblock.data_size } else { superblock.size };
+    let is_all_used = match superblock.known_level() {
+        Some(Level::Linear | Level::Raid0) => true,
+        Some(Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6) | None => false,
+    };
+    let used = if is_all_used || superblock.size.is_zero() { superblock.data_size } else { superblock.size };
     Sectors(superblock.data_offset.0) + used
 }
 

@@ -5,7 +5,7 @@
 use super::choose::{Chosen, data_end, mismatch};
 use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Slot, SlotSet};
 use uraid_format::{Features, Superblock};
 use uraid_layout::{Layout, Level, Row, Spec};
@@ -103,12 +103,19 @@ fn raise(
         }
     }
     let mut taken: BTreeMap<Slot, usize> = BTreeMap::new();
+    let number_of = |candidate: usize| candidates[candidate].superblock.dev_number;
+    let in_use: BTreeSet<u32> = chosen.slots.values().chain(chosen.spares.values()).map(|at| number_of(*at)).collect();
     while !is_enough(&usable) {
         let Some((_, generation)) = generations.pop_last() else {
             return Ok(Vec::new());
         };
         let free = usable;
-        for (slot, candidate) in generation.into_iter().filter(|(slot, _)| !free.contains(*slot)) {
+        let fits = |slot: Slot, candidate: usize| !free.contains(slot) && !in_use.contains(&number_of(candidate));
+        for (slot, candidate) in generation.into_iter().filter(|(slot, candidate)| fits(*slot, *candidate)) {
+            if let Some(other) = taken.values().copied().find(|other| number_of(*other) == number_of(candidate)) {
+                let candidates = [other.min(candidate), other.max(candidate)];
+                return Err(AssembleError::Duplicate { what: Duplicate::DevNumber(number_of(candidate)), candidates });
+            }
             if let Some(other) = taken.insert(slot, candidate) {
                 let candidates = [other.min(candidate), other.max(candidate)];
                 return Err(AssembleError::Duplicate { what: Duplicate::Slot(slot), candidates });
@@ -134,7 +141,9 @@ fn raisable(candidate: &Candidate, refused: &Refused, template: &Superblock) -> 
     let is_alike = mismatch(superblock, template).is_none() && superblock.features.unknown().is_empty();
     let fits = *device_size >= data_end(superblock);
     let slot = superblock.own_role().slot()?;
-    (is_behind && is_whole && is_alike && fits && u32::from(slot.0) < template.raid_disks).then_some(slot)
+    let has_entry = (superblock.dev_number as usize) < template.roles.len();
+    let is_inside = u32::from(slot.0) < template.raid_disks;
+    (is_behind && is_whole && is_alike && fits && has_entry && is_inside).then_some(slot)
 }
 
 fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Option<&Layout>) -> AssembleError {
