@@ -19,7 +19,7 @@ const MEMBER_SLACK_MIB: u64 = 10;
 const TICKS_PER_SECOND: f64 = 100.0;
 /// A server that does not listen by then never will.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// Which of [`Bench::servers`] the others are compared with.
+/// Which of `Bench::servers` the others are compared with.
 const REFERENCE: usize = 0;
 
 struct Job {
