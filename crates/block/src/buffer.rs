@@ -1,5 +1,5 @@
 //! Buffer leases: memory that a device may read or write on its own time.
-//! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks, lists of them ([`Pieces`]).
+//! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks, lists of them (`pieces`).
 //! Not here: who waits when the arena is full (the caller: "full" is an answer).
 //! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both;
 //! a block returns to its arena when the last piece of it is dropped. So a dropped future frees nothing that a device

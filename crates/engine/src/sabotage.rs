@@ -1,5 +1,5 @@
 //! Deliberate mistakes, to prove that the simulator would find them. Compiled in with the feature `sabotage` only.
-//! Owns: [`Sabotage`], [`set`]. Not here: the checkers that must shout (`sim`).
+//! Owns: [`Sabotage`], `set`. Not here: the checkers that must shout (`sim`).
 //! Invariant: without the feature every question is a constant `false`.
 
 /// A mistake the engine makes on purpose.

@@ -292,6 +292,17 @@ fn a_loss_recorded_with_the_same_event_count_is_a_loss_and_no_split_brain() {
 }
 
 #[test]
+fn a_round_that_was_cut_short_is_no_split_brain_with_the_run_that_followed() {
+    // The round that records the loss of 0 reaches 1 only, then the power fails; the next run has 0, 2, 3, but not 1.
+    let mut members = array(Level::Raid10, 4, 0);
+    record_failure(&mut members, &[1], &[0]);
+    record_failure(&mut members, &[0, 2, 3], &[1]);
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (2, 2), (3, 3)]);
+    assert_eq!(plan.refused, [Refused { candidate: 1, reason: Refusal::Faulty { found: 11, recorded: 11 } }]);
+}
+
+#[test]
 fn a_member_that_returned_after_another_left_is_not_called_a_split_brain() {
     // 0 fails, 1 leaves, 0 comes back and is rebuilt: the table of 1 lacks 0 but shares 2 with the freshest.
     let mut members = array(Level::Raid1, 3, 0);

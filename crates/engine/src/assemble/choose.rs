@@ -137,10 +137,12 @@ fn table(superblock: &Superblock) -> Table {
 
 /// Of candidates with the same event count: those whose table stands, the rest, and whether that is disputed.
 ///
-/// Members that ran together have the same table. A table that leaves all members of another one out, and is not left
-/// out by it, is the later one: md's events step back when an array becomes clean, so that a member that was lost
-/// right before can show the same count as the round that recorded its loss. Everything else is a dispute; then the
-/// history with the most members is named first, of equal ones that with the lowest dev_number.
+/// Members that ran together have the same table. A table that leaves all members of another one out, while the other
+/// lists some of its members, is the one that stands: those members never got the other table with this count, so the
+/// round that wrote it was cut short and nothing was answered after it. (md's events also step back when an array
+/// becomes clean, so that a member that was lost right before can show the count of the round that recorded its loss.)
+/// Everything else is a dispute; then the history with the most members is named first, of equal ones that with the
+/// lowest dev_number.
 fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
     let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
     for at in freshest {
@@ -154,7 +156,7 @@ fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>
         members.iter().filter(|at| table.contains_key(&candidates[**at].superblock.dev_number)).count()
     };
     let supersedes = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
-        lists(&one.0, &other.1) == 0 && lists(&other.0, &one.1) == one.1.len()
+        lists(&one.0, &other.1) == 0 && lists(&other.0, &one.1) > 0
     };
     let beats_all =
         |one: usize| (0..histories.len()).all(|other| one == other || supersedes(&histories[one], &histories[other]));
