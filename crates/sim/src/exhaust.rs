@@ -1,6 +1,6 @@
 //! Every partial round of superblock writes: at each moment, each subset of those that are not yet certain.
 //! Owns: [`Enumerator`], the script that makes superblocks be written. Not here: what makes an image right (`judge`).
-//! Invariant: no subset is left out while at most [`LOOSE_MAX`] writes are uncertain; more is a failure.
+//! Invariant: no subset is left out while at most `LOOSE_MAX` writes are uncertain; more is a failure.
 //!
 //! ```text
 //!   round:   member 0 |==FUA==|

@@ -13,7 +13,7 @@ use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
 
 /// Off until the engine can do it.
-const STOPS_WHILE_STARTING: bool = false;
+const STOPS_WHILE_STARTING: bool = true;
 
 /// Whether more members fail than the level survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
