@@ -18,12 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
-use uraid_block::local::{Either, Notify, Semaphore, race};
+use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
 use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Stream};
 
 /// Connections that may still end while new ones come.
 const SPARE_CONNECTIONS: usize = 16;
+/// The largest request that a connection may have in the spare memory.
+const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
 /// How often the watchdog looks, while there are connections.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
@@ -68,6 +70,9 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     /// The bytes of the machine's arena that are free, handed out in the order they are asked for.
     budget: Rc<Semaphore>,
     budget_bytes: usize,
+    /// Bytes of the arena for connections that hold nothing: one small request of each goes on while others hold all
+    /// the rest.
+    spare: Rc<Semaphore>,
     /// How many readers wait for buffers.
     waiting: Cell<usize>,
     /// Requests that the device has.
@@ -85,12 +90,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let blocks = u32::try_from(limits.connections_max + SPARE_CONNECTIONS).expect("connections are few");
         let arena_bytes = machine.arena().capacity_bytes();
         // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
-        let budget_bytes = arena_bytes / 8 * 7;
+        let (budget_bytes, spare_bytes) = (arena_bytes / 4 * 3, arena_bytes / 8);
         let offer = Offer::new(export, device.geometry(), arena_bytes);
         let server = Rc::new(Server {
             own: Arena::new(2 * blocks, blocks),
             budget: Semaphore::new(budget_bytes),
             budget_bytes,
+            spare: Semaphore::new(spare_bytes),
             waiting: Cell::new(0),
             running: Cell::new(0),
             connections: RefCell::default(),
@@ -250,7 +256,22 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             hold.budget = Some(permit);
         } else {
             let _waiting = Waiting::new(&self.waiting);
-            hold.budget = Some(self.budget.acquire(cost.min(self.budget_bytes)).await);
+            let common = self.budget.acquire(cost.min(self.budget_bytes));
+            if cost > SPARE_REQUEST_BYTES_MAX {
+                hold.budget = Some(common.await);
+            } else {
+                // Clients that do not take their replies may hold the common part for long.
+                hold.credit = None;
+                match race(common, self.alone(credit, cost)).await {
+                    Either::Left(permit) => {
+                        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes())).await);
+                        hold.budget = Some(permit);
+                    }
+                    Either::Right((all_credit, permit)) => {
+                        (hold.credit, hold.budget) = (Some(all_credit), Some(permit));
+                    }
+                }
+            }
         }
         loop {
             match self.machine.arena().take(bytes) {
@@ -260,6 +281,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             let _waiting = Waiting::new(&self.waiting);
             self.machine.sleep(ARENA_RETRY).await;
         }
+    }
+
+    /// Part of the spare memory for the only request of a connection: its whole credit goes with it.
+    async fn alone(&self, credit: &Rc<Semaphore>, cost: usize) -> (Permit, Permit) {
+        let all_credit = credit.acquire(self.credit_bytes()).await;
+        (all_credit, self.spare.acquire(cost).await)
     }
 
     /// Cuts clients that are too slow, until the server stops.

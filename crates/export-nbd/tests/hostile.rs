@@ -117,6 +117,33 @@ fn a_client_that_takes_no_replies_is_bounded_and_goes_when_others_wait() {
 }
 
 #[test]
+fn small_requests_go_on_while_others_hold_all_they_can_and_take_no_replies() {
+    let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let stuck: Vec<Pipe> = (0..8).map(|_| ready(&bench, &server, true)).collect();
+    for pipe in &stuck {
+        pipe.set_stuck(true);
+        for n in 0..100 {
+            pipe.write(&ask(Command::Read, PLAIN, n, 0, 256 << 10));
+        }
+    }
+    bench.settle();
+    let good = ready(&bench, &server, true);
+    for n in 0..20 {
+        good.write(&ask(Command::Read, PLAIN, n, 0, 64 << 10));
+        good.write(&write(100 + n, 0, &[7; 4096]));
+    }
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(answers(&good.take(), |cookie| if cookie < 100 { 64 << 10 } else { 0 }).len(), 40);
+    assert!(stuck.iter().all(|pipe| !pipe.is_shut_down()), "nobody had to go for it");
+    for pipe in stuck.into_iter().chain([good]) {
+        pipe.close();
+    }
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.arena().blocks_in_use(), 0);
+}
+
+#[test]
 fn a_client_that_only_pauses_is_not_cut() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
     let server = server(&bench, &ram, Limits::default());
