@@ -2,7 +2,7 @@
 //! Owns: what is said about members left out, histories that exclude each other, and what `--force` did.
 //! Not here: the decision (`engine::assemble`). Invariant: every member that was named and is left out gets a line.
 
-use crate::{dates, warn};
+use crate::{dates, names::printable, warn};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refused, StartPlan, assemble};
 use uraid_format::uuid;
 
@@ -46,7 +46,8 @@ fn error_lines(error: &AssembleError, names: &[String]) -> Vec<String> {
         AssembleError::SeveralArrays { sets } => sets
             .iter()
             .map(|set| {
-                format!("{}: of array {} ({})", list(&set.candidates, names), set.name, uuid::text(&set.set_uuid))
+                let (members, name) = (list(&set.candidates, names), printable(&set.name));
+                format!("{members}: of array {name} ({})", uuid::text(&set.set_uuid))
             })
             .collect(),
         AssembleError::Duplicate { candidates, .. } => {

@@ -2,7 +2,7 @@
 //! Owns: subcommands, options, their help texts. Not here: what they do (one file per subcommand).
 //! Invariant: an option that mdadm has too is spelled, and means, the same. Spec: mdadm(8); md-reference 4.1.
 
-use crate::names::{parse_uuid, valid_name};
+use crate::names::{parse_uuid, valid_host, valid_name};
 use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "UUID", value_parser = parse_uuid)]
     pub uuid: Option<[u8; 16]>,
     /// The host that the name is prefixed with; `none` for no prefix [default: this host]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = valid_host)]
     pub homehost: Option<String>,
     /// Say that the members are consistent already: no first resync
     #[arg(long)]

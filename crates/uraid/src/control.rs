@@ -8,12 +8,14 @@ use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::Semaphore;
+use uraid_block::local::{Either, Semaphore, race};
 use uraid_block::{Lease, ReadPieces, WritePieces};
 use uraid_host::{CLIENT_ARENA, Listener, Local, NetError, Stream};
 
 /// Clients at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16;
+/// How long a client may keep a place without a request while all places are taken: a client of ours asks at once.
+const IDLE_TIME_MAX: Duration = Duration::from_millis(200);
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 4096;
 /// How long to wait when there is no buffer or no file descriptor now.
@@ -39,10 +41,10 @@ pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, ar
         let place = places.acquire(1).await;
         match listener.accept(&local).await {
             Ok(stream) => {
-                let (on, array) = (local.clone(), array.clone());
+                let (on, array, all) = (local.clone(), array.clone(), places.clone());
                 local.spawn(async move {
                     // However the connection ended, it concerns its client alone.
-                    let _ = connection(&on, &stream, &*array).await;
+                    let _ = connection(&on, &stream, &*array, &all).await;
                     drop(place);
                 });
             }
@@ -51,10 +53,19 @@ pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, ar
     }
 }
 
-async fn connection<C: Controlled>(local: &Local, stream: &Stream, array: &C) -> Result<(), NetError> {
+async fn connection<C: Controlled>(
+    local: &Local,
+    stream: &Stream,
+    array: &C,
+    places: &Semaphore,
+) -> Result<(), NetError> {
     let mut received = Vec::new();
     loop {
-        let (lease, count) = stream.recv(receive_buffer(local).await).await?;
+        let buffer = receive_buffer(local).await;
+        let (lease, count) = match race(stream.recv(buffer), no_place_is_left(local, places)).await {
+            Either::Left(received) => received?,
+            Either::Right(()) => return Ok(()),
+        };
         if count == 0 {
             return Ok(());
         }
@@ -69,6 +80,17 @@ async fn connection<C: Controlled>(local: &Local, stream: &Stream, array: &C) ->
         if received.len() > LINE_BYTES_MAX {
             let error = RpcError::new(RpcError::INVALID_REQUEST, format!("a line is longer than {LINE_BYTES_MAX}"));
             return send(local, stream, &rpc::answer_line(&Value::Null, Err(error))).await;
+        }
+    }
+}
+
+/// Ends at a look that finds all places taken. Those who look at once leave one after another, so that no more go than
+/// others come for.
+async fn no_place_is_left(local: &Local, places: &Semaphore) {
+    loop {
+        local.sleep(IDLE_TIME_MAX).await;
+        if places.free() == 0 {
+            return;
         }
     }
 }

@@ -21,6 +21,14 @@ pub fn valid_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A host that `create` takes before a name: what a superblock and one line can hold.
+pub fn valid_host(text: &str) -> Result<String, String> {
+    if text.contains(['/', ':']) || text.chars().any(char::is_control) {
+        return Err("a host has no slash, no colon and no control character".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// 32 hex digits, grouped as you like.
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     uuid::parse(text).ok_or_else(|| format!("{text:?} is no UUID, expected 32 hex digits"))
@@ -36,11 +44,17 @@ pub fn homehost(option: Option<&str>) -> String {
     }
 }
 
-/// `host:name`, with a remark where the host is this one.
+/// Text from a superblock, fit for a terminal: control characters, which could be orders to it, become `_`.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+}
+
+/// `host:name`, printable, with a remark where the host is this one.
 pub fn with_locality(set_name: &str) -> String {
+    let set_name = printable(set_name);
     match (set_name.split_once(':'), this_host()) {
         (Some((host, _)), Some(here)) if host == here => format!("{set_name}  (local to host {here})"),
-        (Some(_) | None, _) => set_name.to_owned(),
+        (Some(_) | None, _) => set_name,
     }
 }
 
@@ -49,10 +63,10 @@ fn this_host() -> Option<String> {
     Some(host.trim().to_owned())
 }
 
-/// What an array is called by: its set name without the host; the start of its UUID where it has none.
+/// What an array is called by: its set name without the host, printable; the start of its UUID where it has none.
 pub fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
     let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
-    if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { name.to_owned() }
+    if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { printable(name) }
 }
 
 /// A name as one plain, visible file name.
@@ -110,6 +124,16 @@ mod tests {
         assert_eq!(short_name("host:home", &[0; 16]), "home");
         assert_eq!(short_name("", &[0xab; 16]), "abababab");
         assert_eq!(short_name("host:", &[0xab; 16]), "abababab");
+    }
+
+    #[test]
+    fn a_hostile_name_gives_no_orders_to_a_terminal() {
+        assert_eq!(with_locality("nowhere:\x1b[2Ja\nb\u{9b}c"), "nowhere:_[2Ja_b_c");
+        assert_eq!(short_name("h:a\x1b\r\nb", &[0; 16]), "a___b");
+        for host in ["a\nb", "a/b", "../x", "a:b", "\x1b[2J"] {
+            assert!(valid_host(host).is_err(), "{host:?}");
+        }
+        assert_eq!(valid_host("<none>"), Ok("<none>".to_owned()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
 
 use crate::assembly;
-use crate::cli::ServeArgs;
+use crate::cli::{ServeArgs, usage_error};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::session::{self, SessionError};
@@ -53,12 +53,6 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
-    /// `--nbd` makes no sense.
-    #[error("--nbd {found:?}: expected unix:PATH or tcp:HOST:PORT")]
-    Address {
-        /// The text given.
-        found: String,
-    },
     /// A TCP address that others can reach.
     #[error("--nbd {found}: anybody who reaches it could read and write the array; give --insecure if that is meant")]
     Insecure {
@@ -94,6 +88,7 @@ pub struct Faces {
 
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
+    let nbd = args.nbd.as_deref().map(address);
     let patience = Patience(Instant::now() + LETTING_GO_TIME_MAX);
     let (members, candidates) = open(args, &patience)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
@@ -101,7 +96,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let plan = assembly::decide(&candidates, &names, &options)?;
     let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
     let shards = args.shards.unwrap_or_else(shards_default);
-    let faces = listen(args, &name, shards, &patience)?;
+    let faces = listen(args, nbd, &name, shards, &patience)?;
     announce(&name, &plan);
     let host_options = host_options(plan.layout.slots());
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
@@ -185,9 +180,15 @@ fn announce(name: &str, plan: &StartPlan) {
     }
 }
 
-fn listen(args: &ServeArgs, name: &str, shards: u16, patience: &Patience) -> Result<Faces, ServeError> {
+fn listen(
+    args: &ServeArgs,
+    nbd: Option<Address>,
+    name: &str,
+    shards: u16,
+    patience: &Patience,
+) -> Result<Faces, ServeError> {
     let export = args.export_name.clone().unwrap_or_else(|| name.to_owned());
-    let (nbd, uri) = match args.nbd.as_deref().map(parse_address).transpose()? {
+    let (nbd, uri) = match nbd {
         None => listen_unix(&default_socket(name, "nbd")?, &export, patience)?,
         Some(Address::Unix(path)) => listen_unix(&path, &export, patience)?,
         Some(Address::Tcp(address)) => {
@@ -226,14 +227,17 @@ enum Address {
     Tcp(SocketAddr),
 }
 
-fn parse_address(text: &str) -> Result<Address, ServeError> {
-    let no_address = || ServeError::Address { found: text.to_owned() };
+/// What `--nbd` says, or the end as a wrong command line.
+fn address(text: &str) -> Address {
+    parse_address(text).unwrap_or_else(|| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT")))
+}
+
+fn parse_address(text: &str) -> Option<Address> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-        return Ok(Address::Unix(path.into()));
+        return Some(Address::Unix(path.into()));
     }
-    let host_port = text.strip_prefix("tcp:").ok_or_else(no_address)?;
-    let mut addresses = host_port.to_socket_addrs().map_err(|_| no_address())?;
-    addresses.next().map(Address::Tcp).ok_or_else(no_address)
+    let mut addresses = text.strip_prefix("tcp:")?.to_socket_addrs().ok()?;
+    addresses.next().map(Address::Tcp)
 }
 
 fn shards_default() -> u16 {
@@ -259,12 +263,12 @@ mod tests {
     #[test]
     fn addresses_are_unix_paths_or_tcp_ports() {
         assert!(
-            matches!(parse_address("unix:/tmp/a:b.nbd"), Ok(Address::Unix(path)) if path == Path::new("/tmp/a:b.nbd"))
+            matches!(parse_address("unix:/tmp/a:b.nbd"), Some(Address::Unix(path)) if path == Path::new("/tmp/a:b.nbd"))
         );
-        assert!(matches!(parse_address("tcp:127.0.0.1:10809"), Ok(Address::Tcp(at)) if at.port() == 10809));
-        assert!(matches!(parse_address("tcp:[::1]:1"), Ok(Address::Tcp(at)) if at.is_ipv6()));
+        assert!(matches!(parse_address("tcp:127.0.0.1:10809"), Some(Address::Tcp(at)) if at.port() == 10809));
+        assert!(matches!(parse_address("tcp:[::1]:1"), Some(Address::Tcp(at)) if at.is_ipv6()));
         for text in ["", "unix:", "tcp:", "tcp:10809", "/tmp/a.nbd", "tcp:127.0.0.1:99999"] {
-            assert!(matches!(parse_address(text), Err(ServeError::Address { .. })), "{text}");
+            assert!(parse_address(text).is_none(), "{text}");
         }
     }
 }

@@ -37,7 +37,10 @@ fn a_wrong_command_line_is_exit_code_2() {
         "create -l 5 -n 3 -p zigzag a b c",
         "create -l 5 -n 3 -c 1.5K a b c",
         "create -l 5 -n 3 --uuid 123 a b c",
+        "create -l 5 -n 3 --homehost ../h a b c",
         "serve",
+        "serve --nbd nowhere a",
+        "serve --nbd tcp:127.0.0.1:99999 a",
         "fail home",
         "fail --control s.ctl home 1",
         "stop",
@@ -360,6 +363,19 @@ fn garbage_on_the_sockets() {
     assert!(String::from_utf8_lossy(&answer[..length]).contains("-32700"), "the protocol's error");
     assert_eq!(served.client().write(0, &noise[..4096]).expect("connected"), 0);
     scratch.uraid(["detail", "noise"]).expect_done();
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn clients_that_say_nothing_do_not_lock_the_control_socket() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mute", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let connect = |_| UnixStream::connect(scratch.path("mute.ctl")).expect("the server is ready");
+    let mute: Vec<UnixStream> = (0..40).map(connect).collect();
+    scratch.uraid(["detail", "mute"]).expect_done();
+    drop(mute);
     assert_eq!(served.stop().code, Some(0));
 }
 
