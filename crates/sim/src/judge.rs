@@ -31,6 +31,11 @@ pub struct Judge {
     pub lost: RefCell<BTreeSet<u16>>,
     /// Row sectors whose parity may be wrong until a resync is through.
     pub suspect: RefCell<BTreeSet<usize>>,
+    /// Who was missing in earlier rounds, one set a round.
+    pub missing_before: RefCell<Vec<BTreeSet<u16>>>,
+    /// One round ran without a member, a later one with it and without another: they may tell different histories, and
+    /// to refuse them is right.
+    pub may_be_split: Cell<bool>,
     /// More has failed than the level survives: only wrong bytes count.
     pub is_over_budget: Cell<bool>,
 }
@@ -70,6 +75,14 @@ impl Judge {
         self.lost.borrow().union(away).copied().chain(hurt).collect()
     }
 
+    /// A round starts without these members.
+    pub fn starts_without(&self, away: &BTreeSet<u16>) {
+        let differs = |before: &BTreeSet<u16>| !before.is_subset(away) && !away.is_subset(before);
+        if self.missing_before.borrow().iter().any(differs) {
+            self.may_be_split.set(true);
+        }
+    }
+
     /// Assembles these images; `images[n]` is member n, `None` when it is away.
     pub fn assemble(&self, images: &[Option<Vec<u8>>], how: How) -> Result<Assembled, String> {
         let mut candidates = Vec::new();
@@ -106,6 +119,7 @@ impl Judge {
             {
                 Ok(Assembled::DirtyDegraded)
             }
+            Err(AssembleError::SplitBrain { .. }) if self.may_be_split.get() => Ok(Assembled::Impossible),
             Err(_) if self.is_over_budget.get() => Ok(Assembled::Impossible),
             Err(error) => {
                 let events: Vec<String> = (candidates.iter().zip(&owners))

@@ -83,6 +83,8 @@ impl Rig {
             disks,
             lost: RefCell::default(),
             suspect: RefCell::new(suspect),
+            missing_before: RefCell::default(),
+            may_be_split: Cell::new(false),
             is_over_budget: Cell::new(false),
         });
         let (inside, is_redundant) = (judge.clone(), setup.is_redundant());
@@ -146,6 +148,7 @@ impl Rig {
     pub fn assemble(&mut self, away: &BTreeSet<u16>) -> Result<Option<StartPlan>, String> {
         let images = self.images_without(away);
         self.judge.lost.borrow_mut().extend(away);
+        self.judge.starts_without(away);
         let plan = match self.judge.assemble(&images, How::Plain)? {
             Assembled::Plan(plan) => plan,
             Assembled::Impossible => return Ok(None),
@@ -168,6 +171,7 @@ impl Rig {
     pub fn prepare_oracle(&mut self, plan: &StartPlan, victims: &BTreeSet<u16>) {
         let here = Judge::in_slots(plan);
         let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
+        self.judge.missing_before.borrow_mut().push(missing.clone());
         let mut oracle = self.judge.oracle.borrow_mut();
         let mut tally = self.tally.borrow_mut();
         tally.degraded += u64::from(!missing.is_empty());

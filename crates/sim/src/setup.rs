@@ -12,9 +12,6 @@ use std::rc::Rc;
 use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
 
-/// Off until the engine can do it.
-const STOPS_WHILE_STARTING: bool = true;
-
 /// Whether more members fail than the level survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OverBudget {
@@ -161,7 +158,7 @@ impl Setup {
             has_faults: rng.chance(2, 3),
             has_crashes: rng.chance(3, 4),
             looks: rng.chance(1, 3),
-            stops_while_starting: STOPS_WHILE_STARTING && rng.chance(1, 2),
+            stops_while_starting: rng.chance(1, 2),
             over_budget: *rng.pick(&[N, N, N, N, N, N, OverBudget::Passing, OverBudget::ForGood]),
             pool_factor: if is_big { 8 } else { 1 },
             discard: *rng.pick(&[(0, false), (1, true), (1, false)]),
