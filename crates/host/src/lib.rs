@@ -5,6 +5,7 @@
 mod door;
 mod executor;
 mod last_words;
+mod limits;
 mod mail;
 pub mod member;
 pub mod net;
@@ -14,6 +15,7 @@ mod signals;
 mod sys;
 mod timers;
 
+pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{Access, Claimed, Identity, Member, OpenError};
 pub use net::{Listener, NetError, Stream};
 pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};

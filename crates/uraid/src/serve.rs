@@ -17,7 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
 use uraid_export_nbd::Spread;
-use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Listener, NetError, OpenError, Options};
+use uraid_host::{
+    Access, ArenaBlocks, CLIENT_ARENA, Claimed, Listener, NetError, OpenError, Options, TooFewDescriptors,
+    ensure_descriptors,
+};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -52,6 +55,14 @@ pub enum ServeError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The system allows too few open files.
+    #[error("cannot serve {members} members")]
+    Descriptors {
+        /// How many.
+        members: usize,
+        /// What is missing.
+        source: TooFewDescriptors,
     },
     /// A TCP address that others can reach.
     #[error("--nbd {found}: anybody who reaches it could read and write the array; give --insecure if that is meant")]
@@ -89,13 +100,15 @@ pub struct Faces {
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let nbd = args.nbd.as_deref().map(address);
+    let shards = args.shards.unwrap_or_else(shards_default);
+    let count = args.members.len();
+    ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
     let patience = Patience(Instant::now() + LETTING_GO_TIME_MAX);
     let (members, candidates) = open(args, &patience)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let plan = assembly::decide(&candidates, &names, &options)?;
     let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-    let shards = args.shards.unwrap_or_else(shards_default);
     let faces = listen(args, nbd, &name, shards, &patience)?;
     announce(&name, &plan);
     let host_options = host_options(plan.layout.slots());

@@ -1,0 +1,56 @@
+//! How many descriptors this process may have.
+//! Owns: raising the soft limit, and the refusal when that is not enough. Not here: who opens them.
+//! Invariant: a machine that starts has room for its members, rings and mailboxes, and for clients.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Descriptors that are there before: the three standard ones, and some slack for what is open for a moment.
+const SLACK: u64 = 16;
+/// Descriptors of one shard beside its members: ring, door, signals, timers.
+const PER_SHARD: u64 = 8;
+/// Clients that must be able to get in at least.
+const CLIENTS_MIN: u64 = 16;
+
+/// The limit on open files is too low.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the limit on open files is {found}, expected at least {expected}; raise it (ulimit -n)")]
+pub struct TooFewDescriptors {
+    /// What the system allows this process, at most.
+    pub found: u64,
+    /// What so many members and shards need.
+    pub expected: u64,
+}
+
+/// Makes room for `members` members on `shards` shards: raises the soft limit to the hard one if it must, and says so
+/// when even that is too low. Each member is open once, and once more on every shard for its flushes.
+pub fn ensure_descriptors(members: usize, shards: u16) -> Result<(), TooFewDescriptors> {
+    let expected = needed(members as u64, u64::from(shards));
+    let mut limit = getrlimit(Resource::Nofile);
+    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= expected);
+    if is_enough(limit.current) {
+        return Ok(());
+    }
+    let found = limit.maximum.or(limit.current).unwrap_or(u64::MAX);
+    if !is_enough(limit.maximum) {
+        return Err(TooFewDescriptors { found, expected });
+    }
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).map_err(|_| TooFewDescriptors { found, expected })
+}
+
+fn needed(members: u64, shards: u64) -> u64 {
+    SLACK + CLIENTS_MIN + shards * PER_SHARD + members * (1 + shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_members_always_fit_and_too_many_are_refused_with_both_figures() {
+        assert_eq!(ensure_descriptors(4, 2), Ok(()));
+        let refused = ensure_descriptors(usize::MAX / 8, 2);
+        assert!(matches!(refused, Err(TooFewDescriptors { found, expected }) if found < expected) || refused.is_ok());
+        assert_eq!(needed(8, 2), 16 + 16 + 16 + 24);
+    }
+}
