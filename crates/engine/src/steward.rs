@@ -75,6 +75,8 @@ pub(crate) struct Master {
     pub(crate) is_dirty: bool,
     /// A sector could neither be read nor computed when the array was made consistent: it stays dirty.
     pub(crate) is_suspect: bool,
+    /// Since an error that the array could not survive as a change of its members; for good.
+    pub(crate) frozen: Option<ErrorKind>,
     /// A flush failed on more members than the array can lose.
     pub(crate) has_lost_flush: bool,
     pub(crate) events: u64,
@@ -114,6 +116,7 @@ impl Steward {
                 members: members.collect(),
                 is_dirty: plan.is_dirty,
                 is_suspect: false,
+                frozen: None,
                 has_lost_flush: false,
                 events: plan.events,
                 lagging: plan.lagging().collect(),
@@ -140,6 +143,7 @@ impl Master {
     /// Takes the array out of writing. The members keep their places: the next start sees a dirty array and makes it
     /// consistent.
     pub(crate) fn freeze(&mut self, kind: ErrorKind) {
+        self.frozen.get_or_insert(kind);
         match self.view.gate {
             Gate::Open | Gate::Closed => self.view.gate = Gate::Frozen(kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
@@ -147,13 +151,10 @@ impl Master {
         self.view.copies = Copies::Canonical;
     }
 
+    /// What a write is refused with since the array froze. The gate does not tell: a stop closes it over the frost.
     pub(crate) fn frozen_error(&self) -> Option<IoError> {
-        match self.view.gate {
-            Gate::Frozen(kind) => {
-                Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
-            }
-            Gate::Closed | Gate::Open | Gate::ReadOnly | Gate::Stopped => None,
-        }
+        let kind = self.frozen?;
+        Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
     }
 }
 

@@ -115,7 +115,6 @@ fn a_stop_ends_a_resync() {
 
 /// A stop wiped the freeze that a failed write had just caused, and the write was answered as done.
 #[test]
-#[ignore = "stop still takes the freeze away from under a report of failures"]
 fn a_write_that_failed_is_not_answered_as_done_because_the_array_stops() {
     for seed in 0..600 {
         let mut rig = rig(5, 4, 3, false, seed);
