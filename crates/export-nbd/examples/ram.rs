@@ -31,7 +31,7 @@ impl Ram {
             stripe: Sectors(0),
             io_max: Sectors(1 << 20),
             segments_max: 1024,
-            discard_granularity: Sectors(0),
+            discard_granularity: Sectors(1),
             zeroes_after_discard: false,
             volatile_cache: false,
         };

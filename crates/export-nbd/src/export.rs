@@ -76,7 +76,7 @@ impl Offer {
         Offer {
             name: export.name.clone(),
             description: export.description.clone(),
-            info: ExportInfo { size, flags: flags(export.read_only) },
+            info: ExportInfo { size, flags: flags(export.read_only, !geometry.discard_granularity.is_zero()) },
             sizes: sizes(geometry, minimum, payload_max),
             payload_max,
             zeroes_are_fast: geometry.zeroes_after_discard && !geometry.discard_granularity.is_zero(),
@@ -88,11 +88,10 @@ impl Offer {
     }
 }
 
-fn flags(read_only: bool) -> TransmissionFlags {
+fn flags(read_only: bool, takes_trim: bool) -> TransmissionFlags {
     TransmissionFlags::HAS_FLAGS
         | TransmissionFlags::SEND_FLUSH
-        | TransmissionFlags::SEND_FUA
-        | TransmissionFlags::SEND_TRIM
+        | TransmissionFlags::SEND_FUA.with_if(takes_trim, TransmissionFlags::SEND_TRIM)
         | TransmissionFlags::SEND_WRITE_ZEROES
         | TransmissionFlags::SEND_FAST_ZERO
         | TransmissionFlags::SEND_DF
@@ -139,6 +138,16 @@ mod tests {
         let export = Export { name: "md0".into(), description: String::new(), read_only: false };
         let sizes = Offer::new(&export, geometry, 256 << 20).sizes;
         (sizes.minimum, sizes.preferred, sizes.maximum)
+    }
+
+    #[test]
+    fn trim_is_offered_where_the_device_takes_it() {
+        let export = Export { name: "md0".into(), description: String::new(), read_only: false };
+        for granularity in [0, 1] {
+            let geometry = Geometry { discard_granularity: Sectors(granularity), ..geometry(64, 256) };
+            let flags = Offer::new(&export, &geometry, 256 << 20).info.flags;
+            assert_eq!(flags.contains(TransmissionFlags::SEND_TRIM), granularity == 1);
+        }
     }
 
     #[test]

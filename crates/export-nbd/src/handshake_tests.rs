@@ -17,7 +17,7 @@ fn offer() -> Offer {
         stripe: Sectors(256),
         io_max: Sectors(1 << 20),
         segments_max: 1024,
-        discard_granularity: Sectors(0),
+        discard_granularity: Sectors(1),
         zeroes_after_discard: false,
         volatile_cache: true,
     };

@@ -149,7 +149,7 @@ pub enum CreateError {
     )]
     DirtyDegraded,
     /// A chunk that the level cannot have.
-    #[error("chunk is {found}, expected a multiple of {multiple} for {level}")]
+    #[error("chunk is {found}, expected a multiple of {multiple} from 4 KiB to 1 TiB for {level}")]
     Chunk {
         /// The level.
         level: &'static str,
@@ -296,7 +296,11 @@ fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
         Level::Raid0 => (Sectors(2), false),
         Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => (Sectors(8), false),
     };
-    let is_good = options.chunk.0.is_multiple_of(multiple.0) && (may_be_zero || !options.chunk.is_zero());
+    // A raid0 may have any number of KiB from 4 on: 5K is right, 3K is not.
+    let smallest = if options.level == Level::Raid0 { Sectors(8) } else { Sectors::ZERO };
+    let is_good = options.chunk.0.is_multiple_of(multiple.0)
+        && options.chunk >= smallest
+        && (may_be_zero || !options.chunk.is_zero());
     // The field on disk has 32 bits, and md computes with signed ones.
     if !is_good || options.chunk.0 > i32::MAX as u64 {
         return Err(CreateError::Chunk { level, found: options.chunk, multiple });

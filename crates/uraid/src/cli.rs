@@ -114,6 +114,9 @@ pub struct CreateArgs {
     /// How many of the members are spares: the last ones listed
     #[arg(short = 'x', long, value_name = "S", default_value_t = 0)]
     pub spare_devices: u16,
+    /// The kind of superblock: 1.2, the only one so far
+    #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version, default_value = "1.2")]
+    pub metadata: String,
     /// Consecutive data on one member; a bare number is in KiB [default: 512K; none for raid1 and linear]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     pub chunk: Option<Sectors>,
@@ -331,6 +334,13 @@ pub struct ZeroArgs {
     /// Whose superblocks
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
+}
+
+fn metadata_version(text: &str) -> Result<String, String> {
+    match text {
+        "1.2" | "1" | "default" => Ok(text.to_owned()),
+        _ => Err(format!("superblocks of version {text} are not written yet, 1.2 is")),
+    }
 }
 
 fn level(text: &str) -> Result<Level, String> {

@@ -21,6 +21,12 @@ pub enum Refusal {
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
+    /// A member that ends with this process.
+    #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
+    Fleeting {
+        /// Its name.
+        member: String,
+    },
     /// A member could not be read.
     #[error("{member}: cannot be read")]
     Read {
@@ -66,9 +72,10 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
     let options = options(args, set_uuid)?;
     let members = claim(&args.members)?;
-    let marks = check_unoccupied(&members, args.run || args.force)?;
+    // What cannot be made at all is said before anybody is asked whether something may be overwritten for it.
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
     let creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
+    let marks = check_unoccupied(&members, args.run || args.force)?;
     write(&members, &marks, &creation)?;
     print(&summary(args, &options, &creation));
     Ok(())
@@ -112,10 +119,13 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
 }
 
 /// `None` for `missing`.
-fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, ClaimError> {
+fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
     let open = |name: &String| match name.as_str() {
         "missing" => Ok(None),
-        name => metadata::claim(name, Access::ReadWrite).map(Some),
+        name if name.starts_with("mem:") || name.starts_with("null:") => {
+            Err(Refusal::Fleeting { member: name.to_owned() })
+        }
+        name => Ok(metadata::claim(name, Access::ReadWrite).map(Some)?),
     };
     names.iter().map(open).collect()
 }

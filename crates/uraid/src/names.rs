@@ -77,7 +77,9 @@ pub fn file_name(name: &str) -> String {
 
 /// No place for sockets was found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no runtime directory: XDG_RUNTIME_DIR is not set; set it, or name the sockets with --nbd and --control")]
+#[error(
+    "no runtime directory: XDG_RUNTIME_DIR is not set; set it or URAID_RUNTIME_DIR, or name the sockets with --nbd and --control"
+)]
 pub struct NoRuntimeDirectory;
 
 /// Where the sockets of running arrays are.

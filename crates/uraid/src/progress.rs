@@ -54,7 +54,10 @@ impl ProgressLine {
         let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.began.elapsed()));
         let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
         if !last.skipped.is_zero() {
-            text = format!("{text}, {} unreadable or without redundancy", sizes::binary(last.skipped));
+            text = format!("{text}, {} without redundancy left to check", sizes::binary(last.skipped));
+        }
+        if !last.unreadable.is_zero() {
+            text = format!("{text}, {} unreadable: the array stays marked dirty", sizes::binary(last.unreadable));
         }
         warn(&text);
     }

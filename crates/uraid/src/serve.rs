@@ -189,7 +189,9 @@ fn announce(name: &str, plan: &StartPlan) {
         Some(reason) => warn(&format!("{name}: opened read-only: {reason}")),
     }
     if plan.is_dirty && plan.read_only.is_none() {
-        warn(&format!("{name}: was not stopped cleanly or is new: it is made consistent before it takes requests"));
+        let how_far = if plan.forced.is_dirty_degraded { ", as far as the members that are left allow," } else { "" };
+        let what = "was not stopped cleanly or is new: it is made consistent";
+        warn(&format!("{name}: {what}{how_far} before it takes requests"));
     }
 }
 

@@ -422,3 +422,21 @@ fn nobody_is_called_that() {
     assert_eq!(scratch.uraid(["list"]).expect_done().stdout, "");
     assert!(Client::connect(&scratch.path("none.nbd")).is_err());
 }
+
+#[test]
+fn create_refuses_what_cannot_last_and_what_it_does_not_make_yet() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 << 20);
+    let (a, b) = (members[0].display().to_string(), members[1].display().to_string());
+    let create = |words: &[&str]| scratch.uraid([&["create", "--name", "no", "-n", "2"], words].concat());
+    let done = create(&["-l", "1", "mem:64M", "mem:64M"]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stderr.contains("mem:64M: is gone when create ends"), "{}", done.stderr);
+    let done = create(&["-l", "0", "-c", "3", &a, &b]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stderr.contains("from 4 KiB"), "{}", done.stderr);
+    let done = create(&["-l", "1", "-e", "1.0", &a, &b]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.stderr.contains("superblocks of version 1.0 are not written yet, 1.2 is"), "{}", done.stderr);
+    assert_eq!(create(&["-l", "0", "--metadata=1.2", "-c", "5", &a, &b]).code, Some(0));
+}
