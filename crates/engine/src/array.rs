@@ -128,7 +128,7 @@ impl<W: World> Array<W> {
         };
         let blocks = world.arena(Pool::Row).large_blocks();
         assert!(blocks >= usize::from(shape.layout.slots()) + 2, "the row arena holds one row");
-        let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view, &config));
+        let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view));
         Rc::new(Array {
             rows: Rows::new(blocks),
             holds: Holds::default(),
@@ -262,9 +262,9 @@ impl<W: World> Array<W> {
             Call::NeedDirty => Answer::Dirty(self.need_dirty().await),
             Call::Condemn(failures) => Answer::Condemned(self.condemn(&failures).await),
             Call::Flush => Answer::Settled(self.flush_round().await),
-            Call::Hold(range) => Answer::Held(self.hold_here(range).await),
+            Call::Hold(range) => Answer::Held(self.holds.hold(range).await),
             Call::Release(id) => {
-                self.release_here(id);
+                self.holds.release(id);
                 Answer::Done
             }
             Call::WriteRow(write) => Answer::Settled(self.write_row_owned(write).await),

@@ -41,7 +41,8 @@ pub(crate) struct Holds {
 pub(crate) type Held = SmallVec<[(ShardIndex, HoldId); 1]>;
 
 impl Holds {
-    async fn hold(&self, range: ArrayRange) -> HoldId {
+    /// Waits until nothing that was asked for earlier here overlaps.
+    pub(crate) async fn hold(&self, range: ArrayRange) -> HoldId {
         let id = HoldId(self.next.get());
         self.next.set(id.0 + 1);
         self.list.borrow_mut().push((id, range));
@@ -54,7 +55,8 @@ impl Holds {
         !list.iter().take_while(|(other, _)| *other != id).any(|(_, earlier)| earlier.overlaps(range))
     }
 
-    fn release(&self, id: HoldId) {
+    /// Lets the next one of this shard go.
+    pub(crate) fn release(&self, id: HoldId) {
         let mut list = self.list.borrow_mut();
         let at = list.iter().position(|(held, _)| *held == id).expect("a stretch is released once");
         list.remove(at);
@@ -94,14 +96,6 @@ impl<W: World> Array<W> {
                 drop(self.start_call(shard, Call::Release(id)));
             }
         }
-    }
-
-    pub(crate) async fn hold_here(&self, range: ArrayRange) -> HoldId {
-        self.holds.hold(range).await
-    }
-
-    pub(crate) fn release_here(&self, id: HoldId) {
-        self.holds.release(id);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Geometry, IoError, Sectors, Slot, SlotSet};
+use uraid_block::{Device, ErrorKind, Geometry, IoError, Slot, SlotSet};
 use uraid_layout::{Layout, Level};
 
 /// Why an array could not be started.
@@ -284,10 +284,5 @@ impl<W: World> Array<W> {
     /// The layout of the array.
     pub fn layout(&self) -> &Layout {
         &self.shape.layout
-    }
-
-    /// The data of one stripe; zero for levels without stripes.
-    pub fn stripe(&self) -> Sectors {
-        self.shape.layout.stripe()
     }
 }

@@ -114,7 +114,7 @@ impl<W: World> Array<W> {
         }));
         let mut failures = Vec::new();
         for (run, outcome) in from_members.await {
-            let parts = &plan.parts[run.parts.start as usize..run.parts.end as usize];
+            let parts = plan.parts_of(run);
             match outcome {
                 Ok(mut pieces) => got.extend(parts.iter().map(|of_run| Got {
                     offset: base + of_run.offset,

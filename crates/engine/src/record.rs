@@ -21,9 +21,6 @@ use uraid_block::local::join_all;
 use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
 use uraid_format::{Features, Role, Superblock};
 
-/// `resync_offset` of a clean array.
-const CLEAN: u64 = u64::MAX;
-
 impl<W: World> Array<W> {
     /// Writes superblocks until they show at least `version`. Rounds repeat until one meets no new failure.
     pub(crate) async fn record_up_to(&self, version: u64) -> Result<(), IoError> {
@@ -67,9 +64,7 @@ impl<W: World> Array<W> {
             };
             master.lagging.iter().map(of_member).collect()
         };
-        let outcomes = join_all(images.iter().map(async |image| (image.0, self.write_superblock(image).await))).await;
-        let failed: Vec<_> =
-            outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))).collect();
+        let failed = self.write_superblocks(images.iter()).await;
         let changed = {
             let mut master = steward.master.borrow_mut();
             master.lagging.clear();
@@ -102,8 +97,7 @@ impl<W: World> Array<W> {
                 Err(error) => failed.push((image.0, error)),
             }
         }
-        let outcomes = join_all(waiting.map(async |image| (image.0, self.write_superblock(image).await)));
-        failed.extend(outcomes.await.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))));
+        failed.extend(self.write_superblocks(waiting).await);
         let changed = {
             let mut master = steward.master.borrow_mut();
             master.records += 1;
@@ -155,13 +149,19 @@ impl<W: World> Array<W> {
                 let mut superblock = master.superblocks[index].clone();
                 superblock.events = master.events;
                 superblock.updated = now;
-                superblock.resync_offset = if master.is_dirty { 0 } else { CLEAN };
+                superblock.resync_offset = if master.is_dirty { 0 } else { Superblock::CLEAN };
                 superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
                 superblock.recovery_offset = 0;
                 superblock.roles.clone_from(&roles);
                 (index, superblock)
             })
             .collect()
+    }
+
+    /// All at once; says whose failed.
+    async fn write_superblocks(&self, images: impl Iterator<Item = &(usize, Superblock)>) -> Vec<(usize, IoError)> {
+        let outcomes = join_all(images.map(async |image| (image.0, self.write_superblock(image).await))).await;
+        outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))).collect()
     }
 
     async fn write_superblock(&self, (member, superblock): &(usize, Superblock)) -> Result<(), IoError> {

@@ -9,7 +9,7 @@
 //!   idle:          publish "no writes" -> drain -> flush members -> clean superblocks
 //! ```
 
-use crate::array::{Array, Config};
+use crate::array::Array;
 use crate::flush::Flusher;
 use crate::mail::{Call, Failure};
 use crate::sabotage::{self, Sabotage};
@@ -105,7 +105,7 @@ pub(crate) struct Steward {
 }
 
 impl Steward {
-    pub(crate) fn new(plan: &StartPlan, view: &View, _config: &Config) -> Steward {
+    pub(crate) fn new(plan: &StartPlan, view: &View) -> Steward {
         let members = plan.members.iter().map(|member| match member.place {
             Place::Slot(slot) => MemberState::Active(slot),
             Place::Spare => MemberState::Spare,
