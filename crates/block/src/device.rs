@@ -1,5 +1,5 @@
 //! The one shape of everything that stores sectors: a member, an array, a simulated disk.
-//! Owns: [`Device`], [`Geometry`], [`Fua`]. Not here: any implementation.
+//! Owns: [`Device`], [`Geometry`], [`Allocation`], [`Fua`]. Not here: any implementation.
 //! Invariant: a device answers every operation once, and keeps its own hold on the buffers until it has.
 
 use crate::{IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
@@ -38,6 +38,15 @@ pub struct Geometry {
     pub volatile_cache: bool,
 }
 
+/// What is known of a stretch of sectors without reading them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    /// How far it goes, from the start of what was asked; never zero for a range that is not empty.
+    pub length: Sectors,
+    /// Whether all of it is certain to read as zeroes, and takes no room. False: it may hold anything.
+    pub is_zero: bool,
+}
+
 /// Something that stores sectors.
 ///
 /// Every operation may be in flight many times at once, in any order. Ranges lie inside `geometry().size`; what does
@@ -62,4 +71,10 @@ pub trait Device {
 
     /// Makes the sectors read as zeroes. Exact.
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError>;
+
+    /// What is known of the sectors from the start of `range` on: the first stretch of one kind, at most `range` long.
+    /// It may end before its kind does. Writes that are under way meanwhile may or may not be seen.
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        Ok(Allocation { length: range.length, is_zero: false })
+    }
 }

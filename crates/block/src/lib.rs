@@ -12,7 +12,7 @@ pub mod slots;
 pub mod units;
 
 pub use buffer::{Arena, ArenaFull, Lease, Shared};
-pub use device::{Device, Fua, Geometry};
+pub use device::{Allocation, Device, Fua, Geometry};
 pub use error::{ErrorKind, IoError};
 pub use pieces::{Pieces, ReadPieces, WritePieces};
 pub use slots::{Slot, SlotSet};
