@@ -1,0 +1,118 @@
+//! `uraid create` and `uraid zero-superblock` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::create`, `crate::zero`).
+
+use crate::names::{parse_uuid, valid_host, valid_name};
+use crate::sizes::{MemberSize, parse_member_size, parse_size};
+use clap::Args;
+use uraid_block::Sectors;
+use uraid_layout::Level;
+
+pub(super) const CREATE: &str = "\
+Make a new array: choose its geometry and write the members' superblocks.
+
+Every member is checked before any is changed. A member that carries another array, a partition
+table or a file system is refused, unless --run (do not ask) or --force is given. Offsets and
+sizes are those that `mdadm --create` chooses, the first state is that of `mdadm --create
+--force`: every listed member is active at once.
+
+The redundancy of a new array is made consistent when it is served for the first time, before it
+takes requests; --assume-clean skips this, and is right only when the members hold nothing but
+zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.";
+
+pub(super) const CREATE_AFTER: &str = "\
+EXAMPLES
+  A mirror of two files:
+      uraid create --level 1 --raid-devices 2 --name home a.img b.img
+  A raid6 of eight disks with chunks of 64 KiB:
+      uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
+  A raid10 with two far copies, one member to come later:
+      uraid create -l 10 -n 4 -p f2 -N fast /dev/sdb /dev/sdc /dev/sdd missing
+
+LAYOUTS
+  raid5   left-symmetric (ls, the default), left-asymmetric, right-symmetric, right-asymmetric, parity-first,
+          parity-last, ddf-zero-restart, ddf-N-restart, ddf-N-continue
+  raid6   those, and left-symmetric-6, left-asymmetric-6, right-symmetric-6, right-asymmetric-6, parity-first-6
+  raid10  nK, fK, oK: K near, far or offset copies; n2 is the default
+  raid0   original, alternate: where the chunks of members of unequal size go";
+
+/// Options of `uraid create`.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// The RAID level: linear, raid0 (0, stripe), raid1 (1, mirror), raid4, raid5, raid6, raid10
+    #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
+    pub level: Level,
+    /// How many members are active, `missing` ones included
+    #[arg(short = 'n', long, value_name = "N")]
+    pub raid_devices: u16,
+    /// How many of the members are spares: the last ones listed
+    #[arg(short = 'x', long, value_name = "S", default_value_t = 0)]
+    pub spare_devices: u16,
+    /// The kind of superblock: 1.2, the only one so far
+    #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version, default_value = "1.2")]
+    pub metadata: String,
+    /// Consecutive data on one member; a bare number is in KiB [default: 512K; none for raid1 and linear]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
+    pub chunk: Option<Sectors>,
+    /// How data and parity, or copies, are placed; see LAYOUTS
+    #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT")]
+    pub layout: Option<String>,
+    /// How much of each member to use, or `max`; a bare number is in KiB [default: what the smallest has]
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_member_size)]
+    pub size: Option<MemberSize>,
+    /// Where the data starts on each member; a bare number is in KiB [default: as mdadm chooses]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub data_offset: Option<Sectors>,
+    /// What the array is called [default: the first eight digits of its UUID]
+    #[arg(short = 'N', long, value_name = "NAME", value_parser = valid_name)]
+    pub name: Option<String>,
+    /// The array's UUID: 32 hex digits, separators as you like [default: random]
+    #[arg(short, long, value_name = "UUID", value_parser = parse_uuid)]
+    pub uuid: Option<[u8; 16]>,
+    /// The host that the name is prefixed with; `none` for no prefix [default: this host]
+    #[arg(long, value_name = "HOST", value_parser = valid_host)]
+    pub homehost: Option<String>,
+    /// Say that the members are consistent already: no first resync
+    #[arg(long)]
+    pub assume_clean: bool,
+    /// Do not ask: go on although a member carries an array, a partition table or a file system
+    #[arg(short = 'R', long)]
+    pub run: bool,
+    /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded
+    #[arg(short, long)]
+    pub force: bool,
+    /// The members in order of their slots, or the word `missing`; spares last
+    #[arg(required = true, value_name = "MEMBER|missing")]
+    pub members: Vec<String>,
+}
+
+pub(super) const ZERO: &str = "\
+Wipe the superblock of members, so that nothing assembles them any more. The data behind it is
+left alone. Members in use are refused, and all are checked before any is changed.";
+
+pub(super) const ZERO_AFTER: &str = "\
+EXAMPLES
+  uraid zero-superblock disk0 disk1
+  uraid zero-superblock --force broken-disk";
+
+/// Options of `uraid zero-superblock`.
+#[derive(Args, Debug)]
+pub struct ZeroArgs {
+    /// Wipe a superblock that is there but wrong too
+    #[arg(short, long)]
+    pub force: bool,
+    /// Whose superblocks
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+}
+
+fn metadata_version(text: &str) -> Result<String, String> {
+    match text {
+        "1.2" | "1" | "default" => Ok(text.to_owned()),
+        _ => Err(format!("superblocks of version {text} are not written yet, 1.2 is")),
+    }
+}
+
+fn level(text: &str) -> Result<Level, String> {
+    Level::parse(text)
+        .ok_or_else(|| format!("no such level: {text}, expected linear, raid0, raid1, raid4, raid5, raid6 or raid10"))
+}

@@ -1,0 +1,64 @@
+//! `uraid examine`, `uraid detail` and `uraid list` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`).
+
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const EXAMINE: &str = "\
+Show what the superblock of each member says, in mdadm's words. Works on members in use. Times
+are in UTC. Fails when a member has no superblock, or a wrong one.";
+
+pub(super) const EXAMINE_AFTER: &str = "\
+EXAMPLES
+  uraid examine disk0 disk1
+  uraid examine disk* | grep -E '^disk|Events|State'
+
+FIELDS
+  State         clean, or active: there were writes that no clean stop followed
+  Events        changes of the array's state; the highest among the members is current
+  Array State   one letter per slot: A active, . missing, R being replaced";
+
+/// Options of `uraid examine`.
+#[derive(Args, Debug)]
+pub struct ExamineArgs {
+    /// What to look at
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+}
+
+pub(super) const DETAIL: &str = "\
+Show the state of an array: from the process that serves it, or, when it does not run, from its
+members.";
+
+pub(super) const DETAIL_AFTER: &str = "\
+EXAMPLES
+  uraid detail home
+  uraid detail --json home
+  uraid detail disk0 disk1 disk2 disk3";
+
+/// Options of `uraid detail`.
+#[derive(Args, Debug)]
+pub struct DetailArgs {
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "array")]
+    pub control: Option<PathBuf>,
+    /// The array's name, or its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub array: Vec<String>,
+}
+
+pub(super) const LIST_AFTER: &str = "\
+EXAMPLES
+  uraid list
+  uraid list --json";
+
+/// Options of `uraid list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// As one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
