@@ -17,6 +17,7 @@ const RUN: AssembleOptions = AssembleOptions { force: false, run: true, read_onl
 /// A clean array with ten events; `spares` behind the slots.
 fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
     let options = CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout: default_layout(level),
         chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },

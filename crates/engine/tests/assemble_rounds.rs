@@ -49,6 +49,7 @@ enum Landed {
 impl Model {
     fn new(level: Level) -> Model {
         let options = CreateOptions {
+            version: uraid_format::Version::V1_2,
             level,
             layout: default_layout(level),
             chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },

@@ -32,6 +32,7 @@ impl Luck {
 
 fn array(level: Level) -> Vec<Candidate> {
     let options = CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout: default_layout(level),
         chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },

@@ -121,6 +121,7 @@ impl World for Still {
 fn started(level: Level, members: u16) -> Rc<Array<Still>> {
     let size = Sectors(1 << 16);
     let options = CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout: default_layout(level),
         chunk: if matches!(level, Level::Raid1 | Level::Linear) { Sectors::ZERO } else { Sectors(128) },

@@ -5,16 +5,20 @@
 
 mod geometry;
 
-use crate::superblock::HEADER_BYTES;
-use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, location_v12};
+use crate::superblock::{HEADER_BYTES, data_offset_min};
+use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
 
-pub use geometry::{BitmapPlacement, Geometry, bad_blocks_offset, bitmap_placement, bitmap_space, data_offset};
+pub use geometry::{
+    BitmapPlacement, Geometry, bad_blocks_offset, bitmap_placement, bitmap_space, data_offset, data_size,
+};
 
 /// What array to make.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
+    /// The version of the superblocks: 1.0, 1.1 or 1.2.
+    pub version: Version,
     /// The level.
     pub level: Level,
     /// md's number of the layout; 0 where the level has none.
@@ -71,6 +75,15 @@ pub struct Creation {
 /// Why such an array cannot be made. Member numbers count the list from 0.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
+    /// The old version.
+    #[error("0.90 superblocks are read, not written: give 1.0, 1.1 or 1.2")]
+    OldVersion,
+    /// A place for the data, asked for with a version that has it at the start.
+    #[error("data offset is {found}, but with version 1.0 data starts at sector 0")]
+    DataOffsetNotZero {
+        /// The offset asked for.
+        found: Sectors,
+    },
     /// The list does not have the promised length.
     #[error("{found} members are listed, expected {expected}: one for each slot and each spare, or the word missing")]
     MemberCount {
@@ -211,6 +224,8 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
     check_counts(options, members)?;
     check_chunk(options)?;
     let (geometry, sizes) = choose_geometry(options, members)?;
+    let sizes_of_data: Vec<_> =
+        sizes.iter().map(|size| size.map(|size| data_sectors(options, &geometry, size))).collect();
     let slots = usize::from(options.raid_disks);
     let present: SlotSet = (0..options.raid_disks).map(Slot).filter(|s| sizes[s.index()].is_some()).collect();
     let is_sized_by_member = matches!(options.level, Level::Linear | Level::Raid0);
@@ -223,7 +238,7 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
         chunk: options.chunk,
         raid_disks: options.raid_disks,
         size: geometry.size,
-        member_sizes: if is_sized_by_member { sizes.iter().flatten().copied().collect() } else { Vec::new() },
+        member_sizes: if is_sized_by_member { sizes_of_data.iter().flatten().copied().collect() } else { Vec::new() },
     };
     let layout = Layout::new(&spec).map_err(CreateError::Layout)?;
     if !layout.can_serve(&present) {
@@ -231,9 +246,11 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
     }
     let is_clean = is_first_state_clean(options, slots - present.count())?;
     let first = first_superblock(options, members, &geometry, is_clean);
-    let superblocks = (0u32..).zip(members).zip(&sizes).map(|((number, member), size)| match (member, size) {
-        (NewMember::Device { uuid, .. }, Some(data_size)) => {
-            Some(Superblock { dev_number: number, device_uuid: *uuid, data_size: *data_size, ..first.clone() })
+    let superblocks = (0u32..).zip(members).zip(&sizes_of_data).map(|((number, member), size)| match (member, size) {
+        (NewMember::Device { uuid, size }, Some(data_size)) => {
+            let super_offset = options.version.location(*size).expect("choose_geometry checked the size");
+            let (device_uuid, data_size) = (*uuid, *data_size);
+            Some(Superblock { dev_number: number, device_uuid, data_size, super_offset, ..first.clone() })
         }
         (NewMember::Device { .. }, None) | (NewMember::Missing, _) => None,
     });
@@ -254,6 +271,9 @@ fn slots_min(level: Level) -> u16 {
 }
 
 fn check_counts(options: &CreateOptions, members: &[NewMember]) -> Result<(), CreateError> {
+    if options.version == Version::V0_90 {
+        return Err(CreateError::OldVersion);
+    }
     let level = options.level.name();
     let expected = usize::from(options.raid_disks) + usize::from(options.spare_devices);
     if members.len() != expected {
@@ -308,7 +328,7 @@ fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// The offsets and sizes, and the data size of every listed device (`None` for `missing`).
+/// The offsets and sizes, and the whole size of every listed device (`None` for `missing`).
 fn choose_geometry(
     options: &CreateOptions,
     members: &[NewMember],
@@ -319,8 +339,16 @@ fn choose_geometry(
     };
     let first_size = members.iter().find_map(device_size).expect("check_counts found a device");
     let chunk = if options.level == Level::Raid1 { Sectors::ZERO } else { options.chunk };
-    let data_offset = options.data_offset.unwrap_or_else(|| geometry::data_offset(first_size, chunk));
-    let offset_min = Sectors(location_v12().0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64);
+    let is_at_end = options.version == Version::V1_0;
+    if let Some(found) = options.data_offset.filter(|offset| is_at_end && !offset.is_zero()) {
+        return Err(CreateError::DataOffsetNotZero { found });
+    }
+    let data_offset = match options.data_offset {
+        _ if is_at_end => Sectors::ZERO,
+        Some(asked) => asked,
+        None => geometry::data_offset(first_size, chunk),
+    };
+    let offset_min = data_offset_min(options.version);
     if data_offset < offset_min || data_offset.0 >= 1 << 54 {
         return Err(CreateError::DataOffset { found: data_offset, minimum: offset_min });
     }
@@ -334,22 +362,23 @@ fn choose_geometry(
             sizes.push(None);
             continue;
         };
-        let data_size = Sectors(found.0.saturating_sub(data_offset.0));
+        let reserve = if is_at_end { geometry::reserve_at_end(found) } else { data_offset };
+        let data_size = Sectors(found.0.saturating_sub(reserve.0));
         if data_size < data_min {
-            return Err(CreateError::DeviceTooSmall { member, found, minimum: data_offset + data_min });
+            return Err(CreateError::DeviceTooSmall { member, found, minimum: reserve + data_min });
         }
         let usable = Sectors(data_size.0 - data_size.0 % unit.0);
         if let Some(expected) = options.size.filter(|size| *size > usable) {
             return Err(CreateError::SizeTooLarge { member, found: usable, expected });
         }
         smallest = smallest.min(usable);
-        sizes.push(Some(data_size));
+        sizes.push(Some(found));
     }
     let size = used_size(options, unit, smallest)?;
     let geometry = Geometry {
         data_offset,
         size,
-        bad_blocks_offset: geometry::bad_blocks_offset(data_offset, size, None),
+        bad_blocks_offset: geometry::bad_blocks_offset(options.version, data_offset, size, None),
         max_dev: max_dev(members.len()),
     };
     Ok((geometry, sizes))
@@ -373,6 +402,11 @@ fn used_size(options: &CreateOptions, unit: Sectors, smallest: Sectors) -> Resul
     Ok(size)
 }
 
+/// Sectors for data of a device that [`choose_geometry`] found large enough.
+fn data_sectors(options: &CreateOptions, geometry: &Geometry, device_size: Sectors) -> Sectors {
+    geometry::data_size(options.version, device_size, geometry, None).expect("choose_geometry checked the size")
+}
+
 /// Entries of the role table: header and table fill whole sectors.
 fn max_dev(devices: usize) -> u16 {
     let bytes = (HEADER_BYTES + 2 * devices).next_multiple_of(SECTOR_BYTES);
@@ -393,7 +427,7 @@ fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool,
     }
 }
 
-/// What all members share; `dev_number`, `device_uuid` and `data_size` are still to be filled in.
+/// What all members share; `dev_number`, `device_uuid`, `super_offset` and `data_size` are still to be filled in.
 fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &Geometry, is_clean: bool) -> Superblock {
     let mut roles = vec![Role::Spare; usize::from(geometry.max_dev)];
     for (at, (member, role)) in members.iter().zip(&mut roles).enumerate() {
@@ -405,6 +439,7 @@ fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &G
     let now = options.now_seconds & crate::TIME_SECONDS_MASK;
     let has_layout = options.level == Level::Raid0 && options.layout != 0;
     Superblock {
+        version: options.version,
         features: if has_layout { Features::RAID0_LAYOUT } else { Features::default() },
         set_uuid: options.set_uuid,
         set_name: options.set_name,
@@ -418,7 +453,7 @@ fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &G
         reshape: None,
         data_offset: Sector(geometry.data_offset.0),
         data_size: Sectors::ZERO,
-        super_offset: location_v12(),
+        super_offset: Sector(0),
         recovery_offset: 0,
         dev_number: 0,
         corrected_reads: 0,

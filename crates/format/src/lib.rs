@@ -5,13 +5,17 @@
 
 pub mod create;
 mod features;
+mod find;
 mod name;
 pub mod signature;
 mod superblock;
 pub mod uuid;
+mod version;
 
 pub use features::Features;
+pub use find::{FindError, Found, OtherPlace, find};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
     BadBlocks, Reshape, Role, SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, location_v12,
 };
+pub use version::Version;

@@ -1,4 +1,4 @@
-//! The version-1 superblock at its 1.2 place: bytes <-> facts.
+//! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts.
 //! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
 //! Spec: docs/format/superblock-1.2.md; md-reference 1.2, 1.3.
@@ -8,6 +8,7 @@ mod raw;
 
 use crate::features::Features;
 use crate::name::SetName;
+use crate::version::{DEVICE_SECTORS_MIN, Version};
 use raw::RawSuperblock;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_layout::Level;
@@ -25,8 +26,6 @@ const MAGIC: u32 = 0xa92b_4efc;
 /// Bytes before the role table.
 pub(crate) const HEADER_BYTES: usize = 256;
 const ROLES_MAX: usize = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
-/// A device below this holds no md superblock of any version.
-const DEVICE_SECTORS_MIN: u64 = 24;
 /// md refuses less room for data than this.
 const DATA_SECTORS_MIN: u64 = 10;
 /// No address or length on disk reaches this: 2^63 bytes, what a system call can address.
@@ -117,6 +116,8 @@ pub struct BadBlocks {
 /// One member's superblock: what it knows about the array, about itself, and about the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
+    /// Which version it is; this is said by its place, not by its bytes.
+    pub version: Version,
     /// What is used beyond the plain fields.
     pub features: Features,
     /// The id of the array, the same on all members.
@@ -198,17 +199,18 @@ impl Superblock {
         if raw.checksum.get() != computed {
             return Err(SuperblockError::Checksum { found: raw.checksum.get(), computed });
         }
-        check_place(&raw, found_at, device_size)?;
+        let version = check_place(&raw, found_at, device_size)?;
         check_fields(&raw)?;
         let roles = table[..roles_bytes].chunks_exact(2);
         let roles = roles.map(|entry| Role::from_raw(u16::from_le_bytes([entry[0], entry[1]]))).collect();
-        Ok(from_raw(&raw, roles))
+        Ok(from_raw(&raw, version, roles))
     }
 
     /// The 4096 bytes to put at `super_offset`; what of them counts is [`Superblock::written_bytes`].
     /// Panics with more roles than fit: no parsed or created superblock has them.
     pub fn encode(&self) -> Box<[u8; SUPERBLOCK_BYTES]> {
         assert!(self.roles.len() <= ROLES_MAX);
+        assert_ne!(self.version, Version::V0_90, "0.90 superblocks are read, not written");
         // mdadm leaves ones behind the table, so that a table that grows later meets unused entries.
         let mut bytes = Box::new([0xff; SUPERBLOCK_BYTES]);
         let covered = HEADER_BYTES + 2 * self.roles.len();
@@ -280,7 +282,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> Result<(), SuperblockError> {
+fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> Result<Version, SuperblockError> {
     if device_size.0 < DEVICE_SECTORS_MIN {
         return Err(SuperblockError::DeviceTooSmall { found: device_size, minimum: Sectors(DEVICE_SECTORS_MIN) });
     }
@@ -289,22 +291,37 @@ fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> R
     if super_offset != found_at {
         return Err(SuperblockError::Place { found: found_at.0, expected: super_offset.0 });
     }
-    if found_at != location_v12() {
-        return Err(SuperblockError::Minor { found_at: found_at.0 });
-    }
+    // 1.2 first: on a device of 24 to 31 sectors 1.0 has the same place.
+    let of_major_1 = [Version::V1_2, Version::V1_1, Version::V1_0];
+    let Some(version) = of_major_1.into_iter().find(|version| version.location(device_size) == Some(found_at)) else {
+        return Err(SuperblockError::NoPlace { found_at: found_at.0 });
+    };
     let data_offset = raw.data_offset.get();
     let data_size = raw.data_size.get();
-    let data_start_min = location_v12().0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
+    let data_start_min = data_offset_min(version).0;
     if !(data_start_min..SECTORS_END).contains(&data_offset) {
         return Err(SuperblockError::DataOffset { found: data_offset, minimum: data_start_min });
     }
     if !(DATA_SECTORS_MIN..SECTORS_END).contains(&data_size) {
         return Err(SuperblockError::DataSize { found: data_size, minimum: DATA_SECTORS_MIN });
     }
+    if version == Version::V1_0 && data_offset + data_size > found_at.0 {
+        return Err(SuperblockError::DataEnd { found: data_offset + data_size, maximum: found_at.0 });
+    }
     if raw.size.get() > data_size {
         return Err(SuperblockError::Size { found: raw.size.get(), maximum: data_size });
     }
-    Ok(())
+    Ok(version)
+}
+
+/// The first sector at which data can start: behind the superblock where that is at the start.
+pub(crate) fn data_offset_min(version: Version) -> Sectors {
+    const SUPERBLOCK_SECTORS: u64 = (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
+    Sectors(match version {
+        Version::V0_90 | Version::V1_0 => 0,
+        Version::V1_1 => SUPERBLOCK_SECTORS,
+        Version::V1_2 => location_v12().0 + SUPERBLOCK_SECTORS,
+    })
 }
 
 fn check_fields(raw: &RawSuperblock) -> Result<(), SuperblockError> {
@@ -327,7 +344,7 @@ fn check_fields(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     Ok(())
 }
 
-fn from_raw(raw: &RawSuperblock, roles: Vec<Role>) -> Superblock {
+fn from_raw(raw: &RawSuperblock, version: Version, roles: Vec<Role>) -> Superblock {
     let reshape = Reshape {
         new_level: raw.new_level.get(),
         position: raw.reshape_position.get(),
@@ -337,6 +354,7 @@ fn from_raw(raw: &RawSuperblock, roles: Vec<Role>) -> Superblock {
         new_offset: raw.new_offset.get(),
     };
     Superblock {
+        version,
         features: Features(raw.feature_map.get()),
         set_uuid: raw.set_uuid,
         set_name: SetName::from_bytes(raw.set_name),

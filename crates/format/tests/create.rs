@@ -10,6 +10,7 @@ const SIZE: Sectors = Sectors(1 << 18);
 
 fn options(level: Level, raid_disks: u16) -> CreateOptions {
     CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout: default_layout(level),
         chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(1024) },

@@ -38,6 +38,7 @@ fn field<'a>(text: &'a str, name: &str) -> &'a str {
 fn mdadm_finds_new_members_of_every_level_correct() {
     for level in Level::ALL {
         let options = CreateOptions {
+            version: uraid_format::Version::V1_2,
             level,
             layout: default_layout(level),
             chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },

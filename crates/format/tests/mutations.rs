@@ -28,6 +28,7 @@ const SIZE: Sectors = Sectors(1 << 20);
 
 fn made(level: Level, slots: u16) -> Superblock {
     let options = CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout: default_layout(level),
         chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },

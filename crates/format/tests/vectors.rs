@@ -1,10 +1,12 @@
 //! The numbers and bytes of mdadm, from an independent model of its rules and one superblock that mdadm accepts.
-//! Owns: create.json (1.2 only) and superblock_v12.json. Not here: real mdadm (tests/mdadm.rs).
+//! Owns: create.json and superblock_v12.json. Not here: real mdadm (tests/mdadm.rs).
 
 use serde_json::Value;
 use uraid_block::{Sector, Sectors, Slot};
-use uraid_format::create::{BitmapPlacement, CreateOptions, NewMember, bad_blocks_offset, bitmap_placement, create};
-use uraid_format::{Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, location_v12};
+use uraid_format::create::{
+    BitmapPlacement, CreateOptions, NewMember, bad_blocks_offset, bitmap_placement, create, data_size,
+};
+use uraid_format::{Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version, location_v12};
 use uraid_layout::{Level, default_layout};
 
 const CREATE: &str = include_str!("vectors/create.json");
@@ -14,8 +16,9 @@ fn number(value: &Value) -> u64 {
     value.as_u64().expect("a vector's number")
 }
 
-fn options(level: Level, chunk: Sectors, raid_disks: u16) -> CreateOptions {
+fn options(version: Version, level: Level, chunk: Sectors, raid_disks: u16) -> CreateOptions {
     CreateOptions {
+        version,
         level,
         layout: default_layout(level),
         chunk,
@@ -35,20 +38,23 @@ fn options(level: Level, chunk: Sectors, raid_disks: u16) -> CreateOptions {
 fn create_chooses_mdadms_numbers() {
     let vectors: Value = serde_json::from_str(CREATE).unwrap();
     let cases = vectors["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 264);
+    assert_eq!(cases.len(), 792);
     for case in cases {
+        let version = [Version::V1_0, Version::V1_1, Version::V1_2][number(&case["minor"]) as usize];
         let level = Level::from_md(case["level"].as_i64().unwrap() as i32).unwrap();
         let chunk = Sectors(number(&case["chunk_kib"]) * 2);
         let disks = number(&case["disks"]) as u16;
         let size = Sectors(number(&case["dev_sectors"]));
         let members: Vec<_> = (0..disks).map(|n| NewMember::Device { size, uuid: [n as u8; 16] }).collect();
-        let made = create(&options(level, chunk, disks), &members).unwrap_or_else(|error| panic!("{case}: {error}"));
+        let made =
+            create(&options(version, level, chunk, disks), &members).unwrap_or_else(|error| panic!("{case}: {error}"));
         let out = &case["out"];
         assert_eq!(made.geometry.data_offset.0, number(&out["data_offset"]), "{case}");
         assert_eq!(made.geometry.size.0, number(&out["size"]), "{case}");
         for superblock in made.superblocks.iter().flatten() {
             assert_eq!(superblock.super_offset.0, number(&out["super_offset"]), "{case}");
-            assert_eq!(superblock.data_size.0, number(&out["data_size"]), "{case}");
+            let found = Superblock::parse(&superblock.encode(), superblock.super_offset, size);
+            assert_eq!(found.as_ref(), Ok(superblock), "{case}");
             assert_eq!(u64::from(superblock.bad_blocks.size), number(&out["bblog_size"]), "{case}");
         }
         let bitmap = if case["bitmap"].as_bool().unwrap() {
@@ -57,7 +63,7 @@ fn create_chooses_mdadms_numbers() {
             } else {
                 made.geometry.size
             };
-            let bitmap = bitmap_placement(made.geometry.size, covered).unwrap_or_else(|| panic!("{case}"));
+            let bitmap = bitmap_placement(version, made.geometry.size, covered).unwrap_or_else(|| panic!("{case}"));
             let expected = BitmapPlacement {
                 offset: out["bitmap_offset"].as_i64().unwrap() as i32,
                 chunk_bytes: number(&out["bitmap_chunk"]),
@@ -70,7 +76,9 @@ fn create_chooses_mdadms_numbers() {
             assert_eq!(made.geometry.bad_blocks_offset, expected, "{case}");
             None
         };
-        let offset = bad_blocks_offset(made.geometry.data_offset, made.geometry.size, bitmap.as_ref());
+        let room = data_size(version, size, &made.geometry, bitmap.as_ref()).unwrap();
+        assert_eq!(room.0, number(&out["data_size"]), "{case}");
+        let offset = bad_blocks_offset(version, made.geometry.data_offset, made.geometry.size, bitmap.as_ref());
         assert_eq!(offset.map(i64::from), out["bblog_offset"].as_i64(), "{case}");
     }
 }

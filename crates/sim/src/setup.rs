@@ -248,6 +248,7 @@ impl Setup {
         device_uuid[15] = slot as u8;
         let roles = (0..128).map(|number| if number < shape.slots { Role::Slot(Slot(number)) } else { Role::Spare });
         Superblock {
+            version: uraid_format::Version::V1_2,
             features,
             set_uuid,
             set_name: SetName::new("", "sim").expect("a short name"),

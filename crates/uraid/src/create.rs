@@ -103,6 +103,7 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         Some(MemberSize::Exactly(size)) => Some(size),
     };
     Ok(CreateOptions {
+        version: uraid_format::Version::V1_2,
         level,
         layout,
         chunk,

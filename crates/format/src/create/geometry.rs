@@ -2,13 +2,12 @@
 //! Owns: the reserve before the data, the bitmap's room and chunk. Not here: levels' rules (the parent).
 //! Spec: md-reference 1.4; every number is checked against tests/vectors/create.json.
 
+use crate::Version;
 use uraid_block::{SECTOR_BYTES, Sectors};
 
 const GIB: u64 = (1 << 30) / SECTOR_BYTES as u64;
 /// Sectors of a 4 KiB block, in which superblock, bitmap and list are placed.
 const BLOCK: u64 = 8;
-/// Where the 1.2 superblock is.
-const SUPERBLOCK: u64 = 8;
 /// Sectors of the bad-block list: 512 entries of 8 bytes.
 const BAD_BLOCKS: u64 = 8;
 /// Data starts at a multiple of this, 1 MiB.
@@ -68,7 +67,7 @@ pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
 
 /// Where an internal bitmap goes that covers `covered` sectors, on members with `size` used; `None` where there is no
 /// room. `covered` is `size`, for raid10 `size * raid_disks / copies`.
-pub fn bitmap_placement(size: Sectors, covered: Sectors) -> Option<BitmapPlacement> {
+pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Option<BitmapPlacement> {
     const CHUNK_BYTES_MIN: u64 = 4096;
     const CHUNK_BYTES_DEFAULT: u64 = 64 << 20;
     const HEADER_BYTES: u64 = 256;
@@ -85,19 +84,67 @@ pub fn bitmap_placement(size: Sectors, covered: Sectors) -> Option<BitmapPlaceme
     }
     let chunk_bytes = chunk_bytes.max(CHUNK_BYTES_DEFAULT);
     let bits = covered.0.div_ceil(chunk_bytes / SECTOR_BYTES as u64);
-    Some(BitmapPlacement { offset: BLOCK as i32, chunk_bytes, bytes: HEADER_BYTES + bits.div_ceil(8) })
+    let bytes = HEADER_BYTES + bits.div_ceil(8);
+    let offset = match version {
+        Version::V1_1 | Version::V1_2 => BLOCK as i32,
+        // mdadm counts one bit more here than there is, then whole bytes and whole blocks; the list is between.
+        Version::V0_90 | Version::V1_0 => {
+            let bits = covered.0 / (chunk_bytes / SECTOR_BYTES as u64) + 1;
+            let blocks = (bits.div_ceil(8) + HEADER_BYTES).div_ceil(4096);
+            -i32::try_from(blocks * BLOCK + BAD_BLOCKS).expect("the room for a bitmap is at most 256 sectors")
+        }
+    };
+    Some(BitmapPlacement { offset, chunk_bytes, bytes })
 }
 
 /// Sectors from the superblock to the bad-block list: behind the bitmap, or behind the room for one; where that does
 /// not fit, right before the data; `None` where that does not fit either.
-pub fn bad_blocks_offset(data_offset: Sectors, size: Sectors, bitmap: Option<&BitmapPlacement>) -> Option<i32> {
-    let space = match bitmap {
-        Some(bitmap) => bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64,
-        None => bitmap_space(size).0,
+pub fn bad_blocks_offset(
+    version: Version,
+    data_offset: Sectors,
+    size: Sectors,
+    bitmap: Option<&BitmapPlacement>,
+) -> Option<i32> {
+    let superblock = match version {
+        // Right before the superblock, behind the data.
+        Version::V0_90 | Version::V1_0 => return Some(-(BAD_BLOCKS as i32)),
+        Version::V1_1 => 0,
+        Version::V1_2 => 8,
     };
-    let behind_bitmap = SUPERBLOCK + BLOCK + space;
+    let behind_bitmap = superblock + BLOCK + bitmap_sectors(size, bitmap);
     let before_data = data_offset.0.checked_sub(BAD_BLOCKS)?;
     let at = if behind_bitmap <= before_data { behind_bitmap } else { before_data };
-    let offset = at.checked_sub(SUPERBLOCK).filter(|offset| *offset >= BLOCK)?;
+    let offset = at.checked_sub(superblock).filter(|offset| *offset >= BLOCK)?;
     i32::try_from(offset).ok()
+}
+
+/// What a 1.0 member of this size keeps behind its data when the size of an array is chosen: superblock, bad-block
+/// list, room for a bitmap, and what is left of the last 4 KiB.
+pub(super) fn reserve_at_end(device_size: Sectors) -> Sectors {
+    Sectors(device_size.0 % BLOCK + 16 + BAD_BLOCKS + bitmap_space(device_size).0)
+}
+
+/// Sectors of a member of this size that are there for data; `None` where nothing would be left.
+pub fn data_size(
+    version: Version,
+    device_size: Sectors,
+    geometry: &Geometry,
+    bitmap: Option<&BitmapPlacement>,
+) -> Option<Sectors> {
+    let end = match version {
+        Version::V1_1 | Version::V1_2 => device_size.0,
+        Version::V0_90 | Version::V1_0 => {
+            let superblock = Version::V1_0.location(device_size)?.0;
+            superblock.checked_sub(bitmap_sectors(geometry.size, bitmap) + BAD_BLOCKS)?.max(geometry.size.0)
+        }
+    };
+    end.checked_sub(geometry.data_offset.0).filter(|size| *size > 0).map(Sectors)
+}
+
+/// The sectors kept for a bitmap: those of the one there is, or the room for one.
+fn bitmap_sectors(size: Sectors, bitmap: Option<&BitmapPlacement>) -> u64 {
+    match bitmap {
+        Some(bitmap) => bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64,
+        None => bitmap_space(size).0,
+    }
 }

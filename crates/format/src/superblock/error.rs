@@ -18,9 +18,9 @@ pub enum SuperblockError {
         /// The version in the superblock.
         found: u32,
     },
-    /// A good superblock at the place of version 1.0 or 1.1.
-    #[error("superblock at sector {found_at} is of version 1.0 or 1.1, only 1.2 (at sector 8) is supported yet")]
-    Minor {
+    /// A superblock that says where it is, but no version has its place there.
+    #[error("superblock at sector {found_at}, where no version has its place on a device of this size")]
+    NoPlace {
         /// Where it is.
         found_at: u64,
     },
@@ -71,6 +71,14 @@ pub enum SuperblockError {
         found: u64,
         /// The least size.
         minimum: u64,
+    },
+    /// Data would lie on a superblock that stands behind it.
+    #[error("superblock lets the data end at sector {found}, it must end before the superblock at {maximum}")]
+    DataEnd {
+        /// Where the superblock says the data ends.
+        found: u64,
+        /// The sector of the superblock.
+        maximum: u64,
     },
     /// More of the member is used than there is.
     #[error("superblock uses {found} sectors of each member, this one has only {maximum} for data")]
