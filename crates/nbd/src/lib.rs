@@ -1,4 +1,4 @@
-//! NBD's bytes on the wire, both ends: fixed newstyle handshake, requests, simple and structured replies.
+//! NBD's bytes on the wire, both ends: fixed newstyle handshake, requests, replies, extended headers, block status.
 //! Owns: every number and every offset of the protocol. Not here: sockets, buffers, policy, sessions (`export-nbd`).
 //! Invariant: pure and total - any bytes give a value or a [`WireError`], never a panic, and nothing is allocated by a
 //! length that was only announced. Spec: the NBD project's doc/proto.md.
@@ -15,13 +15,17 @@
 //! ```
 
 mod cursor;
+pub mod extended;
 pub mod handshake;
+pub mod metadata;
 pub mod transmission;
 pub mod words;
 
+pub use extended::{ExtendedChunkHeader, ExtendedRequest};
 pub use handshake::{
     BlockSizes, ExportInfo, ExportQuery, Info, ListEntry, OptionHeader, OptionReplyHeader, greeting, parse_greeting,
 };
+pub use metadata::{BlockStatus, MetaContext, MetaContextQuery, StatusExtent};
 pub use transmission::{Chunk, ChunkHeader, Cookie, ReplyHeader, Request, SimpleReply};
 pub use words::{
     ChunkKind, Command, CommandFlags, ErrorCode, HandshakeFlags, InfoKind, NAME_BYTES_MAX, OptionCode, OptionReply,

@@ -18,7 +18,7 @@ pub const DATA_CHUNK_BYTES: usize = 28;
 /// The longest error text that is sent, in bytes. The protocol allows 4096; people read less.
 pub const ERROR_TEXT_BYTES_MAX: usize = 256;
 
-const FLAG_DONE: u16 = 1;
+pub(crate) const FLAG_DONE: u16 = 1;
 
 /// The client's name for a request, given back in its reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -208,7 +208,7 @@ pub enum Chunk<'a> {
 
 impl<'a> Chunk<'a> {
     /// Reads a whole payload of the kind that the header said. Kinds without a name are errors, unless they are
-    /// errors themselves: the protocol tells the client to hang up.
+    /// errors themselves: the protocol tells the client to hang up. Block status is read by [`crate::BlockStatus`].
     pub fn parse(kind: ChunkKind, payload: &'a [u8]) -> Result<Chunk<'a>, WireError> {
         let mut cursor = Cursor::new(payload);
         let chunk = match kind {
@@ -234,7 +234,7 @@ impl<'a> Chunk<'a> {
                 cursor.rest();
                 error
             }
-            ChunkKind::BlockStatus | ChunkKind::Unknown(_) => {
+            ChunkKind::BlockStatus | ChunkKind::BlockStatusExtended | ChunkKind::Unknown(_) => {
                 return Err(WireError::Field { field: "chunk kind", found: kind.code().into() });
             }
         };

@@ -20,6 +20,8 @@ pub(crate) const MAGIC_OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 pub(crate) const MAGIC_REQUEST: u32 = 0x2560_9513;
 pub(crate) const MAGIC_SIMPLE_REPLY: u32 = 0x6744_6698;
 pub(crate) const MAGIC_CHUNK: u32 = 0x668e_33ef;
+pub(crate) const MAGIC_EXTENDED_REQUEST: u32 = 0x21e4_1c71;
+pub(crate) const MAGIC_EXTENDED_CHUNK: u32 = 0x6e8a_278c;
 
 macro_rules! flags {
     ($(#[$doc:meta])* $name:ident($int:ty) { $($(#[$flag_doc:meta])* $flag:ident = $bit:expr;)* }) => {
@@ -313,6 +315,8 @@ codes! {
         OffsetHole = 2;
         /// Extents.
         BlockStatus = 5;
+        /// Extents with 64-bit lengths.
+        BlockStatusExtended = 6;
         /// The request failed.
         Error = 0x8001;
         /// The request failed at an offset.

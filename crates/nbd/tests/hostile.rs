@@ -7,9 +7,10 @@ use uraid_nbd::handshake::{
 };
 use uraid_nbd::transmission::{done_chunk, push_error_chunk};
 use uraid_nbd::{
-    BlockSizes, Chunk, ChunkHeader, ChunkKind, Command, CommandFlags, Cookie, ErrorCode, ExportInfo, ExportQuery,
-    HandshakeFlags, Info, InfoKind, ListEntry, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, ReplyHeader,
-    Request, SimpleReply, TransmissionFlags,
+    BlockSizes, BlockStatus, Chunk, ChunkHeader, ChunkKind, Command, CommandFlags, Cookie, ErrorCode, ExportInfo,
+    ExportQuery, ExtendedChunkHeader, ExtendedRequest, HandshakeFlags, Info, InfoKind, ListEntry, MetaContext,
+    MetaContextQuery, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, ReplyHeader, Request, SimpleReply,
+    StatusExtent, TransmissionFlags,
 };
 
 /// A small generator (xorshift64*), so that a failure is found again by its seed.
@@ -33,7 +34,17 @@ fn samples() -> Vec<Vec<u8>> {
     let mut error = Vec::new();
     push_error_chunk(&mut error, Cookie(3), ErrorCode::Io, "three members are lost");
     let sizes = BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 };
+    let extents = vec![StatusExtent { length: 4096, state: 3 }, StatusExtent { length: 512, state: 0 }];
+    let status = BlockStatus { context: 1, extents };
+    let kind = ChunkKind::BlockStatusExtended;
+    let (flags, command) = (CommandFlags::PAYLOAD_LEN, Command::BlockStatus);
     vec![
+        MetaContextQuery { name: "md0", queries: vec!["base:", "base:allocation"] }.encode(),
+        MetaContext { id: 1, name: "base:allocation" }.encode(),
+        status.encode(),
+        status.encode_extended(),
+        ExtendedRequest { flags, command, cookie: Cookie(4), offset: 1 << 40, length: 5 << 32 }.encode().to_vec(),
+        ExtendedChunkHeader { is_last: true, kind, cookie: Cookie(4), offset: 512, length: 40 }.encode().to_vec(),
         greeting(HandshakeFlags::KNOWN).to_vec(),
         client_flags(HandshakeFlags::KNOWN).to_vec(),
         OptionHeader { option: OptionCode::Go, length: 12 }.encode().to_vec(),
@@ -89,9 +100,33 @@ fn feed(bytes: &[u8]) {
     if let Some(Ok(header)) = bytes.first_chunk().map(ChunkHeader::parse) {
         assert_eq!(header.encode()[6..], bytes[6..20]);
     }
+    feed_extended(bytes);
     let _ = ReplyHeader::parse(bytes);
     for code in (0..8).chain(0x8000..0x8004) {
         let _ = Chunk::parse(ChunkKind::from_code(code), bytes);
+    }
+}
+
+/// The same for what extended headers and metadata contexts bring.
+fn feed_extended(bytes: &[u8]) {
+    if let Ok(query) = MetaContextQuery::parse(bytes) {
+        assert_eq!(query.encode(), bytes);
+    }
+    if let Ok(context) = MetaContext::parse(bytes) {
+        assert_eq!(context.encode(), bytes);
+    }
+    if let Ok(status) = BlockStatus::parse(bytes) {
+        assert_eq!(status.encode(), bytes);
+    }
+    if let Ok(status) = BlockStatus::parse_extended(bytes) {
+        assert_eq!(status.encode_extended(), bytes);
+    }
+    if let Some(Ok(request)) = bytes.first_chunk().map(ExtendedRequest::parse) {
+        assert_eq!(request.encode(), bytes[..32]);
+        let _ = request.payload_bytes();
+    }
+    if let Some(Ok(header)) = bytes.first_chunk().map(ExtendedChunkHeader::parse) {
+        assert_eq!(header.encode()[6..], bytes[6..32]);
     }
 }
 
