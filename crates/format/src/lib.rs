@@ -3,6 +3,7 @@
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
 //! Spec: docs/format/superblock-1.2.md; md-reference sections 1.1 to 1.5.
 
+pub mod bad_blocks;
 pub mod create;
 mod features;
 mod find;

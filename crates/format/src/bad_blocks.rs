@@ -1,0 +1,168 @@
+//! The bad-block log of a member: bytes <-> ranges.
+//! Owns: the codec of the list. Not here: whether the list counts (`Features::BAD_BLOCKS`), what to do about it (`engine`).
+//! Invariant: what is parsed, encoded and parsed again is the same list. Spec: md-reference 1.6.
+
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+
+/// Bytes of the list: 8 sectors.
+pub const BAD_BLOCKS_BYTES: usize = 8 * SECTOR_BYTES;
+
+const ENTRY_BYTES: usize = 8;
+const LENGTH_BITS: u32 = 10;
+/// What the ten bits of a length can say.
+const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
+/// Ends the list, and fills the room behind it.
+const END: u64 = u64::MAX;
+
+/// A range that could not be read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadRange {
+    /// Counted from the start of the device, not from data_offset.
+    pub start: Sector,
+    /// At least one block of the list's shift.
+    pub length: Sectors,
+}
+
+/// A list in the order of the disk; at most 512 entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadBlockLog {
+    /// Entries count blocks of 2^shift sectors.
+    pub shift: u8,
+    /// The ranges.
+    pub ranges: Vec<BadRange>,
+}
+
+/// Why bytes are no list, or a list has no bytes. Entries count from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadBlocksError {
+    /// An entry without a length.
+    #[error("bad-block entry {entry} has length 0, expected 1 to {LENGTH_MAX}")]
+    Empty {
+        /// Its number.
+        entry: usize,
+    },
+    /// With the shift, the range leaves what can be addressed.
+    #[error(
+        "bad-block entry {entry} is out of range: block {block} with shift {shift}, expected an end below sector 2^54"
+    )]
+    Range {
+        /// Its number.
+        entry: usize,
+        /// Its first block.
+        block: u64,
+        /// The list's shift.
+        shift: u8,
+    },
+    /// A range that the list's blocks cannot express.
+    #[error("bad range {entry} cannot be written with shift {shift}, expected whole blocks, 1 to {LENGTH_MAX} of them")]
+    Blocks {
+        /// Its number.
+        entry: usize,
+        /// The list's shift.
+        shift: u8,
+    },
+    /// More ranges than there is room for.
+    #[error("{found} bad ranges, at most {maximum} fit")]
+    TooMany {
+        /// Ranges.
+        found: usize,
+        /// The room.
+        maximum: usize,
+    },
+}
+
+impl BadBlockLog {
+    /// Reads the list up to its end mark; `shift` is the superblock's.
+    pub fn parse(bytes: &[u8; BAD_BLOCKS_BYTES], shift: u8) -> Result<BadBlockLog, BadBlocksError> {
+        let mut ranges = Vec::new();
+        for (entry, raw) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {
+            let raw = u64::from_le_bytes(raw.try_into().expect("eight bytes"));
+            if raw == END {
+                break;
+            }
+            let (block, blocks) = (raw >> LENGTH_BITS, raw & LENGTH_MAX);
+            if blocks == 0 {
+                return Err(BadBlocksError::Empty { entry });
+            }
+            // The block has 54 bits and the sum one more: with 128 bits and a shift below 64 nothing is lost.
+            let end = (u128::from(block) + u128::from(blocks)) << shift.min(63);
+            if shift > 54 || end >= 1 << 54 {
+                return Err(BadBlocksError::Range { entry, block, shift });
+            }
+            ranges.push(BadRange { start: Sector(block << shift), length: Sectors(blocks << shift) });
+        }
+        Ok(BadBlockLog { shift, ranges })
+    }
+
+    /// The bytes of the list, filled up with end marks.
+    pub fn encode(&self) -> Result<Box<[u8; BAD_BLOCKS_BYTES]>, BadBlocksError> {
+        const MAXIMUM: usize = BAD_BLOCKS_BYTES / ENTRY_BYTES;
+        if self.ranges.len() > MAXIMUM {
+            return Err(BadBlocksError::TooMany { found: self.ranges.len(), maximum: MAXIMUM });
+        }
+        let mut bytes = Box::new([0xff; BAD_BLOCKS_BYTES]);
+        for (entry, (range, out)) in self.ranges.iter().zip(bytes.chunks_exact_mut(ENTRY_BYTES)).enumerate() {
+            let shift = self.shift;
+            let unit = 1u64.checked_shl(shift.into()).ok_or(BadBlocksError::Blocks { entry, shift })?;
+            let (block, blocks) = (range.start.0 / unit, range.length.0 / unit);
+            let is_whole = range.start.0 % unit == 0 && range.length.0 % unit == 0;
+            if !is_whole || !(1..=LENGTH_MAX).contains(&blocks) {
+                return Err(BadBlocksError::Blocks { entry, shift });
+            }
+            if range.start.0 >= 1 << 54 || range.start.0 + range.length.0 >= 1 << 54 {
+                return Err(BadBlocksError::Range { entry, block, shift });
+            }
+            out.copy_from_slice(&(block << LENGTH_BITS | blocks).to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sectors_count_from_the_start_of_the_device() {
+        // Sector 1000 of the data of a member whose data starts at 2048.
+        let log = BadBlockLog { shift: 0, ranges: vec![BadRange { start: Sector(3048), length: Sectors(8) }] };
+        let bytes = log.encode().unwrap();
+        assert_eq!(bytes[..16], [0x08, 0xa0, 0x2f, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(BadBlockLog::parse(&bytes, 0), Ok(log));
+    }
+
+    #[test]
+    fn the_list_ends_at_its_mark_and_a_shift_scales_both_numbers() {
+        let mut bytes = [0xff; BAD_BLOCKS_BYTES];
+        bytes[..8].copy_from_slice(&(5u64 << 10 | 3).to_le_bytes());
+        bytes[16..24].fill(0);
+        let log = BadBlockLog::parse(&bytes, 3).unwrap();
+        assert_eq!(log.ranges, [BadRange { start: Sector(40), length: Sectors(24) }]);
+        bytes[8..16].fill(0);
+        assert_eq!(BadBlockLog::parse(&bytes, 3), Err(BadBlocksError::Empty { entry: 1 }));
+    }
+
+    #[test]
+    fn whatever_the_bytes_are_a_list_is_written_back_or_refused() {
+        let mut luck = 0x5eed_u64;
+        let mut accepted = 0;
+        for _ in 0..2_000 {
+            let mut bytes = [0xff; BAD_BLOCKS_BYTES];
+            luck = luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let entries = (luck >> 60) as usize;
+            for entry in bytes.chunks_exact_mut(8).take(entries) {
+                luck = luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                entry.copy_from_slice(&(luck >> (luck >> 59)).to_le_bytes());
+            }
+            let shift = if luck & 256 == 0 { (luck >> 40) as u8 } else { (luck >> 40) as u8 & 3 };
+            let Ok(log) = BadBlockLog::parse(&bytes, shift) else { continue };
+            accepted += 1;
+            assert_eq!(log.encode().unwrap()[..], bytes[..]);
+        }
+        assert!(accepted > 200, "{accepted} of 2000 are accepted, too few to mean anything");
+        let many = BadBlockLog { shift: 0, ranges: vec![BadRange { start: Sector(1), length: Sectors(1) }; 513] };
+        assert_eq!(many.encode(), Err(BadBlocksError::TooMany { found: 513, maximum: 512 }));
+        let long = BadBlockLog { shift: 0, ranges: vec![BadRange { start: Sector(1), length: Sectors(1024) }] };
+        assert_eq!(long.encode(), Err(BadBlocksError::Blocks { entry: 0, shift: 0 }));
+    }
+}
