@@ -1,7 +1,7 @@
 //! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts.
 //! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
-//! Spec: docs/format/superblock-1.2.md; md-reference 1.2, 1.3.
+//! Spec: docs/format/superblock-1.md; md-reference 1.2, 1.3.
 
 mod error;
 mod raw;
