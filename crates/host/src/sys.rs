@@ -97,6 +97,24 @@ pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
     Ok(u64::try_from(status.st_size).expect("no file is shorter than nothing"))
 }
 
+/// The first byte from `at` on that is not in a hole; ENXIO: only holes up to the end. Where the file system knows of no
+/// holes, all of the file is data. The description's position, which nothing uses, changes.
+pub(crate) fn seek_data(fd: RawFd, at: u64) -> Result<u64, Errno> {
+    seek(fd, at, libc::SEEK_DATA)
+}
+
+/// The first byte from `at` on that is in a hole; the end of the file counts as one.
+pub(crate) fn seek_hole(fd: RawFd, at: u64) -> Result<u64, Errno> {
+    seek(fd, at, libc::SEEK_HOLE)
+}
+
+fn seek(fd: RawFd, at: u64, whence: c_int) -> Result<u64, Errno> {
+    let at = i64::try_from(at).map_err(|_| Errno(libc::EFBIG))?;
+    // SAFETY: no pointers.
+    let found = unsafe { libc::lseek64(fd, at, whence) };
+    u64::try_from(found).map_err(|_| Errno::last())
+}
+
 /// Whether a process of this system serves the file.
 pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
     file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uraid_block::local::join_all;
-use uraid_block::{Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, WritePieces};
+use uraid_block::{Allocation, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, WritePieces};
 use uraid_host::{Access, ArenaBlocks, Claimed, OpenError, Options, RingChoice, Shard, run};
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
@@ -131,6 +131,41 @@ fn files_and_memory_do_everything_under_both_rings() {
         for name in [path.to_str().expect("utf-8"), "mem:4M"] {
             let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
             run(1, &options(ring), |shard| everything_works(shard, &claimed));
+        }
+    }
+}
+
+#[test]
+fn holes_are_told_without_reading_them() {
+    let directory = Directory::new("holes");
+    let path = directory.file("member", 4 * MIB);
+    let file = OpenOptions::new().write(true).open(&path).expect("there");
+    file.write_all_at(&pattern(1, 300_000), MIB).expect("room");
+    for ring in RINGS {
+        for name in [path.to_str().expect("utf-8"), "mem:4M", "null:4M"] {
+            let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
+            if name.starts_with("mem:") {
+                claimed.write_at(MIB, &pattern(1, 300_000)).expect("writable");
+            }
+            run(1, &options(ring), |shard: Shard<()>| {
+                let claimed = claimed.clone();
+                async move {
+                    let member = claimed.on_shard(&shard);
+                    let all = member.allocation(range(1, 8191)).await.expect("told");
+                    if claimed.name().starts_with("null:") {
+                        assert_eq!(all, Allocation { length: Sectors(8191), is_zero: false });
+                        return;
+                    }
+                    // File systems allocate in blocks of their own size: the hole ends at the data or a little before.
+                    assert!(all.is_zero && (1900..=2047).contains(&all.length.0), "{}: {all:?}", claimed.name());
+                    let data = member.allocation(range(2048, 6144)).await.expect("told");
+                    assert!(!data.is_zero && (586..=800).contains(&data.length.0), "{data:?}");
+                    let rest = member.allocation(range(4096, 4096)).await.expect("told");
+                    assert_eq!(rest, Allocation { length: Sectors(4096), is_zero: true });
+                    let beyond = member.allocation(range(8191, 2)).await.expect_err("beyond");
+                    assert_eq!(beyond.kind, ErrorKind::OutOfRange);
+                }
+            });
         }
     }
 }

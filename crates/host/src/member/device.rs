@@ -2,6 +2,7 @@
 //! Owns: [`Member`]: ranges checked, each kind's way to do each operation. Not here: claims, how files are driven.
 //! Invariant: nothing reaches past the member's end, nothing is written to a member claimed for reading.
 
+use super::allocation;
 use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
 use super::file::{FileIo, Way};
@@ -12,9 +13,10 @@ use crate::sys;
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+use uraid_block::{Allocation, Arena, Device, ErrorKind, Fua, Geometry, IoError, Range};
+use uraid_block::{ReadPieces, Sector, Sectors, WritePieces};
 
 /// Holes in memory above this are punched by a helper thread: freeing pages takes time.
 const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
@@ -117,6 +119,27 @@ impl Member {
                 answer => return answer.and_then(|()| self.file.look()),
             }
         }
+    }
+
+    /// What a file says of its holes. The helper thread that asks may wait for the file system.
+    async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        // Looked at on both sides: behind the end of a file that shrank there are no holes, there is nothing.
+        self.file.look()?;
+        let (at, length) = (range.start.byte(), range.length.bytes());
+        let fd = self.file.holder.as_raw_fd();
+        let found = Arc::new(OnceLock::new());
+        // The operation holds the claim, so the descriptor stays open.
+        let call = || {
+            let found = found.clone();
+            Kind::Call(Some(Box::new(move || {
+                found.get_or_init(|| allocation::of_file(fd, at, length));
+                0
+            })))
+        };
+        let result = self.file.call(call).await;
+        self.file.look()?;
+        assert_eq!(result, 0, "the question always has an answer");
+        Ok(*found.get().expect("the call has ended"))
     }
 
     async fn write_zero_buffers(&self, range: Range) -> Result<(), IoError> {
@@ -226,5 +249,18 @@ impl Device for Member {
             Backing::Memory(memory) => self.zero_memory(memory, range).await,
             Backing::Null => Ok(()),
         }
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        self.check(range.start, range.length)?;
+        let is_unknown = match &self.claim.backing {
+            Backing::File { is_block_device, .. } => *is_block_device,
+            Backing::Memory(_) => false,
+            Backing::Null => true,
+        };
+        if is_unknown || range.length.is_zero() {
+            return Ok(Allocation { length: range.length, is_zero: false });
+        }
+        self.file_allocation(range).await
     }
 }

@@ -6,6 +6,7 @@
 //! A file is read and written either directly or through the page cache, never both: the two do not see each other's
 //! writes at once.
 
+mod allocation;
 mod claim;
 mod device;
 mod file;

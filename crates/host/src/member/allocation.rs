@@ -1,0 +1,54 @@
+//! Which bytes of a file are holes, asked without reading them.
+//! Owns: SEEK_DATA and SEEK_HOLE turned into one stretch of whole sectors. Not here: the helper thread that asks, the
+//! member's range checks (`device`).
+//! Invariant: what is called zero was a hole from its first byte to its last; where the system is not sure, it is data.
+
+use crate::sys::{self, Errno};
+use std::os::fd::RawFd;
+use uraid_block::{Allocation, SECTOR_BYTES, Sectors};
+
+/// The first stretch of one kind in `bytes` bytes from byte `at` of a file, all of which are there. `bytes` is a whole
+/// number of sectors above zero; so is the stretch.
+pub(super) fn of_file(fd: RawFd, at: u64, bytes: u64) -> Allocation {
+    stretch(at, bytes, sys::seek_data(fd, at), || sys::seek_hole(fd, at))
+}
+
+/// `data` is the first byte from `at` on that is not in a hole, `hole` the first that is.
+fn stretch(at: u64, bytes: u64, data: Result<u64, Errno>, hole: impl FnOnce() -> Result<u64, Errno>) -> Allocation {
+    const SECTOR: u64 = SECTOR_BYTES as u64;
+    assert!(bytes > 0 && bytes.is_multiple_of(SECTOR));
+    let zeroes = match data {
+        Ok(data) => data.saturating_sub(at).min(bytes),
+        // No data up to the end of the file, which is not before the end of the range.
+        Err(Errno(libc::ENXIO)) => bytes,
+        Err(Errno(_)) => return Allocation { length: Sectors(bytes / SECTOR), is_zero: false },
+    };
+    if zeroes >= SECTOR {
+        // Inwards: a sector that is a hole only in part may hold anything.
+        return Allocation { length: Sectors(zeroes / SECTOR), is_zero: true };
+    }
+    // At least the one sector that the data starts in.
+    let data = hole().map_or(bytes, |hole| hole.saturating_sub(at).clamp(SECTOR, bytes));
+    Allocation { length: Sectors(data.div_ceil(SECTOR)), is_zero: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_of_zeroes_is_rounded_inwards_and_data_outwards() {
+        let zero = |length| Allocation { length: Sectors(length), is_zero: true };
+        let data = |length| Allocation { length: Sectors(length), is_zero: false };
+        let no_hole = || -> Result<u64, Errno> { panic!("not asked") };
+        assert_eq!(stretch(1000, 4096, Ok(1000 + 1023), no_hole), zero(1));
+        assert_eq!(stretch(1000, 4096, Ok(99_999), no_hole), zero(8));
+        assert_eq!(stretch(1000, 4096, Err(Errno(libc::ENXIO)), no_hole), zero(8));
+        assert_eq!(stretch(1000, 4096, Err(Errno(libc::EINVAL)), no_hole), data(8));
+        assert_eq!(stretch(1000, 4096, Ok(1000 + 511), || Ok(1000 + 1025)), data(3));
+        assert_eq!(stretch(1000, 4096, Ok(1000), || Ok(1000 + 1)), data(1));
+        assert_eq!(stretch(1000, 4096, Ok(1000), || Ok(1000)), data(1), "it changes meanwhile");
+        assert_eq!(stretch(1000, 4096, Ok(1000), || Ok(99_999)), data(8));
+        assert_eq!(stretch(1000, 4096, Ok(1000), || Err(Errno(libc::ENXIO))), data(8));
+    }
+}
