@@ -193,7 +193,9 @@ fn with_name(error: CreateError, names: &[String]) -> Refusal {
         CreateError::MissingSpare { member }
         | CreateError::DeviceTooSmall { member, .. }
         | CreateError::SizeTooLarge { member, .. } => Some(*member),
-        CreateError::MemberCount { .. }
+        CreateError::OldVersion
+        | CreateError::DataOffsetNotZero { .. }
+        | CreateError::MemberCount { .. }
         | CreateError::TooManySlots { .. }
         | CreateError::TooManyDevices { .. }
         | CreateError::SingleSlot { .. }
