@@ -71,7 +71,7 @@ impl Device for Ram {
 async fn serve(shard: Shard<()>, listener: Listener, size: Sectors) -> Signal {
     let local = (*shard).clone();
     let export = Export { name: "ram".into(), description: "memory".into(), read_only: false };
-    let server = Server::new(local.clone(), Rc::new(Ram::new(size)), &export, Limits::default());
+    let server = Server::new(local.clone(), vec![(export, Rc::new(Ram::new(size)))], Limits::default());
     let nowhere = |_: ShardIndex, _| unreachable!("there is one shard");
     local.spawn(server.clone().listen(listener, Spread::new(1), nowhere));
     let signal = local.terminated().await;

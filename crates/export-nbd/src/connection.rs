@@ -53,6 +53,8 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     in_flight: Rc<Semaphore>,
     credit: Rc<Semaphore>,
     structured: Cell<bool>,
+    /// Which export; of no meaning before the handshake's end.
+    export: Cell<usize>,
     pub(crate) phase: Cell<Phase>,
     /// When the phase began, or, as the watchdog sees it, when the connection last moved.
     pub(crate) since: Cell<Tick>,
@@ -73,6 +75,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             in_flight: Semaphore::new(server.limits.requests_max),
             credit: Semaphore::new(server.credit_bytes()),
             structured: Cell::new(false),
+            export: Cell::new(0),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
@@ -129,7 +132,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     fn offer(&self) -> &Offer {
-        &self.server.offer
+        &self.server.offers[self.export.get()]
+    }
+
+    fn device(&self) -> &D {
+        &self.server.devices[self.export.get()]
     }
 
     fn moved(&self) {
@@ -196,7 +203,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         let mut out = Vec::new();
         let mut handshake = Handshake::new(&mut out);
         loop {
-            let (used, progress) = handshake.receive(self.offer(), inbox.unread(), &mut out);
+            let (used, progress) = handshake.receive(&self.server.offers, inbox.unread(), &mut out);
             inbox.consume(used);
             for part in out.chunks(SMALL_BLOCK_BYTES) {
                 let mut block = self.server.own_block(part.len()).await;
@@ -211,7 +218,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             out.clear();
             match progress {
                 Progress::More => {}
-                Progress::Agreed { structured } => {
+                Progress::Agreed { structured, export } => {
+                    self.export.set(export);
                     self.structured.set(structured);
                     return Ok(self.larger(inbox).await);
                 }
@@ -342,23 +350,23 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Work::Read(range) => {
                 let into = buffers.expect("a read has buffers");
                 server.machine.spawn(async move {
-                    let result = this.server.device.read(range.start, into).await;
+                    let result = this.device().read(range.start, into).await;
                     this.finish_read(&request, result, hold);
                 });
             }
             Work::Write(range, fua) => {
                 let from = buffers.expect("a write has buffers").freeze();
                 server.machine.spawn(async move {
-                    let result = this.server.device.write(range.start, from, fua).await;
+                    let result = this.device().write(range.start, from, fua).await;
                     this.finish(&request, result, hold);
                 });
             }
             Work::Flush => server.machine.spawn(async move {
-                let result = this.server.device.flush().await;
+                let result = this.device().flush().await;
                 this.finish(&request, result, hold);
             }),
             Work::Trim(..) | Work::WriteZeroes(..) => server.machine.spawn(async move {
-                let result = this.server.without_payload(work).await;
+                let result = this.server.without_payload(this.device(), work).await;
                 this.finish(&request, result, hold);
             }),
             Work::Disconnect => unreachable!("it ends the reading"),

@@ -7,10 +7,10 @@ use uraid_block::Geometry;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockSizes, ExportInfo, TransmissionFlags};
 
-/// The one export of a server.
+/// One export of a server.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Its name; clients that name none get it, too.
+    /// Its name, unlike that of any other; clients that name none get the first export.
     pub name: String,
     /// A text for people, perhaps empty.
     pub description: String,

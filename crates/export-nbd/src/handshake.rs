@@ -27,6 +27,8 @@ pub(crate) enum Progress {
     Agreed {
         /// Whether replies are structured.
         structured: bool,
+        /// Which of the exports.
+        export: usize,
     },
     /// The client wants no export; the connection ends after the answer was sent.
     Aborted,
@@ -65,7 +67,7 @@ impl Handshake {
     }
 
     /// Takes bytes from the client and appends the answer. Gives how many bytes were used, all but at the end.
-    pub(crate) fn receive(&mut self, offer: &Offer, input: &[u8], out: &mut Vec<u8>) -> (usize, Progress) {
+    pub(crate) fn receive(&mut self, offers: &[Offer], input: &[u8], out: &mut Vec<u8>) -> (usize, Progress) {
         let mut used = 0;
         loop {
             used += self.collect(&input[used..]);
@@ -78,7 +80,7 @@ impl Handshake {
                 return (used, Progress::More);
             }
             let message = std::mem::take(&mut self.kept);
-            match self.message(offer, &message, out) {
+            match self.message(offers, &message, out) {
                 Progress::More => {}
                 end @ (Progress::Agreed { .. } | Progress::Aborted | Progress::Close) => return (used, end),
             }
@@ -109,7 +111,7 @@ impl Handshake {
         count
     }
 
-    fn message(&mut self, offer: &Offer, message: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn message(&mut self, offers: &[Offer], message: &[u8], out: &mut Vec<u8>) -> Progress {
         match std::mem::replace(&mut self.state, State::Header) {
             State::ClientFlags => match message.first_chunk().map(parse_client_flags) {
                 Some(Ok(flags)) => {
@@ -122,7 +124,7 @@ impl Handshake {
                 Some(Ok(header)) => self.header(header, out),
                 Some(Err(_)) | None => Progress::Close,
             },
-            State::Data(header) => self.option(offer, header.option, message, out),
+            State::Data(header) => self.option(offers, header.option, message, out),
             State::Skip { .. } => Progress::More,
         }
     }
@@ -179,10 +181,10 @@ impl Handshake {
     }
 
     /// Answers an option whose data is whole.
-    fn option(&mut self, offer: &Offer, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn option(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
         match option {
-            OptionCode::ExportName => return self.export_name(offer, data, out),
-            OptionCode::Info | OptionCode::Go => return self.query(offer, option, data, out),
+            OptionCode::ExportName => return self.export_name(offers, data, out),
+            OptionCode::Info | OptionCode::Go => return self.query(offers, option, data, out),
             OptionCode::Abort => {
                 push_option_reply(out, option, OptionReply::Ack, &[]);
                 return Progress::Aborted;
@@ -191,8 +193,10 @@ impl Handshake {
                 push_option_error(out, option, OptionReply::ErrorInvalid, "the option takes no data");
             }
             OptionCode::List => {
-                let entry = ListEntry { name: &offer.name, details: &offer.description };
-                push_option_reply(out, option, OptionReply::Server, &entry.encode());
+                for offer in offers {
+                    let entry = ListEntry { name: &offer.name, details: &offer.description };
+                    push_option_reply(out, option, OptionReply::Server, &entry.encode());
+                }
                 push_option_reply(out, option, OptionReply::Ack, &[]);
             }
             OptionCode::StartTls => {
@@ -211,19 +215,18 @@ impl Handshake {
         Progress::More
     }
 
-    fn export_name(&mut self, offer: &Offer, data: &[u8], out: &mut Vec<u8>) -> Progress {
-        match parse_export_name(data) {
-            Ok(name) if is_offered(offer, name) => {}
-            Ok(_) | Err(_) => return Progress::Close,
-        }
-        out.extend_from_slice(&offer.info.encode());
+    fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Progress {
+        let Some(export) = parse_export_name(data).ok().and_then(|name| find(offers, name)) else {
+            return Progress::Close;
+        };
+        out.extend_from_slice(&offers[export].info.encode());
         if !self.flags.contains(HandshakeFlags::NO_ZEROES) {
             out.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
-        Progress::Agreed { structured: self.structured }
+        Progress::Agreed { structured: self.structured, export }
     }
 
-    fn query(&mut self, offer: &Offer, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn query(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
         let query = match ExportQuery::parse(data) {
             Ok(query) => query,
             Err(error) => {
@@ -231,10 +234,11 @@ impl Handshake {
                 return Progress::More;
             }
         };
-        if !is_offered(offer, query.name) {
+        let Some(export) = find(offers, query.name) else {
             push_option_error(out, option, OptionReply::ErrorUnknown, "there is no export of this name");
             return Progress::More;
-        }
+        };
+        let offer = &offers[export];
         // Each fact is told once, however often it was asked for. Block sizes are told even to who does not ask.
         let mut tell = |info: Info<'_>| push_option_reply(out, option, OptionReply::Info, &info.encode());
         tell(Info::Export(offer.info));
@@ -246,13 +250,14 @@ impl Handshake {
         }
         tell(Info::BlockSize(offer.sizes));
         push_option_reply(out, option, OptionReply::Ack, &[]);
-        if option == OptionCode::Go { Progress::Agreed { structured: self.structured } } else { Progress::More }
+        if option == OptionCode::Go { Progress::Agreed { structured: self.structured, export } } else { Progress::More }
     }
 }
 
-/// The empty name stands for the default export, which is the only one.
-fn is_offered(offer: &Offer, name: &str) -> bool {
-    name.is_empty() || name == offer.name
+/// The export of this name. The empty name stands for the default export, the first one, unless one is called so.
+fn find(offers: &[Offer], name: &str) -> Option<usize> {
+    let exact = offers.iter().position(|offer| offer.name == name);
+    exact.or_else(|| (name.is_empty() && !offers.is_empty()).then_some(0))
 }
 
 #[cfg(test)]

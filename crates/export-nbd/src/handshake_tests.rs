@@ -33,7 +33,7 @@ fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Progress) {
     let mut used = 0;
     let mut end = Progress::More;
     for part in input.chunks(piece) {
-        let (count, progress) = handshake.receive(&offer, part, &mut out);
+        let (count, progress) = handshake.receive(std::slice::from_ref(&offer), part, &mut out);
         assert!(handshake.kept.len() <= OPTION_DATA_BYTES_MAX);
         used += count;
         end = progress;
@@ -93,7 +93,7 @@ fn go_tells_size_flags_and_block_sizes_byte_by_byte() {
     ]
     .concat();
     assert_eq!(out, expected);
-    assert_eq!(end, Progress::Agreed { structured: false });
+    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
 }
 
 #[test]
@@ -113,10 +113,10 @@ fn info_tells_all_that_was_asked_once_and_goes_on() {
 #[test]
 fn structured_replies_are_agreed_before_go() {
     let messages = [option(OptionCode::StructuredReply, &[]), option(OptionCode::Go, &query("", vec![]))];
-    assert_eq!(talk(&messages).1, Progress::Agreed { structured: true });
+    assert_eq!(talk(&messages).1, Progress::Agreed { structured: true, export: 0 });
     let (out, end) = talk(&[option(OptionCode::StructuredReply, b"x"), option(OptionCode::Go, &query("", vec![]))]);
     assert_eq!(kinds(&out)[0], OptionReply::ErrorInvalid);
-    assert_eq!(end, Progress::Agreed { structured: false });
+    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
 }
 
 #[test]
@@ -133,12 +133,16 @@ fn list_names_the_export_and_abort_ends() {
 fn export_name_ends_the_handshake_with_and_without_zeroes() {
     let name = option(OptionCode::ExportName, b"md0");
     let answer = b"\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed";
-    assert_eq!(talk(std::slice::from_ref(&name)), (answer.to_vec(), Progress::Agreed { structured: false }));
+    assert_eq!(talk(std::slice::from_ref(&name)), (answer.to_vec(), Progress::Agreed { structured: false, export: 0 }));
     for flags in [HandshakeFlags::FIXED_NEWSTYLE, HandshakeFlags::NONE] {
         let input = [&client_flags(flags)[..], &name, b"request"].concat();
         let (out, used, end) = run(&input, 1000);
         assert_eq!(out, [&answer[..], &[0; 124]].concat());
-        assert_eq!((used, end), (input.len() - 7, Progress::Agreed { structured: false }), "the request is left");
+        assert_eq!(
+            (used, end),
+            (input.len() - 7, Progress::Agreed { structured: false, export: 0 }),
+            "the request is left"
+        );
     }
     assert_eq!(talk(&[option(OptionCode::ExportName, b"md1")]), (vec![], Progress::Close));
 }
@@ -162,7 +166,7 @@ fn unknown_names_options_and_tls_are_answered_and_the_handshake_goes_on() {
         OptionReply::ErrorUnsupported,
     ];
     assert_eq!(kinds(&out)[..5], expected);
-    assert_eq!(end, Progress::Agreed { structured: false });
+    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
 }
 
 #[test]
@@ -239,4 +243,26 @@ fn every_order_of_messages_up_to_length_3_ends_or_waits() {
         }
     }
     assert!(agreed > 1000);
+}
+
+#[test]
+fn each_export_is_listed_and_chosen_by_its_name_and_the_first_is_the_default() {
+    let offers = [offer(), Offer { name: "md1".into(), ..offer() }];
+    let ask = |message: Vec<u8>| {
+        let mut out = Vec::new();
+        let mut handshake = Handshake::new(&mut out);
+        let input = [client_flags(HandshakeFlags::KNOWN).to_vec(), message].concat();
+        let (_, end) = handshake.receive(&offers, &input, &mut out);
+        (out.split_off(18), end)
+    };
+    let (out, end) = ask(option(OptionCode::List, &[]));
+    assert_eq!(kinds(&out), [OptionReply::Server, OptionReply::Server, OptionReply::Ack]);
+    let names: Vec<_> = replies(&out)[..2].iter().map(|(_, _, payload)| payload[4..7].to_vec()).collect();
+    assert_eq!((names, end), (vec![b"md0".to_vec(), b"md1".to_vec()], Progress::More));
+    for (name, export) in [("", 0), ("md0", 0), ("md1", 1)] {
+        let agreed = Progress::Agreed { structured: false, export };
+        assert_eq!(ask(option(OptionCode::Go, &query(name, vec![]))).1, agreed);
+        assert_eq!(ask(option(OptionCode::ExportName, name.as_bytes())).1, agreed);
+    }
+    assert_eq!(kinds(&ask(option(OptionCode::Go, &query("md2", vec![]))).0), [OptionReply::ErrorUnknown]);
 }

@@ -11,7 +11,7 @@ use crate::outbox::Hold;
 use crate::request::Work;
 use crate::statistics::Statistics;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,11 +59,15 @@ impl Spread {
 /// By their number: in the order they came.
 type Connections<M, T, D> = BTreeMap<u64, Rc<Connection<M, T, D>>>;
 
-/// Serves one device on one shard. Clones of the `Rc` are handles of the same server.
+/// Serves its exports on one shard. Clones of the `Rc` are handles of the same server.
 pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) machine: M,
-    pub(crate) device: Rc<D>,
-    pub(crate) offer: Offer,
+    /// What each export is told as; never empty, the first is the default.
+    pub(crate) offers: Vec<Offer>,
+    /// The device of each export.
+    pub(crate) devices: Vec<Rc<D>>,
+    /// The longest list of buffers that every device takes.
+    segments_max: usize,
     pub(crate) limits: Limits,
     /// Blocks for receiving and for heads of replies.
     own: Arena,
@@ -85,13 +89,19 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
-    /// A server without connections. Panics when the machine's arena is smaller than 16 KiB.
-    pub fn new(machine: M, device: Rc<D>, export: &Export, limits: Limits) -> Rc<Server<M, T, D>> {
+    /// A server without connections for these exports, of which the first is the default. Panics when there is none,
+    /// when two have one name, or when the machine's arena is smaller than 16 KiB.
+    pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
         let blocks = u32::try_from(limits.connections_max + SPARE_CONNECTIONS).expect("connections are few");
         let arena_bytes = machine.arena().capacity_bytes();
         // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
         let (budget_bytes, spare_bytes) = (arena_bytes / 4 * 3, arena_bytes / 8);
-        let offer = Offer::new(export, device.geometry(), arena_bytes);
+        let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, device.geometry(), arena_bytes);
+        let offers: Vec<Offer> = exports.iter().map(offer).collect();
+        let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
+        assert_eq!(names.len(), offers.len(), "two exports have one name");
+        let devices: Vec<Rc<D>> = exports.into_iter().map(|(_, device)| device).collect();
+        let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let server = Rc::new(Server {
             own: Arena::new(2 * blocks, blocks),
             budget: Semaphore::new(budget_bytes),
@@ -105,8 +115,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             is_stopping: Cell::new(false),
             statistics: RefCell::default(),
             machine,
-            device,
-            offer,
+            offers,
+            devices,
+            segments_max: segments_max.expect("there is an export"),
             limits,
         });
         server.machine.spawn(server.clone().watch());
@@ -203,10 +214,10 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     }
 
     /// Trim or write-zeroes.
-    pub(crate) async fn without_payload(&self, work: Work) -> Result<(), IoError> {
+    pub(crate) async fn without_payload(&self, device: &D, work: Work) -> Result<(), IoError> {
         let fua = match work {
             Work::Trim(range, fua) => {
-                match self.device.discard(range).await {
+                match device.discard(range).await {
                     // A trim is a hint: a device that cannot take it has done its part.
                     Err(IoError { kind: ErrorKind::Unsupported, .. }) | Ok(()) => {}
                     Err(error) => return Err(error),
@@ -214,13 +225,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 fua
             }
             Work::WriteZeroes(range, fua) => {
-                self.device.write_zeroes(range).await?;
+                device.write_zeroes(range).await?;
                 fua
             }
             Work::Read(_) | Work::Write(..) | Work::Flush | Work::Disconnect => unreachable!("not asked here"),
         };
         match fua {
-            Fua::Yes => self.device.flush().await,
+            Fua::Yes => device.flush().await,
             Fua::No => Ok(()),
         }
     }
@@ -232,7 +243,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
     pub(crate) fn credit_bytes(&self) -> usize {
-        (self.budget_bytes / 4).max(self.offer.payload_max as usize).min(self.budget_bytes)
+        let payload_max = self.offers.iter().map(|offer| offer.payload_max).max().expect("there is an export");
+        (self.budget_bytes / 4).max(payload_max as usize).min(self.budget_bytes)
     }
 
     /// A block of the server's own memory, which is enough for all connections: this waits only while connections that
@@ -275,7 +287,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
         loop {
             match self.machine.arena().take(bytes) {
-                Ok(pieces) if pieces.count() <= self.device.geometry().segments_max => return pieces,
+                Ok(pieces) if pieces.count() <= self.segments_max => return pieces,
                 Ok(_) | Err(_) => {}
             }
             let _waiting = Waiting::new(&self.waiting);

@@ -4,10 +4,12 @@
 mod common;
 
 use common::*;
+use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Fua};
-use uraid_export_nbd::{Limits, Machine};
-use uraid_nbd::{Command, CommandFlags, ErrorCode};
+use uraid_export_nbd::{Export, Limits, Machine, Server};
+use uraid_nbd::handshake::{client_flags, option};
+use uraid_nbd::{Command, CommandFlags, ErrorCode, ExportQuery, HandshakeFlags, OptionCode};
 
 const PLAIN: CommandFlags = CommandFlags::NONE;
 const FUA: CommandFlags = CommandFlags::FUA;
@@ -231,4 +233,32 @@ fn stopping_ends_in_time_when_client_or_device_hang() {
     bench.settle();
     assert_eq!((server.connections(), server.requests_running()), (0, 0));
     assert_eq!(bench.arena().blocks_in_use(), 0);
+}
+
+#[test]
+fn a_client_reaches_the_device_and_the_flags_of_the_export_it_chose_and_no_other() {
+    let (bench, first, second) = (Bench::new(256, 64), Ram::new(MIB), Ram::new(2 * MIB));
+    let export = |name: &str, read_only| Export { name: name.into(), description: String::new(), read_only };
+    let exports = vec![(export("md0", true), first.clone()), (export("md1", false), second.clone())];
+    let server: Rc<TestServer> = Server::new(bench.clone(), exports, Limits::default());
+    let enter = |name: &str| {
+        let pipe = connect(&bench, &server);
+        pipe.write(&client_flags(HandshakeFlags::KNOWN));
+        pipe.write(&option(OptionCode::Go, &ExportQuery { name, infos: vec![] }.encode()));
+        bench.settle();
+        assert!(!pipe.take().is_empty());
+        pipe
+    };
+    let data = pattern(1, 4096);
+    let (default, chosen) = (enter(""), enter("md1"));
+    for (pipe, offset, is_good) in [(&default, 0, false), (&chosen, MIB, true), (&chosen, 2 * MIB, false)] {
+        pipe.write(&write(1, offset as u64, &data));
+        bench.settle();
+        assert_eq!(answers(&pipe.take(), |_| 0)[0].result.is_ok(), is_good, "at {offset}");
+    }
+    chosen.write(&ask(Command::Read, PLAIN, 2, MIB as u64, 4096));
+    default.write(&ask(Command::Read, PLAIN, 2, 0, 4096));
+    bench.settle();
+    assert_eq!(answers(&chosen.take(), |_| 4096)[0].result, Ok(data));
+    assert_eq!(answers(&default.take(), |_| 4096)[0].result, Ok(vec![0; 4096]));
 }

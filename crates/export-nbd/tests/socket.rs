@@ -63,7 +63,7 @@ async fn serve(
 ) -> (Statistics, usize) {
     let local = (*shard).clone();
     let export = Export { name: "md0".into(), description: String::new(), read_only: false };
-    let server = Server::new(local.clone(), Rc::new(member.on_shard(&local)), &export, Limits::default());
+    let server = Server::new(local.clone(), vec![(export, Rc::new(member.on_shard(&local)))], Limits::default());
     let (adopting, shared) = (server.clone(), spread.clone());
     shard.on_mail(move |socket| adopting.adopt(socket, shared.clone()));
     if shard.index().0 == 0 {

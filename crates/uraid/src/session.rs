@@ -119,7 +119,7 @@ async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), Sessi
         description: format!("{} {}", setup.name, array.layout().level().name()),
         read_only: setup.is_read_only(),
     };
-    let nbd = Server::new((*shard).clone(), array.clone(), &export, Limits::default());
+    let nbd = Server::new((*shard).clone(), vec![(export, array.clone())], Limits::default());
     let station = Rc::new(Station { shard, setup, array, nbd, heard: Heard::default() });
     let at = station.clone();
     station.shard.on_mail(move |letter| at.hear(letter));

@@ -357,7 +357,7 @@ pub type TestServer = Server<Bench, Pipe, Ram>;
 /// A server of `ram` with these limits.
 pub fn server(bench: &Bench, ram: &Rc<Ram>, limits: Limits) -> Rc<TestServer> {
     let export = Export { name: "md0".into(), description: "a test".into(), read_only: false };
-    Server::new(bench.clone(), ram.clone(), &export, limits)
+    Server::new(bench.clone(), vec![(export, ram.clone())], limits)
 }
 
 /// A client that has just connected.
