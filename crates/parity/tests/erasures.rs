@@ -40,8 +40,7 @@ impl Stripe {
         }
         for &(slot, exponent) in &data {
             let factor = gf256::exp(exponent);
-            for at in 0..SECTORS_MAX * SECTOR {
-                let byte = blocks[slot][at];
+            for (at, byte) in blocks[slot].clone().into_iter().enumerate() {
                 blocks[p][at] ^= byte;
                 if let Some(q) = q {
                     blocks[q][at] ^= gf256::mul(factor, byte);

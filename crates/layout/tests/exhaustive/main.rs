@@ -69,3 +69,24 @@ fn large_domains() {
     run("raid456, chunk 8, tolerated sets", &domain::raid456(8, 6), Effort::ToleratedSets);
     run("raid456, chunk 4, 9 members", &domain::raid456(4, 9), Effort::ToleratedSets);
 }
+
+/// Every start and length of three stripes: read (two copy choices where there are two), write and discard; the parity
+/// levels' writes and discards by row.
+fn three_stripes(chunk: u64) {
+    let cases = domain::three_stripes(chunk);
+    let (mut plans, mut expected) = (0, 0);
+    for (case, sectors) in &cases {
+        plans += check(case, Effort::Healthy);
+        let ranges = sectors * (sectors + 3) / 2;
+        let each = if case.layout.level().is_parity() { 1 } else { 2 + u64::from(case.layout.copies_count()).min(2) };
+        expected += ranges * each;
+    }
+    println!("three stripes, chunk {chunk}: {} geometries, {plans} plans of {expected}", cases.len());
+    assert_eq!(plans, expected);
+}
+
+#[test]
+fn three_stripes_of_everything_in_small_chunks() {
+    three_stripes(1);
+    three_stripes(2);
+}
