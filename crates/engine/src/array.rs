@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Receiver, Sender, oneshot};
 use uraid_block::{
-    ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces, Sector,
-    Sectors, ShardIndex, Slot, WritePieces,
+    Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces,
+    Sector, Sectors, ShardIndex, Slot, WritePieces,
 };
 use uraid_layout::{CopyChoice, Layout, Level};
 
@@ -376,6 +376,15 @@ impl<W: World> Device for Array<W> {
         self.release(held);
         self.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        let range = self.check(range.start, range.length)?;
+        if range.length.is_zero() {
+            return Ok(Allocation { length: Sectors::ZERO, is_zero: false });
+        }
+        let _inside = self.enter(Wish::Read).await?;
+        self.allocation_of(range).await
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {

@@ -2,6 +2,7 @@
 //! Owns: what a member is trusted with, and in which order things become durable. Not here: how a device does I/O.
 //! Invariant: no write is answered before the superblocks say truthfully who holds it.
 
+mod allocation;
 mod array;
 pub mod assemble;
 mod flush;

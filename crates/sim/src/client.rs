@@ -63,6 +63,8 @@ pub struct Tally {
     pub resyncs: u64,
     /// Rounds started with a member missing.
     pub degraded: u64,
+    /// Ranges that were said to be zero, and checked.
+    pub zero_claims: u64,
 }
 
 /// What the clients of one round share.
@@ -241,10 +243,28 @@ impl<D: Device> Client<D> {
         }
     }
 
+    /// A range that is said to be zero is checked as if zeroes had been read from it.
+    async fn check_allocation(&self, op: u64, at: u64, length: u64) {
+        let claim = u64::MAX - op;
+        self.session.oracle.borrow_mut().begin_read(claim, at, length);
+        match self.array.allocation(Range::new(Sector(at), Sectors(length))).await {
+            Ok(known) if known.is_zero && known.length == Sectors(length) => {
+                let zeroes = vec![0; Sectors(length).len_bytes()];
+                self.session.tally.borrow_mut().zero_claims += 1;
+                let checked = self.session.oracle.borrow_mut().end_read(claim, &zeroes);
+                if let Err(found) = checked {
+                    self.session.executor.violate(format!("I1-I3: said to be zero: {found}"));
+                }
+            }
+            Ok(_) | Err(_) => self.session.oracle.borrow_mut().drop_read(claim),
+        }
+    }
+
     /// Reads and checks a range.
     pub async fn read(&mut self, at: u64, length: u64) {
         let into = self.take(Sectors(length).len_bytes()).await;
         let op = self.begin('r', at, length, false);
+        self.check_allocation(op, at, length).await;
         self.session.oracle.borrow_mut().begin_read(op, at, length);
         let outcome = self.array.read(Sector(at), into).await;
         match &outcome {

@@ -55,6 +55,7 @@ impl Sum {
         sum.refusals += one.refusals;
         sum.resyncs += one.resyncs;
         sum.degraded += one.degraded;
+        sum.zero_claims += one.zero_claims;
     }
 
     /// The failures, each with the command that shows it again.
@@ -77,11 +78,12 @@ impl fmt::Display for Sum {
         )?;
         writeln!(
             out,
-            "{} resyncs, {} degraded starts, {} refused as dirty and degraded, {} sectors compared, {} virtual seconds",
+            "{} resyncs, {} degraded starts, {} refused as dirty and degraded, {} sectors compared, {} ranges said to be zero, {} virtual seconds",
             tally.resyncs,
             tally.degraded,
             tally.refusals,
             self.sectors,
+            tally.zero_claims,
             self.time / 1_000_000_000
         )?;
         let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();

@@ -11,7 +11,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
-use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, WritePieces};
+use uraid_block::{
+    Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors,
+    WritePieces,
+};
 
 /// What kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -505,6 +508,16 @@ impl Device for SimMember {
             }
         }
         self.0.write_bytes(Op::Discard, range.start.0, bytes).await
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        let medium = self.0.medium.borrow();
+        let stored = &medium.current()[range.start.0 as usize * SECTOR_BYTES..][..range.length.len_bytes()];
+        let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+        let mut kinds = stored.chunks(SECTOR_BYTES).map(is_zero);
+        let first = kinds.next().unwrap_or(false);
+        let more = kinds.take_while(|kind| *kind == first).count() as u64;
+        Ok(Allocation { length: range.length.min(Sectors(1 + more)), is_zero: first })
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {

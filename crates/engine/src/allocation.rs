@@ -1,0 +1,123 @@
+//! Which parts of an array read as zeroes, from what its members know, without reading them.
+//! Owns: the walk over pieces, and the leap over stretches where no member stores anything. Not here: what a member
+//! knows (`host`). Invariant: what is called zero reads as zero on every copy that a read may take; in doubt it is not.
+//!
+//! A leap is what makes a sparse 18 TB array cheap: whether [from, to) of the array is zero needs one question a member,
+//! because all addresses are linear. Where every member stores nothing there is nothing to compute from either: parity
+//! of zeroes is zero, so lost members held zeroes too.
+
+use crate::World;
+use crate::array::Array;
+use crate::view::View;
+use uraid_block::{
+    Allocation, ArrayRange, ArraySector, Device, ErrorKind, IoError, MemberSector, Range, Sectors, Slot,
+};
+use uraid_layout::CopyChoice;
+
+/// Pieces that one question looks at before it answers with what it has.
+const PIECES_MAX: usize = 256;
+/// The first leap is this many stripes, then twice as many, and so on.
+const LEAP_STRIPES: u64 = 16;
+
+impl<W: World> Array<W> {
+    /// The first stretch of one kind in `range`; inside an epoch.
+    pub(crate) async fn allocation_of(&self, range: ArrayRange) -> Result<Allocation, IoError> {
+        let mut known = self.first_piece(range).await?;
+        for _ in 1..PIECES_MAX {
+            if known.length == range.length {
+                break;
+            }
+            if known.is_zero {
+                let leapt = self.leap(range, known.length).await?;
+                known.length = leapt;
+                if leapt == range.length {
+                    break;
+                }
+            }
+            let rest = ArrayRange::between(range.start + known.length, range.end());
+            let next = self.first_piece(rest).await?;
+            if next.is_zero != known.is_zero {
+                break;
+            }
+            known.length += next.length;
+        }
+        assert!(!known.length.is_zero() && known.length <= range.length);
+        Ok(known)
+    }
+
+    /// What the one member that holds the start of `range` knows, as far as it holds it in one piece.
+    async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
+        let layout = &self.shape.layout;
+        let view = self.view();
+        let piece = range.length.min(layout.contiguous(range.start));
+        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.usable, CopyChoice::First);
+        let [run] = plan.runs.as_slice() else {
+            let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
+            return Ok(Allocation { length: piece, is_zero });
+        };
+        if !plan.lost.is_empty() || run.length != piece {
+            let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
+            return Ok(Allocation { length: piece, is_zero });
+        }
+        let on_member = Range::new(self.on_device(run.slot, run.at), run.length);
+        Ok(self.ask_member(run.slot, on_member).await)
+    }
+
+    /// A member that cannot say is read when the time comes, and has its verdict there.
+    async fn ask_member(&self, slot: Slot, range: Range) -> Allocation {
+        let unknown = Allocation { length: range.length, is_zero: false };
+        self.member(slot).allocation(range).await.unwrap_or(unknown)
+    }
+
+    /// How far from the start of `range` everything is zero, `known` of it being known already.
+    async fn leap(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
+        let view = self.view();
+        let stripe = self.shape.layout.stripe().0.max(1);
+        let (mut length, mut step) = (known.0, stripe.saturating_mul(LEAP_STRIPES));
+        while length < range.length.0 {
+            let next = length.saturating_add(step).min(range.length.0);
+            let ahead = ArrayRange::new(range.start + Sectors(length), Sectors(next - length));
+            if !self.is_all_zero(&view, ahead).await? {
+                break;
+            }
+            (length, step) = (next, step.saturating_mul(2));
+        }
+        Ok(Sectors(length))
+    }
+
+    /// Whether no usable member stores anything where `range` lies: then it is zero whatever is lost.
+    async fn is_all_zero(&self, view: &View, range: ArrayRange) -> Result<bool, IoError> {
+        if !self.shape.layout.can_serve(&view.usable) {
+            return Err(ErrorKind::TooManyLost.into());
+        }
+        for (slot, at, length) in self.member_stretches(view, range) {
+            let mut from = self.on_device(slot, at);
+            let end = from + length;
+            while from < end {
+                let known = self.ask_member(slot, Range::between(from, end)).await;
+                if !known.is_zero {
+                    return Ok(false);
+                }
+                from = from + known.length;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where on the usable members `range` lies. Parity levels: whole rows, parity included.
+    fn member_stretches(&self, view: &View, range: ArrayRange) -> Vec<(Slot, MemberSector, Sectors)> {
+        let layout = &self.shape.layout;
+        if !layout.level().is_parity() {
+            let plan = layout.plan_discard(range, &view.usable);
+            return plan.runs.iter().map(|run| (run.slot, run.at, run.length)).collect();
+        }
+        let row_at = |at: ArraySector| {
+            let mut rows = layout.rows(ArrayRange::new(at, Sectors(1)));
+            rows.next().expect("a sector has a row").row
+        };
+        let first = layout.row_start(row_at(range.start));
+        let last = layout.row_start(row_at(ArraySector(range.end().0 - 1)));
+        let length = Sectors(last.0 - first.0) + layout.chunk();
+        view.usable.iter().map(|slot| (slot, first, length)).collect()
+    }
+}
