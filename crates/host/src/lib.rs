@@ -16,6 +16,6 @@ mod sys;
 mod timers;
 
 pub use limits::{TooFewDescriptors, ensure_descriptors};
-pub use member::{Access, Claimed, Identity, Member, OpenError};
+pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, Target, Window};
 pub use net::{Listener, NetError, Stream};
 pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};

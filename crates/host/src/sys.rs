@@ -115,6 +115,27 @@ fn seek(fd: RawFd, at: u64, whence: c_int) -> Result<u64, Errno> {
     u64::try_from(found).map_err(|_| Errno::last())
 }
 
+/// Locks bytes of a file for this open file description, for writing or reading; `None`: to the end, wherever it will
+/// be. EAGAIN: another description has a lock that forbids it.
+pub(crate) fn lock_bytes(fd: BorrowedFd<'_>, is_write: bool, start: u64, length: Option<u64>) -> Result<(), Errno> {
+    let offset = |bytes: u64| i64::try_from(bytes).map_err(|_| Errno(libc::EOVERFLOW));
+    // SAFETY: flock64 is plain data; all zeroes is a value of it.
+    let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
+    lock.l_type = if is_write { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = offset(start)?;
+    lock.l_len = length.map_or(Ok(0), offset)?;
+    // SAFETY: reads one flock64.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
+}
+
+/// Bytes of a page of memory, and so of the page cache.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).expect("Linux knows how large its pages are")
+}
+
 /// Whether a process of this system serves the file.
 pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
     file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)

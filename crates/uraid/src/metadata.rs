@@ -4,7 +4,7 @@
 
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
 use uraid_format::signature::{self, Kind, Signature};
-use uraid_format::{SUPERBLOCK_BYTES, Superblock, SuperblockError, location_v12};
+use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, find};
 use uraid_host::{Access, Claimed, OpenError};
 
 /// What md fills an empty bad-block list with.
@@ -39,7 +39,9 @@ impl ClaimError {
                 | OpenError::ClaimedTwice { .. }
                 | OpenError::IsDirectory { .. }
                 | OpenError::NotStorage { .. }
-                | OpenError::BadSize { .. } => false,
+                | OpenError::BadSize { .. }
+                | OpenError::BadList { .. }
+                | OpenError::Window { .. } => false,
             },
         }
     }
@@ -77,7 +79,7 @@ pub enum MetadataError {
         source: SuperblockError,
     },
     /// It ends before a superblock would.
-    #[error("{member}: is too short for a superblock: {found} bytes, expected at least 8192")]
+    #[error("{member}: is too short for a superblock: {found} bytes, expected at least 12288")]
     Short {
         /// Its name.
         member: String,
@@ -91,17 +93,17 @@ fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> Metadat
     move |source| MetadataError::Io { member: member.clone(), action, source }
 }
 
-/// Reads the superblock of a claimed member.
+/// Reads the superblock of a claimed member, wherever it is: of several the one that was made last.
 pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     let name = || member.name().to_owned();
-    let at = byte(location_v12());
-    if member.size().bytes() < at + SUPERBLOCK_BYTES as u64 {
-        return Err(MetadataError::Short { member: name(), found: member.size().bytes() });
-    }
-    let mut block = [0; SUPERBLOCK_BYTES];
-    member.read_at(at, &mut block).map_err(failed(member, "reading the superblock"))?;
-    Superblock::parse(&block, location_v12(), member.size())
-        .map_err(|source| MetadataError::Superblock { member: name(), source })
+    let found = find(member.size(), |at, block| member.read_at(byte(at), block));
+    found.map(|found| found.superblock).map_err(|error| match error {
+        FindError::DeviceTooSmall { .. } => MetadataError::Short { member: name(), found: member.size().bytes() },
+        FindError::Read { source, .. } => {
+            MetadataError::Io { member: name(), action: "reading the superblock", source }
+        }
+        FindError::Superblock { source, .. } => MetadataError::Superblock { member: name(), source },
+    })
 }
 
 /// The marks that others left on the member, the most important first.

@@ -1,9 +1,10 @@
 //! A claim on a member, and blocking reads and writes for metadata work.
 //! Owns: [`Claimed`], the list of what this process has claimed, [`OpenError`]. Not here: opening (`open`), async I/O.
-//! Invariant: one identity has one claim; the file is closed before its identity is free again.
+//! Invariant: a byte of one identity has one claim; the file is closed before its bytes are free again.
 
 use super::device::Member;
 use super::memory::Memory;
+use super::target::{BadSectors, Target};
 use super::watch::Watch;
 use super::{device_error, open};
 use crate::shard::Local;
@@ -29,7 +30,7 @@ pub enum Access {
     ReadOnly,
 }
 
-/// Which inode or device a member is: two names of one thing are equal.
+/// Which inode or device a member is, or is a window of: two names of one thing are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
     /// The device a file is on, or the block device itself.
@@ -61,7 +62,7 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// This process has claimed the same file or device, perhaps by another name.
+    /// This process has claimed the same file or device, or a part of it that overlaps, perhaps by another name.
     #[error("{}: already claimed here as {claimed_as}", path.display())]
     ClaimedTwice {
         /// The name given.
@@ -93,6 +94,24 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
+    /// The list behind `bad:` is none.
+    #[error("{}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER", path.display())]
+    BadList {
+        /// The name given.
+        path: PathBuf,
+    },
+    /// The window is not inside the file or device, or holds no whole sector.
+    #[error("{}: the window has bytes {start} to {end}, the file {found} bytes", path.display())]
+    Window {
+        /// The name given.
+        path: PathBuf,
+        /// Its first byte.
+        start: u64,
+        /// The byte behind its last one; as given, or that of one sector where it should reach to the end.
+        end: u64,
+        /// How many bytes there are.
+        found: u64,
+    },
     /// What the system said.
     #[error("{}: {call} failed with errno {os}", path.display())]
     Os {
@@ -110,6 +129,8 @@ pub(super) enum Backing {
     File {
         file: std::fs::File,
         is_block_device: bool,
+        // Where the member's byte 0 is.
+        base: u64,
         // What it wants if all I/O is direct.
         direct: Option<DirectAlignment>,
     },
@@ -118,29 +139,39 @@ pub(super) enum Backing {
 }
 
 /// An entry of the list of claims; taken out on drop.
-pub(super) struct Registration(Identity);
+pub(super) struct Registration {
+    identity: Identity,
+    start: u64,
+}
 
-static CLAIMS: Mutex<BTreeMap<Identity, String>> = Mutex::new(BTreeMap::new());
+/// Of each identity and first byte, the byte behind the last one, and the name.
+type Claims = BTreeMap<(Identity, u64), (u64, String)>;
+
+static CLAIMS: Mutex<Claims> = Mutex::new(BTreeMap::new());
 
 impl Registration {
-    /// Fails with the name of the first claim.
-    pub(super) fn new(identity: Identity, name: &str) -> Result<Registration, String> {
+    /// Lists these bytes. Fails with the name of a claim that overlaps.
+    pub(super) fn new(identity: Identity, bytes: std::ops::Range<u64>, name: &str) -> Result<Registration, String> {
         let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(claimed_as) = claims.get(&identity) {
-            return Err(claimed_as.clone());
+        let same_file = claims.range((identity, 0)..=(identity, u64::MAX));
+        for (&(_, start), (end, claimed_as)) in same_file {
+            // Two at the same place are never two entries, even if one of them is empty.
+            if start == bytes.start || (start < bytes.end && bytes.start < *end) {
+                return Err(claimed_as.clone());
+            }
         }
-        claims.insert(identity, name.to_owned());
-        Ok(Registration(identity))
+        claims.insert((identity, bytes.start), (bytes.end, name.to_owned()));
+        Ok(Registration { identity, start: bytes.start })
     }
 
     pub(super) fn identity(&self) -> Identity {
-        self.0
+        self.identity
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&(self.identity, self.start));
     }
 }
 
@@ -151,6 +182,7 @@ pub(super) struct Claim {
     pub(super) name: String,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
+    pub(super) bad: BadSectors,
     pub(super) registration: Registration,
 }
 
@@ -164,11 +196,20 @@ impl Claimed {
     /// - a regular file or a block device, by path;
     /// - `mem:SIZE`: new memory, all zero, gone with the claim; `mem:SIZE:NAME`: memory that stays until the process
     ///   ends, found again by its name;
-    /// - `null:SIZE`: reads give anything at once, writes vanish: to measure what is above.
+    /// - `null:SIZE`: reads give anything at once, writes vanish: to measure what is above;
+    /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, but for sectors that fail when read or written.
     ///
     /// SIZE is a number of bytes, or one with K, M, G or T (powers of 1024).
     pub fn open(name: impl AsRef<Path>, access: Access) -> Result<Claimed, OpenError> {
-        open::open(name.as_ref(), access).map(|claim| Claimed(Arc::new(claim)))
+        let name = name.as_ref();
+        Claimed::open_target(&Target::whole(name).ok_or_else(|| OpenError::BadList { path: name.into() })?, access)
+    }
+
+    /// Claims a member, or a window of one. Claims of windows that do not overlap stand side by side, in one process
+    /// or in several. [`OpenError::Window`] when it is not inside. A window of a block device does not ask for the
+    /// device exclusively: the system may have mounted one of its partitions.
+    pub fn open_target(target: &Target, access: Access) -> Result<Claimed, OpenError> {
+        open::open(target, access).map(|claim| Claimed(Arc::new(claim)))
     }
 
     /// The name it was opened by.
@@ -207,12 +248,14 @@ impl Claimed {
         match &self.0.backing {
             Backing::Null => into.fill(0),
             Backing::Memory(memory) => memory.read(at, into),
-            Backing::File { file, direct: None, .. } => self.read_exact(file, at, into)?,
-            Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, into.len(), |bounce, part, done| {
-                self.read_exact(file, part.start, bounce)?;
-                into[done..done + part.wanted].copy_from_slice(&bounce[part.skip..part.skip + part.wanted]);
-                Ok(())
-            })?,
+            Backing::File { file, base, direct: None, .. } => self.read_exact(file, base + at, into)?,
+            Backing::File { file, base, direct: Some(_), .. } => {
+                self.for_bounced(at, into.len(), |bounce, part, done| {
+                    self.read_exact(file, base + part.start, bounce)?;
+                    into[done..done + part.wanted].copy_from_slice(&bounce[part.skip..part.skip + part.wanted]);
+                    Ok(())
+                })?
+            }
         }
         Ok(())
     }
@@ -227,14 +270,16 @@ impl Claimed {
         match &self.0.backing {
             Backing::Null => {}
             Backing::Memory(memory) => memory.write(at, from),
-            Backing::File { file, direct: None, .. } => self.write_all(file, at, from)?,
-            Backing::File { file, direct: Some(_), .. } => self.for_bounced(at, from.len(), |bounce, part, done| {
-                if part.wanted < bounce.len() {
-                    self.read_exact(file, part.start, bounce)?;
-                }
-                bounce[part.skip..part.skip + part.wanted].copy_from_slice(&from[done..done + part.wanted]);
-                self.write_all(file, part.start, bounce)
-            })?,
+            Backing::File { file, base, direct: None, .. } => self.write_all(file, base + at, from)?,
+            Backing::File { file, base, direct: Some(_), .. } => {
+                self.for_bounced(at, from.len(), |bounce, part, done| {
+                    if part.wanted < bounce.len() {
+                        self.read_exact(file, base + part.start, bounce)?;
+                    }
+                    bounce[part.skip..part.skip + part.wanted].copy_from_slice(&from[done..done + part.wanted]);
+                    self.write_all(file, base + part.start, bounce)
+                })?
+            }
         }
         Ok(())
     }
@@ -272,7 +317,10 @@ impl Claimed {
 
     fn check(&self, at: u64, length: usize) -> Result<(), IoError> {
         let end = at.checked_add(length as u64).ok_or(ErrorKind::OutOfRange)?;
-        if end > self.size().bytes() { Err(ErrorKind::OutOfRange.into()) } else { Ok(()) }
+        if end > self.size().bytes() {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        self.0.bad.check_bytes(at, length as u64)
     }
 
     /// Cuts a range of bytes into aligned parts and gives each a buffer that suits direct I/O, with how many bytes
@@ -320,7 +368,7 @@ pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
 /// after it on the same description would be told nothing, and what was lost would be answered as stable. So flushes
 /// have a description that nothing else uses, and each shard has its own, so that one's flush does not take the
 /// report from another's. The claim's lock belongs to the first description; opening and closing others does not
-/// touch it (as it would a lock of the fcntl kind).
+/// touch it (as it would fcntl locks of the process; those of bytes belong to the description too).
 // Fields are dropped in this order: this file before the claim's.
 pub(super) struct FlushHolder {
     own: Option<std::fs::File>,

@@ -51,7 +51,11 @@ impl Member {
         };
         let flush_holder = Rc::new(FlushHolder::new(claim.clone()));
         let data_holder = Rc::new(ClaimHolder(claim.clone()));
-        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), way);
+        let base = match &claim.backing {
+            Backing::File { base, .. } => *base,
+            Backing::Memory(_) | Backing::Null => 0,
+        };
+        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), way).window(base);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 
@@ -87,7 +91,7 @@ impl Member {
     }
 
     async fn allocate(&self, mode: i32, range: Range) -> i32 {
-        let (at, length) = (range.start.byte(), range.length.bytes());
+        let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         self.file.call(|| Kind::Allocate { mode: mode | libc::FALLOC_FL_KEEP_SIZE, at, length }).await
     }
 
@@ -99,7 +103,7 @@ impl Member {
         if !is_block_device {
             return as_unit(self.allocate(libc::FALLOC_FL_PUNCH_HOLE, range).await);
         }
-        let (at, length) = (range.start.byte(), range.length.bytes());
+        let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.holder.as_raw_fd();
         // The operation holds the claim, so the descriptor stays open.
         as_unit(self.file.call(|| Kind::Call(Some(Box::new(move || sys::block_discard(fd, at, length))))).await)
@@ -125,7 +129,7 @@ impl Member {
     async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
         // Looked at on both sides: behind the end of a file that shrank there are no holes, there is nothing.
         self.file.look()?;
-        let (at, length) = (range.start.byte(), range.length.bytes());
+        let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.holder.as_raw_fd();
         let found = Arc::new(OnceLock::new());
         // The operation holds the claim, so the descriptor stays open.
@@ -179,6 +183,7 @@ impl Device for Member {
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.check(at, into.length())?;
+        self.claim.bad.check(Range::new(at, into.length()))?;
         match &self.claim.backing {
             Backing::File { .. } if into.is_empty() => Ok(into),
             Backing::File { .. } => self.file.read(at.byte(), into).await,
@@ -201,6 +206,7 @@ impl Device for Member {
 
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
         self.check_write(at, from.length())?;
+        self.claim.bad.check(Range::new(at, from.length()))?;
         match &self.claim.backing {
             Backing::File { .. } if from.is_empty() => Ok(()),
             Backing::File { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
@@ -241,6 +247,7 @@ impl Device for Member {
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
         self.check_write(range.start, range.length)?;
+        self.claim.bad.check(range)?;
         if range.length.is_zero() {
             return Ok(());
         }
@@ -258,9 +265,18 @@ impl Device for Member {
             Backing::Memory(_) => false,
             Backing::Null => true,
         };
-        if is_unknown || range.length.is_zero() {
-            return Ok(Allocation { length: range.length, is_zero: false });
+        // A bad sector gives no zeroes, so a stretch of zeroes ends before it.
+        let length = match self.claim.bad.first_in(range) {
+            None => range.length,
+            Some(bad) if bad.start > range.start => Sectors(bad.start.0 - range.start.0),
+            Some(bad) => {
+                let length = bad.end().0.min(range.end().0) - range.start.0;
+                return Ok(Allocation { length: Sectors(length), is_zero: false });
+            }
+        };
+        if is_unknown || length.is_zero() {
+            return Ok(Allocation { length, is_zero: false });
         }
-        self.file_allocation(range).await
+        self.file_allocation(Range::new(range.start, length)).await
     }
 }

@@ -27,7 +27,7 @@ pub(super) enum Way {
     InMemory,
 }
 
-/// A file as one shard drives it. Addresses in bytes.
+/// A file as one shard drives it. Addresses in bytes of the member; what goes to the ring is in bytes of the file.
 pub(super) struct FileIo {
     pub(super) driver: Rc<Driver>,
     pub(super) holder: Holder,
@@ -35,6 +35,8 @@ pub(super) struct FileIo {
     flush_holder: Holder,
     watch: Arc<Watch>,
     way: Way,
+    /// Where the member's byte 0 is.
+    base: u64,
     turns: Turns,
     /// Whether one call can write durably; found out at the first try.
     has_durable_write: Cell<bool>,
@@ -93,7 +95,18 @@ impl FileIo {
             assert!(memory_align.is_power_of_two());
         }
         let (turns, has_durable_write) = (Turns::default(), Cell::new(true));
-        FileIo { driver, holder, flush_holder, watch, way, turns, has_durable_write }
+        FileIo { driver, holder, flush_holder, watch, way, base: 0, turns, has_durable_write }
+    }
+
+    /// The same, with the member's byte 0 at `base` of the file.
+    pub(super) fn window(self, base: u64) -> FileIo {
+        FileIo { base, ..self }
+    }
+
+    /// Where a member's byte is in the file.
+    #[inline]
+    pub(super) fn place(&self, at: u64) -> u64 {
+        self.base + at
     }
 
     /// Whether the file still has all its sectors. Before and after whatever changes it.
@@ -159,9 +172,9 @@ impl FileIo {
         // As `transfer`, but without room for the buffers in one more future.
         let (buffers, result) = if self.is_quick(bytes) {
             self.turns.breathe().await;
-            Driver::at_once(Kind::Read { at }, Buffers::Read(into), self.holder.clone())
+            Driver::at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into), self.holder.clone())
         } else {
-            self.start(Kind::Read { at }, Buffers::Read(into)).await
+            self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
         };
         let Buffers::Read(pieces) = buffers else { panic!("a read gives its buffers back") };
         // Again, for what was read of a file that was short meanwhile may be a hole that a write has torn.
@@ -182,7 +195,7 @@ impl FileIo {
         while !rest.is_empty() {
             let part = cut(&mut rest);
             let bytes = part.bytes();
-            let kind = Kind::Read { at: at + all.bytes() as u64 };
+            let kind = Kind::Read { at: self.place(at + all.bytes() as u64) };
             let (buffers, result) = self.transfer(kind, Buffers::Read(part), bytes).await;
             let Buffers::Read(mut part) = buffers else { panic!("a read gives its buffers back") };
             self.watch.check()?;
@@ -208,9 +221,9 @@ impl FileIo {
         self.look()?;
         let (buffers, result) = if self.is_quick(bytes) {
             self.turns.breathe().await;
-            Driver::at_once(Kind::Write { at, sync }, Buffers::Write(from), self.holder.clone())
+            Driver::at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from), self.holder.clone())
         } else {
-            self.start(Kind::Write { at, sync }, Buffers::Write(from)).await
+            self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
         };
         if usize::try_from(result) == Ok(bytes) {
             return self.look();
@@ -241,7 +254,7 @@ impl FileIo {
             is_stable &= sync_now;
             self.look()?;
             let (buffers, result) =
-                self.transfer(Kind::Write { at, sync: sync_now }, Buffers::Write(part), bytes).await;
+                self.transfer(Kind::Write { at: self.place(at), sync: sync_now }, Buffers::Write(part), bytes).await;
             let Buffers::Write(mut part) = buffers else { panic!("a write gives its buffers back") };
             let step =
                 if self.cannot_write_durably(sync_now, result) { 0 } else { self.noted(progress.step(result, bytes))? };

@@ -1,22 +1,25 @@
 //! Files, block devices, memory and null as devices, claimed so that nobody else serves them.
 //! Owns: [`Claimed`], [`Member`], how each kind does each operation. Not here: what is stored on them.
-//! Invariant: no inode is claimed twice, in this process or among those that claim.
+//! Invariant: no byte of an inode is claimed twice, in this process or among those that claim.
 //!
 //! A regular file that somebody shrinks under us is `Gone` from the first operation on that notices (`watch`).
 //! A file is read and written either directly or through the page cache, never both: the two do not see each other's
-//! writes at once.
+//! writes at once. Windows of one file may differ in this, but not where they share a page.
 
 mod allocation;
 mod claim;
 mod device;
 mod file;
+mod locks;
 mod memory;
 mod open;
+mod target;
 mod turns;
 mod watch;
 
 pub use claim::{Access, Claimed, Identity, OpenError};
 pub use device::Member;
+pub use target::{BadSectors, Target, Window};
 
 use uraid_block::{ErrorKind, IoError};
 

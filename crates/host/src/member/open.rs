@@ -1,20 +1,21 @@
 //! Opening a member: finding out what it is, and claiming it.
-//! Owns: names, locks, geometry of files and block devices. Not here: I/O.
+//! Owns: names, where a window is, geometry of files and block devices. Not here: locks (`locks`), I/O.
 //! Invariant: whatever comes out is locked and listed; whatever fails leaves nothing behind.
 
 use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
+use super::locks;
 use super::memory::Memory;
+use super::target::{Target, Window};
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
 use crate::sys::{self, DirectAlignment, Errno};
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use uraid_block::{Geometry, SECTOR_BYTES, Sectors};
 
 /// The largest I/O a member takes: 1 GiB. Longer ones than the system's limit are continued anyway.
@@ -23,60 +24,60 @@ const IO_MAX: Sectors = Sectors(1 << 21);
 const PAGE: Sectors = Sectors(8);
 /// What `null:` has for a device, with a number as its inode.
 const NULL_DEVICE: u64 = u64::MAX;
-/// udev takes a shared lock on a block device while it looks at it: so often, so long.
-const LOCK_ATTEMPTS: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 static NULLS: AtomicU64 = AtomicU64::new(0);
 static MEMORIES: Mutex<BTreeMap<String, Arc<Memory>>> = Mutex::new(BTreeMap::new());
 
-pub(super) fn open(path: &Path, access: Access) -> Result<Claim, OpenError> {
-    let name = path.to_string_lossy().into_owned();
-    if let Some(size) = name.strip_prefix("null:") {
-        let size = parse_size(size).ok_or_else(|| OpenError::BadSize { path: path.into() })?;
+pub(super) fn open(target: &Target, access: Access) -> Result<Claim, OpenError> {
+    let (path, name) = (target.path.to_string_lossy(), Path::new(&target.name));
+    let is_null = path.starts_with("null:");
+    if (is_null || path.starts_with("mem:")) && target.window.is_some() {
+        return Err(OpenError::NotStorage { path: name.into() });
+    }
+    let registration = |identity| register(name, identity, 0..u64::MAX);
+    if let Some(size) = path.strip_prefix("null:") {
+        let size = parse_size(size).ok_or_else(|| OpenError::BadSize { path: name.into() })?;
         let identity = Identity { device: NULL_DEVICE, inode: NULLS.fetch_add(1, Ordering::Relaxed) };
-        let registration = register(path, identity)?;
-        return finish(path, access, Backing::Null, registration, memory_geometry(size, false));
+        return finish(target, access, Backing::Null, registration(identity)?, memory_geometry(size, false));
     }
-    if let Some(rest) = name.strip_prefix("mem:") {
-        let memory = memory(rest, path)?;
-        let file = File::from(memory.file().try_clone().map_err(|error| failed(path, "dup", &error))?);
-        let status = file.metadata().map_err(|error| failed(path, "fstat", &error))?;
+    if let Some(rest) = path.strip_prefix("mem:") {
+        let memory = memory(rest, name)?;
+        let file = File::from(memory.file().try_clone().map_err(|error| failed(name, "dup", &error))?);
+        let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
         let geometry = memory_geometry(Sectors::from_bytes_floor(memory.bytes()), true);
-        let registration = register(path, identity(&status))?;
-        return finish(path, access, Backing::Memory(memory), registration, geometry);
+        return finish(target, access, Backing::Memory(memory), registration(identity(&status))?, geometry);
     }
-    open_file(path, access)
+    open_file(target, access)
 }
 
-fn register(path: &Path, identity: Identity) -> Result<Registration, OpenError> {
-    Registration::new(identity, &path.to_string_lossy())
-        .map_err(|claimed_as| OpenError::ClaimedTwice { path: path.into(), claimed_as })
+fn register(name: &Path, identity: Identity, bytes: std::ops::Range<u64>) -> Result<Registration, OpenError> {
+    Registration::new(identity, bytes, &name.to_string_lossy())
+        .map_err(|claimed_as| OpenError::ClaimedTwice { path: name.into(), claimed_as })
 }
 
 fn finish(
-    path: &Path,
+    target: &Target,
     access: Access,
     backing: Backing,
     registration: Registration,
     geometry: Geometry,
 ) -> Result<Claim, OpenError> {
+    let name = target.name.clone();
     if geometry.size.is_zero() {
-        return Err(OpenError::Empty { path: path.into() });
+        return Err(OpenError::Empty { path: name.into() });
     }
-    let name = path.to_string_lossy().into_owned();
     let watch = match &backing {
-        Backing::File { is_block_device: false, .. } => Watch::regular_file(geometry.size.bytes()),
+        Backing::File { is_block_device: false, base, .. } => Watch::regular_file(base + geometry.size.bytes()),
         Backing::File { is_block_device: true, .. } | Backing::Memory(_) | Backing::Null => Watch::default(),
     };
-    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, registration })
+    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, bad: target.bad.clone(), registration })
 }
 
-fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
+pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
     failed_with(path, call, Errno(error.raw_os_error().unwrap_or(libc::EINVAL)))
 }
 
-fn failed_with(path: &Path, call: &'static str, Errno(os): Errno) -> OpenError {
+pub(super) fn failed_with(path: &Path, call: &'static str, Errno(os): Errno) -> OpenError {
     let path = path.to_owned();
     match os {
         libc::ENOENT | libc::ENOTDIR => OpenError::NotFound { path },
@@ -147,79 +148,112 @@ fn identity(status: &Metadata) -> Identity {
     }
 }
 
-fn open_file(path: &Path, access: Access) -> Result<Claim, OpenError> {
+fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
+    let (path, name, window) = (&target.path, Path::new(&target.name), target.window);
     // Looked at before it is opened: opening a FIFO would wait, opening a tape would move it.
-    let before = std::fs::metadata(path).map_err(|error| failed(path, "stat", &error))?;
+    let before = std::fs::metadata(path).map_err(|error| failed(name, "stat", &error))?;
     let kind = before.file_type();
     if kind.is_dir() {
-        return Err(OpenError::IsDirectory { path: path.into() });
+        return Err(OpenError::IsDirectory { path: name.into() });
     }
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(OpenError::NotStorage { path: path.into() });
+        return Err(OpenError::NotStorage { path: name.into() });
     }
-    let registration = register(path, identity(&before))?;
-    // On a block device O_EXCL keeps out mounts, the kernel's md and others that ask for it.
-    let exclusive = if kind.is_block_device() && access == Access::ReadWrite { libc::O_EXCL } else { 0 };
+    let is_block_device = kind.is_block_device();
+    let bytes = window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX));
+    let registration = register(name, identity(&before), bytes)?;
+    // On a block device O_EXCL keeps out mounts, the kernel's md and others that ask for it. Not for a window: others
+    // may have the rest of the disk.
+    let is_exclusive = is_block_device && access == Access::ReadWrite && window.is_none();
+    let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
     let file = OpenOptions::new()
         .read(true)
         .write(access == Access::ReadWrite)
         .custom_flags(exclusive | libc::O_NOCTTY)
         .open(path)
-        .map_err(|error| failed(path, "open", &error))?;
-    let status = file.metadata().map_err(|error| failed(path, "fstat", &error))?;
+        .map_err(|error| failed(name, "open", &error))?;
+    let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
     if identity(&status) != registration.identity() {
         // Replaced between the two looks.
-        return Err(OpenError::InUse { path: path.into() });
+        return Err(OpenError::InUse { path: name.into() });
     }
-    let is_block_device = kind.is_block_device();
-    lock(path, &file, is_block_device, access)?;
-    let (direct, geometry) =
-        if is_block_device { block_device(path, &file, &status)? } else { regular_file(path, &file, &status, access)? };
-    finish(path, access, Backing::File { file, is_block_device, direct }, registration, geometry)
+    let span = || Span::new(name, window, file_bytes(name, &file, is_block_device)?);
+    // What is wrong with the window is said whoever else has it; where it is counts under the locks.
+    span()?;
+    locks::take(name, &file, is_block_device, access, window)?;
+    let span = span()?;
+    let (direct, geometry) = if is_block_device {
+        block_device(name, &file, &status, &span)?
+    } else {
+        regular_file(&file, &status, access, &span)
+    };
+    finish(target, access, Backing::File { file, is_block_device, base: span.base, direct }, registration, geometry)
 }
 
-fn lock(path: &Path, file: &File, is_block_device: bool, access: Access) -> Result<(), OpenError> {
-    let mut attempts = if is_block_device { LOCK_ATTEMPTS } else { 1 };
-    loop {
-        let result = match access {
-            Access::ReadWrite => file.try_lock(),
-            Access::ReadOnly => file.try_lock_shared(),
+fn file_bytes(name: &Path, file: &File, is_block_device: bool) -> Result<u64, OpenError> {
+    if is_block_device {
+        sys::block_size_bytes(file.as_fd()).map_err(|errno| failed_with(name, "ioctl", errno))
+    } else {
+        sys::file_bytes(file.as_raw_fd()).map_err(|errno| failed_with(name, "fstat", errno))
+    }
+}
+
+/// Where a member is in its file.
+struct Span {
+    /// Its first byte.
+    base: u64,
+    size: Sectors,
+    file_bytes: u64,
+}
+
+impl Span {
+    fn new(name: &Path, window: Option<Window>, file_bytes: u64) -> Result<Span, OpenError> {
+        let Some(window) = window else {
+            return Ok(Span { base: 0, size: Sectors::from_bytes_floor(file_bytes), file_bytes });
         };
-        attempts -= 1;
-        match result {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if attempts > 0 => std::thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.into() }),
-            Err(TryLockError::Error(error)) => return Err(failed(path, "flock", &error)),
+        let start = window.offset;
+        let end = window.end().unwrap_or(file_bytes);
+        let size = Sectors::from_bytes_floor(end.saturating_sub(start));
+        if end > file_bytes || size.is_zero() {
+            let end = window.end().unwrap_or(start.saturating_add(SECTOR_BYTES as u64));
+            return Err(OpenError::Window { path: name.into(), start, end, found: file_bytes });
         }
+        Ok(Span { base: start, size, file_bytes })
+    }
+
+    /// Whether both ends are at whole blocks of so many bytes, or at the file's own ends. Nobody else has a byte of
+    /// any of these blocks then.
+    fn has_own_blocks(&self, bytes: u64) -> bool {
+        let end = self.base + self.size.bytes();
+        let is_last = self.file_bytes - end < SECTOR_BYTES as u64;
+        self.base.is_multiple_of(bytes) && (is_last || end.is_multiple_of(bytes))
+    }
+
+    /// Turns direct I/O on where sectors are enough for it. Not where a page is shared with a neighbour: what one of
+    /// them wrote directly would be overwritten by what the other's page still holds of it.
+    fn make_direct(&self, file: &File, status: &Metadata, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
+        let align = align.filter(|align| align.offset as usize <= SECTOR_BYTES)?;
+        let own = self.has_own_blocks(sys::page_bytes()) && self.has_own_blocks(status.blksize().max(1));
+        (own && sys::set_direct(file.as_fd()).is_ok()).then_some(align)
+    }
+
+    /// `block` where the member starts at one, else `smallest`.
+    fn aligned(&self, block: Sectors, smallest: Sectors) -> Sectors {
+        if self.base.is_multiple_of(block.bytes().max(1)) { block } else { smallest }
     }
 }
 
-/// Turns direct I/O on where sectors are enough for it.
-fn make_direct(file: &File, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
-    let align = align.filter(|align| align.offset as usize <= SECTOR_BYTES)?;
-    sys::set_direct(file.as_fd()).is_ok().then_some(align)
-}
-
-fn regular_file(
-    path: &Path,
-    file: &File,
-    status: &Metadata,
-    access: Access,
-) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
-    let direct = make_direct(file, sys::direct_alignment(file.as_fd()));
-    // A hole punched behind the end changes nothing and tells whether the file system can do it.
+fn regular_file(file: &File, status: &Metadata, access: Access, span: &Span) -> (Option<DirectAlignment>, Geometry) {
+    let direct = span.make_direct(file, status, sys::direct_alignment(file.as_fd()));
+    // A hole punched behind the end of the file changes nothing and tells whether the file system can do it.
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    let behind = status.len().next_multiple_of(1 << 20);
+    let behind = span.file_bytes.next_multiple_of(1 << 20);
     let punches = access == Access::ReadWrite && sys::allocate(file.as_raw_fd(), mode, behind, 4096) == 0;
     let block = Sectors::from_bytes_floor(status.blksize()).0.clamp(1, 256);
-    if Sectors::from_bytes_floor(status.len()).is_zero() {
-        return Err(OpenError::Empty { path: path.into() });
-    }
     let geometry = Geometry {
-        size: Sectors::from_bytes_floor(status.len()),
+        size: span.size,
         logical_block: Sectors(1),
-        physical_block: Sectors(block.min(PAGE.0)),
+        physical_block: span.aligned(Sectors(block.min(PAGE.0)), Sectors(1)),
         chunk: Sectors::ZERO,
         stripe: Sectors::ZERO,
         io_max: IO_MAX,
@@ -228,23 +262,29 @@ fn regular_file(
         zeroes_after_discard: punches,
         volatile_cache: true,
     };
-    Ok((direct, geometry))
+    (direct, geometry)
 }
 
-fn block_device(path: &Path, file: &File, status: &Metadata) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
-    let failed = |errno| failed_with(path, "ioctl", errno);
-    let bytes = sys::block_size_bytes(file.as_fd()).map_err(failed)?;
-    let (logical, physical) = sys::block_sizes(file.as_fd()).map_err(failed)?;
+fn block_device(
+    path: &Path,
+    file: &File,
+    status: &Metadata,
+    span: &Span,
+) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
+    let (logical, physical) = sys::block_sizes(file.as_fd()).map_err(|errno| failed_with(path, "ioctl", errno))?;
     // Kernels before 6.1 do not tell; there the logical block is what direct I/O wants.
     let told = sys::direct_alignment(file.as_fd()).unwrap_or(DirectAlignment { offset: logical, memory: 512 });
-    let direct = make_direct(file, Some(told));
+    let direct = span.make_direct(file, status, Some(told));
     let queue = |name: &str| queue_attribute(status.rdev(), name);
     let discard = queue("discard_granularity").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let can_discard = queue("discard_max_bytes").is_some_and(|text| text != "0");
+    // A device discards its own sectors: in a window that starts inside one there is none that is whole.
+    let can_discard = queue("discard_max_bytes").is_some_and(|text| text != "0")
+        && span.base.is_multiple_of(u64::from(logical.max(512)));
+    let logical_block = Sectors::from_bytes_floor(u64::from(logical.max(512)));
     let geometry = Geometry {
-        size: Sectors::from_bytes_floor(bytes),
-        logical_block: Sectors::from_bytes_floor(u64::from(logical.max(512))),
-        physical_block: Sectors::from_bytes_floor(u64::from(physical.max(512))),
+        size: span.size,
+        logical_block,
+        physical_block: span.aligned(Sectors::from_bytes_floor(u64::from(physical.max(512))), logical_block),
         chunk: Sectors::ZERO,
         stripe: Sectors::ZERO,
         io_max: IO_MAX,

@@ -1,0 +1,58 @@
+//! Locks that keep members apart from each other, also across processes.
+//! Owns: which locks a claim takes. Not here: the list of claims of this process (`claim`).
+//! Invariant: of two claims that share a byte and of which one may write, at most one gets its locks.
+//!
+//! ```text
+//!                      flock of the file   lock of bytes (OFD)
+//!  whole, for writing  exclusive           write, all
+//!  whole, for reading  shared              read, all
+//!  window, for writing shared              write, its own
+//!  window, for reading shared              read, its own
+//! ```
+//! The flock alone keeps whole members apart, as it always has, where a file system knows no locks of bytes. The lock
+//! of bytes keeps windows apart, and those who write a window from those who read the whole.
+
+use super::claim::{Access, OpenError};
+use super::open::{failed, failed_with};
+use super::target::Window;
+use crate::sys::{self, Errno};
+use std::fs::{File, TryLockError};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// udev takes a shared lock on a block device while it looks at it: so often, so long.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes a claim's locks on a file that was opened for it; they end when it is closed. `path` is for messages.
+pub(super) fn take(
+    path: &Path,
+    file: &File,
+    is_block_device: bool,
+    access: Access,
+    window: Option<Window>,
+) -> Result<(), OpenError> {
+    let mut attempts = if is_block_device { ATTEMPTS } else { 1 };
+    loop {
+        let result = match (access, window) {
+            (Access::ReadWrite, None) => file.try_lock(),
+            (Access::ReadOnly, _) | (Access::ReadWrite, Some(_)) => file.try_lock_shared(),
+        };
+        attempts -= 1;
+        match result {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if attempts > 0 => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.into() }),
+            Err(TryLockError::Error(error)) => return Err(failed(path, "flock", &error)),
+        }
+    }
+    let (start, length) = window.map_or((0, None), |window| (window.offset, window.length));
+    match sys::lock_bytes(file.as_fd(), access == Access::ReadWrite, start, length) {
+        Ok(()) => Ok(()),
+        Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(OpenError::InUse { path: path.into() }),
+        // No locks of bytes here, so nobody has claimed a window either: the flock is enough.
+        Err(Errno(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)) if window.is_none() => Ok(()),
+        Err(errno) => Err(failed_with(path, "fcntl", errno)),
+    }
+}

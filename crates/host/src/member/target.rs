@@ -1,0 +1,128 @@
+//! What is to be claimed: a whole file or device, a window of one, with sectors that are to fail.
+//! Owns: [`Target`], [`Window`], [`BadSectors`] and how a list of those is written. Not here: opening (`open`), which
+//! other words on a command line mean a window.
+//! Invariant: a list of bad sectors is sorted, and none of them is past the last sector that there can be.
+
+use std::path::{Path, PathBuf};
+use uraid_block::{ErrorKind, IoError, Range, SECTOR_BYTES, Sector, Sectors};
+
+/// The most stretches in a list of bad sectors.
+const BAD_STRETCHES_MAX: usize = 4096;
+
+/// Some bytes of a file or a block device, counted from its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// The first byte. It need not be at a sector's start, but direct I/O wants whole pages.
+    pub offset: u64,
+    /// How many bytes; `None`: up to the end.
+    pub length: Option<u64>,
+}
+
+impl Window {
+    /// The byte behind the last one, as far as that is known without the file.
+    pub(super) fn end(self) -> Option<u64> {
+        self.length.map(|length| self.offset.saturating_add(length))
+    }
+}
+
+/// What to claim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// What messages call it: the words that were given.
+    pub name: String,
+    /// A path, or `mem:...` or `null:...`, see [`super::Claimed::open`].
+    pub path: PathBuf,
+    /// A part of the file or device; `None`: all of it, and nobody else may have a part.
+    pub window: Option<Window>,
+    /// Sectors, counted from the window's start, that fail.
+    pub bad: BadSectors,
+}
+
+impl Target {
+    /// All of what a name means, with sectors that fail if it starts with `bad:LIST:`. `None`: that list is none.
+    pub fn whole(name: &Path) -> Option<Target> {
+        let text = name.to_string_lossy();
+        let (bad, path) = match text.strip_prefix("bad:") {
+            None => (BadSectors::default(), name.to_owned()),
+            Some(rest) => {
+                let (bad, path) = BadSectors::split(rest)?;
+                (bad, path.into())
+            }
+        };
+        Some(Target { name: text.into_owned(), path, window: None, bad })
+    }
+}
+
+/// Sectors whose reads and writes fail with a medium error: a testing aid. None by default.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct BadSectors(Vec<Range>);
+
+impl BadSectors {
+    /// Cuts `SECTOR[+COUNT][,SECTOR...]:REST`. `None` for anything else, a count of zero, or too long a list.
+    pub fn split(text: &str) -> Option<(BadSectors, &str)> {
+        let (list, rest) = text.split_once(':')?;
+        let mut stretches = Vec::new();
+        for word in list.split(',') {
+            if stretches.len() == BAD_STRETCHES_MAX {
+                return None;
+            }
+            let (start, count) = word.split_once('+').unwrap_or((word, "1"));
+            let (start, count) = (number(start)?, number(count).filter(|count| *count > 0)?);
+            start.checked_add(count).filter(|end| *end <= u64::MAX / SECTOR_BYTES as u64)?;
+            stretches.push(Range::new(Sector(start), Sectors(count)));
+        }
+        stretches.sort_by_key(|stretch| stretch.start);
+        (!rest.is_empty()).then_some((BadSectors(stretches), rest))
+    }
+
+    /// The first bad stretch that the range meets.
+    pub fn first_in(&self, range: Range) -> Option<Range> {
+        self.0.iter().copied().find(|stretch| stretch.overlaps(range))
+    }
+
+    /// What a disk would say to a read or write of these sectors.
+    #[inline]
+    pub fn check(&self, range: Range) -> Result<(), IoError> {
+        if self.0.is_empty() || range.length.is_zero() || self.first_in(range).is_none() {
+            return Ok(());
+        }
+        Err(IoError { kind: ErrorKind::Media, os: libc::EIO })
+    }
+
+    /// The same for bytes.
+    pub fn check_bytes(&self, at: u64, length: u64) -> Result<(), IoError> {
+        let (first, behind) = (at / SECTOR_BYTES as u64, at.saturating_add(length).div_ceil(SECTOR_BYTES as u64));
+        self.check(Range::between(Sector(first), Sector(behind)))
+    }
+}
+
+/// Digits and nothing else.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_bad_sectors_is_numbers_and_counts() {
+        let (bad, rest) = BadSectors::split("100+8,5:a:b").expect("a list");
+        assert_eq!(rest, "a:b");
+        let range = |start, length| Range::new(Sector(start), Sectors(length));
+        for good in [range(0, 5), range(6, 94), range(108, 1), range(5, 0), range(103, 0)] {
+            assert_eq!(bad.check(good), Ok(()), "{good:?}");
+        }
+        for failing in [range(5, 1), range(0, 200), range(107, 1), range(99, 2)] {
+            assert_eq!(bad.check(failing).expect_err("bad").kind, ErrorKind::Media, "{failing:?}");
+        }
+        assert_eq!(bad.check_bytes(6 * 512, 94 * 512), Ok(()));
+        assert!(bad.check_bytes(6 * 512 - 1, 1).is_err());
+        assert!(bad.check_bytes(100 * 512 - 1, 2).is_err());
+        let long = format!("{}1:a", "1,".repeat(5000));
+        let far = format!("{}:a", u64::MAX);
+        for nonsense in ["", "5", "5:", ":a", "5,:a", "+5:a", "5+:a", "5+0:a", "-1:a", "5 :a", "5++1:a", &long, &far] {
+            assert_eq!(BadSectors::split(nonsense), None, "{nonsense}");
+        }
+    }
+}
