@@ -109,6 +109,10 @@ fn weight(error: &SuperblockError) -> u8 {
         SuperblockError::Version { .. } | SuperblockError::NoPlace { .. } => 1,
         SuperblockError::Place { .. } => 2,
         SuperblockError::Checksum { .. }
+        | SuperblockError::ByteOrder
+        | SuperblockError::MinorVersion { .. }
+        | SuperblockError::ChunkBytes { .. }
+        | SuperblockError::DiskSlot { .. }
         | SuperblockError::TooManyRoles { .. }
         | SuperblockError::DeviceTooSmall { .. }
         | SuperblockError::DataOffset { .. }

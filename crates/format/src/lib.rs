@@ -1,7 +1,7 @@
-//! md's bytes on disk: the version-1 superblock, what `--create` chooses, signatures of other owners of a device.
+//! md's bytes on disk: superblocks, what `--create` chooses, signatures of other owners of a device.
 //! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), who is trusted (`engine`).
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
-//! Spec: docs/format/superblock-1.md; md-reference sections 1.1 to 1.5.
+//! Spec: docs/format; md-reference sections 1.1 to 1.5.
 
 pub mod bad_blocks;
 pub mod create;
@@ -17,6 +17,7 @@ pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, find};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
-    BadBlocks, Reshape, Role, SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, location_v12,
+    BadBlocks, Disk090, Reshape, Role, SUPERBLOCK_BYTES, Superblock, Superblock090, SuperblockError, TIME_SECONDS_MASK,
+    location_v12,
 };
 pub use version::Version;

@@ -1,9 +1,12 @@
-//! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts.
-//! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`).
+//! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts; 0.90 is read into the same facts.
+//! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`),
+//! the words of 0.90 (`old`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
 //! Spec: docs/format/superblock-1.md; md-reference 1.2, 1.3.
 
 mod error;
+mod old;
+mod old_raw;
 mod raw;
 
 use crate::features::Features;
@@ -15,6 +18,7 @@ use uraid_layout::Level;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use error::SuperblockError;
+pub use old::{Disk090, Superblock090};
 
 /// Bytes that are read to find a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -174,7 +178,8 @@ impl Superblock {
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 
-    /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`.
+    /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`; one of version 0.90 comes
+    /// out in the words of the later versions.
     ///
     /// Unknown feature bits and levels are kept and left to the caller, as is a device that has become too small for
     /// what the superblock says: both must be reported beside the other members, not hidden behind a parse error.
@@ -184,6 +189,11 @@ impl Superblock {
         device_size: Sectors,
     ) -> Result<Superblock, SuperblockError> {
         let (raw, table) = RawSuperblock::read_from_prefix(bytes).expect("4096 bytes hold the 256 of the header");
+        // Of the words of a 0.90 superblock in the other byte order, only the magic is turned round: the version is 0.
+        let is_old_place = Version::V0_90.location(device_size) == Some(found_at);
+        if raw.major_version.get() == 0 && (raw.magic.get() == MAGIC || is_old_place) {
+            return Superblock090::parse(bytes)?.to_superblock(found_at, device_size);
+        }
         if raw.magic.get() != MAGIC {
             return Err(SuperblockError::Magic { found: raw.magic.get() });
         }

@@ -13,10 +13,35 @@ pub enum SuperblockError {
         found: u32,
     },
     /// md's, but of another format.
-    #[error("superblock has major version {found}, expected 1")]
+    #[error("superblock has major version {found}, expected 0 or 1")]
     Version {
         /// The version in the superblock.
         found: u32,
+    },
+    /// A 0.90 superblock of a host that turns its numbers the other way.
+    #[error("superblock 0.90 is in big-endian byte order, expected little-endian")]
+    ByteOrder,
+    /// An old one that is not old enough, or too old.
+    #[error("superblock has version 0.{found}, expected 0.90 or 0.91")]
+    MinorVersion {
+        /// The minor version in the superblock.
+        found: u32,
+    },
+    /// A chunk of 0.90, which counts bytes.
+    #[error("superblock has a chunk of {found} bytes, expected a multiple of 512")]
+    ChunkBytes {
+        /// What the superblock says.
+        found: u32,
+    },
+    /// A descriptor of 0.90 that cannot be.
+    #[error("superblock puts device {number} in slot {found}, expected at most {maximum}")]
+    DiskSlot {
+        /// The device's number.
+        number: usize,
+        /// The slot in its descriptor.
+        found: u32,
+        /// The last one that there can be.
+        maximum: u32,
     },
     /// A superblock that says where it is, but no version has its place there.
     #[error("superblock at sector {found_at}, where no version has its place on a device of this size")]
