@@ -19,9 +19,10 @@ cargo xtask test        everything: system packages, ci with foreign clients, re
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, SAFETY, reasons, links
 cargo xtask packages    installs the system packages that `test` needs, or names them
-cargo xtask vm run [--disk IMAGE[,ro]]... SCRIPT [ARG]...
+cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
 cargo xtask vm matrix   the real md driver against uraid, both ways, every level
+cargo xtask vm golden   makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs
 cargo xtask bench [--rounds N] [--seconds N]
                         arrays over NBD beside nbdkit, with fio
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),
+        ["vm", "golden"] => vm::golden_command(),
         ["vm", "matrix"] => vm::matrix_command(),
         ["help" | "--help"] => {
             print!("{HELP}");

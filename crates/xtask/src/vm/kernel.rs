@@ -7,8 +7,34 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Debian release whose kernel is booted, and its smallest kernel package that has md and virtio (34 MB, not 108).
-const SUITE: &str = "trixie";
+/// The Debian release whose kernel is booted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Release {
+    /// Linux 6.1, the last one of Debian's with the linear level.
+    Bookworm,
+    /// Linux 6.12.
+    Trixie,
+}
+
+impl Release {
+    /// The name in Debian's archive.
+    pub(crate) fn suite(self) -> &'static str {
+        match self {
+            Release::Bookworm => "bookworm",
+            Release::Trixie => "trixie",
+        }
+    }
+
+    /// What this kernel alone has, or has as a module.
+    fn more_modules(self) -> &'static [&'static str] {
+        match self {
+            Release::Bookworm => &["virtio_pci", "virtio_console", "linear"],
+            Release::Trixie => &[],
+        }
+    }
+}
+
+/// The smallest kernel package that has md and virtio (34 MB, not 108).
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -33,14 +59,14 @@ pub(crate) fn cache() -> Lab<PathBuf> {
 }
 
 /// The kernel, fetched first where the cache does not have it.
-pub(crate) fn kernel() -> Lab<Kernel> {
-    let home = cache()?.join(SUITE);
+pub(crate) fn kernel(release: Release) -> Lab<Kernel> {
+    let home = cache()?.join(release.suite());
     let mark = home.join("complete");
     if !mark.is_file() {
-        println!("vm: fetching Debian {SUITE}'s kernel into {}", home.display());
+        println!("vm: fetching Debian {}'s kernel into {}", release.suite(), home.display());
         let _ = std::fs::remove_dir_all(&home);
         at(&home, std::fs::create_dir_all(&home))?;
-        fetch(&home)?;
+        fetch(release, &home)?;
         at(&mark, std::fs::write(&mark, ""))?;
     }
     let names = at(&mark, std::fs::read_to_string(home.join("modules")))?;
@@ -48,15 +74,15 @@ pub(crate) fn kernel() -> Lab<Kernel> {
 }
 
 /// Leaves `vmlinuz`, plain modules and their list `modules` in `home`.
-fn fetch(home: &Path) -> Lab<()> {
+fn fetch(release: Release, home: &Path) -> Lab<()> {
     let scratch = home.join("unpack");
-    let package = download(&scratch)?;
+    let package = download(release.suite(), &scratch)?;
     let tree = scratch.join("tree");
     output_of(Command::new("dpkg-deb").arg("-x").args([&package, &tree]))?;
     let image = find(&tree.join("boot"), |name| name.starts_with("vmlinuz"))?;
     at(&image, std::fs::rename(&image, home.join("vmlinuz")))?;
     let mut names = Vec::new();
-    for (name, bytes) in modules(&tree.join("usr/lib/modules"))? {
+    for (name, bytes) in modules(release, &tree)? {
         let file = format!("{name}.ko");
         at(home, std::fs::write(home.join(&file), bytes))?;
         names.push(file);
@@ -66,12 +92,12 @@ fn fetch(home: &Path) -> Lab<()> {
 }
 
 /// Downloads the kernel package with apt's own tools, with lists of its own: the machine's sources stay as they are.
-fn download(scratch: &Path) -> Lab<PathBuf> {
+fn download(suite: &str, scratch: &Path) -> Lab<PathBuf> {
     for folder in ["lists/partial", "cache/archives/partial", "parts", "package"] {
         at(scratch, std::fs::create_dir_all(scratch.join(folder)))?;
     }
     let sources = scratch.join("sources.list");
-    let line = format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", archive()?);
+    let line = format!("deb [signed-by={KEYRING}] {} {suite} main\n", archive()?);
     at(&sources, std::fs::write(&sources, line))?;
     let apt = |program: &str| {
         let mut command = Command::new(program);
@@ -92,7 +118,7 @@ fn download(scratch: &Path) -> Lab<PathBuf> {
     let package = depends
         .split_whitespace()
         .find(|word| word.starts_with("linux-image-") && *word != META_PACKAGE)
-        .ok_or_else(|| LabError(format!("{META_PACKAGE} of {SUITE} depends on no kernel: {depends}")))?;
+        .ok_or_else(|| LabError(format!("{META_PACKAGE} of {suite} depends on no kernel: {depends}")))?;
     let folder = scratch.join("package");
     output_of(apt("apt-get").args(["download", package]).current_dir(&folder))?;
     find(&folder, |name| name.ends_with(".deb"))
@@ -115,9 +141,11 @@ fn archive() -> Lab<String> {
 }
 
 /// The wanted modules and what they need, unpacked, each behind those it needs.
-fn modules(tree: &Path) -> Lab<Vec<(String, Vec<u8>)>> {
+fn modules(release: Release, tree: &Path) -> Lab<Vec<(String, Vec<u8>)>> {
     let mut known = BTreeMap::new();
-    let mut todo = vec![tree.to_path_buf()];
+    // Where /lib is no link yet, the package has its modules there.
+    let homes = ["usr/lib/modules", "lib/modules"].map(|home| tree.join(home));
+    let mut todo: Vec<PathBuf> = homes.into_iter().filter(|home| home.is_dir()).collect();
     while let Some(folder) = todo.pop() {
         for entry in at(&folder, std::fs::read_dir(&folder))?.flatten() {
             let path = entry.path();
@@ -130,7 +158,7 @@ fn modules(tree: &Path) -> Lab<Vec<(String, Vec<u8>)>> {
         }
     }
     let mut loaded: Vec<(String, Vec<u8>)> = Vec::new();
-    for name in MODULES {
+    for name in MODULES.iter().chain(release.more_modules()) {
         add_module(&name.replace('-', "_"), &known, &mut loaded, 0)?;
     }
     Ok(loaded)

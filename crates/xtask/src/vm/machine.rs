@@ -2,7 +2,7 @@
 //! Owns: QEMU's command line, its output and exit status. Not here: what is in the guest (`initramfs`).
 //! Invariant: the machine is gone when `run` returns, and it ends by itself after its time.
 
-use super::kernel::kernel;
+use super::kernel::{Release, kernel};
 use super::{Lab, LabError, at, initramfs, lab_error};
 use crate::packages;
 use std::io::{BufRead, BufReader};
@@ -19,6 +19,8 @@ pub(crate) struct Disk {
 
 /// What to run.
 pub(crate) struct Machine {
+    /// Whose kernel.
+    pub(crate) release: Release,
     /// In order: `/dev/vda`, `/dev/vdb`, ...
     pub(crate) disks: Vec<Disk>,
     /// A shell script.
@@ -40,7 +42,7 @@ const SERIAL_BYTES_MAX: usize = 20;
 impl Machine {
     /// Boots, hands every line of the script's output to `line`, and returns the script's exit status.
     pub(crate) fn run(&self, line: &mut dyn FnMut(&str)) -> Lab<u8> {
-        let kernel = kernel()?;
+        let kernel = kernel(self.release)?;
         let scratch = Scratch::new("uraid-vm")?;
         let initrd = scratch.path.join("initrd");
         at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, &self.script, &self.arguments)?))?;

@@ -7,6 +7,7 @@
 //! The kernel's for us: created and filled in the guest; on the host served read-only, whole and without every such set.
 
 use super::host::{self, Served};
+use super::kernel::Release;
 use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::packages;
@@ -205,8 +206,13 @@ type Facts = BTreeMap<(String, String), String>;
 
 /// One boot: the kernel reads ours, and makes its own.
 fn boot(folder: &Path) -> Lab<Facts> {
-    let mut machine =
-        Machine { disks: Vec::new(), script: SCRIPT.to_string(), arguments: Vec::new(), seconds_max: 420 };
+    let mut machine = Machine {
+        release: Release::Trixie,
+        disks: Vec::new(),
+        script: SCRIPT.to_string(),
+        arguments: Vec::new(),
+        seconds_max: 420,
+    };
     for case in CASES.iter().chain([&CANARY]) {
         let Case { name, level, layout, members, tolerates } = case;
         machine.arguments.push(format!("{name}:{level}:{layout}:{members}:{tolerates}"));

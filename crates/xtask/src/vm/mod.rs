@@ -1,6 +1,8 @@
 //! The project's own lab: a real Linux kernel with the real md driver, in QEMU.
-//! Owns: the commands `vm run` and `vm matrix`, errors of the lab. Not here: how it works (the modules below).
+//! Owns: the commands `vm run`, `vm golden` and `vm matrix`, errors of the lab. Not here: how it works (the modules below).
 
+mod golden;
+mod golden_text;
 mod host;
 mod initramfs;
 mod kernel;
@@ -8,6 +10,7 @@ mod machine;
 mod matrix;
 
 use crate::stage::Tally;
+use kernel::Release;
 use machine::{Disk, Machine};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -46,9 +49,12 @@ fn output_of(command: &mut Command) -> Lab<String> {
     lab_error(format!("{name} {}: {}: {}", words.join(" "), done.status, last_words.trim()))
 }
 
-/// `vm run [--disk IMAGE[,ro]]... SCRIPT [ARG]...`; the guest script's exit status becomes ours.
+/// `vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...`; the guest script's exit status becomes ours.
 pub(crate) fn run_command(words: &[&str]) -> ExitCode {
-    let (mut disks, mut rest) = (Vec::new(), words);
+    let (mut disks, mut rest, mut release) = (Vec::new(), words, Release::Trixie);
+    if let ["--linux-6.1", others @ ..] = rest {
+        (rest, release) = (others, Release::Bookworm);
+    }
     while let ["--disk", spec, others @ ..] = rest {
         let (image, is_read_only) = spec.strip_suffix(",ro").map_or((*spec, false), |image| (image, true));
         disks.push(Disk { image: PathBuf::from(image), is_read_only });
@@ -60,7 +66,7 @@ pub(crate) fn run_command(words: &[&str]) -> ExitCode {
     };
     let done = at(Path::new(script), std::fs::read_to_string(script)).and_then(|script| {
         let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
-        Machine { disks, script, arguments, seconds_max: 600 }.run(&mut |line| println!("{line}"))
+        Machine { release, disks, script, arguments, seconds_max: 600 }.run(&mut |line| println!("{line}"))
     });
     match done {
         Ok(status) => ExitCode::from(status),
@@ -87,4 +93,15 @@ pub(crate) fn matrix_command() -> bool {
     let tally = matrix();
     println!("{} passed, {} failed", tally.passed, tally.failed);
     tally.failed == 0 && tally.passed > 0
+}
+
+/// `vm golden`: makes the golden files anew.
+pub(crate) fn golden_command() -> bool {
+    match golden::run() {
+        Ok(()) => true,
+        Err(error) => {
+            println!("vm: {error}");
+            false
+        }
+    }
 }
