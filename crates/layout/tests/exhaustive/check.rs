@@ -28,23 +28,27 @@ pub(crate) fn check(case: &Case, effort: Effort) -> u64 {
     assert!(!model.collides(), "{:?}", layout.spec());
     check_places(layout, model);
     let mut plans = 0;
-    for bits in 0..1u64 << model.members {
-        let usable: SlotSet = (0..layout.slots()).filter(|slot| bits >> slot & 1 == 1).map(Slot).collect();
-        let missing = model.members as usize - usable.count();
-        let is_wanted = match effort {
-            Effort::Healthy => missing == 0,
-            Effort::ToleratedSets => missing <= model.tolerates,
-            Effort::EverySet => true,
-        };
-        if is_wanted {
-            check_service(layout, model, &usable);
-            plans += check_ranges(layout, model, &usable, effort);
-        }
+    let missing_max = match effort {
+        Effort::Healthy => 0,
+        Effort::ToleratedSets => model.tolerates,
+        Effort::EverySet => model.members as usize,
+    };
+    for usable in sets(layout, missing_max) {
+        check_service(layout, model, &usable);
+        plans += check_ranges(layout, model, &usable, effort);
     }
     if layout.level().is_parity() {
         check_rows(layout, model);
     }
     plans
+}
+
+/// The sets of members that are there when at most `missing_max` are missing.
+pub(crate) fn sets(layout: &Layout, missing_max: usize) -> impl Iterator<Item = SlotSet> {
+    let slots = layout.slots();
+    (0..1u64 << slots)
+        .map(move |bits| (0..slots).filter(|slot| bits >> slot & 1 == 1).map(Slot).collect::<SlotSet>())
+        .filter(move |usable| usize::from(slots) - usable.count() <= missing_max)
 }
 
 /// Copies of every sector; they stay together as far as `contiguous` says, and inside the member.

@@ -111,11 +111,11 @@ pub(crate) fn raid456(chunk: u64, members_max: u64) -> Vec<Case> {
     cases
 }
 
-/// Three stripes of each level and layout on 2 to 8 members (raid6: from 4), and how many array sectors each has, by
+/// Three stripes of each level and layout on 2 to `members_max` members (raid6: from 4), and how many array sectors each has, by
 /// a formula of its own.
-pub(crate) fn three_stripes(chunk: u64) -> Vec<(Case, u64)> {
+pub(crate) fn three_stripes(chunk: u64, members_max: u64) -> Vec<(Case, u64)> {
     let mut cases = Vec::new();
-    for m in 2..=8 {
+    for m in 2..=members_max {
         let linear: Vec<u64> = (0..m).map(|k| (1 + k % 3) * chunk).collect();
         let uneven: u64 = linear.iter().sum();
         cases.push((Case::new(&sized(Level::Linear, 0, chunk, &linear), Model::linear(&linear, chunk)), uneven));

@@ -11,6 +11,7 @@ mod runs;
 
 use check::{Effort, check};
 use domain::Case;
+use uraid_layout::Layout;
 
 /// Checks all the cases in the way that `effort` says, and tells how many plans that were.
 fn run(name: &str, cases: &[Case], effort: Effort) {
@@ -71,22 +72,51 @@ fn large_domains() {
 }
 
 /// Every start and length of three stripes: read (two copy choices where there are two), write and discard; the parity
-/// levels' writes and discards by row.
-fn three_stripes(chunk: u64) {
-    let cases = domain::three_stripes(chunk);
+/// levels' writes and discards by row; and the promised numbers of runs. `members_max` and `effort` choose the domain,
+/// whose size in plans must be `size`.
+fn three_stripes(chunk: u64, members_max: u64, effort: Effort, size: u64) {
+    let cases = domain::three_stripes(chunk, members_max);
     let (mut plans, mut expected) = (0, 0);
     for (case, sectors) in &cases {
-        plans += check(case, Effort::Healthy);
+        let layout = &case.layout;
+        plans += check(case, effort);
         let ranges = sectors * (sectors + 3) / 2;
-        let each = if case.layout.level().is_parity() { 1 } else { 2 + u64::from(case.layout.copies_count()).min(2) };
-        expected += ranges * each;
+        let copies = u64::from(layout.copies_count());
+        let (sets, choices) = match effort {
+            Effort::Healthy => (1, copies.min(2)),
+            Effort::ToleratedSets | Effort::EverySet => (tolerated_sets(layout), copies + 1),
+        };
+        let each = if layout.level().is_parity() { choices } else { 2 + choices };
+        expected += ranges * each * sets;
+        let missing_max = if effort == Effort::Healthy { 0 } else { usize::from(layout.tolerates()) };
+        check::sets(layout, missing_max).for_each(|usable| runs::check_promises(layout, &usable));
     }
-    println!("three stripes, chunk {chunk}: {} geometries, {plans} plans of {expected}", cases.len());
+    println!("three stripes, chunk {chunk}, to {members_max} members: {} geometries, {plans} plans", cases.len());
     assert_eq!(plans, expected);
+    assert_eq!(plans, size, "the domain has another size than the one that is told");
+}
+
+/// How many sets of members an array can miss: sums of binomials, the empty set included.
+fn tolerated_sets(layout: &Layout) -> u64 {
+    let members = u64::from(layout.slots());
+    let choose = |k: u64| (0..k).fold(1, |product, n| product * (members - n) / (n + 1));
+    (0..=layout.tolerates().into()).map(choose).sum()
 }
 
 #[test]
 fn three_stripes_of_everything_in_small_chunks() {
-    three_stripes(1);
-    three_stripes(2);
+    three_stripes(1, 8, Effort::Healthy, 229_914);
+    three_stripes(2, 8, Effort::Healthy, 852_795);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "long; cargo test --release -p uraid-layout --test exhaustive three_stripes")]
+fn three_stripes_of_everything_in_chunks_of_eight() {
+    three_stripes(8, 8, Effort::Healthy, 12_842_388);
+}
+
+#[test]
+fn three_stripes_of_everything_with_every_tolerated_set_missing() {
+    three_stripes(1, 5, Effort::ToleratedSets, 830_058);
+    three_stripes(2, 5, Effort::ToleratedSets, 3_000_678);
 }
