@@ -22,7 +22,8 @@ cargo xtask packages    installs the system packages that `test` needs, or names
 cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
 cargo xtask vm matrix   the real md driver against uraid, both ways, every level
-cargo xtask vm golden   makes crates/format/tests/golden anew with the real md driver and mdadm
+cargo xtask vm golden [NAME]...
+                        makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs
 cargo xtask bench [--rounds N] [--seconds N]
                         arrays over NBD beside nbdkit, with fio
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),
-        ["vm", "golden"] => vm::golden_command(),
+        ["vm", "golden", names @ ..] => vm::golden_command(names),
         ["vm", "matrix"] => vm::matrix_command(),
         ["help" | "--help"] => {
             print!("{HELP}");

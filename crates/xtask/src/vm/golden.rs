@@ -36,9 +36,13 @@ struct Recipe {
 
 type Texts = BTreeMap<(String, usize, String), String>;
 
-/// Makes all of them.
-pub(crate) fn run() -> Lab<()> {
-    let recipes = recipes(RECIPES)?;
+/// Makes those of these names, or all of them.
+pub(crate) fn run(names: &[&str]) -> Lab<()> {
+    let mut recipes = recipes(RECIPES)?;
+    if let Some(name) = names.iter().find(|name| recipes.iter().all(|recipe| recipe.name != **name)) {
+        return lab_error(format!("no recipe is called {name}"));
+    }
+    recipes.retain(|recipe| names.is_empty() || names.contains(&recipe.name.as_str()));
     let home = project::root().join("crates/format/tests/golden");
     at(&home, std::fs::create_dir_all(&home))?;
     for release in [Release::Bookworm, Release::Trixie] {
@@ -134,6 +138,9 @@ fn json(folder: &Path, recipe: &Recipe, texts: &Texts, kernel: &str) -> Lab<Stri
         let image = recipe.image(folder, slot);
         let said = |kind: &str| texts.get(&(recipe.name.clone(), slot, kind.to_string())).map_or("", String::as_str);
         let content = content(&image)?;
+        if content.is_empty() {
+            return lab_error(format!("{} member {slot}: its recipe left nothing on it", recipe.name));
+        }
         let bytes = recipe.bytes + recipe.step * slot as u64;
         compare(folder, bytes, &content, &image, said("examine"))
             .map_err(|error| LabError(format!("{} member {slot}: {error}", recipe.name)))?;

@@ -95,9 +95,9 @@ pub(crate) fn matrix_command() -> bool {
     tally.failed == 0 && tally.passed > 0
 }
 
-/// `vm golden`: makes the golden files anew.
-pub(crate) fn golden_command() -> bool {
-    match golden::run() {
+/// `vm golden [NAME]...`: makes the golden files anew.
+pub(crate) fn golden_command(names: &[&str]) -> bool {
+    match golden::run(names) {
         Ok(()) => true,
         Err(error) => {
             println!("vm: {error}");
