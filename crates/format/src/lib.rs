@@ -8,6 +8,7 @@ pub mod create;
 mod features;
 mod find;
 mod name;
+pub mod partition;
 pub mod signature;
 mod superblock;
 pub mod uuid;
