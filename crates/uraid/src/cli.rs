@@ -2,12 +2,14 @@
 //! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do.
 //! Invariant: an option that mdadm has too is spelled, and means, the same. Spec: mdadm(8); md-reference 4.1.
 
+mod copy;
 mod create;
 mod manage;
 mod serve;
 mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
+pub use copy::CopyArgs;
 pub use create::{CreateArgs, ZeroArgs};
 pub use manage::{FailArgs, StopArgs};
 pub use serve::ServeArgs;
@@ -58,6 +60,9 @@ pub enum Command {
     /// Assemble an array from its members and serve it over NBD until told to stop
     #[command(long_about = serve::SERVE, after_long_help = serve::SERVE_AFTER)]
     Serve(ServeArgs),
+    /// Copy the bytes of an array to a file, a block device or a pipe, without changing a member
+    #[command(long_about = copy::COPY, after_long_help = copy::COPY_AFTER)]
+    Copy(CopyArgs),
     /// Show what the superblock of each member says
     #[command(long_about = show::EXAMINE, after_long_help = show::EXAMINE_AFTER)]
     Examine(ExamineArgs),

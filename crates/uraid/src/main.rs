@@ -8,6 +8,7 @@ mod assembly;
 mod cli;
 mod client;
 mod control;
+mod copy;
 mod create;
 mod dates;
 mod detail;
@@ -15,6 +16,7 @@ mod examine;
 mod list;
 mod metadata;
 mod names;
+mod offline;
 mod probe;
 mod progress;
 mod report;
@@ -46,6 +48,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Create(args) => create::run(args)?,
         Command::Serve(args) => serve::run(args)?,
+        Command::Copy(args) => copy::run(args)?,
         Command::Examine(args) => {
             return Ok(if examine::run(&args.members) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -103,8 +103,9 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let shards = args.shards.unwrap_or_else(shards_default);
     let count = args.members.len();
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
-    let patience = Patience(Instant::now() + LETTING_GO_TIME_MAX);
-    let (members, candidates) = open(args, &patience)?;
+    let patience = Patience::begin();
+    let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let (members, candidates) = open(&args.members, access, &patience)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let plan = assembly::decide(&candidates, &names, &options)?;
@@ -123,9 +124,14 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
 
 /// Until when something that is in use may still be let go: after kill -9 the kernel holds a process's files and sockets
 /// until its last I/O is done, while the next start is on its way already.
-struct Patience(Instant);
+pub struct Patience(Instant);
 
 impl Patience {
+    /// From now on.
+    pub fn begin() -> Patience {
+        Patience(Instant::now() + LETTING_GO_TIME_MAX)
+    }
+
     /// Asks again while the answer is "in use".
     fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
         loop {
@@ -148,11 +154,14 @@ impl Patience {
 
 /// Claims the members and reads their superblocks. What cannot be used is said and left out: whether the rest is
 /// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
-fn open(args: &ServeArgs, patience: &Patience) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
-    let access = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
+pub fn open(
+    names: &[String],
+    access: Access,
+    patience: &Patience,
+) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
     let mut members = Vec::new();
     let mut candidates = Vec::new();
-    for name in &args.members {
+    for name in names {
         let member = match patience.claim(name, access) {
             Ok(member) => member,
             Err(error) if error.is_absent() => {
@@ -260,7 +269,8 @@ fn shards_default() -> u16 {
     processors.min(SHARDS_DEFAULT_MAX) as u16
 }
 
-fn host_options(slots: u16) -> Options {
+/// Arenas that hold rows of so many slots.
+pub fn host_options(slots: u16) -> Options {
     let mut options = Options::default();
     for arena in [ROW_ARENA, PASS_ARENA] {
         let blocks: &mut ArenaBlocks = &mut options.arenas[arena];

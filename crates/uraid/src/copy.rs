@@ -1,0 +1,224 @@
+//! `uraid copy`: the bytes of an array, to a file, a block device or a pipe.
+//! Owns: what is said, what a copy goes on with, how it ends. Not here: opening the array (`offline`), reading
+//! (`reader`), writing (`writer`, `output`), what is known of each sector (`map`).
+//! Invariant: nothing is written to a member; exit code 0 means that every sector was copied.
+
+mod map;
+mod output;
+mod reader;
+mod writer;
+
+use crate::cli::CopyArgs;
+use crate::offline::{self, Opened, Permission};
+use crate::progress::ProgressLine;
+use crate::serve::ServeError;
+use crate::{sizes, warn};
+use map::{Map, MapError, State};
+use output::{Before, Output, OutputError};
+use reader::Outcome;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use uraid_block::{IoError, Range, Sector, Sectors};
+use uraid_engine::StartError;
+use uraid_format::uuid;
+use writer::{Queue, WriteError, Writer, Written};
+
+/// How long the output may take with what is under way when the copy is told to stop.
+const LAST_WRITES_TIME_MAX: Duration = Duration::from_secs(5);
+/// Stretches that are listed on stderr where there is no map to list them in.
+const LISTED_MAX: usize = 20;
+
+/// Why not all was copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// There is no array.
+    #[error(transparent)]
+    Open(#[from] ServeError),
+    /// It did not start.
+    #[error("the array could not be started")]
+    Start(#[from] StartError),
+    /// OUT may not be written.
+    #[error("nothing was copied")]
+    Output(#[from] OutputError),
+    /// The map of an earlier copy may not be followed.
+    #[error("nothing was copied")]
+    Map(#[from] MapError),
+    /// The system has no more threads.
+    #[error("cannot start the thread that writes")]
+    Thread(#[source] io::Error),
+    /// The output ended.
+    #[error("{copied} are copied{again}")]
+    Write {
+        /// What the map says.
+        copied: String,
+        /// How to go on.
+        again: &'static str,
+        /// Why.
+        source: WriteError,
+    },
+    /// The array ended.
+    #[error("{copied} are copied; the array cannot be read from sector {at} on{again}", at = at.0)]
+    Read {
+        /// What the map says.
+        copied: String,
+        /// How to go on.
+        again: &'static str,
+        /// From here.
+        at: Sector,
+        /// Why.
+        source: IoError,
+    },
+    /// A signal.
+    #[error("interrupted: {copied} are copied{again}")]
+    Interrupted {
+        /// What the map says.
+        copied: String,
+        /// How to go on.
+        again: &'static str,
+    },
+    /// It went to the end, and something is missing.
+    #[error("{sectors} sectors could not be read and are zeroes in the copy, {listed}; all others are copied")]
+    Lost {
+        /// How many.
+        sectors: u64,
+        /// Where they are listed.
+        listed: String,
+    },
+}
+
+/// Copies, and says what was copied.
+pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
+    let opened = offline::open(&args.members, Permission { force: args.force, run: args.run })?;
+    let copy = Copy::prepare(args, opened)?;
+    copy.run()
+}
+
+/// A copy that may begin.
+struct Copy {
+    opened: Opened,
+    output: Output,
+    map: Map,
+    save_to: Option<PathBuf>,
+    out: PathBuf,
+}
+
+impl Copy {
+    /// Finds out what is there already; nothing of value is changed when it refuses.
+    fn prepare(args: &CopyArgs, opened: Opened) -> Result<Copy, CopyError> {
+        let size = opened.plan.layout.array_size();
+        let identity = identity(&opened, size);
+        let is_stream = output::is_stream(&args.out);
+        let save_to = args.map.clone().or_else(|| (!is_stream).then(|| beside(&args.out)));
+        let old = match &save_to {
+            Some(path) if !args.overwrite && !is_stream => Map::load(path, &identity, size)?,
+            Some(_) | None => None,
+        };
+        let before = match (&old, args.overwrite) {
+            (_, true) => Before::GivenUp,
+            (Some(_), false) => Before::Resumed,
+            (None, false) => Before::Nothing,
+        };
+        let output = Output::open(&args.out, &opened.members, size, before)?;
+        let map = old.unwrap_or_else(|| Map::new(&identity, size));
+        Ok(Copy { opened, output, map, save_to, out: args.out.clone() })
+    }
+
+    fn run(self) -> Result<(), CopyError> {
+        let began = Instant::now();
+        let Copy { opened, output, map, save_to, out } = self;
+        announce(&opened, &map, &out);
+        // What nobody has tried comes first: a disk that is dying may not live to see the sectors that failed again.
+        let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
+        let done = map.count(State::Copied);
+        let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
+        // Taken by the one shard that there is; it gives back nothing that could not leave a thread.
+        let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
+        let outcome = opened.run(async |local, array| {
+            let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
+            let mut line = ProgressLine::new("copy");
+            let outcome = reader::read_all(&local, &array, &work, &queue, &mut line, done).await;
+            line.interrupted();
+            outcome
+        });
+        drop(queue);
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                drop(writer.end(Some(LAST_WRITES_TIME_MAX)));
+                return Err(error.into());
+            }
+        };
+        let patience = matches!(outcome, Outcome::Interrupted).then_some(LAST_WRITES_TIME_MAX);
+        finish(outcome, writer.end(patience), save_to.as_deref(), &out, began.elapsed())
+    }
+}
+
+/// What the map is called when nobody says.
+fn beside(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(".map");
+    name.into()
+}
+
+/// Tells this copy from all others: another array, or the same one after writes, would be mixed with it.
+fn identity(opened: &Opened, size: Sectors) -> String {
+    let plan = &opened.plan;
+    format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events)
+}
+
+fn announce(opened: &Opened, map: &Map, out: &Path) {
+    let (name, plan) = (&opened.name, &opened.plan);
+    let (level, slots) = (plan.layout.level().name(), plan.layout.slots());
+    if !plan.missing.is_empty() {
+        let missing: Vec<String> = plan.missing.iter().map(|slot| slot.0.to_string()).collect();
+        let present = usize::from(slots) - missing.len();
+        let without = missing.join(", ");
+        warn(&format!("{name}: {level} is copied degraded, {present} of {slots} slots, without {without}"));
+    }
+    let (copied, lost) = (map.count(State::Copied), map.count(State::Lost));
+    if !copied.is_zero() || !lost.is_zero() {
+        let copied = sizes::binary(copied);
+        warn(&format!("{}: goes on: {copied} are copied, {} sectors were unreadable", out.display(), lost.0));
+    }
+}
+
+fn finish(
+    outcome: Outcome,
+    written: Option<Written>,
+    save_to: Option<&Path>,
+    out: &Path,
+    took: Duration,
+) -> Result<(), CopyError> {
+    let can_go_on = save_to.is_some() && !output::is_stream(out);
+    let again = if can_go_on { "; the same command goes on from there" } else { "" };
+    let Some(written) = written else {
+        return Err(CopyError::Interrupted { copied: "it is not known how many sectors".to_owned(), again: "" });
+    };
+    let copied = sizes::binary(written.map.count(State::Copied));
+    written.outcome.map_err(|source| CopyError::Write { copied: copied.clone(), again, source })?;
+    match outcome {
+        Outcome::Failed { at, error } => return Err(CopyError::Read { copied, again, at, source: error }),
+        Outcome::Interrupted => return Err(CopyError::Interrupted { copied, again }),
+        Outcome::Done => (),
+        Outcome::WriterEnded => unreachable!("a writer that ended early has said why"),
+    }
+    let seconds = took.as_secs_f64();
+    warn(&format!("{}: copy done: {copied} in {seconds:.1} s", out.display()));
+    let lost = written.map.of(State::Lost);
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let listed = match save_to {
+        Some(map) => format!("listed in {}", map.display()),
+        None => {
+            for range in lost.iter().take(LISTED_MAX) {
+                warn(&format!("unreadable: {} sectors from sector {}", range.length.0, range.start.0));
+            }
+            let more = lost.len().saturating_sub(LISTED_MAX);
+            if more == 0 { "listed above".to_owned() } else { format!("listed above but for {more} stretches") }
+        }
+    };
+    Err(CopyError::Lost { sectors: written.map.count(State::Lost).0, listed })
+}

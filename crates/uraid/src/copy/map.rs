@@ -1,0 +1,330 @@
+//! The map of a copy: which sectors are copied, which could not be read, which nobody has tried.
+//! Owns: the map in memory, its text, which copy it belongs to. Not here: when it is saved (`writer`).
+//! Invariant: the stretches of a map adjoin and cover the array, no more and no less; what cannot be read as such a map
+//! is refused whole. Spec: GNU ddrescue's manual, "Mapfile structure", so that its viewers show it.
+//!
+//! ```text
+//!   # Array: 0b1c..., 25165824 bytes, 17 events      which copy it belongs to; a comment for others
+//!   0x00000000     ?     1                           where the copy stands, `?` copying or `+` finished, the pass
+//!   0x00000000  0x00117000  +                        from byte, so many bytes, `+` copied, `-` unreadable, `?` not tried
+//!   0x00117000  0x00000200  -
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
+
+/// Above this a file is no map of ours: two million stretches.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+const IDENTITY: &str = "# Array: ";
+
+/// What is known of a stretch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not copied yet.
+    Untried,
+    /// Could not be read; zeroes in the output.
+    Lost,
+    /// Copied.
+    Copied,
+}
+
+/// Why a map is not followed.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// It could not be read or written.
+    #[error("{}: {action} the map failed", path.display())]
+    Io {
+        /// The map.
+        path: PathBuf,
+        /// Reading, writing.
+        action: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{}: line {line} is not of a map of uraid copy", path.display())]
+    NoMap {
+        /// The file.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+    },
+    /// It is longer than any map.
+    #[error("{}: is no map of uraid copy: it has {found} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+    },
+    /// It tells of another copy.
+    #[error("{}: is the map of another copy: of {found}, expected {expected}", path.display())]
+    Other {
+        /// The map.
+        path: PathBuf,
+        /// What it tells of.
+        found: String,
+        /// What is copied.
+        expected: String,
+    },
+}
+
+/// Which sectors are copied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Map {
+    /// Which copy it belongs to.
+    identity: String,
+    size: Sectors,
+    /// Where each stretch starts, and its state; it ends where the next one starts. Neighbours differ.
+    starts: BTreeMap<u64, State>,
+}
+
+impl Map {
+    /// A map of `size` sectors of which none was tried. `identity` is one line of text that tells this copy from others.
+    pub fn new(identity: &str, size: Sectors) -> Map {
+        Map { identity: identity.to_owned(), size, starts: BTreeMap::from([(0, State::Untried)]) }
+    }
+
+    /// Reads the map of an earlier run, `None` where there is none. It must be of the same copy.
+    pub fn load(path: &Path, identity: &str, size: Sectors) -> Result<Option<Map>, MapError> {
+        let failed = |source| MapError::Io { path: path.to_owned(), action: "reading", source };
+        let file = match std::fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let found = file.metadata().map_err(failed)?.len();
+        if found > TEXT_BYTES_MAX {
+            return Err(MapError::TooLong { path: path.to_owned(), found });
+        }
+        let mut bytes = Vec::new();
+        file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+        let map = parse(&bytes, size).map_err(|line| MapError::NoMap { path: path.to_owned(), line })?;
+        if map.identity != identity {
+            let (found, expected) = (crate::names::printable(&map.identity), identity.to_owned());
+            return Err(MapError::Other { path: path.to_owned(), found, expected });
+        }
+        Ok(Some(map))
+    }
+
+    /// Writes the map so that a crash leaves the old one or the new one.
+    pub fn save(&self, path: &Path) -> Result<(), MapError> {
+        let failed = |source| MapError::Io { path: path.to_owned(), action: "writing", source };
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let text = self.text();
+        let replaced = write_durably(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
+        let Err(error) = replaced else { return Ok(()) };
+        // What is left of the attempt may be in the way of the next one; it is no error that it is not there.
+        let _ = std::fs::remove_file(&beside);
+        if error.kind() != io::ErrorKind::StorageFull {
+            return Err(failed(error));
+        }
+        // The old map has room of its own: a full file system still takes a new one in its place.
+        write_durably(path, &text).map_err(failed)
+    }
+
+    /// Sets the state of a stretch. Panics outside of the map.
+    pub fn set(&mut self, range: Range, state: State) {
+        let (start, end) = (range.start.0, range.end().0);
+        assert!(end <= self.size.0);
+        if start == end {
+            return;
+        }
+        let after = self.at(end.min(self.size.0 - 1));
+        let inside: Vec<u64> = self.starts.range(start..end).map(|(at, _)| *at).collect();
+        for at in inside {
+            self.starts.remove(&at);
+        }
+        if start == 0 || self.at(start - 1) != state {
+            self.starts.insert(start, state);
+        }
+        if end < self.size.0 {
+            if after == state {
+                self.starts.remove(&end);
+            } else {
+                self.starts.insert(end, after);
+            }
+        }
+    }
+
+    fn at(&self, sector: u64) -> State {
+        *self.starts.range(..=sector).next_back().expect("the first stretch starts at 0").1
+    }
+
+    /// All stretches, in order.
+    pub fn stretches(&self) -> impl Iterator<Item = (Range, State)> + '_ {
+        let ends = self.starts.keys().skip(1).copied().chain([self.size.0]);
+        self.starts.iter().zip(ends).filter(|((start, _), end)| *start < end).map(|((start, state), end)| {
+            let range = Range::between(Sector(*start), Sector(end));
+            (range, *state)
+        })
+    }
+
+    /// The stretches of one state.
+    pub fn of(&self, state: State) -> Vec<Range> {
+        self.stretches().filter(|(_, of)| *of == state).map(|(range, _)| range).collect()
+    }
+
+    /// How many sectors have a state.
+    pub fn count(&self, state: State) -> Sectors {
+        Sectors(self.of(state).iter().map(|range| range.length.0).sum())
+    }
+
+    /// The map as a file.
+    pub fn text(&self) -> String {
+        let untried = self.of(State::Untried);
+        let (status, at) = match untried.first() {
+            Some(first) => ('?', byte(first.start)),
+            None => ('+', self.size.bytes()),
+        };
+        let mut text = format!(
+            "# Mapfile of uraid copy, in the format of GNU ddrescue\n{IDENTITY}{}\n# current_pos  current_status  current_pass\n\
+             0x{at:08X}     {status}               1\n#      pos        size  status\n",
+            self.identity
+        );
+        for (range, state) in self.stretches() {
+            let (start, length) = (byte(range.start), range.length.bytes());
+            text.push_str(&format!("0x{start:08X}  0x{length:08X}  {}\n", sign(state)));
+        }
+        text
+    }
+}
+
+/// Where a sector begins.
+pub fn byte(at: Sector) -> u64 {
+    Sectors(at.0).bytes()
+}
+
+fn write_durably(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_data()
+}
+
+fn sign(state: State) -> char {
+    match state {
+        State::Untried => '?',
+        State::Lost => '-',
+        State::Copied => '+',
+    }
+}
+
+/// The map in a file's bytes; the number of the line that is wrong.
+fn parse(bytes: &[u8], size: Sectors) -> Result<Map, usize> {
+    let text = std::str::from_utf8(bytes).map_err(|_| 1_usize)?;
+    let identity = text.lines().find_map(|line| line.strip_prefix(IDENTITY)).ok_or(1_usize)?;
+    let mut map = Map::new(identity, size);
+    let mut has_status = false;
+    let mut next = 0;
+    for (at, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+        if words.is_empty() {
+            continue;
+        }
+        if !has_status {
+            has_status = words.len() >= 2 && number(words[0]).is_some();
+            if !has_status {
+                return Err(at + 1);
+            }
+            continue;
+        }
+        let (range, state) = stretch(&words).ok_or(at + 1)?;
+        let end = range.start.0.checked_add(range.length.0).ok_or(at + 1)?;
+        if range.start.0 != next || end > size.0 {
+            return Err(at + 1);
+        }
+        map.set(range, state);
+        next = end;
+    }
+    if has_status && next == size.0 { Ok(map) } else { Err(text.lines().count()) }
+}
+
+fn stretch(words: &[&str]) -> Option<(Range, State)> {
+    let [start, length, sign] = words else { return None };
+    let state = match *sign {
+        // What ddrescue found bad in a larger block and did not look into.
+        "?" | "*" | "/" => State::Untried,
+        "-" => State::Lost,
+        "+" => State::Copied,
+        _ => return None,
+    };
+    let start = number(start).filter(|byte| byte % SECTOR_BYTES as u64 == 0)? / SECTOR_BYTES as u64;
+    Some((Range::new(Sector(start), Sectors::from_bytes(number(length)?)?), state))
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> Range {
+        Range::between(Sector(start), Sector(end))
+    }
+
+    #[test]
+    fn stretches_join_and_split_as_a_slow_list_of_sectors_says() {
+        const SIZE: u64 = 40;
+        let mut map = Map::new("a", Sectors(SIZE));
+        let mut slow = vec![State::Untried; SIZE as usize];
+        let mut seed = 7_u64;
+        for _ in 0..2000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let start = (seed >> 33) % SIZE;
+            let end = start + (seed >> 45) % (SIZE - start + 1);
+            let state = [State::Untried, State::Lost, State::Copied][(seed >> 55) as usize % 3];
+            map.set(range(start, end), state);
+            slow[start as usize..end as usize].fill(state);
+            let mut joined: Vec<(u64, State)> = Vec::new();
+            for (at, state) in slow.iter().enumerate() {
+                if joined.last().is_none_or(|(_, last)| last != state) {
+                    joined.push((at as u64, *state));
+                }
+            }
+            assert_eq!(map.stretches().map(|(range, state)| (range.start.0, state)).collect::<Vec<_>>(), joined);
+        }
+    }
+
+    #[test]
+    fn a_map_comes_back_from_its_text() {
+        let mut map = Map::new("raid5 of somebody", Sectors(4096));
+        map.set(range(0, 2048), State::Copied);
+        map.set(range(100, 101), State::Lost);
+        let text = map.text();
+        assert!(text.contains("\n0x0000C800  0x00000200  -\n"), "{text}");
+        assert!(text.contains("\n0x00100000     ?               1\n"), "{text}");
+        assert_eq!(parse(text.as_bytes(), Sectors(4096)), Ok(map.clone()));
+        map.set(range(101, 4096), State::Copied);
+        assert!(map.text().contains("\n0x00200000     +               1\n"), "{}", map.text());
+    }
+
+    #[test]
+    fn what_is_no_map_or_a_map_of_another_size_is_refused_with_its_line() {
+        let good = Map::new("a", Sectors(16)).text();
+        assert_eq!(parse(good.as_bytes(), Sectors(17)), Err(6), "it ends early");
+        assert_eq!(parse(good.as_bytes(), Sectors(15)), Err(6), "it goes too far");
+        let head = "# Array: a\n0 ? 1\n";
+        for (rest, line) in [
+            ("0 512 +\n1024 512 +\n", 4),
+            ("0 513 +\n", 3),
+            ("0 8192 !\n", 3),
+            ("0 512\n", 3),
+            ("512 512 +\n", 3),
+            ("0 0xfffffffffffffe00 +\n", 3),
+            ("", 2),
+        ] {
+            assert_eq!(parse(format!("{head}{rest}").as_bytes(), Sectors(16)), Err(line), "{rest:?}");
+        }
+        assert_eq!(parse(b"0 ? 1\n0 8192 +\n", Sectors(16)), Err(1), "it does not say which array");
+        assert_eq!(parse(&[0xff; 512], Sectors(16)), Err(1));
+    }
+}

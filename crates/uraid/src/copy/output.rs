@@ -1,0 +1,314 @@
+//! Where a copy goes: a file, a block device or a pipe.
+//! Owns: opening it, what may be overwritten, how zeroes get there. Not here: in which order (`writer`).
+//! Invariant: nothing that is there is overwritten unasked, and never a member, whatever is asked.
+
+use super::map::byte;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use uraid_block::{Range, Sectors};
+use uraid_host::{Claimed, Identity};
+
+/// Zeroes shorter than this, or not on its multiples, are written like other bytes.
+const HOLE_BYTES: usize = 4096;
+static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Why OUT is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// It could not be opened, looked at or made as large as the array.
+    #[error("{}: {action} failed", path.display())]
+    Io {
+        /// OUT.
+        path: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is a member.
+    #[error("{}: is the member {member}, which a copy must not change", path.display())]
+    Member {
+        /// OUT.
+        path: PathBuf,
+        /// Its name as a member.
+        member: String,
+    },
+    /// Somebody has it locked or mounted.
+    #[error("{}: is in use", path.display())]
+    InUse {
+        /// OUT.
+        path: PathBuf,
+    },
+    /// It holds something.
+    #[error("{}: is not empty and has no map of an earlier copy; --overwrite gives up what it holds", path.display())]
+    NotEmpty {
+        /// OUT.
+        path: PathBuf,
+    },
+    /// A block device holds something, or may.
+    #[error("{}: is a block device; --overwrite gives up what it holds", path.display())]
+    Device {
+        /// OUT.
+        path: PathBuf,
+    },
+    /// A block device or an unfinished copy of another size.
+    #[error("{}: has {found} bytes, expected {expected}", path.display())]
+    Size {
+        /// OUT.
+        path: PathBuf,
+        /// What it has.
+        found: u64,
+        /// What the array has, or at least that for a device.
+        expected: u64,
+    },
+    /// What the map says was copied is not there.
+    #[error("{}: is not there or empty, but its map says that it is partly copied; --overwrite begins anew", path.display())]
+    Vanished {
+        /// OUT.
+        path: PathBuf,
+    },
+    /// A folder, a socket.
+    #[error("{}: is no file, block device or pipe", path.display())]
+    NoStorage {
+        /// OUT.
+        path: PathBuf,
+    },
+    /// Raw bytes are not for a screen.
+    #[error("standard output is a terminal: give a file, or a pipe to a program")]
+    Terminal,
+}
+
+/// What is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// A map of this copy says that part of it is there.
+    Resumed,
+    /// Nothing is expected, and nothing may be lost.
+    Nothing,
+    /// Whatever it is, it is given up.
+    GivenUp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// What is not written are zeroes.
+    File,
+    /// Zeroes are written.
+    BlockDevice,
+    /// Bytes go in order, zeroes too.
+    Stream,
+}
+
+/// OUT, open.
+pub struct Output {
+    file: File,
+    kind: Kind,
+    path: PathBuf,
+}
+
+/// Whether OUT is a pipe or another stream, which has no place for a map by default.
+pub fn is_stream(path: &Path) -> bool {
+    let is_storage = |status: std::fs::Metadata| status.is_file() || status.file_type().is_block_device();
+    path == Path::new("-") || std::fs::metadata(path).is_ok_and(|status| !is_storage(status))
+}
+
+impl Output {
+    /// Opens OUT for a copy of `size` sectors of these members.
+    pub fn open(path: &Path, members: &[Claimed], size: Sectors, before: Before) -> Result<Output, OutputError> {
+        let path = path.to_owned();
+        if path == Path::new("-") {
+            return standard_output(members);
+        }
+        let failed = |action| {
+            let path = path.clone();
+            move |source| OutputError::Io { path, action, source }
+        };
+        let status = match std::fs::metadata(&path) {
+            Ok(status) => Some(status),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("opening")(error)),
+        };
+        if let Some(status) = &status {
+            refuse_member(&path, status, members)?;
+        }
+        let Some(status) = status else {
+            if before == Before::Resumed {
+                return Err(OutputError::Vanished { path });
+            }
+            let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed("making"))?;
+            return new_file(path, file, size);
+        };
+        if status.is_file() {
+            let file = OpenOptions::new().write(true).open(&path).map_err(failed("opening"))?;
+            return old_file(path, file, size, before);
+        }
+        if status.file_type().is_block_device() {
+            return block_device(path, size, before);
+        }
+        if status.file_type().is_fifo() || status.file_type().is_char_device() {
+            let file = OpenOptions::new().write(true).open(&path).map_err(failed("opening"))?;
+            return Ok(Output { file, kind: Kind::Stream, path });
+        }
+        Err(OutputError::NoStorage { path })
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes bytes at their place: behind all that were written before, on a stream.
+    pub fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()> {
+        assert_eq!(range.length.bytes(), bytes.len() as u64);
+        let at = byte(range.start);
+        match self.kind {
+            Kind::File => write_sparse(&self.file, at, bytes),
+            Kind::BlockDevice => self.file.write_all_at(bytes, at),
+            Kind::Stream => self.file.write_all(bytes),
+        }
+    }
+
+    /// Makes a stretch zeroes.
+    pub fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
+        let (mut at, end) = (byte(range.start), byte(range.end()));
+        while at < end && self.kind != Kind::File {
+            let part = &ZEROES[..(end - at).min(ZEROES.len() as u64) as usize];
+            match self.kind {
+                Kind::File | Kind::BlockDevice => self.file.write_all_at(part, at)?,
+                Kind::Stream => self.file.write_all(part)?,
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable; on a stream that is its reader's business.
+    pub fn sync(&self) -> io::Result<()> {
+        match self.kind {
+            Kind::File | Kind::BlockDevice => self.file.sync_data(),
+            Kind::Stream => Ok(()),
+        }
+    }
+}
+
+fn refuse_member(path: &Path, status: &std::fs::Metadata, members: &[Claimed]) -> Result<(), OutputError> {
+    let (device, inode) =
+        if status.file_type().is_block_device() { (status.rdev(), 0) } else { (status.dev(), status.ino()) };
+    match members.iter().find(|member| member.identity() == Identity { device, inode }) {
+        Some(member) => Err(OutputError::Member { path: path.to_owned(), member: member.name().to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn standard_output(members: &[Claimed]) -> Result<Output, OutputError> {
+    let path = PathBuf::from("standard output");
+    let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
+    let stdout = io::stdout();
+    if stdout.is_terminal() {
+        return Err(OutputError::Terminal);
+    }
+    let file = File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?);
+    refuse_member(&path, &file.metadata().map_err(failed)?, members)?;
+    Ok(Output { file, kind: Kind::Stream, path })
+}
+
+/// Two copies to one file at a time would be neither; and a member that came in by a name of another kind is locked too.
+fn lock(path: &Path, file: &File) -> Result<(), OutputError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OutputError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(OutputError::Io { path: path.to_owned(), action: "locking", source }),
+    }
+}
+
+fn new_file(path: PathBuf, file: File, size: Sectors) -> Result<Output, OutputError> {
+    lock(&path, &file)?;
+    let failed = |source| OutputError::Io { path: path.clone(), action: "making it as large as the array", source };
+    file.set_len(size.bytes()).map_err(failed)?;
+    Ok(Output { file, kind: Kind::File, path })
+}
+
+fn old_file(path: PathBuf, file: File, size: Sectors, before: Before) -> Result<Output, OutputError> {
+    lock(&path, &file)?;
+    let failed = |source| OutputError::Io { path: path.clone(), action: "emptying", source };
+    let found = file.metadata().map_err(failed)?.len();
+    match before {
+        Before::Nothing if found > 0 => Err(OutputError::NotEmpty { path }),
+        Before::Nothing => new_file(path, file, size),
+        Before::GivenUp => {
+            file.set_len(0).map_err(failed)?;
+            new_file(path, file, size)
+        }
+        Before::Resumed if found == 0 => Err(OutputError::Vanished { path }),
+        Before::Resumed if found != size.bytes() => Err(OutputError::Size { path, found, expected: size.bytes() }),
+        Before::Resumed => Ok(Output { file, kind: Kind::File, path }),
+    }
+}
+
+fn block_device(path: PathBuf, size: Sectors, before: Before) -> Result<Output, OutputError> {
+    let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
+    match before {
+        Before::Nothing => return Err(OutputError::Device { path }),
+        Before::Resumed | Before::GivenUp => (),
+    }
+    // On a block device O_EXCL keeps out what is mounted or part of something.
+    const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+    let mut file = match OpenOptions::new().write(true).custom_flags(O_EXCL).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(OutputError::InUse { path }),
+        Err(error) => return Err(failed(error)),
+    };
+    lock(&path, &file)?;
+    let found = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
+    if found < size.bytes() {
+        return Err(OutputError::Size { path, found, expected: size.bytes() });
+    }
+    Ok(Output { file, kind: Kind::BlockDevice, path })
+}
+
+/// Writes all but whole blocks of zeroes: what a file does not hold reads as zeroes.
+fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    // Blocks lie on multiples of their size in the file, wherever the stretch begins.
+    let first = (HOLE_BYTES - at as usize % HOLE_BYTES) % HOLE_BYTES;
+    let mut from = 0;
+    let mut block_start = 0;
+    let mut block_end = if first == 0 { HOLE_BYTES } else { first }.min(bytes.len());
+    while block_start < bytes.len() {
+        if bytes[block_start..block_end].iter().all(|byte| *byte == 0) {
+            file.write_all_at(&bytes[from..block_start], at + from as u64)?;
+            from = block_end;
+        }
+        block_start = block_end;
+        block_end = (block_end + HOLE_BYTES).min(bytes.len());
+    }
+    file.write_all_at(&bytes[from..], at + from as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparse_write_leaves_the_bytes_there_that_were_given() {
+        let path = std::env::temp_dir().join(format!("uraid-sparse-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        let mut bytes = vec![0; 9 * HOLE_BYTES + 512];
+        for at in [0, 4095, 4096 + 511, 3 * 4096, 5 * 4096 + 100, 9 * 4096 + 511] {
+            bytes[at] = 0x5a;
+        }
+        for skew in [0, 512, 4096 - 512, 4096] {
+            file.set_len(0).and_then(|()| file.set_len(1 << 20)).expect("a file");
+            for part in [0..bytes.len(), 512..4096, 4096..8192, 4096..4096] {
+                file.set_len(0).and_then(|()| file.set_len(1 << 20)).expect("a file");
+                write_sparse(&file, skew, &bytes[part.clone()]).expect("room");
+                let mut back = vec![1; part.len()];
+                file.read_exact_at(&mut back, skew).expect("a file");
+                assert!(back == bytes[part]);
+            }
+        }
+        std::fs::remove_file(path).expect("it is there");
+    }
+}

@@ -1,0 +1,179 @@
+//! The half of a copy that reads: several stretches at a time, handed on in order.
+//! Owns: cutting the work, what is zero without a look, narrowing an unreadable stretch down to sectors.
+//! Not here: writing (`writer`), reading round a failed member (`engine`).
+//! Invariant: a sector is given up only after it was asked for alone.
+
+use super::writer::{Ended, Job, Queue};
+use crate::progress::ProgressLine;
+use crate::world::HostWorld;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, Receiver, oneshot, race};
+use uraid_block::{Device, ErrorKind, IoError, Range, Sector, Sectors};
+use uraid_engine::Array;
+use uraid_host::{CLIENT_ARENA, Local};
+
+/// The most that is read at once.
+const READ_MAX: Sectors = Sectors(1 << 11);
+/// Reads under way at a time.
+const READS_MAX: usize = 8;
+/// How long a read waits for buffers that other reads hold.
+const BUFFER_RETRY: Duration = Duration::from_micros(100);
+
+/// How reading ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All was handed over.
+    Done,
+    /// The writer took no more; it says why.
+    WriterEnded,
+    /// Somebody said to stop.
+    Interrupted,
+    /// The array cannot be read any more, from `at` on.
+    Failed {
+        /// The first sector that was not read.
+        at: Sector,
+        /// Why.
+        error: IoError,
+    },
+}
+
+/// Reads the stretches in order and hands them over. `line` shows how far it is: `done` sectors were done before.
+pub async fn read_all(
+    local: &Local,
+    array: &Rc<Array<HostWorld>>,
+    work: &[Range],
+    queue: &Queue,
+    line: &mut ProgressLine,
+    done: Sectors,
+) -> Outcome {
+    let signal = local.terminated();
+    let reads = Reads { local: local.clone(), array: array.clone(), under_way: VecDeque::new() };
+    match race(signal, reads.run(work, queue, line, done)).await {
+        Either::Left(_) => Outcome::Interrupted,
+        Either::Right(Ok(())) => Outcome::Done,
+        Either::Right(Err(outcome)) => outcome,
+    }
+}
+
+struct Reads {
+    local: Local,
+    array: Rc<Array<HostWorld>>,
+    under_way: VecDeque<UnderWay>,
+}
+
+/// What became of a stretch: jobs in order, or the first sector that was not read.
+type Stretch = Result<Vec<Job>, (Sector, IoError)>;
+
+struct UnderWay {
+    range: Range,
+    /// `None`: it is all zeroes, nobody reads it.
+    jobs: Option<Receiver<Stretch>>,
+}
+
+impl From<Ended> for Outcome {
+    fn from(_: Ended) -> Outcome {
+        Outcome::WriterEnded
+    }
+}
+
+impl Reads {
+    async fn run(
+        mut self,
+        work: &[Range],
+        queue: &Queue,
+        line: &mut ProgressLine,
+        mut done: Sectors,
+    ) -> Result<(), Outcome> {
+        let total = self.array.geometry().size;
+        let mut left: VecDeque<Range> = work.iter().copied().collect();
+        loop {
+            while self.under_way.len() < READS_MAX
+                && let Some(first) = left.pop_front()
+            {
+                let rest = self.start(first).await;
+                if !rest.length.is_zero() {
+                    left.push_front(rest);
+                }
+            }
+            let Some(next) = self.under_way.pop_front() else { return Ok(()) };
+            match next.jobs {
+                None => queue.send(Job::Zero(next.range)).await?,
+                Some(jobs) => {
+                    let jobs = jobs.await.expect("a read that was started gives an answer");
+                    let jobs = jobs.map_err(|(at, error)| Outcome::Failed { at, error })?;
+                    for job in jobs {
+                        queue.send(job).await?;
+                    }
+                }
+            }
+            done += next.range.length;
+            line.show(done, total);
+        }
+    }
+
+    /// Starts the first part of a stretch and gives the rest back.
+    async fn start(&mut self, wanted: Range) -> Range {
+        // What the array cannot tell is read.
+        let known = self.array.allocation(wanted).await.ok().filter(|known| !known.length.is_zero());
+        let (length, is_zero) = known.map_or((wanted.length, false), |known| (known.length, known.is_zero));
+        let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
+        let length = if is_zero { length } else { length.min(to_edge) }.min(wanted.length);
+        let range = Range::new(wanted.start, length);
+        let jobs = (!is_zero).then(|| {
+            let (sender, receiver) = oneshot();
+            let (local, array) = (self.local.clone(), self.array.clone());
+            self.local.spawn(async move { sender.send(read_stretch(&local, &array, range).await) });
+            receiver
+        });
+        self.under_way.push_back(UnderWay { range, jobs });
+        Range::between(range.end(), wanted.end())
+    }
+}
+
+/// Reads a stretch. Where it cannot be read as a whole it is halved, down to single sectors, so that as little as
+/// possible is lost. An error that is not about these sectors ends it, with the first sector that is missing.
+async fn read_stretch(local: &Local, array: &Array<HostWorld>, range: Range) -> Stretch {
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut left = vec![range];
+    while let Some(part) = left.pop() {
+        let into = loop {
+            match local.arena(CLIENT_ARENA).take(part.length.len_bytes()) {
+                Ok(into) => break into,
+                Err(_) => local.sleep(BUFFER_RETRY).await,
+            }
+        };
+        match array.read(part.start, into).await {
+            Ok(pieces) => jobs.push(Job::Data(part, pieces.to_vec())),
+            Err(error) if !is_of_the_sectors(error.kind) => return Err((part.start, error)),
+            Err(_) if part.length > Sectors(1) => {
+                let middle = part.start + Sectors(part.length.0.div_ceil(2));
+                left.push(Range::between(middle, part.end()));
+                left.push(Range::between(part.start, middle));
+            }
+            Err(_) => match jobs.last_mut() {
+                Some(Job::Lost(before)) => *before = Range::between(before.start, part.end()),
+                Some(Job::Data(..) | Job::Zero(_)) | None => jobs.push(Job::Lost(part)),
+            },
+        }
+    }
+    Ok(jobs)
+}
+
+/// Whether the next sector may well be readable. Otherwise the array is what failed, and going on would give up
+/// sectors for nothing.
+fn is_of_the_sectors(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::Media => true,
+        ErrorKind::Gone
+        | ErrorKind::NoSpace
+        | ErrorKind::ReadOnly
+        | ErrorKind::OutOfRange
+        | ErrorKind::Unsupported
+        | ErrorKind::NoMemory
+        | ErrorKind::TooManyLost
+        | ErrorKind::Frozen
+        | ErrorKind::Stopping => false,
+    }
+}

@@ -1,0 +1,216 @@
+//! `uraid copy` on the real binary: every byte, nothing overwritten unasked, every end of it resumable.
+//! Owns: these promises. Not here: what may befall members (`rescue`), what a user can say wrongly otherwise (`errors`).
+
+mod common;
+
+use common::{MIB, Scratch, Served, pattern};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// Levels and what they are made with; four members each.
+const KINDS: [(&str, &str); 6] = [
+    ("linear", "-l linear -n 4"),
+    ("raid0", "-l 0 -n 4 -c 64K"),
+    ("raid1", "-l 1 -n 4 --assume-clean"),
+    ("raid10", "-l 10 -n 4 -c 64K -p f2 --assume-clean"),
+    ("raid5", "-l 5 -n 4 -c 64K --assume-clean"),
+    ("raid6", "-l 6 -n 4 -c 64K --assume-clean"),
+];
+
+fn words(options: &[&str], members: &[PathBuf], out: &Path) -> Vec<PathBuf> {
+    let options = ["copy"].into_iter().chain(options.iter().copied()).map(PathBuf::from);
+    options.chain(members.iter().cloned()).chain([out.to_owned()]).collect()
+}
+
+/// An array with data in the first half of it, a bit at its end, and zeroes between; gives all of its bytes.
+fn filled(scratch: &Scratch, name: &str, options: &str, members: &[PathBuf]) -> Vec<u8> {
+    scratch.create(name, options, members);
+    let served = scratch.ready(&[], members);
+    let mut client = served.client();
+    let mut bytes = pattern(7, client.size as usize);
+    let (from, to) = (bytes.len() / 2, bytes.len() - 4096 - 512);
+    bytes[from..to].fill(0);
+    for (at, part) in [(0, &bytes[..from]), (to, &bytes[to..])] {
+        for (nth, piece) in part.chunks(MIB as usize).enumerate() {
+            assert_eq!(client.write((at + nth * MIB as usize) as u64, piece).expect("the server is there"), 0);
+        }
+    }
+    drop(client);
+    served.stop().expect_done();
+    bytes
+}
+
+#[test]
+fn every_level_is_copied_whole_and_degraded_and_the_members_stay_as_they_are() {
+    let scratch = Scratch::new();
+    for (level, options) in KINDS {
+        let members = scratch.members(level, 4, 8 * MIB);
+        let bytes = filled(&scratch, level, options, &members);
+        let before: Vec<Vec<u8>> = members.iter().map(|member| fs::read(member).expect("a member")).collect();
+        let out = scratch.path(&format!("{level}.out"));
+        scratch.uraid(words(&[], &members, &out)).expect_done().expect_said(&["copy done"]);
+        assert!(fs::read(&out).expect("a copy") == bytes, "{level}");
+        let map = fs::read_to_string(scratch.path(&format!("{level}.out.map"))).expect("a map");
+        assert!(map.ends_with(&format!("0x00000000  0x{:08X}  +\n", bytes.len())), "{map}");
+        let lost: &[usize] = match level {
+            "raid6" => &[1, 2],
+            "raid5" | "raid10" | "raid1" => &[2],
+            _ => &[],
+        };
+        if !lost.is_empty() {
+            let left: Vec<PathBuf> = (0..4).filter(|at| !lost.contains(at)).map(|at| members[at].clone()).collect();
+            let said = scratch.uraid(words(&["--run", "--overwrite"], &left, &out)).expect_done();
+            said.expect_said(&["is copied degraded"]);
+            assert!(fs::read(&out).expect("a copy") == bytes, "{level} degraded");
+        }
+        let after: Vec<Vec<u8>> = members.iter().map(|member| fs::read(member).expect("a member")).collect();
+        assert!(before == after, "{level}: a member was changed");
+    }
+}
+
+#[test]
+fn a_copy_is_sparse_and_a_pipe_gets_every_byte_in_order() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 24 * MIB);
+    let bytes = filled(&scratch, "holes", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let out = scratch.path("out");
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    let status = fs::metadata(&out).expect("a copy");
+    assert_eq!(status.len(), bytes.len() as u64);
+    assert!(status.blocks() * 512 < bytes.len() as u64 * 6 / 10, "{} blocks", status.blocks());
+    let mut child = scratch.command(words(&[], &members, Path::new("-"))).stdout(Stdio::piped()).spawn().expect("runs");
+    let mut piped = Vec::new();
+    child.stdout.take().expect("piped").read_to_end(&mut piped).expect("a pipe");
+    assert!(child.wait().expect("our child").success());
+    assert!(piped == bytes);
+    assert!(!scratch.path("-.map").exists());
+}
+
+#[test]
+fn nothing_that_is_there_is_overwritten_unasked_and_a_member_never() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("keep", "-l 1 -n 2 --assume-clean", &members);
+    let out = scratch.path("out");
+    fs::write(&out, b"dear").expect("room");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out: is not empty", "--overwrite"]);
+    assert_eq!(fs::read(&out).expect("a file"), b"dear");
+    let before = fs::read(&members[1]).expect("a member");
+    let twice = scratch.path("another-name");
+    fs::hard_link(&members[1], &twice).expect("a link");
+    scratch.uraid(words(&["--overwrite"], &members, &twice)).expect_refused(&["is the member", "m1"]);
+    assert!(fs::read(&members[1]).expect("a member") == before);
+    fs::write(scratch.path("out.map"), b"my notes").expect("room");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
+    scratch.uraid(words(&["--overwrite"], &members, &out)).expect_done();
+    scratch.uraid(words(&[], &members, &scratch.path(""))).expect_refused(&["is no file, block device or pipe"]);
+}
+
+#[test]
+fn a_second_run_goes_on_where_the_map_says_and_reads_nothing_else() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 8 * MIB);
+    let bytes = filled(&scratch, "again", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let (out, map) = (scratch.path("out"), scratch.path("out.map"));
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    // The map is made to say that the second MiB is missing and a sector was unreadable; what OUT holds is spoilt
+    // everywhere, so that what the second run copies shows.
+    let text = fs::read_to_string(&map).expect("a map");
+    let head = text.lines().take_while(|line| !line.starts_with("0x")).collect::<Vec<_>>().join("\n");
+    let size = bytes.len();
+    let rows = format!(
+        "0x0 ? 1\n0x0 0x100000 +\n0x100000 0x100000 ?\n0x200000 0x200 -\n0x200200 0x{:x} +\n",
+        size - 0x20_0200
+    );
+    fs::write(&map, format!("{head}\n{rows}")).expect("room");
+    fs::write(&out, vec![0xee; size]).expect("room");
+    scratch.uraid(words(&[], &members, &out)).expect_done().expect_said(&["goes on", "1 sectors were unreadable"]);
+    let again = fs::read(&out).expect("a copy");
+    assert!(again[0x10_0000..0x20_0200] == bytes[0x10_0000..0x20_0200]);
+    assert!(again[..0x10_0000].iter().chain(&again[0x20_0200..]).all(|byte| *byte == 0xee));
+    // Now it is complete: a third run changes nothing. Of another array, or after writes, it is refused.
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    assert!(fs::read(&out).expect("a copy") == again);
+    let others = scratch.members("o", 4, 8 * MIB);
+    scratch.create("other", "-l 5 -n 4 -c 64K --assume-clean", &others);
+    scratch.uraid(words(&[], &others, &out)).expect_refused(&["is the map of another copy"]);
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &[1; 512]).expect("it serves"), 0);
+    served.stop().expect_done();
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["is the map of another copy", "events"]);
+    fs::remove_file(&out).expect("it is there");
+    fs::write(&map, text).expect("room");
+}
+
+#[test]
+fn a_copy_that_is_interrupted_leaves_a_map_to_go_on_with() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 64 * MIB);
+    let bytes = filled(&scratch, "stop", "-l 1 -n 2 --assume-clean", &members);
+    let fifo = scratch.path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is part of every system");
+    assert!(made.success());
+    let map = scratch.path("fifo.map");
+    let line = words(&["--map", &map.display().to_string()], &members, &fifo);
+    let copy = Served::start(&mut scratch.command(line));
+    // A reader that takes 4 MiB and then no more: the copy stands, and a signal still ends it.
+    let mut reader = File::open(&fifo).expect("a pipe");
+    let mut first = vec![0; 4 * MIB as usize];
+    reader.read_exact(&mut first).expect("the copy is there");
+    assert!(first == bytes[..first.len()]);
+    copy.signal(rustix::process::Signal::INT);
+    let done = copy.end();
+    done.expect_refused(&["interrupted"]);
+}
+
+#[test]
+fn a_killed_copy_goes_on_and_ends_with_the_right_bytes() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 48 * MIB);
+    let bytes = filled(&scratch, "kill", "-l 6 -n 4 -c 64K --assume-clean", &members);
+    let left = [members[0].clone(), members[3].clone()];
+    let (out, map) = (scratch.path("out"), scratch.path("out.map"));
+    let copy = Served::start(&mut scratch.command(words(&["--run"], &left, &out)));
+    common::wait(|| map.exists()).expect("the map is there from the beginning");
+    copy.kill_unawaited();
+    copy.end();
+    scratch.uraid(words(&["--run"], &left, &out)).expect_done();
+    assert!(fs::read(&out).expect("a copy") == bytes);
+}
+
+#[test]
+fn an_output_that_ends_early_is_said_with_its_reason() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    filled(&scratch, "full", "-l 1 -n 2 --assume-clean", &members);
+    let done = scratch.uraid(words(&[], &members, Path::new("/dev/full")));
+    done.expect_refused(&["/dev/full: writing failed: No space left on device"]);
+    let mut child = scratch.command(words(&[], &members, Path::new("-")));
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("our child").code(), Some(1));
+    assert!(said.contains("standard output: writing failed: Broken pipe"), "{said}");
+}
+
+#[test]
+fn an_output_that_lost_what_its_map_calls_copied_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let bytes = filled(&scratch, "dev", "-l 1 -n 2 --assume-clean", &members);
+    let out = scratch.path("out");
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    // Shorter than the map promises: refused, because part of what it calls copied is gone.
+    File::options().write(true).open(&out).and_then(|file| file.set_len(MIB)).expect("a file");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out: has 1048576 bytes, expected"]);
+    fs::remove_file(&out).expect("it is there");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["is not there or empty", "--overwrite"]);
+    scratch.uraid(words(&["--overwrite"], &members, &out)).expect_done();
+    let mut back = vec![0; bytes.len()];
+    File::open(&out).and_then(|file| file.read_exact_at(&mut back, 0)).expect("a copy");
+    assert!(back == bytes);
+}
