@@ -1,14 +1,18 @@
-//! md's bytes on disk: superblocks, what `--create` chooses, signatures of other owners of a device.
+//! md's bytes on disk: superblocks, bitmaps, logs, what `--create` chooses, signatures of other owners of a device.
 //! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), who is trusted (`engine`).
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
 //! Spec: docs/format; md-reference sections 1.1 to 1.5.
 
 pub mod bad_blocks;
+pub mod bitmap;
+mod crc32c;
 pub mod create;
 mod features;
 mod find;
+pub mod journal;
 mod name;
 pub mod partition;
+pub mod ppl;
 pub mod signature;
 mod superblock;
 pub mod uuid;
@@ -18,7 +22,7 @@ pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, find};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
-    BadBlocks, Disk090, Reshape, Role, SUPERBLOCK_BYTES, Superblock, Superblock090, SuperblockError, TIME_SECONDS_MASK,
-    location_v12,
+    BadBlocks, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,
+    Superblock090, SuperblockError, TIME_SECONDS_MASK, location_v12,
 };
 pub use version::Version;

@@ -7,7 +7,9 @@
 mod error;
 mod old;
 mod old_raw;
+mod places;
 mod raw;
+mod reshape;
 
 use crate::features::Features;
 use crate::name::SetName;
@@ -19,6 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use error::SuperblockError;
 pub use old::{Disk090, Superblock090};
+pub use reshape::{Reshape, ReshapeError, ReshapePlan, ReshapeShape};
 
 /// Bytes that are read to find a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -87,23 +90,6 @@ impl Role {
             Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => None,
         }
     }
-}
-
-/// The fields of a reshape, as they stand on disk; they count only with [`Features::RESHAPE_ACTIVE`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Reshape {
-    /// The level reshaped to.
-    pub new_level: u32,
-    /// The array sector reached.
-    pub position: u64,
-    /// New count of slots less the old one.
-    pub delta_disks: i32,
-    /// The layout reshaped to.
-    pub new_layout: u32,
-    /// The chunk reshaped to, in sectors.
-    pub new_chunk: u32,
-    /// Added to data_offset for the new layout, in sectors.
-    pub new_offset: i32,
 }
 
 /// Where the bad-block list of this member is.

@@ -270,7 +270,7 @@ fn check_fields(raw: &RawOld) -> Result<(), SuperblockError> {
     }
     let is_reshaping = raw.minor_version.get() == 91;
     for bytes in [Some(raw.chunk_size.get()), is_reshaping.then(|| raw.new_chunk.get())].into_iter().flatten() {
-        if bytes as usize % SECTOR_BYTES != 0 {
+        if !(bytes as usize).is_multiple_of(SECTOR_BYTES) {
             return Err(SuperblockError::ChunkBytes { found: bytes });
         }
     }

@@ -1,0 +1,45 @@
+//! Where a superblock says that a member's other metadata is.
+//! Owns: signed distances from the superblock -> extents of the device. Not here: the bytes there (`bitmap`, `ppl`, ...).
+//! Invariant: an extent that is given starts inside what can be addressed and is not empty.
+//! Spec: docs/format/superblock-1.md; md-reference 1.2.
+
+use super::{SECTORS_END, Superblock};
+use crate::Features;
+use uraid_block::{Extent, Sector, Sectors};
+
+impl Superblock {
+    /// The first sector of the write-intent bitmap; `None` without one, or where it would be outside every device.
+    pub fn bitmap_start(&self) -> Option<Sector> {
+        let has_bitmap = self.features.contains(Features::BITMAP_OFFSET) && self.ppl_word().is_none();
+        if has_bitmap { self.at_distance(self.bitmap_offset) } else { None }
+    }
+
+    /// The room of the partial parity log; `None` without one, or where it would be outside every device.
+    pub fn ppl_extent(&self) -> Option<Extent<Sector>> {
+        let (offset, size) = self.ppl_word()?;
+        let start = self.at_distance(offset.into())?;
+        (size > 0).then(|| Extent::new(start, Sectors(size.into())))
+    }
+
+    /// The room of the bad-block log, whether the list counts or not; `None` without one, or where it would be outside
+    /// every device.
+    pub fn bad_blocks_extent(&self) -> Option<Extent<Sector>> {
+        let list = self.bad_blocks;
+        if list.size == 0 || list.offset == 0 {
+            return None;
+        }
+        Some(Extent::new(self.at_distance(list.offset)?, Sectors(list.size.into())))
+    }
+
+    /// The offset and the size of the partial parity log, which share the word of the bitmap's offset.
+    fn ppl_word(&self) -> Option<(i16, u16)> {
+        let bytes = self.bitmap_offset.to_le_bytes();
+        let has_ppl = self.features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));
+        has_ppl.then(|| (i16::from_le_bytes([bytes[0], bytes[1]]), u16::from_le_bytes([bytes[2], bytes[3]])))
+    }
+
+    fn at_distance(&self, distance: i32) -> Option<Sector> {
+        let at = self.super_offset.0.checked_add_signed(distance.into())?;
+        (at < SECTORS_END).then_some(Sector(at))
+    }
+}

@@ -1,0 +1,124 @@
+//! A reshape that has begun: from which shape to which, and how far it is.
+//! Owns: the fields on disk, what they mean together. Not here: doing it (nobody does yet).
+//! Invariant: a [`ReshapePlan`] has slots in both shapes, and both start inside what can be addressed.
+//! Spec: docs/format/reshape.md; md-reference 1.2, 1.5.
+
+use super::{ROLES_MAX, SECTORS_END, Superblock};
+use crate::{Features, Version};
+use uraid_block::{ArraySector, Sector, Sectors};
+
+/// The fields of a reshape, as they stand on disk; they count only with [`Features::RESHAPE_ACTIVE`], and what they
+/// mean is said by [`Superblock::reshape_plan`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Reshape {
+    /// The level reshaped to.
+    pub new_level: u32,
+    /// The array sector reached.
+    pub position: u64,
+    /// New count of slots less the old one.
+    pub delta_disks: i32,
+    /// The layout reshaped to.
+    pub new_layout: u32,
+    /// The chunk reshaped to, in sectors.
+    pub new_chunk: u32,
+    /// Added to data_offset for the new layout, in sectors; counts only with [`Features::NEW_OFFSET`].
+    pub new_offset: i32,
+}
+
+/// How an array lies on its members, before or after a reshape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReshapeShape {
+    /// md's number of the level.
+    pub level: i32,
+    /// md's number of the layout within the level.
+    pub layout: u32,
+    /// The chunk.
+    pub chunk: Sectors,
+    /// Slots.
+    pub raid_disks: u32,
+    /// The first data sector of this member.
+    pub data_offset: Sector,
+}
+
+/// A reshape that has begun and not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReshapePlan {
+    /// What it was.
+    pub from: ReshapeShape,
+    /// What it becomes.
+    pub to: ReshapeShape,
+    /// Backwards: it runs from the end of the array, and everything at or above `position` lies in the new shape.
+    /// Forwards: everything below it does.
+    pub is_backwards: bool,
+    /// How far it is.
+    pub position: ArraySector,
+}
+
+/// Why the fields of a reshape cannot be true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReshapeError {
+    /// One of the shapes would have no slots, or more than there can be.
+    #[error("reshape goes from {from} slots to {to}, expected 1 to {maximum} in both")]
+    Slots {
+        /// Slots before.
+        from: i64,
+        /// Slots after.
+        to: i64,
+        /// What a table can name.
+        maximum: u32,
+    },
+    /// The new data would start outside the device.
+    #[error("reshape moves the data from sector {from} by {by} sectors, expected to stay between 0 and 2^54")]
+    DataOffset {
+        /// The first sector of data before.
+        from: u64,
+        /// What is added to it.
+        by: i32,
+    },
+}
+
+impl Superblock {
+    /// What the fields of a reshape mean together with the others; `None` where no reshape goes on.
+    ///
+    /// The superblock's level, layout, chunk and data offset are those from which it comes, but its count of slots is
+    /// the one to which it goes.
+    pub fn reshape_plan(&self) -> Result<Option<ReshapePlan>, ReshapeError> {
+        if !self.features.contains(Features::RESHAPE_ACTIVE) {
+            return Ok(None);
+        }
+        // The bytes may all be zero, and count nevertheless.
+        let reshape = self.reshape.unwrap_or_default();
+        let to_slots = i64::from(self.raid_disks);
+        let from_slots = to_slots - i64::from(reshape.delta_disks);
+        let maximum = ROLES_MAX as u32;
+        if ![from_slots, to_slots].iter().all(|slots| (1..=i64::from(maximum)).contains(slots)) {
+            return Err(ReshapeError::Slots { from: from_slots, to: to_slots, maximum });
+        }
+        let by = if self.features.contains(Features::NEW_OFFSET) { reshape.new_offset } else { 0 };
+        let moved = self.data_offset.0.checked_add_signed(by.into()).filter(|at| *at < SECTORS_END);
+        let Some(moved) = moved else {
+            return Err(ReshapeError::DataOffset { from: self.data_offset.0, by });
+        };
+        let is_marked = self.features.contains(Features::RESHAPE_BACKWARDS) && self.version != Version::V0_90;
+        let from = ReshapeShape {
+            level: self.level,
+            layout: self.layout,
+            chunk: self.chunk,
+            raid_disks: from_slots as u32,
+            data_offset: self.data_offset,
+        };
+        let to = ReshapeShape {
+            level: reshape.new_level.cast_signed(),
+            layout: reshape.new_layout,
+            chunk: Sectors(reshape.new_chunk.into()),
+            raid_disks: self.raid_disks,
+            data_offset: Sector(moved),
+        };
+        Ok(Some(ReshapePlan {
+            from,
+            to,
+            is_backwards: reshape.delta_disks < 0 || reshape.delta_disks == 0 && is_marked,
+            position: ArraySector(reshape.position),
+        }))
+    }
+}
