@@ -1,14 +1,14 @@
 //! Every member that the real md driver and mdadm wrote: it is read, means what mdadm says, and is written back as it was.
 //! Owns: golden/*.json (see the README there). Not here: making them (`cargo xtask vm golden`).
 
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test reads the files beside it")]
+#![expect(clippy::disallowed_methods, reason = "a test reads the files beside it")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use uraid_block::{Sector, Sectors};
 use uraid_format::bad_blocks::{BAD_BLOCKS_BYTES, BadBlockLog};
 use uraid_format::bitmap::{BitmapHeader, BitmapStatistics, ChunkState};
-use uraid_format::journal::JournalBlock;
+use uraid_format::journal::{JournalBlock, JournalEntry, block_checksum};
 use uraid_format::ppl::PplHeader;
 use uraid_format::{Role, Superblock, Superblock090, Version, find, uuid};
 
@@ -233,7 +233,7 @@ fn every_partial_parity_log_is_walked_and_written_back() {
 
 #[test]
 fn every_journal_is_walked_and_written_back() {
-    let (mut journals, mut blocks) = (0, 0);
+    let (mut journals, mut blocks, mut summed) = (0, 0, 0);
     for member in members() {
         let superblock = superblock(&member);
         if superblock.own_role() != Role::Journal {
@@ -248,12 +248,22 @@ fn every_journal_is_walked_and_written_back() {
             let Ok(block) = JournalBlock::parse(&bytes, &superblock.set_uuid) else { break };
             assert!(block.encode(&superblock.set_uuid)[..] == bytes[..], "{} at {tail}", member.name);
             assert_eq!(block.position, Sector(tail), "{}", member.name);
+            let sums = block.entries.iter().flat_map(|entry| match entry {
+                JournalEntry::Data(logged) => &logged.checksums[..],
+                JournalEntry::Parity(logged) => &logged.checksums[..],
+                JournalEntry::Flushed { .. } => &[],
+            });
+            for (number, sum) in (1..).zip(sums) {
+                let logged: [u8; 4096] = member.read(superblock.data_offset + Sectors(tail + 8 * number));
+                assert_eq!(block_checksum(&superblock.set_uuid, &logged), *sum, "{} at {tail}", member.name);
+                summed += 1;
+            }
             tail += block.log_length().0;
             blocks += 1;
         }
         assert!(blocks > before, "{} has no good block at {tail}", member.name);
     }
-    assert!(journals >= 2 && blocks >= 2, "{journals} journals with {blocks} blocks");
+    assert!(journals >= 2 && blocks >= 4 && summed >= 6, "{journals} journals, {blocks} blocks, {summed} sums");
 }
 
 #[test]
