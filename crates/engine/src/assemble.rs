@@ -144,6 +144,8 @@ pub enum Refusal {
 pub enum ReadOnlyReason {
     /// The operator said so.
     Requested,
+    /// The superblocks are of version 0.90, which are read and not written.
+    OldSuperblock,
     /// An internal write-intent bitmap would have to be kept up to date.
     Bitmap,
     /// A partial parity log would have to be kept up to date.
@@ -271,6 +273,9 @@ impl fmt::Display for ReadOnlyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             ReadOnlyReason::Requested => "as requested",
+            ReadOnlyReason::OldSuperblock => {
+                "its superblocks are of version 0.90, which are not written; `mdadm --assemble --update=metadata` converts them"
+            }
             ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
             ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",

@@ -7,7 +7,7 @@ use uraid_engine::{
     AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
 };
 use uraid_format::create::{CreateOptions, NewMember, create};
-use uraid_format::{Features, Role, SetName, Superblock};
+use uraid_format::{Features, Role, SetName, Superblock, Version};
 use uraid_layout::{Level, default_layout};
 
 const DEVICE: Sectors = Sectors(40960);
@@ -388,6 +388,15 @@ fn what_cannot_be_kept_up_to_date_starts_read_only() {
     members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
     assert!(start(&members).unwrap().is_dirty);
     assert!(matches!(assemble(&members[1..], &RUN), Err(AssembleError::DirtyDegraded { .. })));
+}
+
+#[test]
+fn an_array_with_old_superblocks_starts_read_only_and_versions_do_not_mix() {
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.version = Version::V0_90);
+    assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::OldSuperblock));
+    members[1].superblock.version = Version::V1_0;
+    assert!(matches!(start(&members), Err(AssembleError::Mismatch { field: "minor version", .. })));
 }
 
 #[test]

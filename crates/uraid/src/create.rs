@@ -8,7 +8,7 @@ use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
 use crate::sizes::{self, MemberSize};
 use crate::{print, warn};
-use uraid_block::{IoError, Sectors};
+use uraid_block::{IoError, Range, Sectors};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, SetName, Superblock, uuid};
@@ -103,7 +103,7 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         Some(MemberSize::Exactly(size)) => Some(size),
     };
     Ok(CreateOptions {
-        version: uraid_format::Version::V1_2,
+        version: args.metadata,
         level,
         layout,
         chunk,
@@ -183,8 +183,9 @@ fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creat
 /// A mark inside the data of an array that is declared consistent may belong to what the array holds: the end of a
 /// mirror's member looks like the end of the partitioned disk that it mirrors. md's own marks always go, as in mdadm.
 fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
-    let is_before_data = mark.at < superblock.data_offset.0 * uraid_block::SECTOR_BYTES as u64;
-    metadata::is_md(mark.kind) || is_before_data || !creation.is_clean
+    let data = Range::new(superblock.data_offset, superblock.data_size);
+    let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));
+    metadata::is_md(mark.kind) || !is_in_data || !creation.is_clean
 }
 
 /// An error about one member of the list, with its name.

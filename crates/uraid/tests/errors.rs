@@ -435,8 +435,10 @@ fn create_refuses_what_cannot_last_and_what_it_does_not_make_yet() {
     let done = create(&["-l", "0", "-c", "3", &a, &b]);
     assert_eq!(done.code, Some(1));
     assert!(done.stderr.contains("from 4 KiB"), "{}", done.stderr);
-    let done = create(&["-l", "1", "-e", "1.0", &a, &b]);
+    let done = create(&["-l", "1", "-e", "0.90", &a, &b]);
     assert_eq!(done.code, Some(2));
-    assert!(done.stderr.contains("superblocks of version 1.0 are not written yet, 1.2 is"), "{}", done.stderr);
+    assert!(done.stderr.contains("superblocks of version 0.90 are read, not written"), "{}", done.stderr);
+    let done = create(&["-l", "1", "-e", "1.0", "--data-offset", "1M", &a, &b]);
+    assert_eq!(done.code, Some(1));
     assert_eq!(create(&["-l", "0", "--metadata=1.2", "-c", "5", &a, &b]).code, Some(0));
 }

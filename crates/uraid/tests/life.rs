@@ -51,6 +51,15 @@ fn arrays_without_redundancy_keep_what_they_are_given() {
 }
 
 #[test]
+fn superblocks_at_the_end_and_at_the_start_serve_like_the_others() {
+    for version in ["1.0", "1.1"] {
+        fill_lose_compare(&format!("-l linear -n 3 -e {version}"), 3, &[]);
+        fill_lose_compare(&format!("-l 1 -n 2 -e {version}"), 2, &[0]);
+        fill_lose_compare(&format!("-l 6 -n 5 -c 64K -e {version}"), 5, &[1, 4]);
+    }
+}
+
+#[test]
 fn mirrors_serve_from_what_is_left() {
     fill_lose_compare("-l 1 -n 3", 3, &[0, 2]);
     fill_lose_compare("-l 10 -n 4 -c 64K", 4, &[0, 3]);

@@ -15,7 +15,7 @@ use super::error::{AssembleError, Duplicate, History, SetCount, Unsupported};
 use super::{Candidate, Refusal, Refused};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Sectors, Slot, SlotSet};
-use uraid_format::{Features, Role, Superblock};
+use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
 
 /// The candidates sorted out.
@@ -200,7 +200,14 @@ fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
 /// Whether a superblock differs from the freshest in what all must share: field, found, expected.
 pub(super) fn mismatch(found: &Superblock, expected: &Superblock) -> Option<(&'static str, i128, i128)> {
     let layout = |superblock: &Superblock| superblock.level_layout().map_or(superblock.layout, |(_, layout)| layout);
+    let minor = |superblock: &Superblock| match superblock.version {
+        Version::V0_90 => 90,
+        Version::V1_0 => 0,
+        Version::V1_1 => 1,
+        Version::V1_2 => 2,
+    };
     let fields = [
+        ("minor version", minor(found), minor(expected)),
         ("creation time", i128::from(found.created), i128::from(expected.created)),
         ("level", i128::from(found.level), i128::from(expected.level)),
         ("layout", i128::from(layout(found)), i128::from(layout(expected))),

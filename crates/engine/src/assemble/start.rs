@@ -7,7 +7,7 @@ use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Slot, SlotSet};
-use uraid_format::{Features, Superblock};
+use uraid_format::{Features, Superblock, Version};
 use uraid_layout::{Layout, Level, Row, Spec};
 
 pub(super) fn start(
@@ -17,14 +17,9 @@ pub(super) fn start(
 ) -> Result<StartPlan, AssembleError> {
     let (level, layout_number) = chosen.template.level_layout().expect("choose refused unknown levels");
     let slot_count = u16::try_from(chosen.template.raid_disks).expect("choose bounded the slots");
-    let mut spec = Spec {
-        level,
-        layout: layout_number,
-        chunk: chosen.template.chunk,
-        raid_disks: slot_count,
-        size: chosen.template.size,
-        member_sizes: Vec::new(),
-    };
+    let (chunk, size) = (chosen.template.chunk, chosen.template.size);
+    let mut spec =
+        Spec { level, layout: layout_number, chunk, raid_disks: slot_count, size, member_sizes: Vec::new() };
     let is_sized_by_member = matches!(level, Level::Linear | Level::Raid0);
     // Linear and raid0 are laid out by their members' sizes: there is no layout until all are there.
     let early = if is_sized_by_member { None } else { Some(Layout::new(&spec).map_err(AssembleError::Layout)?) };
@@ -60,6 +55,7 @@ pub(super) fn start(
         }
         forced.is_dirty_degraded = true;
     }
+    let read_only = read_only(chosen.template.version, chosen.features, options);
     let mut template = chosen.template;
     if !is_sized_by_member {
         template.resync_offset = match (is_dirty, template.is_dirty()) {
@@ -76,7 +72,7 @@ pub(super) fn start(
         events: template.events,
         template,
         is_dirty,
-        read_only: read_only(chosen.features, options),
+        read_only,
         forced,
     })
 }
@@ -214,9 +210,11 @@ fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     missing.iter().filter(holds_data).collect()
 }
 
-fn read_only(features: Features, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+fn read_only(version: Version, features: Features, options: &AssembleOptions) -> Option<ReadOnlyReason> {
     let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
-    if features.contains(Features::BITMAP_OFFSET) {
+    if version == Version::V0_90 {
+        Some(ReadOnlyReason::OldSuperblock)
+    } else if features.contains(Features::BITMAP_OFFSET) {
         Some(ReadOnlyReason::Bitmap)
     } else if features.intersects(ppl) {
         Some(ReadOnlyReason::Ppl)

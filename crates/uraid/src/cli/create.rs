@@ -5,6 +5,7 @@ use crate::names::{parse_uuid, valid_host, valid_name};
 use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
 use uraid_block::Sectors;
+use uraid_format::Version;
 use uraid_layout::Level;
 
 pub(super) const CREATE: &str = "\
@@ -47,9 +48,9 @@ pub struct CreateArgs {
     /// How many of the members are spares: the last ones listed
     #[arg(short = 'x', long, value_name = "S", default_value_t = 0)]
     pub spare_devices: u16,
-    /// The kind of superblock: 1.2, the only one so far
+    /// The kind of superblock: 1.2 (4 KiB into the member), 1.1 (at its start) or 1.0 (at its end)
     #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version, default_value = "1.2")]
-    pub metadata: String,
+    pub metadata: Version,
     /// Consecutive data on one member; a bare number is in KiB [default: 512K; none for raid1 and linear]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     pub chunk: Option<Sectors>,
@@ -105,10 +106,13 @@ pub struct ZeroArgs {
     pub members: Vec<String>,
 }
 
-fn metadata_version(text: &str) -> Result<String, String> {
-    match text {
-        "1.2" | "1" | "default" => Ok(text.to_owned()),
-        _ => Err(format!("superblocks of version {text} are not written yet, 1.2 is")),
+fn metadata_version(text: &str) -> Result<Version, String> {
+    match Version::parse(text) {
+        Some(Version::V0_90) => {
+            Err("superblocks of version 0.90 are read, not written: 1.0, 1.1 and 1.2 are".to_owned())
+        }
+        Some(version) => Ok(version),
+        None => Err(format!("no such version: {text}, expected 1.0, 1.1 or 1.2")),
     }
 }
 
