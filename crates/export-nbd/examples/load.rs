@@ -64,7 +64,8 @@ fn load(path: &str, command: Command, length: u32, depth: usize, time: Duration,
         for _ in 0..wanted {
             luck = luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let offset = (luck >> 20) % blocks * u64::from(length);
-            let request = Request { flags: CommandFlags::NONE, command, cookie: Cookie(cookie), offset, length };
+            let request =
+                Request { flags: CommandFlags::NONE, command, cookie: Cookie(cookie), offset, length: length.into() };
             cookie += 1;
             requests.extend_from_slice(&request.encode());
             if command == Command::Write {

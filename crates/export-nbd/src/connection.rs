@@ -5,20 +5,22 @@
 //! are held until its reply has left.
 
 use crate::export::Offer;
-use crate::handshake::{Handshake, Progress};
+use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
 use crate::outbox::{Hold, Outbox, Reply, gather, next_send};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
+use crate::status;
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race};
 use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
+use uraid_nbd::extended::EXTENDED_REQUEST_BYTES;
 use uraid_nbd::transmission::REQUEST_BYTES;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
-use uraid_nbd::{Command, Request};
+use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 
 /// A payload with at least so many bytes to come is received straight into its buffers.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
@@ -26,7 +28,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 const DIRECT_BYTES_MAX: usize = 4 << 20;
 /// Behind a write of this size the next one is expected to be as large: only its header is received ahead, so that its
 /// payload needs no copy.
-const LARGE_PAYLOAD_BYTES: u32 = 32 << 10;
+const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,9 +54,8 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
     credit: Rc<Semaphore>,
-    structured: Cell<bool>,
-    /// Which export; of no meaning before the handshake's end.
-    export: Cell<usize>,
+    /// Of no meaning before the handshake's end.
+    agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
     /// When the phase began, or, as the watchdog sees it, when the connection last moved.
     pub(crate) since: Cell<Tick>,
@@ -74,8 +75,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
             credit: Semaphore::new(server.credit_bytes()),
-            structured: Cell::new(false),
-            export: Cell::new(0),
+            agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
@@ -132,11 +132,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     fn offer(&self) -> &Offer {
-        &self.server.offers[self.export.get()]
+        &self.server.offers[self.agreement.get().export]
     }
 
     fn device(&self) -> &D {
-        &self.server.devices[self.export.get()]
+        &self.server.devices[self.agreement.get().export]
     }
 
     fn moved(&self) {
@@ -218,9 +218,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             out.clear();
             match progress {
                 Progress::More => {}
-                Progress::Agreed { structured, export } => {
-                    self.export.set(export);
-                    self.structured.set(structured);
+                Progress::Agreed(agreement) => {
+                    self.agreement.set(agreement);
                     return Ok(self.larger(inbox).await);
                 }
                 Progress::Aborted => return Err(End::Clean),
@@ -245,30 +244,51 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     async fn read_requests(self: &Rc<Self>, mut inbox: Inbox) -> End {
         let mut last_payload = 0;
         loop {
-            while let Some(header) = inbox.unread().first_chunk::<REQUEST_BYTES>() {
+            while let Some(next) = self.next_request(&mut inbox) {
                 // What nobody waits for any more is not begun.
                 if self.is_closing.get() {
                     return End::Clean;
                 }
-                let Ok(request) = Request::parse(header) else { return End::Broken };
-                inbox.consume(REQUEST_BYTES);
-                last_payload = if request.command == Command::Write { request.length } else { 0 };
+                let Ok(request) = next else { return End::Broken };
+                last_payload = request.payload_bytes(self.is_extended());
                 if let Err(end) = self.take(request, &mut inbox).await {
                     return end;
                 }
             }
             let unread = inbox.unread().len();
-            let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { REQUEST_BYTES - unread } else { usize::MAX };
+            let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { self.header_bytes() - unread } else { usize::MAX };
             if !self.fill(&mut inbox, ahead).await {
                 return if unread == 0 || self.is_closing.get() { End::Clean } else { End::Broken };
             }
         }
     }
 
+    fn form(&self) -> Form {
+        self.agreement.get().form
+    }
+
+    fn is_extended(&self) -> bool {
+        self.form() == Form::Extended
+    }
+
+    fn header_bytes(&self) -> usize {
+        if self.is_extended() { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES }
+    }
+
+    /// Takes the next request's header off the inbox if it is there whole.
+    fn next_request(&self, inbox: &mut Inbox) -> Option<Result<Request, WireError>> {
+        let request = if self.is_extended() {
+            Request::parse_extended(inbox.unread().first_chunk()?)
+        } else {
+            Request::parse(inbox.unread().first_chunk()?)
+        };
+        inbox.consume(self.header_bytes());
+        Some(request)
+    }
+
     /// Takes one request with its payload and starts it, or refuses it; the end if it is the last one.
     async fn take(self: &Rc<Self>, request: Request, inbox: &mut Inbox) -> Result<(), End> {
-        let structured = self.structured.get();
-        let work = match check(self.offer(), structured, &request) {
+        let work = match check(self.offer(), self.agreement.get(), &request) {
             Ok(Work::Disconnect) => return Err(End::Clean),
             Ok(work) => work,
             Err(refusal) => return self.refuse(request, refusal, inbox).await,
@@ -288,19 +308,19 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         Ok(())
     }
 
-    /// Answers with the protocol's error. The payload of a refused write is skipped, so that the next request is found;
-    /// one that is larger than any is not waited for.
+    /// Answers with the protocol's error. The payload is skipped, so that the next request is found; one that is larger
+    /// than any is not waited for, and after a write that does not say whether a payload follows nothing can be found.
     async fn refuse(&self, request: Request, refusal: Refusal, inbox: &mut Inbox) -> Result<(), End> {
-        let is_write = request.command == Command::Write;
-        let is_oversized = is_write && request.length > PAYLOAD_BYTES_MAX;
-        if is_write && !is_oversized && !self.skip(request.length as usize, inbox).await {
+        let payload = request.payload_bytes(self.is_extended());
+        let is_last = payload > PAYLOAD_BYTES_MAX.into() || refusal == Refusal::NoPayload;
+        if !is_last && !self.skip(payload as usize, inbox).await {
             return Err(End::Broken);
         }
         let hold = Hold { in_flight: Some(self.in_flight.acquire(1).await), ..Hold::default() };
         self.server.count(|counts| counts.refused += 1);
         let text = refusal.to_string();
-        self.outbox.push(Reply::error(self.structured.get(), &request, refusal.code(), &text, hold));
-        if is_oversized { Err(End::Broken) } else { Ok(()) }
+        self.outbox.push(Reply::error(self.form(), &request, refusal.code(), &text, hold));
+        if is_last { Err(End::Broken) } else { Ok(()) }
     }
 
     async fn skip(&self, bytes: usize, inbox: &mut Inbox) -> bool {
@@ -369,7 +389,25 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 let result = this.server.without_payload(this.device(), work).await;
                 this.finish(&request, result, hold);
             }),
+            // There is nothing to wait for.
+            Work::Cache(_) => self.finish(&request, Ok(()), hold),
+            Work::Status { range, one } => server.machine.spawn(async move {
+                let offer = this.offer();
+                let result = status::extents(this.device(), range, offer.sizes.minimum, one).await;
+                this.finish_status(&request, result, hold);
+            }),
             Work::Disconnect => unreachable!("it ends the reading"),
+        }
+    }
+
+    fn finish_status(&self, request: &Request, result: Result<Vec<StatusExtent>, IoError>, hold: Hold) {
+        match result {
+            Ok(extents) => {
+                self.count(request, true);
+                let status = BlockStatus { context: ALLOCATION_ID, extents };
+                self.outbox.push(Reply::status(self.form(), request, &status, hold));
+            }
+            Err(error) => self.finish(request, Err(error), hold),
         }
     }
 
@@ -377,7 +415,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         match result {
             Ok(data) => {
                 self.count(request, true);
-                self.outbox.push(Reply::data(self.structured.get(), request, data.freeze(), hold));
+                self.outbox.push(Reply::data(self.form(), request, data.freeze(), hold));
             }
             Err(error) => self.finish(request, Err(error), hold),
         }
@@ -386,16 +424,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     fn finish(&self, request: &Request, result: Result<(), IoError>, hold: Hold) {
         self.count(request, result.is_ok());
         let reply = match result {
-            Ok(()) => Reply::done(request, hold),
-            Err(error) => {
-                Reply::error(self.structured.get(), request, error_code(error.kind), &error.to_string(), hold)
-            }
+            Ok(()) => Reply::done(self.form(), request, hold),
+            Err(error) => Reply::error(self.form(), request, error_code(error.kind), &error.to_string(), hold),
         };
         self.outbox.push(reply);
     }
 
     fn count(&self, request: &Request, is_ok: bool) {
-        let bytes = if is_ok { u64::from(request.length) } else { 0 };
+        let bytes = if is_ok { request.length } else { 0 };
         self.server.finished(|counts| {
             counts.failed += u64::from(!is_ok);
             match request.command {
@@ -406,7 +442,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 Command::Flush => counts.flushes += 1,
                 Command::Trim => counts.trims += 1,
                 Command::WriteZeroes => counts.write_zeroes += 1,
-                Command::Disconnect | Command::Cache | Command::BlockStatus | Command::Resize | Command::Unknown(_) => {
+                Command::Cache => counts.caches += 1,
+                Command::BlockStatus => counts.statuses += 1,
+                Command::Disconnect | Command::Resize | Command::Unknown(_) => {
                     unreachable!("these are never started")
                 }
             }

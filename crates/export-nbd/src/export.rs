@@ -95,6 +95,7 @@ fn flags(read_only: bool, takes_trim: bool) -> TransmissionFlags {
         | TransmissionFlags::SEND_WRITE_ZEROES
         | TransmissionFlags::SEND_FAST_ZERO
         | TransmissionFlags::SEND_DF
+        | TransmissionFlags::SEND_CACHE
         | TransmissionFlags::CAN_MULTI_CONN.with_if(read_only, TransmissionFlags::READ_ONLY)
 }
 

@@ -9,7 +9,11 @@ use uraid_nbd::handshake::{
     CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, OPTION_HEADER_BYTES, greeting, parse_client_flags, parse_export_name,
     push_option_error, push_option_reply,
 };
-use uraid_nbd::{ExportQuery, HandshakeFlags, Info, InfoKind, ListEntry, OptionCode, OptionHeader, OptionReply};
+use uraid_nbd::metadata::BASE_ALLOCATION;
+use uraid_nbd::{
+    ExportQuery, HandshakeFlags, Info, InfoKind, ListEntry, MetaContext, MetaContextQuery, OptionCode, OptionHeader,
+    OptionReply,
+};
 
 /// The most data of an option that is looked at: the longest name and more infos than there are.
 pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
@@ -17,6 +21,28 @@ pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 const OPTION_SKIP_BYTES_MAX: u32 = 64 << 10;
 /// A client that asks for more than this many options is no client.
 const OPTIONS_MAX: u32 = 256;
+/// The number of `base:allocation` in block status.
+pub(crate) const ALLOCATION_ID: u32 = 1;
+
+/// What replies look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Simple,
+    /// In chunks, where there is more to say than success.
+    Structured,
+    /// All in chunks with lengths of 64 bits, and so are the requests.
+    Extended,
+}
+
+/// What a handshake ended with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Agreement {
+    pub(crate) form: Form,
+    /// Whether block status of `base:allocation` may be asked for.
+    pub(crate) allocation: bool,
+    /// Which of the exports.
+    pub(crate) export: usize,
+}
 
 /// What came out of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,12 +50,7 @@ pub(crate) enum Progress {
     /// All bytes are used, the handshake goes on.
     More,
     /// The handshake ended with the export; bytes that were not used are requests.
-    Agreed {
-        /// Whether replies are structured.
-        structured: bool,
-        /// Which of the exports.
-        export: usize,
-    },
+    Agreed(Agreement),
     /// The client wants no export; the connection ends after the answer was sent.
     Aborted,
     /// The client does not keep to the protocol; the connection ends after the answer was sent.
@@ -49,7 +70,9 @@ pub(crate) struct Handshake {
     /// The front of a message that did not come whole.
     kept: Vec<u8>,
     flags: HandshakeFlags,
-    structured: bool,
+    form: Form,
+    /// The export for which `base:allocation` was chosen; of no effect on another.
+    allocation: Option<usize>,
     options_left: u32,
 }
 
@@ -61,7 +84,8 @@ impl Handshake {
             state: State::ClientFlags,
             kept: Vec::new(),
             flags: HandshakeFlags::NONE,
-            structured: false,
+            form: Form::Simple,
+            allocation: None,
             options_left: OPTIONS_MAX,
         }
     }
@@ -82,7 +106,7 @@ impl Handshake {
             let message = std::mem::take(&mut self.kept);
             match self.message(offers, &message, out) {
                 Progress::More => {}
-                end @ (Progress::Agreed { .. } | Progress::Aborted | Progress::Close) => return (used, end),
+                end @ (Progress::Agreed(_) | Progress::Aborted | Progress::Close) => return (used, end),
             }
         }
     }
@@ -151,6 +175,9 @@ impl Handshake {
             | OptionCode::Info
             | OptionCode::Go
             | OptionCode::StructuredReply
+            | OptionCode::ListMetaContext
+            | OptionCode::SetMetaContext
+            | OptionCode::ExtendedHeaders
                 if !is_too_long =>
             {
                 self.state = State::Data(header);
@@ -162,14 +189,13 @@ impl Handshake {
             | OptionCode::StartTls
             | OptionCode::Info
             | OptionCode::Go
-            | OptionCode::StructuredReply => {
-                push_option_error(out, option, OptionReply::ErrorTooBig, "the option's data is too long");
-            }
-            OptionCode::PeekExport
+            | OptionCode::StructuredReply
             | OptionCode::ListMetaContext
             | OptionCode::SetMetaContext
-            | OptionCode::ExtendedHeaders
-            | OptionCode::Unknown(_) => {
+            | OptionCode::ExtendedHeaders => {
+                push_option_error(out, option, OptionReply::ErrorTooBig, "the option's data is too long");
+            }
+            OptionCode::PeekExport | OptionCode::Unknown(_) => {
                 push_option_error(out, option, OptionReply::ErrorUnsupported, "the option is not known here");
             }
         }
@@ -189,7 +215,9 @@ impl Handshake {
                 push_option_reply(out, option, OptionReply::Ack, &[]);
                 return Progress::Aborted;
             }
-            OptionCode::List | OptionCode::StartTls | OptionCode::StructuredReply if !data.is_empty() => {
+            OptionCode::List | OptionCode::StartTls | OptionCode::StructuredReply | OptionCode::ExtendedHeaders
+                if !data.is_empty() =>
+            {
                 push_option_error(out, option, OptionReply::ErrorInvalid, "the option takes no data");
             }
             OptionCode::List => {
@@ -202,17 +230,58 @@ impl Handshake {
             OptionCode::StartTls => {
                 push_option_error(out, option, OptionReply::ErrorPolicy, "TLS is not configured");
             }
-            OptionCode::StructuredReply => {
-                self.structured = true;
+            // Extended headers are structured replies already, and cannot be taken back.
+            OptionCode::StructuredReply if self.form == Form::Extended => {
+                let text = "extended headers are agreed already";
+                push_option_error(out, option, OptionReply::ErrorExtendedHeadersRequired, text);
+            }
+            OptionCode::ExtendedHeaders if self.form == Form::Extended => {
+                push_option_error(out, option, OptionReply::ErrorInvalid, "extended headers are agreed already");
+            }
+            OptionCode::StructuredReply | OptionCode::ExtendedHeaders => {
+                self.form = if option == OptionCode::ExtendedHeaders { Form::Extended } else { Form::Structured };
                 push_option_reply(out, option, OptionReply::Ack, &[]);
             }
-            OptionCode::PeekExport
-            | OptionCode::ListMetaContext
-            | OptionCode::SetMetaContext
-            | OptionCode::ExtendedHeaders
-            | OptionCode::Unknown(_) => unreachable!("these are skipped by their header"),
+            OptionCode::ListMetaContext | OptionCode::SetMetaContext => self.contexts(offers, option, data, out),
+            OptionCode::PeekExport | OptionCode::Unknown(_) => unreachable!("these are skipped by their header"),
         }
         Progress::More
+    }
+
+    /// Lists the contexts, or chooses among them. Unknown ones are passed over in silence, as the protocol wants it.
+    fn contexts(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) {
+        let is_choice = option == OptionCode::SetMetaContext;
+        if is_choice {
+            // Also a choice that fails takes back the one before.
+            self.allocation = None;
+        }
+        let mut refuse = |reply, text: &str| push_option_error(out, option, reply, text);
+        if self.form == Form::Simple {
+            return refuse(OptionReply::ErrorInvalid, "structured replies or extended headers come first");
+        }
+        let query = match MetaContextQuery::parse(data) {
+            Ok(query) => query,
+            Err(error) => return refuse(OptionReply::ErrorInvalid, &error.to_string()),
+        };
+        let Some(export) = find(offers, query.name) else {
+            return refuse(OptionReply::ErrorUnknown, "there is no export of this name");
+        };
+        let is_named = query.queries.contains(&BASE_ALLOCATION);
+        let is_listed = !is_choice && (query.queries.is_empty() || query.queries.contains(&"base:"));
+        if is_named || is_listed {
+            // In a list the number has no meaning and is zero.
+            let id = if is_choice { ALLOCATION_ID } else { 0 };
+            let context = MetaContext { id, name: BASE_ALLOCATION };
+            push_option_reply(out, option, OptionReply::MetaContext, &context.encode());
+        }
+        if is_choice && is_named {
+            self.allocation = Some(export);
+        }
+        push_option_reply(out, option, OptionReply::Ack, &[]);
+    }
+
+    fn agreed(&self, export: usize) -> Progress {
+        Progress::Agreed(Agreement { form: self.form, allocation: self.allocation == Some(export), export })
     }
 
     fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Progress {
@@ -223,7 +292,7 @@ impl Handshake {
         if !self.flags.contains(HandshakeFlags::NO_ZEROES) {
             out.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
-        Progress::Agreed { structured: self.structured, export }
+        self.agreed(export)
     }
 
     fn query(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
@@ -250,7 +319,7 @@ impl Handshake {
         }
         tell(Info::BlockSize(offer.sizes));
         push_option_reply(out, option, OptionReply::Ack, &[]);
-        if option == OptionCode::Go { Progress::Agreed { structured: self.structured, export } } else { Progress::More }
+        if option == OptionCode::Go { self.agreed(export) } else { Progress::More }
     }
 }
 

@@ -73,6 +73,11 @@ fn kinds(bytes: &[u8]) -> Vec<OptionReply> {
     replies(bytes).into_iter().map(|(_, reply, _)| reply).collect()
 }
 
+/// The first export, without block status.
+fn agreed(form: Form) -> Progress {
+    Progress::Agreed(Agreement { form, allocation: false, export: 0 })
+}
+
 fn query(name: &str, infos: Vec<InfoKind>) -> Vec<u8> {
     ExportQuery { name, infos }.encode()
 }
@@ -86,14 +91,14 @@ fn go_tells_size_flags_and_block_sizes_byte_by_byte() {
     let (out, end) = talk(&[option(OptionCode::Go, &query("md0", vec![InfoKind::BlockSize]))]);
     let expected = [
         &b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0c"[..],
-        b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed", // 1 MiB, the flags
+        b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x0d\xed", // 1 MiB, the flags
         b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0e",
         b"\x00\x03\x00\x00\x02\x00\x00\x02\x00\x00\x02\x00\x00\x00", // 512, 128 KiB, 32 MiB
         b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00",
     ]
     .concat();
     assert_eq!(out, expected);
-    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
+    assert_eq!(end, agreed(Form::Simple));
 }
 
 #[test]
@@ -113,10 +118,10 @@ fn info_tells_all_that_was_asked_once_and_goes_on() {
 #[test]
 fn structured_replies_are_agreed_before_go() {
     let messages = [option(OptionCode::StructuredReply, &[]), option(OptionCode::Go, &query("", vec![]))];
-    assert_eq!(talk(&messages).1, Progress::Agreed { structured: true, export: 0 });
+    assert_eq!(talk(&messages).1, agreed(Form::Structured));
     let (out, end) = talk(&[option(OptionCode::StructuredReply, b"x"), option(OptionCode::Go, &query("", vec![]))]);
     assert_eq!(kinds(&out)[0], OptionReply::ErrorInvalid);
-    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
+    assert_eq!(end, agreed(Form::Simple));
 }
 
 #[test]
@@ -132,17 +137,13 @@ fn list_names_the_export_and_abort_ends() {
 #[test]
 fn export_name_ends_the_handshake_with_and_without_zeroes() {
     let name = option(OptionCode::ExportName, b"md0");
-    let answer = b"\x00\x00\x00\x00\x00\x10\x00\x00\x09\xed";
-    assert_eq!(talk(std::slice::from_ref(&name)), (answer.to_vec(), Progress::Agreed { structured: false, export: 0 }));
+    let answer = b"\x00\x00\x00\x00\x00\x10\x00\x00\x0d\xed";
+    assert_eq!(talk(std::slice::from_ref(&name)), (answer.to_vec(), agreed(Form::Simple)));
     for flags in [HandshakeFlags::FIXED_NEWSTYLE, HandshakeFlags::NONE] {
         let input = [&client_flags(flags)[..], &name, b"request"].concat();
         let (out, used, end) = run(&input, 1000);
         assert_eq!(out, [&answer[..], &[0; 124]].concat());
-        assert_eq!(
-            (used, end),
-            (input.len() - 7, Progress::Agreed { structured: false, export: 0 }),
-            "the request is left"
-        );
+        assert_eq!((used, end), (input.len() - 7, agreed(Form::Simple)), "the request is left");
     }
     assert_eq!(talk(&[option(OptionCode::ExportName, b"md1")]), (vec![], Progress::Close));
 }
@@ -152,8 +153,7 @@ fn unknown_names_options_and_tls_are_answered_and_the_handshake_goes_on() {
     let messages = [
         option(OptionCode::Go, &query("md1", vec![])),
         option(OptionCode::StartTls, &[]),
-        option(OptionCode::SetMetaContext, b"\x00\x00\x00\x00\x00\x00\x00\x00"),
-        option(OptionCode::ExtendedHeaders, &[]),
+        option(OptionCode::PeekExport, &[]),
         option(OptionCode::Unknown(0xdead_beef), &[7; 300]),
         option(OptionCode::Go, &query("md0", vec![])),
     ];
@@ -163,10 +163,9 @@ fn unknown_names_options_and_tls_are_answered_and_the_handshake_goes_on() {
         OptionReply::ErrorPolicy,
         OptionReply::ErrorUnsupported,
         OptionReply::ErrorUnsupported,
-        OptionReply::ErrorUnsupported,
     ];
-    assert_eq!(kinds(&out)[..5], expected);
-    assert_eq!(end, Progress::Agreed { structured: false, export: 0 });
+    assert_eq!(kinds(&out)[..4], expected);
+    assert_eq!(end, agreed(Form::Simple));
 }
 
 #[test]
@@ -179,7 +178,7 @@ fn a_client_without_fixed_newstyle_gets_export_name_only() {
 
 #[test]
 fn announced_lengths_are_bounded() {
-    for code in [1, 2, 3, 5, 6, 7, 8, 9, 11, 77] {
+    for code in [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 77] {
         for length in [u32::MAX, 1 << 31, (64 << 10) + 1] {
             let (out, end) = talk(&[option_of(code, length)]);
             assert_eq!(end, Progress::Close, "option {code} with {length} bytes");
@@ -223,7 +222,8 @@ fn garbage_ends_the_handshake() {
 fn every_order_of_messages_up_to_length_3_ends_or_waits() {
     let mut messages: Vec<Vec<u8>> = Vec::new();
     for code in (0..13).chain([u32::MAX]) {
-        for data in [&b""[..], b"x", &query("md0", vec![InfoKind::BlockSize]), &query("md1", vec![])] {
+        let contexts = contexts("", &["base:allocation"]);
+        for data in [&b""[..], b"x", &query("md0", vec![InfoKind::BlockSize]), &query("md1", vec![]), &contexts] {
             messages.push(option(OptionCode::from_code(code), data));
         }
         messages.push(option_of(code, 3));
@@ -238,7 +238,7 @@ fn every_order_of_messages_up_to_length_3_ends_or_waits() {
                 let input = [&client_flags(HandshakeFlags::KNOWN)[..], first, second, third].concat();
                 let (out, used, end) = run(&input, input.len());
                 assert!(used <= input.len() && out.len() < 4096);
-                agreed += usize::from(matches!(end, Progress::Agreed { .. }));
+                agreed += usize::from(matches!(end, Progress::Agreed(_)));
             }
         }
     }
@@ -260,9 +260,80 @@ fn each_export_is_listed_and_chosen_by_its_name_and_the_first_is_the_default() {
     let names: Vec<_> = replies(&out)[..2].iter().map(|(_, _, payload)| payload[4..7].to_vec()).collect();
     assert_eq!((names, end), (vec![b"md0".to_vec(), b"md1".to_vec()], Progress::More));
     for (name, export) in [("", 0), ("md0", 0), ("md1", 1)] {
-        let agreed = Progress::Agreed { structured: false, export };
+        let agreed = Progress::Agreed(Agreement { form: Form::Simple, allocation: false, export });
         assert_eq!(ask(option(OptionCode::Go, &query(name, vec![]))).1, agreed);
         assert_eq!(ask(option(OptionCode::ExportName, name.as_bytes())).1, agreed);
     }
     assert_eq!(kinds(&ask(option(OptionCode::Go, &query("md2", vec![]))).0), [OptionReply::ErrorUnknown]);
+}
+
+fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
+    MetaContextQuery { name, queries: queries.to_vec() }.encode()
+}
+
+#[test]
+fn extended_headers_include_structured_replies_and_are_agreed_once() {
+    let extended = || option(OptionCode::ExtendedHeaders, &[]);
+    let go = || option(OptionCode::Go, &query("md0", vec![]));
+    let (out, end) = talk(&[extended(), option(OptionCode::StructuredReply, &[]), extended(), go()]);
+    let expected = [OptionReply::Ack, OptionReply::ErrorExtendedHeadersRequired, OptionReply::ErrorInvalid];
+    assert_eq!(kinds(&out)[..3], expected);
+    assert_eq!(end, agreed(Form::Extended));
+    // From structured replies a client may go on to extended headers.
+    let (out, end) = talk(&[option(OptionCode::StructuredReply, &[]), extended(), go()]);
+    assert_eq!((kinds(&out)[..2].to_vec(), end), (vec![OptionReply::Ack; 2], agreed(Form::Extended)));
+    let (out, end) = talk(&[option(OptionCode::ExtendedHeaders, b"x"), go()]);
+    assert_eq!((kinds(&out)[0], end), (OptionReply::ErrorInvalid, agreed(Form::Simple)));
+}
+
+#[test]
+fn base_allocation_is_listed_and_chosen_for_the_export_of_go_only() {
+    let structured = || option(OptionCode::StructuredReply, &[]);
+    for (queries, is_listed) in
+        [(vec![], true), (vec!["base:"], true), (vec!["qemu:", "base:allocation"], true), (vec!["x:y"], false)]
+    {
+        let (out, _) = talk(&[structured(), option(OptionCode::ListMetaContext, &contexts("", &queries))]);
+        let list = replies(&out);
+        let mut told = list[1..].iter().filter(|(_, reply, _)| *reply == OptionReply::MetaContext);
+        assert_eq!(told.next().map(|(_, _, data)| &data[..]), is_listed.then_some(&b"\0\0\0\0base:allocation"[..]));
+        assert!(told.next().is_none() && list.last().expect("an end").1 == OptionReply::Ack);
+    }
+    let offers = [offer(), Offer { name: "md1".into(), ..offer() }];
+    let ask = |set: &[Vec<u8>], go: &str| {
+        let mut out = Vec::new();
+        let mut handshake = Handshake::new(&mut out);
+        let mut input = [client_flags(HandshakeFlags::KNOWN).to_vec(), structured()].concat();
+        input.extend(set.iter().flat_map(|data| option(OptionCode::SetMetaContext, data)));
+        input.extend(option(OptionCode::Go, &query(go, vec![])));
+        match handshake.receive(&offers, &input, &mut out) {
+            (_, Progress::Agreed(agreement)) => agreement.allocation,
+            (_, other) => panic!("{other:?}"),
+        }
+    };
+    let chosen = |name: &str| contexts(name, &["base:allocation"]);
+    assert!(ask(&[chosen("md0")], "md0") && ask(&[chosen("")], "md0") && ask(&[chosen("md1")], "md1"));
+    assert!(!ask(&[chosen("md0")], "md1") && !ask(&[chosen("md1")], ""), "chosen for another export");
+    assert!(!ask(&[], "md0") && !ask(&[contexts("md0", &["base:"])], "md0"), "a namespace is no choice");
+    for later in [contexts("md0", &[]), chosen("none"), b"x".to_vec(), contexts("md0", &["base:allocatio"])] {
+        assert!(!ask(&[chosen("md0"), later], "md0"), "the last choice holds, also if it fails");
+    }
+}
+
+#[test]
+fn hostile_questions_for_contexts_are_refused_and_the_handshake_goes_on() {
+    let structured = option(OptionCode::StructuredReply, &[]);
+    let long = [&4097u32.to_be_bytes()[..], &[b'a'; 4097], &[0; 4]].concat();
+    for code in [OptionCode::ListMetaContext, OptionCode::SetMetaContext] {
+        let refused = |data: &[u8]| kinds(&talk(&[structured.clone(), option(code, data)]).0)[1];
+        for data in [&b""[..], b"\xff\xff\xff\xff", b"\0\0\0\0\xff\xff\xff\xff", &long, b"\0\0\0\x01\0\0\0\0\0"] {
+            assert_eq!(refused(data), OptionReply::ErrorInvalid, "{code:?} {data:x?}");
+        }
+        assert_eq!(refused(&contexts("md7", &["base:allocation"])), OptionReply::ErrorUnknown);
+        assert_eq!(refused(&vec![0; OPTION_DATA_BYTES_MAX + 1]), OptionReply::ErrorTooBig);
+        let simple = talk(&[option(code, &contexts("", &["base:allocation"]))]);
+        assert_eq!((kinds(&simple.0), simple.1), (vec![OptionReply::ErrorInvalid], Progress::More));
+        // Thousands of queries, one of them known, get one answer.
+        let many = contexts("", &[&[""; 3000][..], &["base:allocation"; 50]].concat());
+        assert_eq!(kinds(&talk(&[structured.clone(), option(code, &many)]).0).len(), 3);
+    }
 }

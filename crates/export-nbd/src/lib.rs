@@ -19,6 +19,7 @@ mod outbox;
 mod request;
 mod server;
 mod statistics;
+mod status;
 
 pub use export::{Export, Limits};
 pub use machine::{Machine, Transport};

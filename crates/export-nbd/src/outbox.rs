@@ -3,21 +3,29 @@
 //! Invariant: a reply goes out once and whole, or not at all after the connection broke; what it holds (buffers,
 //! permits) is given back then.
 
+use crate::handshake::Form;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use uraid_block::buffer::{Piece, SMALL_BLOCK_BYTES};
 use uraid_block::local::{Notify, Permit};
 use uraid_block::{Lease, WritePieces};
-use uraid_nbd::transmission::{
-    CHUNK_HEADER_BYTES, DATA_CHUNK_BYTES, ERROR_TEXT_BYTES_MAX, SIMPLE_REPLY_BYTES, data_chunk, push_error_chunk,
+use uraid_nbd::extended::{
+    EXTENDED_CHUNK_HEADER_BYTES, EXTENDED_DATA_CHUNK_BYTES, extended_data_chunk, extended_done_chunk,
+    push_extended_chunk, push_extended_error_chunk,
 };
-use uraid_nbd::{ErrorCode, Request, SimpleReply};
+use uraid_nbd::transmission::{
+    DATA_CHUNK_BYTES, ERROR_TEXT_BYTES_MAX, SIMPLE_REPLY_BYTES, data_chunk, push_chunk, push_error_chunk,
+};
+use uraid_nbd::{BlockStatus, ChunkKind, ErrorCode, Request, SimpleReply};
 
 /// Bytes that one send carries at most, if it carries more than one reply: a stalled client is noticed per send.
 const SEND_BYTES_MAX: usize = 4 << 20;
 /// Pieces of memory that one send has at most: what one vectored send takes.
 const SEND_PIECES_MAX: usize = 1000;
-const ERROR_CHUNK_BYTES_MAX: usize = CHUNK_HEADER_BYTES + 6 + ERROR_TEXT_BYTES_MAX;
+const ERROR_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 6 + ERROR_TEXT_BYTES_MAX;
+/// Extents that one block status reply has at most: what fits a block of heads.
+pub(crate) const EXTENTS_MAX: usize = 250;
+const STATUS_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 8 + 16 * EXTENTS_MAX;
 
 /// What a request holds until its reply has left: it is given back by dropping this.
 #[derive(Default)]
@@ -31,7 +39,10 @@ pub(crate) struct Hold {
 enum Head {
     Simple([u8; SIMPLE_REPLY_BYTES]),
     Data([u8; DATA_CHUNK_BYTES]),
-    Error(Vec<u8>),
+    ExtendedDone([u8; EXTENDED_CHUNK_HEADER_BYTES]),
+    ExtendedData([u8; EXTENDED_DATA_CHUNK_BYTES]),
+    /// An error, or block status.
+    Long(Vec<u8>),
 }
 
 impl Head {
@@ -39,7 +50,9 @@ impl Head {
         match self {
             Head::Simple(bytes) => bytes,
             Head::Data(bytes) => bytes,
-            Head::Error(bytes) => bytes,
+            Head::ExtendedDone(bytes) => bytes,
+            Head::ExtendedData(bytes) => bytes,
+            Head::Long(bytes) => bytes,
         }
     }
 }
@@ -52,31 +65,58 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Success without data. Legal for all but reads also where structured replies were agreed, and shorter.
-    pub(crate) fn done(request: &Request, hold: Hold) -> Reply {
-        let head = Head::Simple(SimpleReply { cookie: request.cookie, result: Ok(()) }.encode());
+    /// Success without data. A simple reply is legal for all but reads also where structured replies were agreed, and
+    /// shorter; with extended headers it is not.
+    pub(crate) fn done(form: Form, request: &Request, hold: Hold) -> Reply {
+        let head = match form {
+            Form::Simple | Form::Structured => simple(request, Ok(())),
+            Form::Extended => Head::ExtendedDone(extended_done_chunk(request)),
+        };
         Reply { head, data: None, _hold: hold }
     }
 
     /// The data of a read. Panics when they are not as many as were asked for.
-    pub(crate) fn data(structured: bool, request: &Request, data: WritePieces, hold: Hold) -> Reply {
-        assert_eq!(data.bytes(), request.length as usize);
-        let head = if structured {
-            Head::Data(data_chunk(request.cookie, request.offset, request.length))
-        } else {
-            Head::Simple(SimpleReply { cookie: request.cookie, result: Ok(()) }.encode())
+    pub(crate) fn data(form: Form, request: &Request, data: WritePieces, hold: Hold) -> Reply {
+        assert_eq!(data.bytes() as u64, request.length);
+        let head = match form {
+            Form::Simple => simple(request, Ok(())),
+            Form::Structured => {
+                let length = u32::try_from(request.length).expect("a read is far below 4 GiB");
+                Head::Data(data_chunk(request.cookie, request.offset, length))
+            }
+            Form::Extended => Head::ExtendedData(extended_data_chunk(request)),
         };
         Reply { head, data: Some(data), _hold: hold }
     }
 
-    /// A failure, with its text where replies are structured.
-    pub(crate) fn error(structured: bool, request: &Request, error: ErrorCode, text: &str, hold: Hold) -> Reply {
-        let head = if structured {
-            let mut bytes = Vec::with_capacity(ERROR_CHUNK_BYTES_MAX);
-            push_error_chunk(&mut bytes, request.cookie, error, text);
-            Head::Error(bytes)
-        } else {
-            Head::Simple(SimpleReply { cookie: request.cookie, result: Err(error) }.encode())
+    /// The extents of block status, which is asked for only where replies have chunks.
+    pub(crate) fn status(form: Form, request: &Request, status: &BlockStatus, hold: Hold) -> Reply {
+        assert!(status.extents.len() <= EXTENTS_MAX && form != Form::Simple);
+        let mut bytes = Vec::new();
+        match form {
+            Form::Extended => {
+                push_extended_chunk(&mut bytes, request, ChunkKind::BlockStatusExtended, &status.encode_extended());
+            }
+            Form::Simple | Form::Structured => {
+                push_chunk(&mut bytes, request.cookie, ChunkKind::BlockStatus, &status.encode());
+            }
+        }
+        Reply { head: Head::Long(bytes), data: None, _hold: hold }
+    }
+
+    /// A failure, with its text where replies have chunks.
+    pub(crate) fn error(form: Form, request: &Request, error: ErrorCode, text: &str, hold: Hold) -> Reply {
+        let mut bytes = Vec::new();
+        let head = match form {
+            Form::Simple => simple(request, Err(error)),
+            Form::Structured => {
+                push_error_chunk(&mut bytes, request.cookie, error, text);
+                Head::Long(bytes)
+            }
+            Form::Extended => {
+                push_extended_error_chunk(&mut bytes, request, error, text);
+                Head::Long(bytes)
+            }
         };
         Reply { head, data: None, _hold: hold }
     }
@@ -88,6 +128,10 @@ impl Reply {
     fn pieces(&self) -> usize {
         1 + self.data.as_ref().map_or(0, WritePieces::count)
     }
+}
+
+fn simple(request: &Request, result: Result<(), ErrorCode>) -> Head {
+    Head::Simple(SimpleReply { cookie: request.cookie, result }.encode())
 }
 
 /// The replies of one connection that wait for its writer.
@@ -178,6 +222,7 @@ pub(crate) fn next_send(all: &mut WritePieces) -> WritePieces {
 }
 
 const _: () = assert!(ERROR_CHUNK_BYTES_MAX <= SMALL_BLOCK_BYTES, "a batch of one fits the block of heads");
+const _: () = assert!(STATUS_CHUNK_BYTES_MAX <= SMALL_BLOCK_BYTES, "a batch of one fits the block of heads");
 
 #[cfg(test)]
 mod tests {
@@ -185,7 +230,7 @@ mod tests {
     use uraid_block::Arena;
     use uraid_nbd::{Command, CommandFlags, Cookie};
 
-    fn request(n: u64, length: u32) -> Request {
+    fn request(n: u64, length: u64) -> Request {
         Request { flags: CommandFlags::NONE, command: Command::Read, cookie: Cookie(n), offset: 0, length }
     }
 
@@ -195,7 +240,13 @@ mod tests {
         let outbox = Outbox::default();
         let head_block = || arena.take(SMALL_BLOCK_BYTES).expect("room").into_iter().next().expect("one piece");
         for n in 0..100 {
-            outbox.push(Reply::error(true, &request(n, 512), ErrorCode::Io, &"x".repeat(1000), Hold::default()));
+            outbox.push(Reply::error(
+                Form::Extended,
+                &request(n, 512),
+                ErrorCode::Io,
+                &"x".repeat(1000),
+                Hold::default(),
+            ));
         }
         let mut sent = 0;
         while !outbox.waiting.borrow().is_empty() {
@@ -212,7 +263,7 @@ mod tests {
             large.append(data.clone());
         }
         for n in 0..3 {
-            outbox.push(Reply::data(true, &request(n, 9 << 20), large.clone(), Hold::default()));
+            outbox.push(Reply::data(Form::Structured, &request(n, 9 << 20), large.clone(), Hold::default()));
         }
         let mut batch = outbox.next_batch();
         assert_eq!(batch.len(), 1, "more than a send's bytes");

@@ -4,6 +4,7 @@
 //! overflows. Spec: proto.md, "Request types", "Error values".
 
 use crate::export::Offer;
+use crate::handshake::{Agreement, Form};
 use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
 use uraid_nbd::words::UNFRAGMENTED_BYTES;
 use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
@@ -16,6 +17,13 @@ pub(crate) enum Work {
     Flush,
     Trim(Range, Fua),
     WriteZeroes(Range, Fua),
+    /// Nothing is done: members are read past the page cache, so there is no place where data could wait for a read.
+    Cache(Range),
+    Status {
+        range: Range,
+        /// Only the first extent is wanted.
+        one: bool,
+    },
     Disconnect,
 }
 
@@ -31,13 +39,17 @@ pub(crate) enum Refusal {
     #[error("the length is 0")]
     Empty,
     #[error("offset {offset} and length {length} are not multiples of {minimum}")]
-    Unaligned { offset: u64, length: u32, minimum: u32 },
+    Unaligned { offset: u64, length: u64, minimum: u32 },
     #[error("offset {offset} + length {length} lies past the end of the export at {size}")]
-    PastEnd { offset: u64, length: u32, size: u64, is_write: bool },
+    PastEnd { offset: u64, length: u64, size: u64, is_write: bool },
     #[error("the length is {found}, at most {expected} bytes are served at once")]
-    TooLong { found: u32, expected: u32 },
+    TooLong { found: u64, expected: u32 },
     #[error("offset and length are {offset} and {length}, expected 0")]
-    NotZero { offset: u64, length: u32 },
+    NotZero { offset: u64, length: u64 },
+    #[error("block status needs the context base:allocation, which was not chosen in the handshake")]
+    NoContext,
+    #[error("a write with extended headers needs the flag {:#06x}", CommandFlags::PAYLOAD_LEN.0)]
+    NoPayload,
     #[error("zeroes cannot be written faster than data")]
     ZeroesAreSlow,
 }
@@ -51,6 +63,8 @@ impl Refusal {
             | Refusal::Empty
             | Refusal::Unaligned { .. }
             | Refusal::TooLong { .. }
+            | Refusal::NoContext
+            | Refusal::NoPayload
             | Refusal::NotZero { .. } => ErrorCode::Invalid,
             Refusal::ReadOnly => ErrorCode::NotPermitted,
             Refusal::PastEnd { is_write: true, .. } => ErrorCode::NoSpace,
@@ -73,20 +87,24 @@ pub(crate) fn error_code(kind: ErrorKind) -> ErrorCode {
     }
 }
 
-/// What a request asks for, or why it is refused. `structured`: structured replies were agreed.
-pub(crate) fn check(offer: &Offer, structured: bool, request: &Request) -> Result<Work, Refusal> {
+/// What a request asks for, or why it is refused.
+pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> Result<Work, Refusal> {
     // FUA is legal everywhere: clients are known to set it on reads, too.
     let flags = CommandFlags::FUA;
     let fua = if request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No };
     match request.command {
         Command::Read => {
-            check_flags(request, flags.with_if(structured, CommandFlags::DF))?;
+            check_flags(request, flags.with_if(agreement.form != Form::Simple, CommandFlags::DF))?;
             let range = check_range(offer, request, false)?;
             check_length(offer, request)?;
             Ok(Work::Read(range))
         }
         Command::Write => {
-            check_flags(request, flags)?;
+            let is_extended = agreement.form == Form::Extended;
+            check_flags(request, flags.with_if(is_extended, CommandFlags::PAYLOAD_LEN))?;
+            if is_extended && !request.flags.contains(CommandFlags::PAYLOAD_LEN) {
+                return Err(Refusal::NoPayload);
+            }
             check_writable(offer)?;
             let range = check_range(offer, request, true)?;
             check_length(offer, request)?;
@@ -113,10 +131,20 @@ pub(crate) fn check(offer: &Offer, structured: bool, request: &Request) -> Resul
             }
             Ok(Work::WriteZeroes(range, fua))
         }
-        Command::Disconnect => Ok(Work::Disconnect),
-        Command::Cache | Command::BlockStatus | Command::Resize | Command::Unknown(_) => {
-            Err(Refusal::Command { found: request.command.code() })
+        Command::Cache => {
+            check_flags(request, flags)?;
+            Ok(Work::Cache(check_range(offer, request, false)?))
         }
+        Command::BlockStatus => {
+            check_flags(request, flags | CommandFlags::REQ_ONE)?;
+            if !agreement.allocation {
+                return Err(Refusal::NoContext);
+            }
+            let one = request.flags.contains(CommandFlags::REQ_ONE);
+            Ok(Work::Status { range: check_range(offer, request, false)?, one })
+        }
+        Command::Disconnect => Ok(Work::Disconnect),
+        Command::Resize | Command::Unknown(_) => Err(Refusal::Command { found: request.command.code() }),
     }
 }
 
@@ -133,7 +161,7 @@ fn check_writable(offer: &Offer) -> Result<(), Refusal> {
 }
 
 fn check_length(offer: &Offer, request: &Request) -> Result<(), Refusal> {
-    if request.length > offer.payload_max {
+    if request.length > offer.payload_max.into() {
         return Err(Refusal::TooLong { found: request.length, expected: offer.payload_max });
     }
     Ok(())
@@ -145,15 +173,15 @@ fn check_range(offer: &Offer, request: &Request, is_write: bool) -> Result<Range
         return Err(Refusal::Empty);
     }
     let minimum = offer.sizes.minimum;
-    if !offset.is_multiple_of(minimum.into()) || !length.is_multiple_of(minimum) {
+    if !offset.is_multiple_of(minimum.into()) || !length.is_multiple_of(minimum.into()) {
         return Err(Refusal::Unaligned { offset, length, minimum });
     }
-    match offset.checked_add(length.into()) {
+    match offset.checked_add(length) {
         Some(end) if end <= size => {}
         Some(_) | None => return Err(Refusal::PastEnd { offset, length, size, is_write }),
     }
     let start = Sectors::from_bytes(offset).expect("the smallest block is whole sectors");
-    let length = Sectors::from_bytes(length.into()).expect("the smallest block is whole sectors");
+    let length = Sectors::from_bytes(length).expect("the smallest block is whole sectors");
     Ok(Range::new(Sector(start.0), length))
 }
 
@@ -184,14 +212,15 @@ mod tests {
         Offer::new(&Export { name: "x".into(), description: String::new(), read_only }, &geometry, 256 << 20)
     }
 
-    fn ask(command: Command, flags: CommandFlags, offset: u64, length: u32) -> Request {
+    fn ask(command: Command, flags: CommandFlags, offset: u64, length: u64) -> Request {
         Request { flags, command, cookie: Cookie(1), offset, length }
     }
 
     fn code(offer: &Offer, request: Request) -> Result<(), u32> {
-        check(offer, true, &request).map(|_| ()).map_err(|refusal| refusal.code().code())
+        check(offer, STRUCTURED, &request).map(|_| ()).map_err(|refusal| refusal.code().code())
     }
 
+    const STRUCTURED: Agreement = Agreement { form: Form::Structured, allocation: true, export: 0 };
     const PLAIN: CommandFlags = CommandFlags::NONE;
     const EPERM: u32 = 1;
     const EINVAL: u32 = 22;
@@ -201,9 +230,14 @@ mod tests {
     #[test]
     fn ranges_outside_of_the_export_are_refused_without_overflow() {
         let offer = offer(false);
-        for (command, past_end) in
-            [(Command::Read, EINVAL), (Command::Write, ENOSPC), (Command::Trim, EINVAL), (Command::WriteZeroes, ENOSPC)]
-        {
+        for (command, past_end) in [
+            (Command::Read, EINVAL),
+            (Command::Write, ENOSPC),
+            (Command::Trim, EINVAL),
+            (Command::WriteZeroes, ENOSPC),
+            (Command::Cache, EINVAL),
+            (Command::BlockStatus, EINVAL),
+        ] {
             assert_eq!(code(&offer, ask(command, PLAIN, SIZE - 512, 512)), Ok(()));
             for (offset, length) in
                 [(SIZE, 512), (SIZE - 512, 1024), (u64::MAX - 511, 512), (0u64.wrapping_sub(512), 1024), (1 << 63, 512)]
@@ -213,7 +247,7 @@ mod tests {
             assert_eq!(code(&offer, ask(command, PLAIN, 0, 0)), Err(EINVAL));
             assert_eq!(code(&offer, ask(command, PLAIN, 1, 512)), Err(EINVAL));
             assert_eq!(code(&offer, ask(command, PLAIN, 0, 513)), Err(EINVAL));
-            assert_eq!(code(&offer, ask(command, PLAIN, u64::MAX, u32::MAX)), Err(EINVAL));
+            assert_eq!(code(&offer, ask(command, PLAIN, u64::MAX, u32::MAX.into())), Err(EINVAL));
         }
     }
 
@@ -225,7 +259,7 @@ mod tests {
             assert_eq!(code(&offer, ask(command, PLAIN, 0, (32 << 20) + 512)), Err(EINVAL));
         }
         for command in [Command::Trim, Command::WriteZeroes] {
-            assert_eq!(code(&offer, ask(command, PLAIN, 0, SIZE as u32)), Ok(()));
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, SIZE)), Ok(()));
         }
     }
 
@@ -254,15 +288,44 @@ mod tests {
             let expected = if flag == CommandFlags::FAST_ZERO { Err(ENOTSUP) } else { refused(zeroes) };
             assert_eq!(code(&offer, ask(Command::WriteZeroes, flag, 0, 512)), expected);
         }
-        let without_structured = check(&offer, false, &ask(Command::Read, CommandFlags::DF, 0, 512));
+        let without_structured = check(
+            &offer,
+            Agreement { form: Form::Simple, ..STRUCTURED },
+            &ask(Command::Read, CommandFlags::DF, 0, 512),
+        );
         assert!(matches!(without_structured, Err(Refusal::Flags { .. })));
     }
 
     #[test]
     fn unknown_commands_are_invalid() {
         let offer = offer(false);
-        for command in [Command::Cache, Command::BlockStatus, Command::Resize, Command::Unknown(0xffff)] {
-            assert_eq!(code(&offer, ask(command, PLAIN, 0, u32::MAX)), Err(EINVAL));
+        for command in [Command::Resize, Command::Unknown(0xffff)] {
+            assert_eq!(code(&offer, ask(command, PLAIN, 0, 512)), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn block_status_needs_its_context() {
+        let offer = offer(true);
+        let request = ask(Command::BlockStatus, CommandFlags::REQ_ONE, 0, SIZE);
+        let range = Range::new(Sector(0), Sectors(SIZE / 512));
+        assert_eq!(check(&offer, STRUCTURED, &request), Ok(Work::Status { range, one: true }));
+        let refused = check(&offer, Agreement { allocation: false, ..STRUCTURED }, &request);
+        assert_eq!(refused, Err(Refusal::NoContext));
+    }
+
+    #[test]
+    fn extended_writes_say_that_a_payload_follows_and_no_other_command_does() {
+        let (offer, extended) = (offer(false), Agreement { form: Form::Extended, ..STRUCTURED });
+        for command in [Command::Write, Command::Read, Command::BlockStatus, Command::Trim, Command::Flush] {
+            let request = ask(command, CommandFlags::PAYLOAD_LEN, 0, 512);
+            assert_eq!(check(&offer, extended, &request).is_ok(), command == Command::Write, "{command:?}");
+            assert!(check(&offer, STRUCTURED, &request).is_err());
+        }
+        let without = check(&offer, extended, &ask(Command::Write, PLAIN, 0, 512));
+        assert_eq!(without, Err(Refusal::NoPayload));
+        for length in [u64::MAX, u64::MAX - 511, 1 << 63, SIZE + 512] {
+            assert!(check(&offer, extended, &ask(Command::Trim, PLAIN, 512, length)).is_err());
         }
     }
 }

@@ -228,7 +228,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 device.write_zeroes(range).await?;
                 fua
             }
-            Work::Read(_) | Work::Write(..) | Work::Flush | Work::Disconnect => unreachable!("not asked here"),
+            Work::Read(_) | Work::Write(..) | Work::Flush | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => {
+                unreachable!("not asked here")
+            }
         };
         match fua {
             Fua::Yes => device.flush().await,

@@ -27,6 +27,10 @@ pub struct Statistics {
     pub trims: u64,
     /// Write-zeroes.
     pub write_zeroes: u64,
+    /// Cache requests.
+    pub caches: u64,
+    /// Block status requests.
+    pub statuses: u64,
     /// Requests that were refused before they reached the device.
     pub refused: u64,
     /// Requests that the device failed.
@@ -49,6 +53,8 @@ impl AddAssign for Statistics {
         self.flushes += other.flushes;
         self.trims += other.trims;
         self.write_zeroes += other.write_zeroes;
+        self.caches += other.caches;
+        self.statuses += other.statuses;
         self.refused += other.refused;
         self.failed += other.failed;
         self.sends += other.sends;

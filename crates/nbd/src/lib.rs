@@ -21,7 +21,7 @@ pub mod metadata;
 pub mod transmission;
 pub mod words;
 
-pub use extended::{ExtendedChunkHeader, ExtendedRequest};
+pub use extended::ExtendedChunkHeader;
 pub use handshake::{
     BlockSizes, ExportInfo, ExportQuery, Info, ListEntry, OptionHeader, OptionReplyHeader, greeting, parse_greeting,
 };

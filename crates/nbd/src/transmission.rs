@@ -35,12 +35,13 @@ pub struct Request {
     pub cookie: Cookie,
     /// The first byte. The client's word: nothing is checked here.
     pub offset: u64,
-    /// How many bytes; for a write as many follow.
-    pub length: u32,
+    /// How many bytes of the export, or of payload: see [`Request::payload_bytes`]. 32 bits on the wire, unless
+    /// extended headers were agreed.
+    pub length: u64,
 }
 
 impl Request {
-    /// The header's bytes.
+    /// The header's bytes with a length of 32 bits. Panics when the length has more: it is the caller's own.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..4].copy_from_slice(&MAGIC_REQUEST.to_be_bytes());
@@ -48,7 +49,8 @@ impl Request {
         bytes[6..8].copy_from_slice(&self.command.code().to_be_bytes());
         bytes[8..16].copy_from_slice(&self.cookie.0.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
-        bytes[24..].copy_from_slice(&self.length.to_be_bytes());
+        let length = u32::try_from(self.length).expect("longer requests need extended headers");
+        bytes[24..].copy_from_slice(&length.to_be_bytes());
         bytes
     }
 
@@ -61,7 +63,7 @@ impl Request {
             command: Command::from_code(cursor.u16()?),
             cookie: Cookie(cursor.u64()?),
             offset: cursor.u64()?,
-            length: cursor.u32()?,
+            length: cursor.u32()?.into(),
         })
     }
 
@@ -71,7 +73,7 @@ impl Request {
         let outside = WireError::OutsideRequest { offset, length };
         let start = offset.checked_sub(self.offset).ok_or(outside)?;
         let end = start.checked_add(length.into()).ok_or(outside)?;
-        if end > u64::from(self.length) {
+        if end > self.length {
             return Err(outside);
         }
         usize::try_from(start).map_err(|_| outside)
@@ -165,12 +167,23 @@ pub fn data_chunk(cookie: Cookie, offset: u64, length: u32) -> [u8; DATA_CHUNK_B
     bytes
 }
 
+/// Appends the last chunk of a reply, with this payload. Panics when it is longer than 32 bits can say.
+pub fn push_chunk(out: &mut Vec<u8>, cookie: Cookie, kind: ChunkKind, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("a chunk is short");
+    out.extend_from_slice(&ChunkHeader { is_last: true, kind, cookie, length }.encode());
+    out.extend_from_slice(payload);
+}
+
 /// Appends the last chunk of a reply that failed, with a text that is cut at [`ERROR_TEXT_BYTES_MAX`].
 pub fn push_error_chunk(out: &mut Vec<u8>, cookie: Cookie, error: ErrorCode, text: &str) {
+    let mut payload = Vec::new();
+    push_error_payload(&mut payload, error, text);
+    push_chunk(out, cookie, ChunkKind::Error, &payload);
+}
+
+pub(crate) fn push_error_payload(out: &mut Vec<u8>, error: ErrorCode, text: &str) {
     assert_ne!(error.code(), 0);
     let text = cut(text, ERROR_TEXT_BYTES_MAX);
-    let length = 6 + text.len() as u32;
-    out.extend_from_slice(&ChunkHeader { is_last: true, kind: ChunkKind::Error, cookie, length }.encode());
     out.extend_from_slice(&error.code().to_be_bytes());
     out.extend_from_slice(&(text.len() as u16).to_be_bytes());
     out.extend_from_slice(text.as_bytes());

@@ -8,9 +8,9 @@ use uraid_nbd::handshake::{
 use uraid_nbd::transmission::{done_chunk, push_error_chunk};
 use uraid_nbd::{
     BlockSizes, BlockStatus, Chunk, ChunkHeader, ChunkKind, Command, CommandFlags, Cookie, ErrorCode, ExportInfo,
-    ExportQuery, ExtendedChunkHeader, ExtendedRequest, HandshakeFlags, Info, InfoKind, ListEntry, MetaContext,
-    MetaContextQuery, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, ReplyHeader, Request, SimpleReply,
-    StatusExtent, TransmissionFlags,
+    ExportQuery, ExtendedChunkHeader, HandshakeFlags, Info, InfoKind, ListEntry, MetaContext, MetaContextQuery,
+    OptionCode, OptionHeader, OptionReply, OptionReplyHeader, ReplyHeader, Request, SimpleReply, StatusExtent,
+    TransmissionFlags,
 };
 
 /// A small generator (xorshift64*), so that a failure is found again by its seed.
@@ -43,7 +43,7 @@ fn samples() -> Vec<Vec<u8>> {
         MetaContext { id: 1, name: "base:allocation" }.encode(),
         status.encode(),
         status.encode_extended(),
-        ExtendedRequest { flags, command, cookie: Cookie(4), offset: 1 << 40, length: 5 << 32 }.encode().to_vec(),
+        Request { flags, command, cookie: Cookie(4), offset: 1 << 40, length: 5 << 32 }.encode_extended().to_vec(),
         ExtendedChunkHeader { is_last: true, kind, cookie: Cookie(4), offset: 512, length: 40 }.encode().to_vec(),
         greeting(HandshakeFlags::KNOWN).to_vec(),
         client_flags(HandshakeFlags::KNOWN).to_vec(),
@@ -121,9 +121,9 @@ fn feed_extended(bytes: &[u8]) {
     if let Ok(status) = BlockStatus::parse_extended(bytes) {
         assert_eq!(status.encode_extended(), bytes);
     }
-    if let Some(Ok(request)) = bytes.first_chunk().map(ExtendedRequest::parse) {
-        assert_eq!(request.encode(), bytes[..32]);
-        let _ = request.payload_bytes();
+    if let Some(Ok(request)) = bytes.first_chunk().map(Request::parse_extended) {
+        assert_eq!(request.encode_extended(), bytes[..32]);
+        let _ = request.payload_bytes(true);
     }
     if let Some(Ok(header)) = bytes.first_chunk().map(ExtendedChunkHeader::parse) {
         assert_eq!(header.encode()[6..], bytes[6..32]);

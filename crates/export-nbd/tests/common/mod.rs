@@ -390,7 +390,7 @@ pub fn ready(bench: &Bench, server: &Rc<TestServer>, structured: bool) -> Pipe {
 
 /// A request without payload.
 pub fn ask(command: Command, flags: CommandFlags, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
-    Request { flags, command, cookie: Cookie(cookie), offset, length }.encode().to_vec()
+    Request { flags, command, cookie: Cookie(cookie), offset, length: length.into() }.encode().to_vec()
 }
 
 /// A write with its payload.
