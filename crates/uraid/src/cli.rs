@@ -2,6 +2,7 @@
 //! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do.
 //! Invariant: an option that mdadm has too is spelled, and means, the same. Spec: mdadm(8); md-reference 4.1.
 
+mod arrays;
 mod copy;
 mod create;
 mod manage;
@@ -21,7 +22,12 @@ redundant and serves them over NBD, from one unprivileged process. The bytes on 
 those of the kernel's md and of mdadm.
 
 An ARRAY is a name (as `uraid list` shows it), one or more of its members, or `--control SOCK`.
-A MEMBER is a file or a block device.";
+A MEMBER is a file or a block device, or a part of one:
+  PATH@OFFSET[+LENGTH]  from a byte on, so many bytes or up to the end; K, M, G, T are powers of 1024
+  PATH@pN               partition N of the GPT or MBR inside
+A file that exists under the whole name wins. Parts that do not overlap may be members at the same
+time, of one array or of several. Who has a part of a block device does not keep the system from
+mounting another one, nor the same.";
 
 const OVERVIEW_AFTER: &str = "\
 EXAMPLES
@@ -31,6 +37,12 @@ EXAMPLES
   uraid detail backup
   uraid fail backup disk2
   uraid stop backup
+
+TESTING
+  bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER
+      a MEMBER whose reads and writes of these sectors, counted from its start, fail as on a broken disk
+  mem:SIZE, null:SIZE
+      memory; nothing at all
 
 EXIT CODES
   0  done

@@ -4,9 +4,11 @@
 //! Invariant: the members are claimed for reading, so nothing here can write to one.
 
 use crate::assembly;
+use crate::member::ArrayMember;
 use crate::names;
 use crate::serve::{self, Patience, ServeError};
-use crate::world::{HostWorld, Letter};
+use crate::stack;
+use crate::world::{ArrayIndex, HostWorld, Letter};
 use std::rc::Rc;
 use uraid_engine::{Array, AssembleOptions, Config, StartError, StartPlan};
 use uraid_host::{Access, Claimed, Local};
@@ -52,15 +54,15 @@ impl Opened {
         T: Send,
         F: AsyncFn(Local, Rc<Array<HostWorld>>) -> T + Send + Sync,
     {
-        let options = serve::host_options(self.plan.layout.slots());
-        let task = &task;
+        let options = stack::host_options(self.plan.layout.slots());
+        let (task, options) = (&task, &options);
         let main = |shard: uraid_host::Shard<Letter>| async move {
-            let members = self.members.iter().map(|member| member.on_shard(&shard)).collect();
+            let members = self.members.iter().map(|member| ArrayMember::Host(member.on_shard(&shard))).collect();
             let config = Config { read_only: true, force: self.force, ..Config::default() };
-            let array = Array::new(HostWorld(shard.clone()), &self.plan, members, config);
+            let array = Array::new(HostWorld::new(&shard, ArrayIndex(0), options), &self.plan, members, config);
             let at = array.clone();
             shard.on_mail(move |letter| match letter {
-                Letter::Engine(mail) => at.deliver(mail),
+                Letter::Engine(_, mail) => at.deliver(mail),
                 Letter::Client(_)
                 | Letter::Close
                 | Letter::Closed
@@ -71,7 +73,7 @@ impl Opened {
             array.start(|_| ()).await?;
             Ok(task((*shard).clone(), array.clone()).await)
         };
-        let mut outcomes = uraid_host::run(1, &options, main);
+        let mut outcomes = uraid_host::run(1, options, main);
         outcomes.pop().expect("one shard gives one value")
     }
 }

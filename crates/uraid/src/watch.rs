@@ -3,7 +3,7 @@
 //! Not here: what to do about it (`engine`, which has done it by then).
 //! Invariant: the watch only looks; the array does not wait for it.
 
-use crate::session::Session;
+use crate::overseer::Overseer;
 use crate::{dates, warn};
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use uraid_host::Local;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Looks until dropped.
-pub async fn members(session: Rc<Session>, local: Local) {
-    let mut before = session.status();
+pub async fn members(array: Rc<Overseer>, local: Local) {
+    let mut before = array.status();
     loop {
-        let now = session.status();
-        for line in changes(&before, &now, |index| session.member_name(index)) {
-            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), session.name()));
+        let now = array.status();
+        for line in changes(&before, &now, |index| array.member_name(index)) {
+            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), array.name()));
         }
         before = now;
         local.sleep(PERIOD).await;

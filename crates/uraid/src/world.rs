@@ -1,18 +1,28 @@
 //! The machine as the engine sees it: host's shard in the words of `engine::World`.
 //! Owns: [`HostWorld`], what shards of one process tell each other ([`Letter`]). Not here: either side's insides.
-//! Invariant: the engine's mail arrives once and in order, because it travels alone in host's mailbox.
+//! Invariant: the engine's mail arrives once and in order, because it travels alone in host's mailbox; no array waits
+//! for buffers that another one holds, because each has its own.
 
+use crate::member::ArrayMember;
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
-use uraid_engine::{Counters, Mail, Pool, World};
-use uraid_host::{Member, Shard};
+use uraid_engine::{Array, Counters, Mail, Pool, World};
+use uraid_host::{Options, Shard};
+
+/// The engine's array on the host's machine.
+pub type HostArray = Array<HostWorld>;
+
+/// Which array of the process: arrays that are members of others come before them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ArrayIndex(pub usize);
 
 /// Mail between the shards of a serving process.
 pub enum Letter {
-    /// The engine's own.
-    Engine(Mail),
+    /// The engine's own, of one array.
+    Engine(ArrayIndex, Mail),
     /// From shard 0: a client that has just connected.
     Client(OwnedFd),
     /// From shard 0: take no more clients, let those that are there finish.
@@ -21,53 +31,72 @@ pub enum Letter {
     Closed,
     /// From shard 0: say what you have counted.
     CountsWanted,
-    /// To shard 0: what a shard has counted so far.
-    Counts(ShardIndex, Counters),
-    /// From shard 0: the array has been stopped, this shard may end.
+    /// To shard 0: what a shard has counted so far, for each array.
+    Counts(ShardIndex, Vec<Counters>),
+    /// From shard 0: the arrays have been stopped, this shard may end.
     End,
 }
 
-/// One shard of the host as a world.
+/// The engine's pools are host's first arenas, in this order.
+const POOLS: usize = 4;
+
+/// One shard of the host as the world of one array.
 #[derive(Clone)]
-pub struct HostWorld(pub Shard<Letter>);
+pub struct HostWorld {
+    shard: Shard<Letter>,
+    array: ArrayIndex,
+    arenas: Rc<[Arena; POOLS]>,
+}
+
+impl HostWorld {
+    /// The world of one array. The shard's own arenas go to the first one, later ones get as much of their own: an
+    /// array that waits for the one it stands on must not hold what that one needs.
+    pub fn new(shard: &Shard<Letter>, array: ArrayIndex, options: &Options) -> HostWorld {
+        let arena = |pool: usize| match array {
+            ArrayIndex(0) => shard.arena(pool).clone(),
+            ArrayIndex(_) => Arena::new(options.arenas[pool].small, options.arenas[pool].large),
+        };
+        HostWorld { shard: shard.clone(), array, arenas: Rc::new(std::array::from_fn(arena)) }
+    }
+}
 
 impl World for HostWorld {
-    type Member = Member;
+    type Member = ArrayMember;
 
     fn now(&self) -> Tick {
-        self.0.now()
+        self.shard.now()
     }
 
     fn unix_seconds(&self) -> u64 {
-        self.0.unix_seconds()
+        self.shard.unix_seconds()
     }
 
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        self.0.sleep(time)
+        self.shard.sleep(time)
     }
 
     fn shard(&self) -> ShardIndex {
-        self.0.index()
+        self.shard.index()
     }
 
     fn shards(&self) -> u16 {
-        self.0.count()
+        self.shard.count()
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        self.0.spawn(task);
+        self.shard.spawn(task);
     }
 
     fn post(&self, to: ShardIndex, mail: Mail) {
-        self.0.post(to, Letter::Engine(mail));
+        self.shard.post(to, Letter::Engine(self.array, mail));
     }
 
     fn arena(&self, pool: Pool) -> &Arena {
-        self.0.arena(match pool {
+        &self.arenas[match pool {
             Pool::Request => 0,
             Pool::Row => 1,
             Pool::Metadata => 2,
             Pool::Pass => 3,
-        })
+        }]
     }
 }

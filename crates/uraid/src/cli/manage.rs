@@ -44,7 +44,8 @@ EXAMPLES
   uraid stop home
   uraid stop --control /tmp/home.ctl
 
-It returns when the process that served the array has let go of the members.";
+It returns when the process that served the array has let go of the members. Arrays that were given to
+one `uraid serve` are stopped together, whichever of them is named.";
 
 /// Options of `uraid stop`.
 #[derive(Args, Debug)]

@@ -1,20 +1,26 @@
 //! `uraid serve` on the command line.
 //! Owns: its options and help texts. Not here: what it does (`crate::serve`).
 
+use super::arrays::MemberArrays;
 use clap::Args;
 use std::path::PathBuf;
 
 pub(super) const SERVE: &str = "\
-Assemble an array from its members and serve it over NBD until SIGTERM, SIGINT or `uraid stop`.
+Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
 and why is said on stderr. An array that was not stopped cleanly is made consistent before it
-takes requests. When it is ready, one line with its NBD URI goes to stdout.";
+takes requests. When all is ready, one line with the NBD URI of each array goes to stdout.
+
+With --array, once for each, one process has several arrays. Where they carry the superblocks of
+an array of arrays (`uraid create --array`), that one is assembled over them and served; else each
+of them is an export of its own on one socket. They are started and stopped together.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
   uraid serve --nbd tcp:127.0.0.1:10809 /dev/sdb /dev/sdc
+  uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
 SIGNALS
@@ -32,7 +38,7 @@ pub struct ServeArgs {
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Where to serve NBD: unix:PATH or tcp:HOST:PORT [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd]
+    /// Where to serve NBD: unix:PATH or tcp:HOST:PORT [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -47,7 +53,21 @@ pub struct ServeArgs {
     /// Allow tcp: other than loopback, where anybody who reaches the port can read and write the array
     #[arg(long)]
     pub insecure: bool,
+    #[command(flatten)]
+    arrays: MemberArrays,
     /// The array's members, in any order
-    #[arg(required = true, value_name = "MEMBER")]
-    pub members: Vec<String>,
+    #[arg(required_unless_present = "array", conflicts_with = "array", value_name = "MEMBER")]
+    members: Vec<String>,
+}
+
+impl ServeArgs {
+    /// The members of each array.
+    pub fn groups(&self) -> Vec<Vec<String>> {
+        if self.has_member_arrays() { self.arrays.0.clone() } else { vec![self.members.clone()] }
+    }
+
+    /// Whether the arrays may be members of another one: they were given with --array.
+    pub fn has_member_arrays(&self) -> bool {
+        !self.arrays.0.is_empty()
+    }
 }

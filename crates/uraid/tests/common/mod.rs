@@ -159,11 +159,16 @@ impl Served {
         wait(|| self.stdout().ends_with('\n')).unwrap_or_else(|()| panic!("not ready:\n{}", self.stderr()));
     }
 
-    /// The socket in the line with the URI.
+    /// The socket in the line with the URI; all exports of a process have one.
     pub fn socket(&self) -> PathBuf {
-        let line = self.stdout();
-        let (_, socket) = line.trim_end().split_once("?socket=").expect("a unix URI");
+        let lines = self.stdout();
+        let (_, socket) = lines.lines().next().and_then(|line| line.split_once("?socket=")).expect("a unix URI");
         PathBuf::from(socket)
+    }
+
+    /// A client of the export with this name.
+    pub fn client_of(&self, export: &str) -> Client {
+        Client::connect_to(&self.socket(), export).expect("the server is ready")
     }
 
     pub fn client(&self) -> Client {
@@ -244,14 +249,20 @@ pub struct Client {
 
 impl Client {
     pub fn connect(socket: &Path) -> io::Result<Client> {
+        Client::connect_to(socket, "")
+    }
+
+    pub fn connect_to(socket: &Path, export: &str) -> io::Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting)?;
         assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
-        // Fixed newstyle, no zeroes; then EXPORT_NAME with the empty name: the default export.
+        // Fixed newstyle, no zeroes; then EXPORT_NAME: the empty one is the default export.
         stream.write_all(&3u32.to_be_bytes())?;
-        stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        stream.write_all(b"IHAVEOPT\0\0\0\x01")?;
+        stream.write_all(&(export.len() as u32).to_be_bytes())?;
+        stream.write_all(export.as_bytes())?;
         let mut export = [0; 10];
         stream.read_exact(&mut export)?;
         let size = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));

@@ -1,0 +1,36 @@
+//! `--array MEMBER...`, given once for each array, on the command line.
+//! Owns: [`MemberArrays`]: which members were named together. Not here: what becomes of the arrays.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+/// The members of each `--array`, in order.
+#[derive(Clone, Debug, Default)]
+pub struct MemberArrays(pub Vec<Vec<String>>);
+
+const ID: &str = "array";
+
+impl FromArgMatches for MemberArrays {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<MemberArrays, Error> {
+        let occurrences = matches.get_occurrences::<String>(ID);
+        let groups = occurrences.map(|groups| groups.map(|members| members.cloned().collect()).collect());
+        Ok(MemberArrays(groups.unwrap_or_default()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = MemberArrays::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for MemberArrays {
+    fn augment_args(command: Command) -> Command {
+        let help = "The members of one array; once for each array. Arrays that carry the superblocks of an array of \
+                    arrays are assembled to it";
+        let option = Arg::new(ID).long(ID).value_name("MEMBER").num_args(1..).action(ArgAction::Append).help(help);
+        command.arg(option)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        MemberArrays::augment_args(command)
+    }
+}

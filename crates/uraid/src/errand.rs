@@ -1,0 +1,97 @@
+//! Arrays started for one task of this process, on one shard, without sockets.
+//! Owns: starting them in order, the task, stopping them in reverse. Not here: the task, and arrays that are served
+//! (`session`). Invariant: what was started is stopped before [`run`] returns, however the task ended.
+
+use crate::progress::ProgressLine;
+use crate::stack::Stack;
+use crate::world::{HostArray, Letter};
+use std::future::Future;
+use std::rc::Rc;
+use uraid_engine::{StartError, StopError};
+use uraid_host::{Local, Shard};
+
+/// Why arrays could not be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ErrandError {
+    /// One never got ready.
+    #[error("{array}: the array could not be started")]
+    Start {
+        /// Its name.
+        array: String,
+        /// Why.
+        source: StartError,
+    },
+    /// One is stopped, but not as it should be.
+    #[error("{array}: the array was stopped")]
+    Stop {
+        /// Its name.
+        array: String,
+        /// What is wrong.
+        source: StopError,
+    },
+}
+
+/// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. Read-only changes no
+/// byte of any member; else an array that is dirty is made consistent first, as when it is served.
+pub fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, ErrandError>
+where
+    T: Send,
+    F: Fn(Vec<Rc<HostArray>>, Local) -> Fut + Send + Sync,
+    Fut: Future<Output = T>,
+{
+    let options = stack.host_options();
+    let main = |shard: Shard<Letter>| {
+        let arrays = stack.build(&shard, &options, read_only);
+        let task = &task;
+        async move {
+            let mailed = arrays.clone();
+            shard.on_mail(move |letter| hear(&mailed, letter));
+            let mut started = 0;
+            let mut outcome = Ok(());
+            while started < arrays.len() && outcome.is_ok() {
+                outcome = start(stack, &arrays, started).await;
+                started += usize::from(outcome.is_ok());
+            }
+            let value = match &outcome {
+                Ok(()) => Some(task(arrays.clone(), (*shard).clone()).await),
+                Err(_) => None,
+            };
+            for index in (0..started).rev() {
+                let stopped = arrays[index].stop().await;
+                let named = |source| ErrandError::Stop { array: stack.arrays[index].name.clone(), source };
+                outcome = outcome.and(stopped.map_err(named));
+            }
+            outcome.map(|()| value.expect("the task ran when all was started"))
+        }
+    };
+    uraid_host::run(1, &options, main).pop().expect("one shard gives one value")
+}
+
+async fn start(stack: &Stack, arrays: &[Rc<HostArray>], index: usize) -> Result<(), ErrandError> {
+    let name = &stack.arrays[index].name;
+    let mut line = ProgressLine::new(&format!("{name}: resync"));
+    let mut last = None;
+    let outcome = arrays[index]
+        .start(|progress| {
+            line.show(progress.done, progress.total);
+            last = Some(progress);
+        })
+        .await;
+    match (&outcome, last) {
+        (Ok(()), Some(last)) => line.finish(&last),
+        (Ok(()) | Err(_), _) => line.interrupted(),
+    }
+    outcome.map_err(|source| ErrandError::Start { array: name.clone(), source })
+}
+
+fn hear(arrays: &[Rc<HostArray>], letter: Letter) {
+    match letter {
+        Letter::Engine(index, mail) => arrays[index.0].deliver(mail),
+        Letter::Client(_)
+        | Letter::Close
+        | Letter::Closed
+        | Letter::CountsWanted
+        | Letter::Counts(..)
+        | Letter::End => unreachable!("nothing is served"),
+    }
+}

@@ -1,0 +1,137 @@
+//! Where running arrays are reached: the NBD socket with its exports, the control sockets.
+//! Owns: [`Faces`], the sockets' places, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
+//! Invariant: an array that is a member of another one is no export; a TCP address that others reach was asked for.
+
+use crate::cli::{ServeArgs, usage_error};
+use crate::names;
+use crate::serve::{Patience, ServeError};
+use crate::stack::Stack;
+use crate::world::ArrayIndex;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uraid_export_nbd::Spread;
+use uraid_host::Listener;
+
+/// Where the arrays of a process are reached.
+pub struct Faces {
+    /// NBD clients come here.
+    pub nbd: Listener,
+    /// What they find; the first is what a client gets that names none.
+    pub exports: Vec<ExportFace>,
+    /// `detail`, `fail` and `stop` come here: one for each array, in their order.
+    pub controls: Vec<Listener>,
+    /// How many clients each shard has.
+    pub spread: Arc<Spread>,
+}
+
+/// An array that clients can reach.
+pub struct ExportFace {
+    /// Which one.
+    pub array: ArrayIndex,
+    /// The name of the export.
+    pub name: String,
+    /// What is told to clients.
+    pub uri: String,
+}
+
+/// Opens all sockets.
+pub fn listen(
+    args: &ServeArgs,
+    nbd: Option<Address>,
+    stack: &Stack,
+    shards: u16,
+    patience: &Patience,
+) -> Result<Faces, ServeError> {
+    let served: Vec<ArrayIndex> = stack.indexes().filter(|&index| !stack.is_member(index)).collect();
+    if served.len() > 1 && (args.control.is_some() || args.export_name.is_some()) {
+        return Err(ServeError::OneName { count: served.len() });
+    }
+    let first = &stack.array(served[0]).name;
+    let (nbd, place) = match nbd {
+        None => listen_unix(&runtime_socket(first, "nbd")?, patience)?,
+        Some(Address::Unix(path)) => listen_unix(&path, patience)?,
+        Some(Address::Tcp(address)) => {
+            if !address.ip().is_loopback() && !args.insecure {
+                return Err(ServeError::Insecure { found: address });
+            }
+            let failed = |source| ServeError::Listen { at: address.to_string(), source };
+            let listener = Listener::tcp(address).map_err(failed)?;
+            let chosen = listener.tcp_address().unwrap_or(address);
+            (listener, Address::Tcp(chosen))
+        }
+    };
+    let exports = served.iter().map(|&array| {
+        let name = args.export_name.as_ref().unwrap_or(&stack.array(array).name).clone();
+        let uri = match &place {
+            Address::Unix(path) => names::unix_uri(&name, path),
+            Address::Tcp(address) => names::tcp_uri(&name, *address),
+        };
+        ExportFace { array, name, uri }
+    });
+    let exports = exports.collect();
+    let control = |index| patience.listen(&control_socket(args, stack, index)?);
+    let controls = stack.indexes().map(control).collect::<Result<_, _>>()?;
+    Ok(Faces { nbd, exports, controls, spread: Spread::new(shards) })
+}
+
+/// `--control` is for the array that is served; those that it is made of have theirs beside it.
+fn control_socket(args: &ServeArgs, stack: &Stack, index: ArrayIndex) -> Result<PathBuf, ServeError> {
+    let name = &stack.array(index).name;
+    match &args.control {
+        None => runtime_socket(name, "ctl"),
+        Some(path) if stack.is_member(index) => Ok(path.with_file_name(format!("{}.ctl", names::file_name(name)))),
+        Some(path) => Ok(path.clone()),
+    }
+}
+
+fn listen_unix(path: &Path, patience: &Patience) -> Result<(Listener, Address), ServeError> {
+    let listener = patience.listen(path)?;
+    Ok((listener, Address::Unix(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))))
+}
+
+fn runtime_socket(name: &str, extension: &str) -> Result<PathBuf, ServeError> {
+    let directory = names::runtime_directory()?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|source| ServeError::Directory { path: directory.clone(), source })?;
+    Ok(directory.join(format!("{}.{extension}", names::file_name(name))))
+}
+
+/// Where NBD clients come.
+pub enum Address {
+    /// A socket's path.
+    Unix(PathBuf),
+    /// A port; 0 lets the system choose.
+    Tcp(SocketAddr),
+}
+
+/// What `--nbd` says, or the end as a wrong command line.
+pub fn address(text: &str) -> Address {
+    parse_address(text).unwrap_or_else(|| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT")))
+}
+
+fn parse_address(text: &str) -> Option<Address> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Some(Address::Unix(path.into()));
+    }
+    let mut addresses = text.strip_prefix("tcp:")?.to_socket_addrs().ok()?;
+    addresses.next().map(Address::Tcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unix_paths_or_tcp_ports() {
+        assert!(
+            matches!(parse_address("unix:/tmp/a:b.nbd"), Some(Address::Unix(path)) if path == Path::new("/tmp/a:b.nbd"))
+        );
+        assert!(matches!(parse_address("tcp:127.0.0.1:10809"), Some(Address::Tcp(at)) if at.port() == 10809));
+        assert!(matches!(parse_address("tcp:[::1]:1"), Some(Address::Tcp(at)) if at.is_ipv6()));
+        for text in ["", "unix:", "tcp:", "tcp:10809", "/tmp/a.nbd", "tcp:127.0.0.1:99999"] {
+            assert!(parse_address(text).is_none(), "{text}");
+        }
+    }
+}

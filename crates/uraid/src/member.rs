@@ -1,0 +1,102 @@
+//! What an array stands on: a device of the host, or another array of this process.
+//! Owns: [`ArrayMember`], a device in the engine's eyes. Not here: either kind's insides, which array is whose member
+//! (`stack`). Invariant: what an array was asked to do as a member is done to its end, whoever waits for it: a write
+//! that is dropped half way has told nobody which of its own members have it.
+
+use crate::world::{HostArray, HostWorld};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use uraid_block::local::oneshot;
+use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
+use uraid_engine::World;
+use uraid_host::Member;
+
+/// A member as one shard drives it.
+pub enum ArrayMember {
+    /// A file, a block device, memory.
+    Host(Member),
+    /// An array of the floor below, on the same shard.
+    Array(InnerArray),
+}
+
+/// An array as a member, and where its work runs.
+pub struct InnerArray {
+    /// It.
+    pub array: Rc<HostArray>,
+    /// The shard.
+    pub world: HostWorld,
+}
+
+/// The type of an array's work contains its members' work: here, where members may be arrays again, it ends in a box.
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
+
+impl InnerArray {
+    async fn run<T: 'static>(&self, work: impl FnOnce(Rc<HostArray>) -> Work<T>) -> Result<T, IoError> {
+        let (sender, receiver) = oneshot();
+        let work = work(self.array.clone());
+        self.world.spawn(async move { sender.send(work.await) });
+        receiver.await.expect("a task ends with an answer while its shard runs")
+    }
+}
+
+impl Device for ArrayMember {
+    fn geometry(&self) -> &Geometry {
+        match self {
+            ArrayMember::Host(member) => member.geometry(),
+            ArrayMember::Array(inner) => inner.array.geometry(),
+        }
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        match self {
+            ArrayMember::Host(member) => member.read(at, into).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
+            }
+        }
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.write(at, from, fua).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.write(at, from, fua).await })).await
+            }
+        }
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.flush().await,
+            ArrayMember::Array(inner) => inner.run(|array| Box::pin(async move { array.flush().await })).await,
+        }
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.discard(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.discard(range).await })).await
+            }
+        }
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.write_zeroes(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.write_zeroes(range).await })).await
+            }
+        }
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        match self {
+            ArrayMember::Host(member) => member.allocation(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.allocation(range).await })).await
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One running array as its control socket and the watch see it, on shard 0.
+//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), its start and its stop,
+//! which are the whole process's (`session`).
+//! Invariant: it only looks and asks; the array does not wait for it.
+
+use crate::control::Controlled;
+use crate::report::{self, Counts, Member, Report, Resync};
+use crate::rpc::{Method, RpcError};
+use crate::session::Session;
+use crate::stack::Assembled;
+use crate::world::{ArrayIndex, HostArray};
+use crate::{detail, watch};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::rc::Rc;
+use uraid_block::Slot;
+use uraid_engine::view::Gate;
+use uraid_engine::{Counters, MemberState, Progress, Status};
+
+/// One array of a session.
+pub struct Overseer {
+    session: Rc<Session>,
+    index: ArrayIndex,
+    array: Rc<HostArray>,
+    /// How far its resync is, while there is one.
+    pub progress: Rc<Cell<Option<Progress>>>,
+}
+
+impl Overseer {
+    /// Of one array of the session.
+    pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
+        let array = session.array(index);
+        Overseer { session, index, array, progress }
+    }
+
+    fn assembled(&self) -> &Assembled {
+        self.session.setup().stack.array(self.index)
+    }
+
+    /// What the array says about itself.
+    pub fn status(&self) -> Status {
+        self.array.status()
+    }
+
+    /// The array's name.
+    pub fn name(&self) -> &str {
+        &self.assembled().name
+    }
+
+    /// What member `index` of the plan was named on the command line.
+    pub fn member_name(&self, index: usize) -> &str {
+        self.session.setup().stack.member_name(self.index, index)
+    }
+
+    fn member_path(&self, index: usize) -> String {
+        self.session.setup().stack.member_path(self.index, index)
+    }
+
+    fn member_entry(&self, index: usize, state: &MemberState) -> Member {
+        let number = Some(self.assembled().plan.members[index].superblock.dev_number);
+        let path = Some(self.member_path(index));
+        let entry = |slot: Option<Slot>, state: &str, reason| {
+            let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
+            Member { number, slot, state, path, reason }
+        };
+        match *state {
+            MemberState::Active(slot) => entry(Some(slot), "active sync", None),
+            MemberState::Spare => entry(None, "spare", None),
+            MemberState::Faulty { operation, error, .. } => {
+                entry(None, "faulty", Some(watch::failure_text(operation, error)))
+            }
+        }
+    }
+
+    fn slot_of(&self, member: &str) -> Result<Slot, RpcError> {
+        let unknown = || RpcError::refused(format!("{member}: no such member or slot"));
+        let status = self.status();
+        if let Ok(number) = member.parse::<u16>() {
+            return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
+        }
+        let is_named = |&index: &usize| self.member_name(index) == member || self.member_path(index) == member;
+        let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
+        match status.members[index] {
+            MemberState::Active(slot) => Ok(slot),
+            MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
+            MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
+        }
+    }
+}
+
+impl Controlled for Overseer {
+    async fn report(&self) -> Report {
+        let counts = self.session.counts(self.index).await;
+        let status = self.status();
+        let mut report = detail::shape_of(&self.assembled().plan.template, self.array.layout());
+        self.name().clone_into(&mut report.name);
+        let mut members: Vec<Member> =
+            status.members.iter().enumerate().map(|(index, state)| self.member_entry(index, state)).collect();
+        for slot in (0..status.slots).filter(|&slot| !status.usable.contains(Slot(slot))) {
+            members.push(Member::removed(slot));
+        }
+        members.sort_by_key(Member::order);
+        report.members = members;
+        report.events = status.events;
+        let progress = self.progress.get();
+        report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
+        report.state = state_words(&status, report.resync.is_some());
+        report.counts = Some(sum(&counts));
+        let setup = self.session.setup();
+        let exports = setup.faces.exports.iter().filter(|export| export.array == self.index);
+        report.server = Some(report::Server {
+            pid: std::process::id(),
+            uris: exports.map(|export| export.uri.clone()).collect(),
+            is_ready: self.session.is_ready(),
+            shards: setup.shards,
+            last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        });
+        report
+    }
+
+    async fn fail(&self, member: &str) -> Result<Value, RpcError> {
+        let slot = self.slot_of(member)?;
+        self.array.fail(slot).await.map_err(RpcError::refused)?;
+        Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
+    }
+
+    async fn stop(&self) -> Result<(), RpcError> {
+        self.session.stop().await.map_err(RpcError::refused)
+    }
+
+    fn answered(&self, method: &Method) {
+        match method {
+            Method::Stop => self.session.stop_answered(),
+            Method::Status | Method::Fail { .. } => (),
+        }
+    }
+}
+
+/// What all shards have counted together.
+fn sum(counts: &[Counters]) -> Counts {
+    counts.iter().fold(Counts::default(), |sum, shard| Counts {
+        reads: sum.reads + shard.reads,
+        writes: sum.writes + shard.writes,
+        rows_full: sum.rows_full + shard.rows_full,
+        rows_modified: sum.rows_modified + shard.rows_modified,
+        rows_reconstructed: sum.rows_reconstructed + shard.rows_reconstructed,
+        rows_recovered: sum.rows_recovered + shard.rows_recovered,
+        writes_absorbed: sum.writes_absorbed + shard.writes_absorbed,
+        reads_retried: sum.reads_retried + shard.reads_retried,
+        read_errors: sum.read_errors + shard.read_errors,
+    })
+}
+
+/// mdadm's words for the state.
+fn state_words(status: &Status, is_resyncing: bool) -> Vec<String> {
+    let mut words = vec![if status.is_dirty { "active" } else { "clean" }];
+    if status.usable.count() < usize::from(status.slots) {
+        words.push("degraded");
+    }
+    match status.gate {
+        Gate::Open => (),
+        Gate::Closed if is_resyncing => words.push("resyncing"),
+        Gate::Closed => words.push("starting"),
+        Gate::ReadOnly => words.push("read-only"),
+        Gate::Frozen(_) => words.push("frozen"),
+        Gate::Stopped => words.push("stopped"),
+    }
+    words.into_iter().map(str::to_owned).collect()
+}

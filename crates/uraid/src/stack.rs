@@ -1,0 +1,138 @@
+//! The arrays of one process: each on devices of the host, or on arrays that come before it.
+//! Owns: [`Assembled`], [`Stack`], making the engine's arrays of them on a shard, and the machine's size for them.
+//! Not here: which members make up an array (`assembly`), starting and stopping (`session`, `offline`).
+//! Invariant: a member array stands before the array that is made of it, and is a member of one array only.
+
+use crate::member::{ArrayMember, InnerArray};
+use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use crate::{client, warn};
+use std::rc::Rc;
+use uraid_engine::{Array, Config, StartPlan};
+use uraid_format::uuid;
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options, Shard};
+
+/// Which arenas the engine's rows and passes are in; each must hold one row of any array.
+const ROW_ARENA: usize = 1;
+const PASS_ARENA: usize = 3;
+
+/// What an array stands on, in the order of its plan.
+pub enum Members {
+    /// Devices of the host.
+    Claimed(Vec<Claimed>),
+    /// Arrays of the floor below.
+    Arrays(Vec<ArrayIndex>),
+}
+
+/// An array that can be started.
+pub struct Assembled {
+    /// What it is called.
+    pub name: String,
+    /// Who stands where.
+    pub plan: StartPlan,
+    /// Who that is.
+    pub members: Members,
+}
+
+/// The arrays of a process.
+pub struct Stack {
+    /// Member arrays before those that are made of them.
+    pub arrays: Vec<Assembled>,
+    /// The operator said `--force`.
+    pub force: bool,
+}
+
+impl Stack {
+    /// All arrays by index.
+    pub fn indexes(&self) -> impl DoubleEndedIterator<Item = ArrayIndex> + use<> {
+        (0..self.arrays.len()).map(ArrayIndex)
+    }
+
+    /// One of them.
+    pub fn array(&self, index: ArrayIndex) -> &Assembled {
+        &self.arrays[index.0]
+    }
+
+    /// Whether it is a member of another one, so that nobody else may write it.
+    pub fn is_member(&self, index: ArrayIndex) -> bool {
+        self.arrays.iter().any(|array| match &array.members {
+            Members::Claimed(_) => false,
+            Members::Arrays(members) => members.contains(&index),
+        })
+    }
+
+    /// What member `member` of an array's plan is called: as on the command line, or the name of the array that it is.
+    pub fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
+        match &self.array(index).members {
+            Members::Claimed(members) => members[member].name(),
+            Members::Arrays(members) => &self.array(members[member]).name,
+        }
+    }
+
+    /// The same in the form that reports have: a path, or the name of an array.
+    pub fn member_path(&self, index: ArrayIndex, member: usize) -> String {
+        let name = self.member_name(index, member);
+        match &self.array(index).members {
+            Members::Claimed(_) => client::member_path(name),
+            Members::Arrays(_) => name.to_owned(),
+        }
+    }
+
+    /// Gives arrays of one name different ones: names are those of sockets and exports. The UUID of two that are one.
+    pub fn tell_apart(&mut self) -> Result<(), String> {
+        for index in 1..self.arrays.len() {
+            let (before, rest) = self.arrays.split_at_mut(index);
+            let is_taken = |name: &str| before.iter().any(|array| array.name == name);
+            let array = &mut rest[0];
+            if !is_taken(&array.name) {
+                continue;
+            }
+            let uuid = uuid::text(&array.plan.template.set_uuid);
+            let name = uuid[..8].to_owned();
+            if is_taken(&name) {
+                return Err(uuid);
+            }
+            warn(&format!("two arrays are called {}: the second is called {name} here", array.name));
+            array.name = name;
+        }
+        Ok(())
+    }
+
+    /// The arrays on one shard, in order. Nothing is read or written yet.
+    pub fn build(&self, shard: &Shard<Letter>, options: &Options, read_only: bool) -> Vec<Rc<HostArray>> {
+        let mut built: Vec<(Rc<HostArray>, HostWorld)> = Vec::new();
+        for (assembled, index) in self.arrays.iter().zip(self.indexes()) {
+            let world = HostWorld::new(shard, index, options);
+            let members = match &assembled.members {
+                Members::Claimed(members) => {
+                    members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
+                }
+                Members::Arrays(members) => members
+                    .iter()
+                    .map(|inner| &built[inner.0])
+                    .map(|(array, world)| InnerArray { array: array.clone(), world: world.clone() })
+                    .map(ArrayMember::Array)
+                    .collect(),
+            };
+            let config = Config { read_only, force: self.force, ..Config::default() };
+            built.push((Array::new(world.clone(), &assembled.plan, members, config), world));
+        }
+        built.into_iter().map(|(array, _)| array).collect()
+    }
+
+    /// How the machine must be set up for them.
+    pub fn host_options(&self) -> Options {
+        host_options(self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0))
+    }
+}
+
+/// Arenas that hold rows of so many slots.
+pub fn host_options(slots: u16) -> Options {
+    let mut options = Options::default();
+    for arena in [ROW_ARENA, PASS_ARENA] {
+        let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
+        blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
+    }
+    // A client may send 32 MiB at once; half of the arena is the most that one request gets.
+    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
+    options
+}
