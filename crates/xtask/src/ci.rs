@@ -29,6 +29,12 @@ pub(crate) fn everything() -> bool {
         "release build",
         cargo(&["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox", "-p", "uraid-sim"]),
     );
+    // The whole domain of small arrays, its size printed and asserted; the debug tests above play a part of it.
+    let planner =
+        ["test", "--release", "-p", "uraid-layout", "--test", "exhaustive", "three_stripes", "--", "--nocapture"];
+    report.command("planner, every case", cargo(&planner));
+    let erasures = ["test", "--release", "-p", "uraid-parity", "--test", "erasures", "--", "--nocapture"];
+    report.command("parity, every erasure", cargo(&erasures));
     let mut swarm = cargo(&["test", "--release", "-p", "uraid-sim", "--test", "swarm", "--", "--nocapture"]);
     swarm.env("URAID_SIM_SEEDS", "2000");
     report.command("simulator, 2000 seeds", swarm);
