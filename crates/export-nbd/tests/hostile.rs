@@ -226,6 +226,36 @@ impl Luck {
 }
 
 fn mutated_session(luck: &mut Luck) -> Vec<u8> {
+    let mut bytes = if luck.below(2) == 0 { extended_session(luck) } else { plain_session(luck) };
+    for _ in 0..luck.below(4) {
+        let at = luck.below(bytes.len());
+        match luck.below(4) {
+            0 => bytes[at] ^= 1 << luck.below(8),
+            1 => bytes[at] = 0xff,
+            2 => bytes.truncate(at.max(1)),
+            _ => bytes.insert(at, luck.below(256) as u8),
+        }
+    }
+    bytes
+}
+
+fn extended_session(luck: &mut Luck) -> Vec<u8> {
+    let mut bytes = hello_extended();
+    for _ in 0..luck.below(12) {
+        let (offset, length) = (luck.below(128) as u64 * 512, (luck.below(80) as u64 + 1) * 512);
+        let command = Command::from_code(luck.below(10) as u16);
+        let flags = CommandFlags(1 << luck.below(7));
+        let payload = vec![1; if flags.contains(CommandFlags::PAYLOAD_LEN) { length as usize } else { 0 }];
+        match luck.below(3) {
+            0 => bytes.extend(ask_extended(command, flags, offset, length, &payload)),
+            1 => bytes.extend(ask_extended(command, PLAIN, offset, u64::MAX >> luck.below(64), &[])),
+            _ => bytes.extend(ask_extended(Command::BlockStatus, PLAIN, offset, length, &[])),
+        }
+    }
+    bytes
+}
+
+fn plain_session(luck: &mut Luck) -> Vec<u8> {
     let mut bytes = hello(luck.below(2) == 0);
     for n in 0..luck.below(12) as u64 {
         match luck.below(5) {
@@ -234,15 +264,6 @@ fn mutated_session(luck: &mut Luck) -> Vec<u8> {
             2 => bytes.extend(ask(Command::from_code(luck.below(10) as u16), PLAIN, n, 0, 512)),
             3 => bytes.extend(ask(Command::Trim, CommandFlags(luck.below(64) as u16), n, 512, 512)),
             _ => bytes.extend(ask(Command::Flush, PLAIN, n, 0, 0)),
-        }
-    }
-    for _ in 0..luck.below(4) {
-        let at = luck.below(bytes.len());
-        match luck.below(4) {
-            0 => bytes[at] ^= 1 << luck.below(8),
-            1 => bytes[at] = 0xff,
-            2 => bytes.truncate(at.max(1)),
-            _ => bytes.insert(at, luck.below(256) as u8),
         }
     }
     bytes

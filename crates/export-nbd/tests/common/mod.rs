@@ -14,14 +14,16 @@ use std::time::Duration;
 use uraid_block::buffer::Piece;
 use uraid_block::local::Notify;
 use uraid_block::{
-    Arena, Device, ErrorKind, Fua, Geometry, IoError, Lease, Range, ReadPieces, Sector, Sectors, Tick, WritePieces,
+    Allocation, Arena, Device, ErrorKind, Fua, Geometry, IoError, Lease, Range, ReadPieces, Sector, Sectors, Tick,
+    WritePieces,
 };
 use uraid_export_nbd::{Export, Limits, Machine, Server, Transport};
 use uraid_host::NetError;
 use uraid_nbd::handshake::{client_flags, option};
+use uraid_nbd::metadata::BASE_ALLOCATION;
 use uraid_nbd::{
-    Chunk, ChunkKind, Command, CommandFlags, Cookie, ErrorCode, ExportQuery, HandshakeFlags, InfoKind, OptionCode,
-    ReplyHeader, Request,
+    Chunk, ChunkKind, Command, CommandFlags, Cookie, ErrorCode, ExportQuery, HandshakeFlags, InfoKind,
+    MetaContextQuery, OptionCode, ReplyHeader, Request,
 };
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -265,6 +267,7 @@ pub enum Op {
     Flush,
     Discard(u64, u64),
     WriteZeroes(u64, u64),
+    Allocation(u64, u64),
 }
 
 /// A device in memory that can be held up and made to fail.
@@ -350,6 +353,19 @@ impl Device for Ram {
         self.bytes.borrow_mut()[span].fill(0);
         Ok(())
     }
+    /// Tells the truth in small stretches.
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        let span = self.span(range.start, range.length);
+        self.begin(Op::Allocation(range.start.0, range.length.0)).await?;
+        let bytes = self.bytes.borrow();
+        let is_zero = |sector: &[u8]| sector.iter().all(|&byte| byte == 0);
+        let mut sectors = bytes[span].chunks(512).take(64).map(is_zero);
+        let first = sectors.next().expect("the range is not empty");
+        Ok(Allocation {
+            length: Sectors(1 + sectors.take_while(|&state| state == first).count() as u64),
+            is_zero: first,
+        })
+    }
 }
 
 pub type TestServer = Server<Bench, Pipe, Ram>;
@@ -377,6 +393,22 @@ pub fn hello(structured: bool) -> Vec<u8> {
     }
     bytes.extend(option(OptionCode::Go, &ExportQuery { name: "md0", infos: vec![InfoKind::BlockSize] }.encode()));
     bytes
+}
+
+/// The same with extended headers and block status.
+pub fn hello_extended() -> Vec<u8> {
+    let contexts = MetaContextQuery { name: "md0", queries: vec![BASE_ALLOCATION] }.encode();
+    let mut bytes = client_flags(HandshakeFlags::KNOWN).to_vec();
+    bytes.extend(option(OptionCode::ExtendedHeaders, &[]));
+    bytes.extend(option(OptionCode::SetMetaContext, &contexts));
+    bytes.extend(option(OptionCode::Go, &ExportQuery { name: "md0", infos: vec![] }.encode()));
+    bytes
+}
+
+/// A request with extended headers, and its payload.
+pub fn ask_extended(command: Command, flags: CommandFlags, offset: u64, length: u64, payload: &[u8]) -> Vec<u8> {
+    let request = Request { flags, command, cookie: Cookie(offset ^ length), offset, length };
+    [&request.encode_extended()[..], payload].concat()
 }
 
 /// A client behind its handshake.
