@@ -3,16 +3,18 @@
 //! (`reader`), writing (`writer`, `output`), what is known of each sector (`map`).
 //! Invariant: nothing is written to a member; exit code 0 means that every sector was copied.
 
+mod assume;
 mod map;
 mod output;
 mod reader;
 mod writer;
 
-use crate::cli::CopyArgs;
+use crate::cli::{CopyArgs, usage_error};
 use crate::offline::{self, Opened, Permission};
 use crate::progress::ProgressLine;
 use crate::serve::ServeError;
 use crate::{sizes, warn};
+use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use output::{Before, Output, OutputError};
 use reader::Outcome;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 use uraid_block::{IoError, Range, Sector, Sectors};
 use uraid_engine::StartError;
 use uraid_format::uuid;
+use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
 use writer::{Queue, WriteError, Writer, Written};
 
 /// How long the output may take with what is under way when the copy is told to stop.
@@ -36,6 +39,9 @@ pub enum CopyError {
     /// There is no array.
     #[error(transparent)]
     Open(#[from] ServeError),
+    /// There is no array of that geometry.
+    #[error(transparent)]
+    Assume(#[from] AssumeError),
     /// It did not start.
     #[error("the array could not be started")]
     Start(#[from] StartError),
@@ -90,9 +96,37 @@ pub enum CopyError {
 
 /// Copies, and says what was copied.
 pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
-    let opened = offline::open(&args.members, Permission { force: args.force, run: args.run })?;
-    let copy = Copy::prepare(args, opened)?;
-    copy.run()
+    let (opened, identity) = if args.assume {
+        let geometry = geometry(args);
+        let members = assume::claim(&args.members)?;
+        let expected = args.raid_devices.expect("clap requires it");
+        if members.len() != usize::from(expected) {
+            return Err(AssumeError::Count { found: members.len(), expected }.into());
+        }
+        assume::open(&geometry, &members)?
+    } else {
+        let opened = offline::open(&args.members, Permission { force: args.force, run: args.run })?;
+        let identity = identity(&opened);
+        (opened, identity)
+    };
+    Copy::prepare(args, opened, &identity)?.run()
+}
+
+/// What the command line says, and what `create` chooses where it says nothing.
+fn geometry(args: &CopyArgs) -> Geometry {
+    let level = args.level.expect("clap requires it");
+    let layout = match &args.layout {
+        None => default_layout(level),
+        Some(text) => parse_layout(level, text)
+            .unwrap_or_else(|| usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))),
+    };
+    let chunk = match level {
+        Level::Raid1 => Sectors::ZERO,
+        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
+            args.chunk.unwrap_or_else(|| default_chunk(level))
+        }
+    };
+    Geometry { level, layout, chunk, version: args.metadata, data_offset: args.data_offset, size: args.size }
 }
 
 /// A copy that may begin.
@@ -106,13 +140,12 @@ struct Copy {
 
 impl Copy {
     /// Finds out what is there already; nothing of value is changed when it refuses.
-    fn prepare(args: &CopyArgs, opened: Opened) -> Result<Copy, CopyError> {
+    fn prepare(args: &CopyArgs, opened: Opened, identity: &str) -> Result<Copy, CopyError> {
         let size = opened.plan.layout.array_size();
-        let identity = identity(&opened, size);
         let is_stream = output::is_stream(&args.out);
         let save_to = args.map.clone().or_else(|| (!is_stream).then(|| beside(&args.out)));
         let old = match &save_to {
-            Some(path) if !args.overwrite && !is_stream => Map::load(path, &identity, size)?,
+            Some(path) if !args.overwrite && !is_stream => Map::load(path, identity, size)?,
             Some(_) | None => None,
         };
         let before = match (&old, args.overwrite) {
@@ -121,7 +154,7 @@ impl Copy {
             (None, false) => Before::Nothing,
         };
         let output = Output::open(&args.out, &opened.members, size, before)?;
-        let map = old.unwrap_or_else(|| Map::new(&identity, size));
+        let map = old.unwrap_or_else(|| Map::new(identity, size));
         Ok(Copy { opened, output, map, save_to, out: args.out.clone() })
     }
 
@@ -163,8 +196,9 @@ fn beside(out: &Path) -> PathBuf {
 }
 
 /// Tells this copy from all others: another array, or the same one after writes, would be mixed with it.
-fn identity(opened: &Opened, size: Sectors) -> String {
+fn identity(opened: &Opened) -> String {
     let plan = &opened.plan;
+    let size = plan.layout.array_size();
     format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events)
 }
 

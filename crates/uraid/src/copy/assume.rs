@@ -1,0 +1,128 @@
+//! An array whose superblocks are lost, by the geometry that somebody still knows.
+//! Owns: the superblocks that `create` would write for it, in memory only. Not here: offsets and sizes
+//! (`uraid_format::create`), opening (`offline`), finding an order that nobody knows (`uraid_doctor`).
+//! Invariant: what members carry is neither looked at nor changed.
+
+use crate::metadata::{self, ClaimError};
+use crate::offline::Opened;
+use crate::sizes;
+use uraid_block::Sectors;
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, assemble};
+use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
+use uraid_format::{SetName, Version};
+use uraid_host::{Access, Claimed};
+use uraid_layout::{Level, layout_name};
+
+/// What the array was made with. `None` where `create` chose.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// The level.
+    pub level: Level,
+    /// md's number of the layout.
+    pub layout: u32,
+    /// The chunk; zero where the level has none.
+    pub chunk: Sectors,
+    /// The version of the superblocks that were there: where data starts depends on it.
+    pub version: Version,
+    /// Where data starts on each member.
+    pub data_offset: Option<Sectors>,
+    /// How much of each member is used.
+    pub size: Option<Sectors>,
+}
+
+/// Why there is no such array.
+#[derive(Debug, thiserror::Error)]
+pub enum AssumeError {
+    /// A member could not be claimed.
+    #[error("nothing was copied")]
+    Claim(#[from] ClaimError),
+    /// The number of slots is not that of the members.
+    #[error("{found} members are listed, expected {expected}: one for each slot, or the word missing")]
+    Count {
+        /// Members and `missing`s.
+        found: usize,
+        /// Slots.
+        expected: u16,
+    },
+    /// Such an array cannot be.
+    #[error("no array can have this geometry on these members")]
+    Geometry(#[from] CreateError),
+    /// Nor be started.
+    #[error("cannot start the array")]
+    Assemble(#[from] AssembleError),
+}
+
+/// Claims members for reading; `None` for `missing`.
+pub fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
+    let open = |name: &String| match name.as_str() {
+        "missing" => Ok(None),
+        name => Ok(metadata::claim(name, Access::ReadOnly).map(Some)?),
+    };
+    names.iter().map(open).collect()
+}
+
+/// The array of these members, in the order of their slots, and one line that tells it from others.
+pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Opened, String), AssumeError> {
+    let creation = creation(geometry, members)?;
+    let mut claimed = Vec::new();
+    let mut candidates = Vec::new();
+    for (member, superblock) in members.iter().zip(creation.superblocks) {
+        if let (Some(member), Some(superblock)) = (member, superblock) {
+            candidates.push(Candidate { superblock, device_size: member.size() });
+            claimed.push(member.clone());
+        }
+    }
+    let options = AssembleOptions { force: false, run: true, read_only: true };
+    let plan = assemble(&candidates, &options)?;
+    let members_of_plan = plan.members.iter().map(|member| claimed[member.candidate].clone()).collect();
+    let names: Vec<&str> = members.iter().map(|member| member.as_ref().map_or("missing", Claimed::name)).collect();
+    let text = format!(
+        "assumed {} from sector {} of {}, {} bytes",
+        shape(geometry),
+        creation.geometry.data_offset.0,
+        names.join(" ").replace(char::is_control, "?"),
+        plan.layout.array_size().bytes()
+    );
+    Ok((Opened { name: "assumed".to_owned(), plan, members: members_of_plan, force: false }, text))
+}
+
+/// `raid5, left-symmetric, chunk 64K`.
+pub fn shape(geometry: &Geometry) -> String {
+    let mut parts = vec![geometry.level.name().to_owned(), layout_name(geometry.level, geometry.layout)];
+    if !geometry.chunk.is_zero() {
+        parts.push(format!("chunk {}", sizes::chunk(geometry.chunk)));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
+}
+
+/// What `create` would make of these members.
+fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Creation, AssumeError> {
+    let slots = u16::try_from(members.len()).unwrap_or(u16::MAX);
+    let options = CreateOptions {
+        version: geometry.version,
+        level: geometry.level,
+        layout: geometry.layout,
+        chunk: geometry.chunk,
+        raid_disks: slots,
+        spare_devices: 0,
+        size: geometry.size,
+        data_offset: geometry.data_offset,
+        // Nobody ever reads it: it is the same for all of these members, and goes with the process.
+        set_uuid: [0x5a; 16],
+        set_name: SetName::new("", "assumed").expect("a short name"),
+        now_seconds: crate::dates::now(),
+        assume_clean: true,
+        force: true,
+    };
+    let device = |(slot, member): (usize, &Option<Claimed>)| match member {
+        None => NewMember::Missing,
+        Some(member) => {
+            let mut uuid = [0; 16];
+            uuid[..8].copy_from_slice(&(slot as u64 + 1).to_le_bytes());
+            NewMember::Device { size: member.size(), uuid }
+        }
+    };
+    let listed: Vec<NewMember> = members.iter().enumerate().map(device).collect();
+    Ok(create(&options, &listed)?)
+}

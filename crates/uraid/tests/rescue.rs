@@ -1,0 +1,208 @@
+//! Ten ways in which an array is found broken, and how its bytes are saved: docs/operating/recovering.md, case by case.
+//! Owns: the commands of that page, on the real binary. Not here: `uraid copy` on members in good health (`copy`).
+
+mod common;
+
+use common::{Done, MIB, Scratch, pattern};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+const RAID5: &str = "-l 5 -n 4 -c 64K --assume-clean";
+const RAID6: &str = "-l 6 -n 4 -c 64K --assume-clean";
+
+/// An array full of data, stopped.
+struct Broken {
+    scratch: Scratch,
+    members: Vec<PathBuf>,
+    bytes: Vec<u8>,
+}
+
+impl Broken {
+    fn new(options: &str) -> Broken {
+        let scratch = Scratch::new();
+        let members = scratch.members("disk", 4, 8 * MIB);
+        let bytes = fill(&scratch, "home", options, &members, 1);
+        Broken { scratch, members, bytes }
+    }
+
+    fn copy(&self, options: &str, members: &[PathBuf]) -> Done {
+        let fixed = ["copy"].into_iter().chain(options.split_whitespace()).map(PathBuf::from);
+        self.scratch.uraid(fixed.chain(members.iter().cloned()).chain([self.out()]))
+    }
+
+    fn out(&self) -> PathBuf {
+        self.scratch.path("rescued.img")
+    }
+
+    #[track_caller]
+    fn expect_rescued(&self) {
+        assert!(fs::read(self.out()).expect("a copy") == self.bytes, "not the bytes that were written");
+    }
+
+    #[track_caller]
+    fn expect_nothing_copied(&self) {
+        assert!(!self.out().exists() && !self.scratch.path("rescued.img.map").exists());
+    }
+}
+
+/// Makes an array and writes all of it.
+fn fill(scratch: &Scratch, name: &str, options: &str, members: &[PathBuf], seed: u64) -> Vec<u8> {
+    scratch.create(name, options, members);
+    let served = scratch.ready(&[], members);
+    let mut client = served.client();
+    let bytes = pattern(seed, client.size as usize);
+    for (nth, piece) in bytes.chunks(MIB as usize).enumerate() {
+        assert_eq!(client.write(nth as u64 * MIB, piece).expect("the server is there"), 0);
+    }
+    drop(client);
+    served.stop().expect_done();
+    bytes
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn case_1_two_members_are_gone() {
+    let broken = Broken::new(RAID6);
+    let left = [broken.members[3].clone(), broken.members[1].clone()];
+    broken.copy("", &left).expect_refused(&["--run"]);
+    broken.expect_nothing_copied();
+    broken.copy("--run", &left).expect_done().expect_said(&["2 of 4 slots, without 0, 2"]);
+    broken.expect_rescued();
+    let of_raid5 = Broken::new(RAID5);
+    of_raid5.copy("--force", &of_raid5.members[..2]).expect_refused(&["cannot start the array"]);
+    of_raid5.expect_nothing_copied();
+}
+
+#[test]
+fn case_2_the_order_of_the_members_is_mixed_up() {
+    let broken = Broken::new(RAID5);
+    let mixed = [2, 0, 3, 1].map(|at| broken.members[at].clone());
+    broken.copy("", &mixed).expect_done();
+    broken.expect_rescued();
+}
+
+#[test]
+fn case_3_one_superblock_is_zeroed() {
+    let broken = Broken::new(RAID5);
+    broken.scratch.uraid(["zero-superblock", &text(&broken.members[2])]).expect_done();
+    broken.copy("", &broken.members).expect_refused(&["disk2", "--run"]);
+    let done = broken.copy("--run", &broken.members).expect_done();
+    done.expect_said(&["is copied degraded, 3 of 4 slots, without 2"]);
+    broken.expect_rescued();
+}
+
+#[test]
+fn case_4_all_superblocks_are_zeroed_and_the_geometry_is_known() {
+    for (options, assumed) in [
+        (RAID5, "--assume -l 5 -n 4 -c 64K"),
+        ("-l 6 -n 4 -c 64K -p ra --assume-clean", "--assume -l 6 -n 4 -c 64K -p ra"),
+        ("-l 10 -n 4 -c 32K -p o2 --assume-clean", "--assume -l raid10 -n 4 -c 32K -p o2"),
+        ("-l 5 -n 4 -c 64K --data-offset 2M --assume-clean", "--assume -l 5 -n 4 -c 64K --data-offset 2M"),
+        ("-l 0 -n 4 -c 64K", "--assume -l 0 -n 4 -c 64K"),
+        ("-l linear -n 4", "--assume -l linear -n 4"),
+    ] {
+        let broken = Broken::new(options);
+        for member in &broken.members {
+            broken.scratch.uraid(["zero-superblock", &text(member)]).expect_done();
+        }
+        broken.copy("--run", &broken.members).expect_refused(&["none of the members can be used"]);
+        broken.copy(assumed, &broken.members).expect_done();
+        broken.expect_rescued();
+        if options.contains("-l 0") || options.contains("linear") {
+            continue;
+        }
+        let mut one_missing = broken.members.clone();
+        one_missing[1] = PathBuf::from("missing");
+        broken.copy(&format!("{assumed} --overwrite"), &one_missing).expect_done();
+        broken.expect_rescued();
+        // A copy by another geometry is another copy: it is not gone on with.
+        let mixed = [1, 0, 2, 3].map(|at| broken.members[at].clone());
+        broken.copy(assumed, &mixed).expect_refused(&["is the map of another copy"]);
+        broken.copy(assumed, &mixed[..3]).expect_refused(&["3 members are listed, expected 4"]);
+    }
+}
+
+#[test]
+fn case_6_a_member_is_truncated() {
+    let broken = Broken::new(RAID5);
+    File::options().write(true).open(&broken.members[1]).and_then(|file| file.set_len(5 * MIB)).expect("a file");
+    let done = broken.copy("--run", &broken.members).expect_done();
+    done.expect_said(&["disk1: left out: shrank", "without 1"]);
+    broken.expect_rescued();
+    let of_raid0 = Broken::new("-l 0 -n 4 -c 64K");
+    File::options().write(true).open(&of_raid0.members[1]).and_then(|file| file.set_len(5 * MIB)).expect("a file");
+    of_raid0.copy("--force", &of_raid0.members).expect_refused(&["disk1: left out: shrank"]);
+    of_raid0.expect_nothing_copied();
+}
+
+#[test]
+fn case_7_members_have_unreadable_sectors() {
+    let broken = Broken::new(&format!("{RAID5} --data-offset 1M"));
+    let bad = |list: &str, at: usize| PathBuf::from(format!("bad:{list}:{}", text(&broken.members[at])));
+    let [_, _, disk2, disk3] = broken.members.clone().try_into().expect("four members");
+    // Of one row, one sector each of two data members; and much that the others make up for.
+    let members = [bad("2053,4000+100", 0), bad("2053,5000+300", 1), disk2, disk3];
+    let done = broken.copy("", &members);
+    done.expect_refused(&["2 sectors could not be read and are zeroes in the copy, listed in", "rescued.img.map"]);
+    let map = fs::read_to_string(broken.scratch.path("rescued.img.map")).expect("a map");
+    // With chunks of 128 sectors, sector 5 of the first chunks of disk0 and disk1 is sector 5 and 133 of the array.
+    let lost: Vec<&str> = map.lines().filter(|line| line.ends_with('-')).collect();
+    assert_eq!(lost, ["0x00000A00  0x00000200  -", "0x00010A00  0x00000200  -"]);
+    let mut expected = broken.bytes.clone();
+    for sector in [5, 133] {
+        expected[sector * 512..(sector + 1) * 512].fill(0);
+    }
+    assert!(fs::read(broken.out()).expect("a copy") == expected);
+    // Another day the disk reads them: the same command tries them again, and nothing else.
+    broken.copy("", &broken.members).expect_done().expect_said(&["goes on", "2 sectors were unreadable"]);
+    broken.expect_rescued();
+    // Into a pipe there is no map: what is lost is said.
+    let line = [PathBuf::from("copy")].into_iter().chain(members).chain([PathBuf::from("-")]);
+    let done = broken.scratch.command(line).output().expect("the binary runs");
+    assert!(done.status.code() == Some(1) && done.stdout == expected);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("unreadable: 1 sectors from sector 133"), "{said}");
+}
+
+#[test]
+fn case_7_a_level_without_redundancy_loses_what_cannot_be_read_and_no_more() {
+    let broken = Broken::new("-l 0 -n 4 -c 64K --data-offset 1M");
+    let mut members = broken.members.clone();
+    members[1] = format!("bad:2055+3:{}", text(&members[1])).into();
+    broken.copy("", &members).expect_refused(&["3 sectors could not be read"]);
+    let mut expected = broken.bytes.clone();
+    expected[135 * 512..138 * 512].fill(0);
+    assert!(fs::read(broken.out()).expect("a copy") == expected);
+}
+
+#[test]
+fn case_8_a_member_is_stale() {
+    let mut broken = Broken::new(RAID5);
+    let served = broken.scratch.ready(&[], &broken.members);
+    broken.scratch.uraid(["fail", "home", &text(&broken.members[2])]).expect_done();
+    let mut client = served.client();
+    let newer = pattern(9, 3 * MIB as usize);
+    assert_eq!(client.write(MIB, &newer).expect("it serves"), 0);
+    broken.bytes[MIB as usize..4 * MIB as usize].copy_from_slice(&newer);
+    drop(client);
+    served.stop().expect_done();
+    let done = broken.copy("", &broken.members).expect_done();
+    done.expect_said(&["disk2: left out: ", "without 2"]);
+    broken.expect_rescued();
+}
+
+#[test]
+fn case_10_half_of_the_members_come_from_another_array() {
+    let broken = Broken::new(RAID5);
+    let others = broken.scratch.members("other", 4, 8 * MIB);
+    fill(&broken.scratch, "other", RAID5, &others, 2);
+    let mixed = [&broken.members[..2], &others[2..]].concat();
+    for options in ["", "--run", "--force"] {
+        let done = broken.copy(options, &mixed);
+        done.expect_refused(&["disk0", "disk1: of array home", "other3: of array other", "cannot start the array"]);
+        broken.expect_nothing_copied();
+    }
+}
