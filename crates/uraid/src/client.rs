@@ -140,11 +140,7 @@ pub fn running() -> Vec<(Client, Report)> {
 
 /// A member's path in the one form that servers report: absolute, links followed while it is there.
 pub fn member_path(member: &str) -> String {
-    if member.starts_with("mem:") || member.starts_with("null:") {
-        return member.to_owned();
-    }
-    let path = std::fs::canonicalize(member).or_else(|_| std::path::absolute(member));
-    path.map_or_else(|_| member.to_owned(), |path| path.to_string_lossy().into_owned())
+    crate::member_name::absolute(member)
 }
 
 /// A member as `fail` sends it: a slot stays a number, a path becomes what the server knows it by.

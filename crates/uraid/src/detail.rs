@@ -37,7 +37,7 @@ pub fn detail(args: &DetailArgs) -> Result<(), DetailError> {
 
 fn find_report(args: &DetailArgs) -> Result<Report, DetailError> {
     let first = args.array.first().map(String::as_str);
-    let are_members = args.array.len() > 1 || first.is_some_and(|name| Path::new(name).exists());
+    let are_members = args.array.len() > 1 || first.is_some_and(crate::member_name::exists);
     match client::find(first, args.control.as_deref()) {
         Ok(mut client) => Ok(client.status()?),
         Err(ClientError::NotRunning { .. }) if are_members => from_members(&args.array),

@@ -2,6 +2,7 @@
 //! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
 //! Invariant: what a function here wrote is durable when it returns.
 
+use crate::member_name::{self, NameError};
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
 use uraid_format::signature::{self, Kind, Signature};
 use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, find};
@@ -21,6 +22,9 @@ pub enum ClaimError {
         /// Its second name.
         second: String,
     },
+    /// Its name means nothing.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// Host's reason.
     #[error(transparent)]
     Open(OpenError),
@@ -32,6 +36,7 @@ impl ClaimError {
     pub fn is_absent(&self) -> bool {
         match self {
             ClaimError::Twice { .. } => false,
+            ClaimError::Name(error) => error.is_absent(),
             ClaimError::Open(error) => match error {
                 OpenError::NotFound { .. } | OpenError::Empty { .. } | OpenError::Os { .. } => true,
                 OpenError::Permission { .. }
@@ -47,9 +52,9 @@ impl ClaimError {
     }
 }
 
-/// Claims a member.
+/// Claims a member by what the command line calls it.
 pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
-    Claimed::open(name, access).map_err(|error| {
+    Claimed::open_target(&member_name::resolve(name)?, access).map_err(|error| {
         if let OpenError::ClaimedTwice { claimed_as, .. } = error {
             return ClaimError::Twice { first: claimed_as, second: name.to_owned() };
         }

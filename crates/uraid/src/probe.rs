@@ -1,18 +1,23 @@
 //! A look at a member that is not claimed: it may be in use, by us or by others.
-//! Owns: reading a superblock by path, the errors of a member that cannot be read or holds none.
+//! Owns: reading a member by name, the errors of one that cannot be read or holds no superblock.
 //! Not here: members that are served or changed; those are claimed first (`uraid_host::Claimed`).
 //! Invariant: nothing is written, and nothing waits (a FIFO is refused, not opened).
 
+use crate::member_name::{self, NameError};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use uraid_block::Sectors;
-use uraid_format::{SUPERBLOCK_BYTES, Superblock, SuperblockError, location_v12};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
+use uraid_host::{BadSectors, Target, Window};
 
 /// Why a member shows no superblock.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    /// Its name means nothing.
+    #[error(transparent)]
+    Name(NameError),
     /// It could not be opened or read.
     #[error("{}", path.display())]
     Read {
@@ -27,8 +32,20 @@ pub enum ProbeError {
         /// What was named.
         path: PathBuf,
     },
+    /// The window is not inside the file or device.
+    #[error("{}: the window has bytes {start} to {end}, the file {found} bytes", path.display())]
+    Window {
+        /// The member.
+        path: PathBuf,
+        /// Its first byte.
+        start: u64,
+        /// The byte behind its last one.
+        end: u64,
+        /// How many bytes there are.
+        found: u64,
+    },
     /// It ends before a superblock would.
-    #[error("{}: is too short for a superblock: {found} bytes, expected at least 8192", path.display())]
+    #[error("{}: is too short for a superblock: {found} bytes, expected at least 12288", path.display())]
     Short {
         /// The member.
         path: PathBuf,
@@ -40,6 +57,10 @@ pub enum ProbeError {
     Superblock {
         /// The member.
         path: PathBuf,
+        /// Of all the places that one can be at, the one whose content says most: [`Unclaimed::read_at`] shows it.
+        at: Sector,
+        /// The version that belongs there.
+        version: Version,
         /// What is there instead.
         source: SuperblockError,
     },
@@ -53,23 +74,76 @@ pub struct Probe {
     pub superblock: Superblock,
 }
 
-/// Reads the superblock of a file or block device without claiming it.
-pub fn probe(path: &Path) -> Result<Probe, ProbeError> {
-    let unreadable = |source| ProbeError::Read { path: path.to_owned(), source };
-    let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
+/// A member that is open for reading and not claimed.
+pub struct Unclaimed {
+    name: PathBuf,
+    file: File,
+    /// Where its byte 0 is in the file.
+    base: u64,
+    bytes: u64,
+    bad: BadSectors,
+}
+
+/// Reads the superblock of a member without claiming it.
+pub fn probe(name: &Path) -> Result<Probe, ProbeError> {
+    let member = open(name)?;
+    let superblock = member.find_superblock()?.superblock;
+    Ok(Probe { size: member.size(), superblock })
+}
+
+/// Opens a member for reading without claiming it.
+pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
+    let unreadable = |source| ProbeError::Read { path: name.to_owned(), source };
+    let target = match name.to_str() {
+        Some(text) => member_name::resolve(text).map_err(ProbeError::Name)?,
+        // Our own syntax is text; other bytes are those of a file's name.
+        None => Target {
+            name: name.to_string_lossy().into_owned(),
+            path: name.to_owned(),
+            window: None,
+            bad: BadSectors::default(),
+        },
+    };
+    let kind = std::fs::metadata(&target.path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(ProbeError::Kind { path: path.to_owned() });
+        return Err(ProbeError::Kind { path: name.to_owned() });
     }
-    let mut file = File::open(path).map_err(unreadable)?;
-    let bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-    let size = Sectors::from_bytes_floor(bytes);
-    let at = location_v12().0 * uraid_block::SECTOR_BYTES as u64;
-    if bytes < at + SUPERBLOCK_BYTES as u64 {
-        return Err(ProbeError::Short { path: path.to_owned(), found: bytes });
+    let mut file = File::open(&target.path).map_err(unreadable)?;
+    let found = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+    let Window { offset: start, length } = target.window.unwrap_or(Window { offset: 0, length: None });
+    let end = length.map_or(found, |length| start.saturating_add(length));
+    if end > found || start > end {
+        return Err(ProbeError::Window { path: name.to_owned(), start, end: end.max(start), found });
     }
-    let mut block = [0; SUPERBLOCK_BYTES];
-    file.read_exact_at(&mut block, at).map_err(unreadable)?;
-    let superblock = Superblock::parse(&block, location_v12(), size)
-        .map_err(|source| ProbeError::Superblock { path: path.to_owned(), source })?;
-    Ok(Probe { size, superblock })
+    Ok(Unclaimed { name: name.to_owned(), file, base: start, bytes: end - start, bad: target.bad })
+}
+
+impl Unclaimed {
+    /// Its size; a rest below a sector is cut off.
+    pub fn size(&self) -> Sectors {
+        Sectors::from_bytes_floor(self.bytes)
+    }
+
+    /// Fills `into` from the member's byte `at` on. Reads past its end are an error.
+    pub fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let length = into.len() as u64;
+        if at.checked_add(length).is_none_or(|end| end > self.bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.bad.check_bytes(at, length).map_err(|error| io::Error::from_raw_os_error(error.os))?;
+        self.file.read_exact_at(into, self.base + at)
+    }
+
+    /// Looks at every place where a superblock can be.
+    pub fn find_superblock(&self) -> Result<Found, ProbeError> {
+        let path = || self.name.clone();
+        let read = |at: Sector, block: &mut [u8; SUPERBLOCK_BYTES]| self.read_at(at.0 * SECTOR_BYTES as u64, block);
+        find(self.size(), read).map_err(|error| match error {
+            FindError::DeviceTooSmall { .. } => ProbeError::Short { path: path(), found: self.bytes },
+            FindError::Read { source, .. } => ProbeError::Read { path: path(), source },
+            FindError::Superblock { version, at, source } => {
+                ProbeError::Superblock { path: path(), at, version, source }
+            }
+        })
+    }
 }
