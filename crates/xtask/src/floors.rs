@@ -22,6 +22,7 @@ const FLOORS: &[(&str, Floor)] = &[
     ("uraid", Floor::Level(7)),
     ("sim", Floor::Tool),
     ("blackbox", Floor::Tool),
+    ("fuzz", Floor::Tool),
     ("xtask", Floor::Tool),
 ];
 
@@ -46,8 +47,7 @@ enum Floor {
 /// All findings of the project at `root`, and how many imports were looked at.
 pub(crate) fn check(root: &Path) -> (Vec<Finding>, usize) {
     let (mut findings, mut imports) = (Vec::new(), 0);
-    for name in project::crates(root) {
-        let folder = Path::new("crates").join(&name);
+    for (name, folder) in project::packages(root) {
         let manifest_path = folder.join("Cargo.toml");
         let Some(floor) = floor_of(&name) else {
             let what = format!("crate {name} has no floor; give it one in xtask's floors.rs and in ARCHITECTURE.md");

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod demo;
 mod floors;
+mod fuzz;
 mod packages;
 mod project;
 mod source;
@@ -18,10 +19,14 @@ cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commi
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, SAFETY, reasons, links
+cargo xtask fuzz [TARGET] [--time 10m] [--keep]
+                        libFuzzer over the parsers and the planner; --keep adds to their corpora
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
 cargo xtask vm matrix   the real md driver against uraid, both ways, every level
+cargo xtask vm matrix --full [MINUTES]
+                        every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs
@@ -37,12 +42,13 @@ fn main() -> ExitCode {
         ["test"] => ci::everything(),
         ["floors"] => ci::floors(),
         ["tidy"] => ci::tidy(),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),
         ["vm", "golden", names @ ..] => vm::golden_command(names),
-        ["vm", "matrix"] => vm::matrix_command(),
+        ["vm", "matrix", rest @ ..] => vm::matrix_command(rest),
         ["help" | "--help"] => {
             print!("{HELP}");
             true

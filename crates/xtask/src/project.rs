@@ -28,15 +28,20 @@ pub(crate) fn root() -> PathBuf {
     crate_dir.ancestors().nth(2).expect("xtask lies two folders below the project").to_path_buf()
 }
 
-/// The names of the folders under `crates/` that hold a Cargo.toml, in order.
-pub(crate) fn crates(root: &Path) -> Vec<String> {
-    let mut names: Vec<String> = entries(&root.join("crates"))
+/// The packages' names without `uraid-`, and their folders: those under `crates/` with a Cargo.toml, in order; `fuzz`.
+pub(crate) fn packages(root: &Path) -> Vec<(String, PathBuf)> {
+    let mut folders = entries(&root.join("crates"));
+    folders.push(root.join("fuzz"));
+    let mut packages: Vec<(String, PathBuf)> = folders
         .into_iter()
         .filter(|path| path.join("Cargo.toml").is_file())
-        .filter_map(|path| path.file_name()?.to_str().map(str::to_string))
+        .filter_map(|path| {
+            let folder = path.strip_prefix(root).expect("found below the root").to_path_buf();
+            Some((path.file_name()?.to_str()?.to_string(), folder))
+        })
         .collect();
-    names.sort();
-    names
+    packages.sort();
+    packages
 }
 
 /// Every file under `folder` whose name ends in `.extension`, in order, relative to `root`; build output left out.

@@ -118,5 +118,10 @@ fn three_stripes_of_everything_in_chunks_of_eight() {
 #[test]
 fn three_stripes_of_everything_with_every_tolerated_set_missing() {
     three_stripes(1, 5, Effort::ToleratedSets, 830_058);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "long; cargo test --release -p uraid-layout --test exhaustive three_stripes")]
+fn three_stripes_of_everything_in_chunks_of_two_with_every_tolerated_set_missing() {
     three_stripes(2, 5, Effort::ToleratedSets, 3_000_678);
 }

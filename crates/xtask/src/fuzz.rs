@@ -1,0 +1,161 @@
+//! `cargo xtask fuzz`: libFuzzer over the fuzz targets, with coverage, on the stable compiler.
+//! Owns: the flags, the command line, one run after the other. Not here: the targets (package uraid-fuzz).
+//! Invariant: nothing of it is in anybody's usual build: a feature, and a target folder of its own.
+
+use crate::project;
+use std::path::Path;
+use std::process::Command;
+
+/// What a build needs so that libFuzzer sees edges and compares; checks of arithmetic and debug assertions are on.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on";
+
+const SECONDS: u64 = 600;
+
+struct Options<'a> {
+    target: Option<&'a str>,
+    seconds: u64,
+    keeps: bool,
+}
+
+/// `[TARGET] [--time 10m] [--keep]`. Whether nothing was found.
+pub(crate) fn run(words: &[&str]) -> bool {
+    let Some(options) = parse(words) else {
+        eprintln!("cargo xtask fuzz [TARGET] [--time 10m] [--keep]");
+        return false;
+    };
+    let root = project::root();
+    let targets = targets(&root);
+    let chosen: Vec<&(String, usize)> =
+        targets.iter().filter(|(name, _)| options.target.is_none_or(|wanted| wanted == name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+        eprintln!("no such target; there are {}", names.join(", "));
+        return false;
+    }
+    let Some(program) = build(&root) else { return false };
+    let outcomes = chosen.iter().map(|target| fuzz(&root, &program, target, &options));
+    let failed = outcomes.filter(|is_good| !is_good).count();
+    println!("fuzz: {} targets, {failed} with findings", chosen.len());
+    failed == 0
+}
+
+fn parse<'a>(words: &[&'a str]) -> Option<Options<'a>> {
+    let mut options = Options { target: None, seconds: SECONDS, keeps: false };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--time" => options.seconds = seconds(words.next()?)?,
+            "--keep" => options.keeps = true,
+            name if !name.starts_with('-') && options.target.is_none() => options.target = Some(name),
+            _ => return None,
+        }
+    }
+    Some(options)
+}
+
+/// `90`, `90s`, `10m`, `2h`.
+fn seconds(text: &str) -> Option<u64> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, text.as_bytes()[text.len() - 1]),
+        None => (text, b's'),
+    };
+    let unit = match unit {
+        b'h' => 3600,
+        b'm' => 60,
+        _ => 1,
+    };
+    number.parse::<u64>().ok().filter(|&number| number > 0)?.checked_mul(unit)
+}
+
+/// Names and longest inputs, from the list in the package's root.
+fn targets(root: &Path) -> Vec<(String, usize)> {
+    let text = std::fs::read_to_string(root.join("fuzz/src/lib.rs")).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Target { name: \""));
+    lines
+        .filter_map(|line| {
+            let (name, rest) = line.split_once('"')?;
+            let bytes_max = rest.split("bytes_max: ").nth(1)?.split(',').next()?.parse().ok()?;
+            Some((name.to_string(), bytes_max))
+        })
+        .collect()
+}
+
+/// The driver's path. `--target` keeps the flags away from build scripts and procedural macros.
+fn build(root: &Path) -> Option<std::path::PathBuf> {
+    let version = Command::new("rustc").arg("-vV").output().ok()?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "))?;
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    let folder = folder.join("fuzz");
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let done = Command::new(program)
+        .args(["build", "--release", "-p", "uraid-fuzz", "--features", "libfuzzer", "--target", host])
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_TARGET_DIR", &folder)
+        .current_dir(root)
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        eprintln!("the driver does not build; it needs a C++ compiler");
+        return None;
+    }
+    Some(folder.join(host).join("release/uraid-fuzz"))
+}
+
+/// Runs one target: from what the project keeps and what earlier runs found, which stay in the target folder.
+fn fuzz(root: &Path, program: &Path, (name, bytes_max): &(String, usize), options: &Options<'_>) -> bool {
+    let work = program.ancestors().nth(3).expect("the driver lies three folders deep");
+    let (found, broken) = (work.join("corpus").join(name), work.join("findings").join(name));
+    let kept = root.join("fuzz/corpus").join(name);
+    for folder in [&found, &broken, &kept] {
+        if let Err(error) = std::fs::create_dir_all(folder) {
+            eprintln!("{}: {error}", folder.display());
+            return false;
+        }
+    }
+    println!("fuzz {name}, {} s", options.seconds);
+    let driver = || {
+        let mut driver = Command::new(program);
+        driver.env("URAID_FUZZ_TARGET", name).arg(format!("-max_len={bytes_max}")).arg("-verbosity=0");
+        driver
+    };
+    let is_good = driver()
+        .args([&found, &kept])
+        .arg(format!("-max_total_time={}", options.seconds))
+        .args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024", "-use_value_profile=1"])
+        .arg(format!("-artifact_prefix={}/", broken.display()))
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_good {
+        println!("fuzz {name}: FOUND something, the input is in {}", broken.display());
+    }
+    if options.keeps && is_good {
+        return driver().args(["-merge=1"]).args([&kept, &found]).status().is_ok_and(|status| status.success());
+    }
+    is_good
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit_or_is_in_seconds() {
+        assert_eq!((seconds("90"), seconds("10m"), seconds("2h")), (Some(90), Some(600), Some(7200)));
+        assert_eq!((seconds("0s"), seconds("m"), seconds("1d"), seconds("-1")), (None, None, None, None));
+    }
+
+    #[test]
+    fn the_list_of_targets_is_read_from_the_package() {
+        let targets = targets(&project::root());
+        assert!(targets.len() >= 9 && targets.iter().any(|(name, _)| name == "superblock"), "{targets:?}");
+    }
+
+    #[test]
+    fn a_command_line_has_one_target_and_known_options() {
+        assert!(parse(&["planner", "--time", "5m", "--keep"]).is_some_and(|options| options.seconds == 300));
+        assert!(parse(&["planner", "find"]).is_none());
+        assert!(parse(&["--time"]).is_none() && parse(&["--tim", "5"]).is_none());
+    }
+}
