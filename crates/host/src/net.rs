@@ -5,6 +5,7 @@
 use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
 use crate::shard::Local;
 use crate::sys::{self, Errno};
+use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uraid_block::buffer::Piece;
 use uraid_block::{Lease, Pieces, ReadPieces, WritePieces};
 
+/// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
+const PATH_BYTES_MAX: usize = 107;
 /// Looks at a socket that others create and remove at the same time.
 const BIND_ATTEMPTS: u32 = 8;
 
@@ -31,6 +34,16 @@ pub enum NetError {
     InUse {
         /// The socket.
         path: PathBuf,
+    },
+    /// The path of a unix socket is longer than the system takes.
+    #[error("{}: path of {found} bytes, a socket's has at most {max}", path.display())]
+    PathTooLong {
+        /// The path given.
+        path: PathBuf,
+        /// Its length in bytes.
+        found: usize,
+        /// What the system takes.
+        max: usize,
     },
     /// Something that is no socket stands where the socket should be.
     #[error("{}: exists and is not a socket", path.display())]
@@ -119,19 +132,34 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
     }
 }
 
+/// Makes a socket at a path whose folder takes part in it, though the path itself may be too long for a socket's.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if path.as_os_str().len() <= PATH_BYTES_MAX {
+        return UnixListener::bind(path);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    UnixListener::bind(short.join(path.file_name().unwrap_or_default()))
+}
+
 impl Listener {
     /// Listens on a unix socket whose file gets this mode (0o600: its owner only). A stale socket is removed first; the
     /// file is removed with the last handle.
     ///
     /// The socket is made under another name and takes its own when it listens already: nobody ever finds it with other
-    /// rights, or takes it for a stale one.
+    /// rights, or takes it for a stale one. [`NetError::PathTooLong`] above 107 bytes, whatever that other name is.
     pub fn unix(path: &Path, mode: u32) -> Result<Listener, NetError> {
+        let found = path.as_os_str().len();
+        if found > PATH_BYTES_MAX {
+            return Err(NetError::PathTooLong { path: path.to_owned(), found, max: PATH_BYTES_MAX });
+        }
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let new = path.with_file_name(format!(".uraid-{}-{number}", std::process::id()));
         // Left behind by a process that had our number.
         let _ = std::fs::remove_file(&new);
-        let socket = UnixListener::bind(&new).map_err(failed("bind"))?;
+        let socket = bind(&new).map_err(failed("bind"))?;
         let mut file = SocketFile { inode: inode(&new).map_err(failed("stat"))?, path: new };
         std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(mode)).map_err(failed("chmod"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;

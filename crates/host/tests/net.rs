@@ -236,6 +236,25 @@ fn a_slow_reader_gets_everything() {
 }
 
 #[test]
+fn the_longest_path_of_a_socket_works_and_a_longer_one_is_refused_with_both_figures() {
+    let folder = std::env::temp_dir().join(format!("uraid-net-{}", std::process::id()));
+    // A name of one letter: shorter than the one that the socket is made under.
+    let fill = 107 - folder.as_os_str().len() - "//s".len();
+    let deep = folder.join("d".repeat(fill));
+    std::fs::create_dir_all(&deep).expect("a folder");
+    let (longest, longer) = (deep.join("s"), deep.join("st"));
+    assert_eq!(longest.as_os_str().len(), 107);
+    let listener = Listener::unix(&longest, 0o600).expect("as long as can be");
+    UnixStream::connect(&longest).expect("it listens");
+    drop(listener);
+    assert!(!longest.exists());
+    let error = Listener::unix(&longer, 0o600).err();
+    assert_eq!(error, Some(NetError::PathTooLong { path: longer, found: 108, max: 107 }));
+    assert_eq!(std::fs::read_dir(&deep).expect("a folder").count(), 0, "nothing is left behind");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn a_unix_socket_is_private_taken_once_and_removed() {
     let path = SocketPath::new("taken");
     let listener = Listener::unix(&path.0, 0o600).expect("listening");
