@@ -1,11 +1,14 @@
 //! `uraid create`: a new array on members that carry nothing of value.
 //! Owns: the order of checks and writes, what is said about them. Not here: offsets, sizes, first state, bytes
-//! (`uraid_format::create`). Invariant: every member is claimed and checked before any is changed; what was changed is
+//! (`uraid_format::create`), how arrays are read and written as members (`create_over`). Invariant: every member is claimed and checked before any is changed; what was changed is
 //! durable before it is reported. Spec: md-reference 1.4.
 
 use crate::cli::{CreateArgs, usage_error};
+use crate::create_over;
+use crate::errand::ErrandError;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
+use crate::serve::ServeError;
 use crate::sizes::{self, MemberSize};
 use crate::{print, warn};
 use uraid_block::{IoError, Range, Sectors};
@@ -21,6 +24,12 @@ pub enum Refusal {
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
+    /// The arrays that it is to be made of could not be had.
+    #[error(transparent)]
+    Arrays(#[from] Box<ServeError>),
+    /// The arrays that it is to be made of could not be started or stopped.
+    #[error("cannot use the arrays as members")]
+    Errand(#[from] ErrandError),
     /// A member that ends with this process.
     #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
     Fleeting {
@@ -71,11 +80,17 @@ pub enum Refusal {
 pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
     let options = options(args, set_uuid)?;
+    if !args.arrays.0.is_empty() {
+        let creation = create_over::run(args, &options)?;
+        print(&summary(args, &options, &creation));
+        return Ok(());
+    }
     let members = claim(&args.members)?;
     // What cannot be made at all is said before anybody is asked whether something may be overwritten for it.
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
     let creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
-    let marks = check_unoccupied(&members, args.run || args.force)?;
+    let marks = marks_of(&members)?;
+    check_unoccupied(&args.members, &marks, args.may_overwrite())?;
     write(&members, &marks, &creation)?;
     print(&summary(args, &options, &creation));
     Ok(())
@@ -132,24 +147,27 @@ fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
 }
 
 /// The marks of each member, in the order of the list.
-fn check_unoccupied(members: &[Option<Claimed>], may_overwrite: bool) -> Result<Vec<Vec<Signature>>, Refusal> {
-    let mut all = Vec::new();
+fn marks_of(members: &[Option<Claimed>]) -> Result<Vec<Vec<Signature>>, Refusal> {
+    let marks = |member: &Option<Claimed>| match member {
+        None => Ok(Vec::new()),
+        Some(member) => {
+            metadata::signatures(member).map_err(|source| Refusal::Read { member: member.name().to_owned(), source })
+        }
+    };
+    members.iter().map(marks).collect()
+}
+
+/// Says what each member carries, and ends it here when that must not be lost.
+pub fn check_unoccupied(names: &[String], marks: &[Vec<Signature>], may_overwrite: bool) -> Result<(), Refusal> {
     let mut count = 0;
-    for member in members {
-        let Some(member) = member else {
-            all.push(Vec::new());
-            continue;
-        };
-        let unreadable = |source| Refusal::Read { member: member.name().to_owned(), source };
-        let marks = metadata::signatures(member).map_err(unreadable)?;
+    for (name, marks) in names.iter().zip(marks) {
         if let Some(first) = marks.first() {
             count += 1;
             let fate = if may_overwrite { ", which is given up" } else { "" };
-            warn(&format!("{}: carries {first}{fate}", member.name()));
+            warn(&format!("{name}: carries {first}{fate}"));
         }
-        all.push(marks);
     }
-    if count > 0 && !may_overwrite { Err(Refusal::Occupied { count }) } else { Ok(all) }
+    if count > 0 && !may_overwrite { Err(Refusal::Occupied { count }) } else { Ok(()) }
 }
 
 fn new_member(member: &Option<Claimed>) -> NewMember {
@@ -182,14 +200,14 @@ fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creat
 
 /// A mark inside the data of an array that is declared consistent may belong to what the array holds: the end of a
 /// mirror's member looks like the end of the partitioned disk that it mirrors. md's own marks always go, as in mdadm.
-fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
+pub fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
     let data = Range::new(superblock.data_offset, superblock.data_size);
     let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));
     metadata::is_md(mark.kind) || !is_in_data || !creation.is_clean
 }
 
 /// An error about one member of the list, with its name.
-fn with_name(error: CreateError, names: &[String]) -> Refusal {
+pub fn with_name(error: CreateError, names: &[String]) -> Refusal {
     let at = match &error {
         CreateError::MissingSpare { member }
         | CreateError::DeviceTooSmall { member, .. }
@@ -230,8 +248,11 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     let data_offset = creation.geometry.data_offset;
     let used = creation.geometry.size;
     let each = if used.is_zero() { "all".to_owned() } else { sizes::binary(used) };
-    let present: Vec<&str> = args.members.iter().map(String::as_str).filter(|name| *name != "missing").collect();
-    let missing = args.members.len() - present.len();
+    let groups = args.arrays.0.iter().map(|members| format!("--array {}", members.join(" ")));
+    let listed: Vec<String> = args.members.iter().cloned().chain(groups).collect();
+    let present: Vec<&str> =
+        listed.iter().map(String::as_str).filter(|name| !matches!(*name, "missing" | "--array missing")).collect();
+    let missing = listed.len() - present.len();
     let absent = if missing > 0 { format!(", {missing} missing") } else { String::new() };
     let first = match (creation.is_clean, level) {
         (_, Level::Linear | Level::Raid0) => "there is no redundancy to make consistent".to_owned(),

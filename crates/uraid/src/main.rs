@@ -10,6 +10,7 @@ mod client;
 mod control;
 mod copy;
 mod create;
+mod create_over;
 mod dates;
 mod detail;
 mod errand;

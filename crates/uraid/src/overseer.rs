@@ -78,7 +78,8 @@ impl Overseer {
         if let Ok(number) = member.parse::<u16>() {
             return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
         }
-        let is_named = |&index: &usize| self.member_name(index) == member || self.member_path(index) == member;
+        let stack = &self.session.setup().stack;
+        let is_named = |&index: &usize| stack.is_called(self.index, index, member);
         let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),

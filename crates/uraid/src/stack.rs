@@ -77,6 +77,16 @@ impl Stack {
         }
     }
 
+    /// Whether a client that says `text` means this member. Clients make paths of what looks like one: the name of an
+    /// array comes as the last part of a path.
+    pub fn is_called(&self, index: ArrayIndex, member: usize, text: &str) -> bool {
+        let name = self.member_name(index, member);
+        match &self.array(index).members {
+            Members::Claimed(_) => name == text || client::member_path(name) == text,
+            Members::Arrays(_) => text.rsplit('/').next() == Some(name),
+        }
+    }
+
     /// Gives arrays of one name different ones: names are those of sockets and exports. The UUID of two that are one.
     pub fn tell_apart(&mut self) -> Result<(), String> {
         for index in 1..self.arrays.len() {

@@ -80,3 +80,112 @@ fn arrays_of_one_name_are_told_apart_and_copies_of_one_array_are_refused() {
     let groups: [&[PathBuf]; 3] = [&three, &one, &two];
     serve(&scratch, &[], &groups).end().expect_refused(&["are copies of one array"]);
 }
+
+/// `create OPTIONS --name NAME --array GROUP --array GROUP ...`
+fn create_over(scratch: &Scratch, name: &str, options: &str, groups: &[&[PathBuf]]) -> common::Done {
+    let fixed = ["create", "--homehost", "none", "--name", name].map(str::to_owned);
+    let options = options.split_whitespace().map(str::to_owned);
+    let groups =
+        groups.iter().flat_map(|group| ["--array".to_owned()].into_iter().chain(group.iter().map(|m| text(m))));
+    scratch.uraid(fixed.into_iter().chain(options).chain(groups))
+}
+
+/// Two raid6 of four members of 4 MiB.
+fn two_raid6(scratch: &Scratch) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let (left, right) = (scratch.members("l", 4, 4 * MIB), scratch.members("r", 4, 4 * MIB));
+    scratch.create("left", "-l 6 -n 4 -c 64K", &left);
+    scratch.create("right", "-l 6 -n 4 -c 64K", &right);
+    (left, right)
+}
+
+fn without(members: &[PathBuf], lost: &[usize]) -> Vec<PathBuf> {
+    members.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, path)| path.clone()).collect()
+}
+
+#[test]
+fn a_stripe_over_two_raid6_loses_two_members_of_each_and_no_byte() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    let made = create_over(&scratch, "wide", "-l 0 -n 2 -c 64K", &[&left, &right]).expect_done();
+    assert!(made.stdout.contains("array wide") && made.stdout.contains("next: uraid serve --array "), "{made:?}");
+    // The order of the arrays on the command line does not matter.
+    let served = serve(&scratch, &[], &[&right, &left]);
+    served.wait_until_ready();
+    let mut client = served.client_of("wide");
+    let mut data = pattern(31, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    assert_eq!(client.flush().expect("connected"), 0);
+    let shown = scratch.uraid(["detail", "wide"]).expect_done().stdout;
+    assert!(shown.contains("raid0") && shown.contains("active sync      left\n"), "{shown}");
+    scratch.uraid(["fail", "left", &text(&left[1])]).expect_done();
+    scratch.uraid(["fail", "right", "3"]).expect_done();
+    scratch.uraid(["fail", "wide", "left"]).expect_refused(&["cannot serve without"]);
+    assert_eq!(scratch.uraid(["list"]).expect_done().stdout.lines().count(), 3);
+    let part = pattern(32, 300 * 512);
+    for at in [0, 70_144, data.len() - part.len()] {
+        assert_eq!(client.write(at as u64, &part).expect("connected"), 0);
+        data[at..at + part.len()].copy_from_slice(&part);
+    }
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "one lost of each");
+    scratch.uraid(["stop", "left"]).expect_done();
+    assert_eq!(served.end().code, Some(0));
+    let (left, right) = (without(&left, &[0, 1]), without(&right, &[2, 3]));
+    for member in left.iter().chain(&right) {
+        let shown = scratch.uraid(["examine", &text(member)]).expect_done().stdout;
+        assert!(shown.contains("State : clean\n"), "{shown}");
+    }
+    let served = serve(&scratch, &["--run"], &[&left, &right]);
+    served.wait_until_ready();
+    let mut client = served.client_of("wide");
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "two lost of each");
+    assert_eq!(client.write(65_024, &part).expect("connected"), 0);
+    data[65_024..65_024 + part.len()].copy_from_slice(&part);
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "written with two lost of each");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_mirror_over_arrays_goes_on_when_one_of_them_is_lost() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.members("a", 2, 4 * MIB), scratch.members("b", 2, 4 * MIB));
+    scratch.create("one", "-l 0 -n 2 -c 64K", &one);
+    scratch.create("two", "-l 0 -n 2 -c 64K", &two);
+    create_over(&scratch, "both", "-l 1 -n 2", &[&one, &two]).expect_done();
+    let served = serve(&scratch, &[], &[&one, &two]);
+    served.wait_until_ready();
+    let mut client = served.client_of("both");
+    let data = pattern(33, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    // A member of a stripe vanishes: the stripe fails, and the mirror goes on without it.
+    std::fs::File::options().write(true).open(&one[1]).and_then(|file| file.set_len(0)).expect("our file");
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    served.wait_for("both: member one (slot 0) is faulty");
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    let shown = scratch.uraid(["detail", "both"]).expect_done().stdout;
+    assert!(shown.contains("[2/1] [_U]"), "{shown}");
+    served.stop();
+    let served = serve(&scratch, &[], &[&two]);
+    served.wait_until_ready();
+    assert!(served.client_of("both").read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn what_cannot_be_made_over_arrays_is_refused_before_anything_changes() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    let all =
+        || -> Vec<Vec<u8>> { left.iter().chain(&right).map(|path| std::fs::read(path).expect("a member")).collect() };
+    let before = all();
+    create_over(&scratch, "wide", "-l 0 -n 3", &[&left, &right]).expect_refused(&["3"]);
+    create_over(&scratch, "wide", "-l 0 -n 2", &[&left, &left]).expect_refused(&["a member is named twice"]);
+    create_over(&scratch, "wide", "-l 1 -n 2 -z 1G", &[&left, &right]).expect_refused(&["left"]);
+    assert!(all() == before, "nothing was changed");
+    create_over(&scratch, "wide", "-l 0 -n 2", &[&left, &right]).expect_done();
+    create_over(&scratch, "again", "-l 0 -n 2", &[&left, &right])
+        .expect_refused(&["left: carries", "2 of the members carry something already"]);
+    create_over(&scratch, "again", "-l 1 -n 2 --run", &[&left, &right]).expect_done();
+    // One alone is served alone where it is not said that it may be a member.
+    assert_eq!(scratch.ready(&[], &left).stop().code, Some(0));
+    serve(&scratch, &[], &[&left]).end().expect_refused(&["--run"]);
+}

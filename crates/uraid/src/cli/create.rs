@@ -1,6 +1,7 @@
 //! `uraid create` and `uraid zero-superblock` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::create`, `crate::zero`).
 
+use super::arrays::MemberArrays;
 use crate::names::{parse_uuid, valid_host, valid_name};
 use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
@@ -18,7 +19,10 @@ sizes are those that `mdadm --create` chooses, the first state is that of `mdadm
 
 The redundancy of a new array is made consistent when it is served for the first time, before it
 takes requests; --assume-clean skips this, and is right only when the members hold nothing but
-zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.";
+zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.
+
+With --array, once for each slot, the members are arrays, which exist already. They are started
+for this, made consistent where they are not, and stopped. Arrays of arrays of arrays are not made.";
 
 pub(super) const CREATE_AFTER: &str = "\
 EXAMPLES
@@ -28,6 +32,11 @@ EXAMPLES
       uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
   A raid10 with two far copies, one member to come later:
       uraid create -l 10 -n 4 -p f2 -N fast /dev/sdb /dev/sdc /dev/sdd missing
+  A stripe over two raid6 arrays (raid60):
+      uraid create -l 6 -n 4 -N left /dev/sd[b-e]
+      uraid create -l 6 -n 4 -N right /dev/sd[f-i]
+      uraid create -l 0 -n 2 -N wide --array /dev/sd[b-e] --array /dev/sd[f-i]
+      uraid serve --array /dev/sd[b-e] --array /dev/sd[f-i]
 
 LAYOUTS
   raid5   left-symmetric (ls, the default), left-asymmetric, right-symmetric, right-asymmetric, parity-first,
@@ -81,9 +90,18 @@ pub struct CreateArgs {
     /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded
     #[arg(short, long)]
     pub force: bool,
+    #[command(flatten)]
+    pub arrays: MemberArrays,
     /// The members in order of their slots, or the word `missing`; spares last
-    #[arg(required = true, value_name = "MEMBER|missing")]
+    #[arg(required_unless_present = "array", conflicts_with = "array", value_name = "MEMBER|missing")]
     pub members: Vec<String>,
+}
+
+impl CreateArgs {
+    /// Whether what members carry may be lost.
+    pub fn may_overwrite(&self) -> bool {
+        self.run || self.force
+    }
 }
 
 pub(super) const ZERO: &str = "\
