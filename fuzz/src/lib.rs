@@ -22,11 +22,15 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "assemble", bytes_max: 512, run: targets::assemble::run },
     Target { name: "bad_blocks", bytes_max: 4097, run: targets::bad_blocks::run },
+    Target { name: "bitmap", bytes_max: 1024, run: targets::bitmap::run },
     Target { name: "find", bytes_max: 4096, run: targets::find::run },
+    Target { name: "journal", bytes_max: 4097, run: targets::journal::run },
     Target { name: "nbd_extended", bytes_max: 512, run: targets::nbd_extended::run },
     Target { name: "nbd_handshake", bytes_max: 512, run: targets::nbd_handshake::run },
     Target { name: "nbd_transmission", bytes_max: 512, run: targets::nbd_transmission::run },
+    Target { name: "partition", bytes_max: 4096, run: targets::partition::run },
     Target { name: "planner", bytes_max: 256, run: targets::planner::run },
+    Target { name: "ppl", bytes_max: 4097, run: targets::ppl::run },
     Target { name: "signature", bytes_max: 8192, run: targets::signature::run },
     Target { name: "superblock", bytes_max: 4106, run: targets::superblock::run },
 ];

@@ -106,10 +106,51 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
             let log = BadBlockLog { shift: 0, ranges }.encode().expect("a short list");
             vec![[&[0][..], &log[..64]].concat()]
         }
+        "ppl" => vec![vec![0; 600]],
+        "journal" => {
+            let block = uraid_format::journal::JournalBlock::empty(9).encode(&[7; 16]);
+            vec![[&[0][..], &block[..32], &[1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]].concat()]
+        }
+        "bitmap" => vec![bitmap()],
+        "partition" => vec![gpt(), mbr()],
         "assemble" => (0..7).map(|level| vec![level, 0, 3, 0, 0, 0, 5, 0]).collect(),
         "planner" => (0..7).map(|level| vec![level, 2, 1, 0, 0, 0, 8, 0, 5, 0, 0, 0, 9, 0, 0, 5, 0, 0, 7]).collect(),
         _ => wire(name),
     }
+}
+
+fn bitmap() -> Vec<u8> {
+    let mut bytes = vec![0; 300];
+    bytes[..8].copy_from_slice(b"bitm\x04\0\0\0");
+    bytes[42] = 1;
+    // 64 KiB for each bit, a round each 5 seconds.
+    (bytes[54], bytes[56]) = (1, 5);
+    bytes
+}
+
+/// A disk of 1 MiB with one partition; the target makes the checksums right.
+fn gpt() -> Vec<u8> {
+    let mut image = vec![0; 1024 + 128];
+    image[450] = 0xee;
+    (image[446 + 8], image[446 + 12]) = (1, 0xff);
+    (image[510], image[511]) = (0x55, 0xaa);
+    image[512..524].copy_from_slice(b"EFI PART\0\0\x01\0");
+    image[524] = 92;
+    (image[536], image[584], image[592], image[596]) = (1, 2, 1, 128);
+    (image[1024], image[1040], image[1056], image[1064]) = (1, 1, 64, 128);
+    [&(1u64 << 20).to_le_bytes()[..], &[1], &image].concat()
+}
+
+/// Two partitions, one of them a chain that starts in the second sector.
+fn mbr() -> Vec<u8> {
+    let mut image = vec![0; 1024];
+    (image[450], image[454], image[458]) = (0xfd, 8, 64);
+    (image[466], image[470], image[474]) = (0x05, 1, 64);
+    (image[512 + 450], image[512 + 454], image[512 + 458]) = (0x83, 2, 8);
+    for at in [510, 1022] {
+        (image[at], image[at + 1]) = (0x55, 0xaa);
+    }
+    [&(1u64 << 20).to_le_bytes()[..], &[0], &image].concat()
 }
 
 fn wire(name: &str) -> Vec<Vec<u8>> {

@@ -1,13 +1,17 @@
 //! One file for each target.
-//! Owns: the list, sealing of superblocks. Not here: names and bounds (the crate's root).
+//! Owns: the list, sealing of superblocks, the sums that other seals need. Not here: names and bounds (the crate's root).
 
 pub(crate) mod assemble;
 pub(crate) mod bad_blocks;
+pub(crate) mod bitmap;
 pub(crate) mod find;
+pub(crate) mod journal;
 pub(crate) mod nbd_extended;
 pub(crate) mod nbd_handshake;
 pub(crate) mod nbd_transmission;
+pub(crate) mod partition;
 pub(crate) mod planner;
+pub(crate) mod ppl;
 pub(crate) mod signature;
 pub(crate) mod superblock;
 
@@ -32,4 +36,14 @@ fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     }
     let sum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
     bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// CRC-32C without the turns at both ends: bit by bit, from its polynomial.
+fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    crc(0x82f6_3b78, seed, bytes)
+}
+
+fn crc(polynomial: u32, seed: u32, bytes: &[u8]) -> u32 {
+    let step = |sum: u32, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ polynomial };
+    bytes.iter().fold(seed, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
 }

@@ -32,6 +32,11 @@ pub(super) fn check(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_siz
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+    if let Ok(superblock) = Superblock::parse(bytes, found_at, device_size) {
+        let places = [superblock.ppl_extent(), superblock.bad_blocks_extent()];
+        assert!(places.iter().flatten().all(|place| place.start.0.checked_add(place.length.0).is_some()));
+        let _ = (superblock.bitmap_start(), superblock.reshape_plan());
+    }
     if let Ok(old) = Superblock090::parse(bytes) {
         assert_eq!(Superblock090::parse(&old.encode()), Ok(old));
     }
