@@ -1,5 +1,5 @@
-# The guest's half of the matrix. Each argument is NAME:LEVEL:LAYOUT:MEMBERS:TOLERATES; the members of NAME are
-# /disk/u-NAME-0.. (made by uraid) and /disk/k-NAME-0.. (empty: the kernel makes its own array there).
+# The guest's half of the matrix. Each argument is NAME:LEVEL:LAYOUT:MEMBERS:TOLERATES:METADATA; the members of NAME
+# are /disk/u-NAME-0.. (made by uraid) and /disk/k-NAME-0.. (empty: the kernel makes its own array there).
 # Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
 md=/dev/md0
 sys=/sys/block/md0/md
@@ -35,15 +35,12 @@ ours() {
     [ $5 = 0 ] && return
     a=0
     while [ $a -lt $4 ]; do
-        if [ $5 = 1 ]; then
-            without $1 $4 $a
-        else
-            b=$((a + 1))
-            while [ $b -lt $4 ]; do
-                without $1 $4 $a $b
-                b=$((b + 1))
-            done
-        fi
+        without $1 $4 $a
+        b=$((a + 1))
+        while [ $5 != 1 ] && [ $b -lt $4 ]; do
+            without $1 $4 $a $b
+            b=$((b + 1))
+        done
         a=$((a + 1))
     done
 }
@@ -58,11 +55,16 @@ without() {
 }
 
 theirs() {
-    options="--level=$2 --raid-devices=$4"
+    options="--level=$2 --raid-devices=$4 --metadata=$6"
     [ -z "$3" ] || options="$options --layout=$3"
-    [ "$2" = 1 ] || options="$options --chunk=64"
+    [ "$6" = 0.90 ] || options="$options --name=$1"
+    case $2 in
+    linear) ;;
+    1) options="$options --assume-clean" ;;
+    *) options="$options --assume-clean --chunk=64" ;;
+    esac
     # The members are empty, so their parity is right as it is.
-    mdadm --quiet --create $md --run --assume-clean --metadata=1.2 --name=$1 $options $(members k $1 $4) || return
+    mdadm --quiet --create $md --run $options $(members k $1 $4) || return
     bytes=$(blockdev --getsize64 $md)
     head -c $bytes /dev/urandom | dd of=$md bs=1M 2>/dev/null
     sync
@@ -71,12 +73,13 @@ theirs() {
     stop
 }
 
+echo "fact guest kernel $(uname -r)"
 for spec; do
-    IFS=: read -r name level layout count tolerates <<END
+    IFS=: read -r name level layout count tolerates metadata <<END
 $spec
 END
     start=$(cut -d ' ' -f 1 /proc/uptime)
-    [ -e /disk/k-$name-0 ] && theirs $name $level "$layout" $count $tolerates
+    [ -e /disk/k-$name-0 ] && theirs $name $level "$layout" $count $tolerates $metadata
     [ -e /disk/u-$name-0 ] && ours $name $level "$layout" $count $tolerates
     echo "$name: from $start to $(cut -d ' ' -f 1 /proc/uptime) s after boot"
 done

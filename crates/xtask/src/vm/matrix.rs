@@ -1,13 +1,16 @@
-//! The real md driver against uraid, both ways, every level that the kernel has.
-//! Owns: the arrays, the order of the work, the table of results. Not here: how anything runs (`host`, `machine`).
-//! Invariant: one boot does it all; a check that did not run has failed.
+//! The real md driver against uraid, both ways.
+//! Owns: the order of the work, what is compared. Not here: the arrays (`cases`), the table (`compat`), how anything
+//! runs (`host`, `machine`).
+//! Invariant: a check that did not run has failed; a member that is read is not changed.
 //!
 //! Ours for the kernel: `uraid create` over members full of garbage, first resync, random data over NBD, stop,
 //! `mdadm --examine`; in the guest assembled, compared, `check`ed, and read again without every tolerated set of members.
-//! The kernel's for us: created and filled in the guest; on the host served read-only, whole and without every such set.
+//! The kernel's for us: created and filled in the guest; on the host served read-only and copied, whole and without
+//! every such set.
 
+use super::cases::{self, Case};
+use super::compat::{Column, Results};
 use super::host::{self, Served};
-use super::kernel::Release;
 use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::packages;
@@ -16,160 +19,105 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Some 240 rows of 64 KiB chunks: several turns of every layout.
-const MEMBER_BYTES: u64 = 16 << 20;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// What the guest does; it prints facts as `fact NAME KEY VALUE`.
 const SCRIPT: &str = include_str!("../../../../tests/vm/matrix.sh");
 
-/// A block of its second member is spoiled on the way to the guest: a kernel that finds no mismatch there proves nothing.
-const CANARY: Case = Case { name: "canary", level: "5", layout: "", members: 3, tolerates: 1 };
+/// A machine has two processors, but md works on one array at a time: two machines keep two cores busy.
+const MACHINES: usize = 2;
 
-/// One array of the matrix; `name` is at most 14 characters, a disk's serial has 20.
-struct Case {
-    name: &'static str,
-    level: &'static str,
-    layout: &'static str,
-    members: usize,
-    tolerates: usize,
-}
-
-const CASES: &[Case] = &[
-    Case { name: "raid0", level: "0", layout: "", members: 3, tolerates: 0 },
-    Case { name: "raid1", level: "1", layout: "", members: 2, tolerates: 1 },
-    Case { name: "raid10-n2", level: "10", layout: "n2", members: 4, tolerates: 1 },
-    Case { name: "raid10-f2", level: "10", layout: "f2", members: 4, tolerates: 1 },
-    Case { name: "raid10-o2", level: "10", layout: "o2", members: 4, tolerates: 1 },
-    Case { name: "raid4", level: "4", layout: "", members: 4, tolerates: 1 },
-    Case { name: "raid5", level: "5", layout: "", members: 4, tolerates: 1 },
-    Case { name: "raid6", level: "6", layout: "", members: 5, tolerates: 2 },
-];
-
-impl Case {
-    fn members(&self, folder: &Path, maker: &str) -> Vec<PathBuf> {
-        (0..self.members).map(|index| folder.join(format!("{maker}-{}-{index}", self.name))).collect()
-    }
-
-    /// Every set of members that the level can miss, but for the empty one.
-    fn losses(&self) -> Vec<Vec<usize>> {
-        match self.tolerates {
-            0 => Vec::new(),
-            1 => (0..self.members).map(|lost| vec![lost]).collect(),
-            _ => (0..self.members).flat_map(|a| (a + 1..self.members).map(move |b| vec![a, b])).collect(),
-        }
-    }
-}
-
-/// The columns of the table.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Column {
-    Examine,
-    TheirWhole,
-    Check,
-    TheirDegraded,
-    OurWhole,
-    OurDegraded,
-}
-
-const COLUMNS: &[(Column, &str)] = &[
-    (Column::Examine, "examine"),
-    (Column::TheirWhole, "md reads"),
-    (Column::Check, "md check"),
-    (Column::TheirDegraded, "md reads less"),
-    (Column::OurWhole, "we read"),
-    (Column::OurDegraded, "we read less"),
-];
-
-/// Every check that was made, and what the failed ones found.
-#[derive(Default)]
-struct Results {
-    cells: BTreeMap<(&'static str, Column), Tally>,
-    failures: Vec<String>,
-}
-
-impl Results {
-    fn add(&mut self, case: &Case, column: Column, result: Result<(), String>) {
-        let tally = self.cells.entry((case.name, column)).or_default();
-        match result {
-            Ok(()) => tally.passed += 1,
-            Err(what) => {
-                tally.failed += 1;
-                self.failures.push(format!("{}: {what}", case.name));
-            }
-        }
-    }
-
-    fn print(&self) -> Tally {
-        print!("{:<12}", "");
-        COLUMNS.iter().for_each(|(_, title)| print!("{title:>15}"));
-        println!();
-        let mut sum = Tally::default();
-        for case in CASES.iter().chain([&CANARY]) {
-            print!("{:<12}", case.name);
-            for (column, _) in COLUMNS {
-                let cell = self.cells.get(&(case.name, *column)).copied();
-                print!("{:>15}", cell.map_or("-".to_string(), |it| format!("{}/{}", it.passed, it.passed + it.failed)));
-                sum.passed += cell.unwrap_or_default().passed;
-                sum.failed += cell.unwrap_or_default().failed;
-            }
-            println!();
-        }
-        self.failures.iter().for_each(|what| println!("FAILED {what}"));
-        sum
-    }
-}
-
-/// Runs the whole matrix.
+/// Runs the short form.
 pub(crate) fn run() -> Lab<Tally> {
+    let results = run_batches(cases::batches(cases::short()), None)?;
+    Ok(results.print())
+}
+
+/// Runs the full form and writes `docs/compat.md`; starts no other machine after so many minutes.
+pub(crate) fn run_full(minutes: Option<u64>) -> Lab<Tally> {
+    let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let results = run_batches(cases::batches(cases::full()), until)?;
+    results.write(&cases::full(), minutes)?;
+    Ok(results.print())
+}
+
+fn run_batches(batches: Vec<Vec<Case>>, until: Option<Instant>) -> Lab<Results> {
     let uraid = host::uraid()?;
+    let queue = Mutex::new(batches.into_iter());
+    let results = Mutex::new(Results::default());
+    std::thread::scope(|scope| {
+        for _ in 0..MACHINES {
+            scope.spawn(|| {
+                loop {
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        break;
+                    }
+                    let Some(batch) = queue.lock().expect("nobody panics with it").next() else { break };
+                    let done = run_batch(&uraid, &batch).unwrap_or_else(|error| {
+                        let mut failed = Results::default();
+                        batch.iter().for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
+                        failed
+                    });
+                    results.lock().expect("nobody panics with it").merge(done);
+                }
+            });
+        }
+    });
+    Ok(results.into_inner().expect("nobody panics with it"))
+}
+
+/// One boot's arrays, from their making to the last comparison.
+fn run_batch(uraid: &Path, batch: &[Case]) -> Lab<Results> {
     let scratch = Scratch::new("uraid-matrix")?;
     let folder = scratch.path.as_path();
     let mut results = Results::default();
     let mut ours = BTreeMap::new();
-    for case in CASES {
-        let made = make_ours(&uraid, folder, case);
-        results.add(
-            case,
-            Column::Examine,
-            made.as_ref().map_err(LabError::to_string).and_then(|_| examine(folder, case)),
-        );
-        ours.insert(case.name, made.ok());
+    for case in batch.iter().filter(|case| case.is_ours_too()) {
+        let made = make_ours(uraid, folder, case);
+        let examined = made.as_ref().map_err(LabError::to_string).and_then(|_| examine(folder, case));
+        results.add(case, Column::Examine, examined);
+        ours.insert(case.id.as_str(), made.ok());
     }
-    make_ours(&uraid, folder, &CANARY).and_then(|_| spoil(&CANARY.members(folder, "u")[1]))?;
-    let facts = boot(folder)?;
-    let canary = match facts.get(&(CANARY.name.to_string(), "ours-mismatches".to_string())).map(String::as_str) {
+    let canary = Case::canary();
+    make_ours(uraid, folder, &canary).and_then(|_| spoil(&canary.images(folder, "u")[1], canary.bytes / 2))?;
+    let facts = boot(folder, batch)?;
+    let kernel = facts.get(&("guest".to_string(), "kernel".to_string()));
+    results.kernels.extend(kernel.cloned());
+    let saw = match facts.get(&(canary.id.clone(), "ours-mismatches".to_string())).map(String::as_str) {
         Some("0") | None => Err("the kernel's check did not see the spoiled block".to_string()),
         Some(_) => Ok(()),
     };
-    results.add(&CANARY, Column::Check, canary);
-    for case in CASES {
-        judge_guest(case, &facts, ours[case.name].as_deref(), &mut results);
-        read_theirs(&uraid, folder, case, &facts, &mut results);
+    results.add(&canary, Column::Check, saw);
+    for case in batch {
+        if let Some(sha) = ours.get(case.id.as_str()) {
+            judge_guest(case, &facts, sha.as_deref(), &mut results);
+        }
+        read_theirs(uraid, folder, case, &facts, &mut results)?;
     }
-    Ok(results.print())
+    Ok(results)
 }
 
 /// Creates and fills one of our arrays; returns the sha256 of its whole content.
 fn make_ours(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
-    let members = case.members(folder, "u");
-    for member in &members {
-        host::random_image(member, MEMBER_BYTES)?;
+    let members = case.images(folder, "u");
+    for (slot, member) in members.iter().enumerate() {
+        host::random_image(member, case.image_bytes(slot))?;
     }
     let mut create = Command::new(uraid);
-    create.args(["create", "--level", case.level, "--raid-devices", &case.members.to_string(), "--name", case.name]);
+    create.args(["create", "--level", case.level, "--raid-devices", &case.members.to_string(), "--name", &case.id]);
+    create.args(["--metadata", case.metadata]);
     if !case.layout.is_empty() {
         create.args(["--layout", case.layout]);
     }
-    if case.level != "1" {
+    if !matches!(case.level, "1" | "linear") {
         create.args(["--chunk", "64K"]);
     }
     output_of(create.args(&members))?;
     let served = Served::start(uraid, folder, &[], &members)?;
     // Part of the array is written, the rest keeps what the first resync made of the garbage.
     let (data, whole) = (folder.join("data"), folder.join("whole"));
-    let data_members = (case.members - case.tolerates).max(1) as u64;
-    host::random_image(&data, MEMBER_BYTES / 2 * data_members / if case.level == "10" { 2 } else { 1 } + 512 * 77)?;
+    host::random_image(&data, case.data_bytes())?;
     host::nbdcopy(&data.display().to_string(), &served.uri)?;
     host::nbdcopy(&served.uri, &whole.display().to_string())?;
     served.stop()?;
@@ -181,15 +129,15 @@ fn make_ours(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
 }
 
 /// Overwrites one block in the middle of the data.
-fn spoil(member: &Path) -> Lab<()> {
+fn spoil(member: &Path, offset: u64) -> Lab<()> {
     let file = at(member, std::fs::OpenOptions::new().write(true).open(member))?;
-    at(member, file.write_all_at(&[0x5a; 4096], MEMBER_BYTES / 2))
+    at(member, file.write_all_at(&[0x5a; 4096], offset))
 }
 
 /// Debian's mdadm on our members: no complaint, clean, and each in the slot that it was listed for.
 fn examine(folder: &Path, case: &Case) -> Result<(), String> {
     let Some(mdadm) = packages::find("mdadm") else { return Err("mdadm is missing".to_string()) };
-    for (slot, member) in case.members(folder, "u").iter().enumerate() {
+    for (slot, member) in case.images(folder, "u").iter().enumerate() {
         let text = output_of(Command::new(&mdadm).arg("--examine").arg(member)).map_err(|error| error.to_string())?;
         let role = format!("Active device {slot}");
         for (key, wanted) in [("Checksum", "correct"), ("State", "clean"), ("Device Role", role.as_str())] {
@@ -205,22 +153,23 @@ fn examine(folder: &Path, case: &Case) -> Result<(), String> {
 type Facts = BTreeMap<(String, String), String>;
 
 /// One boot: the kernel reads ours, and makes its own.
-fn boot(folder: &Path) -> Lab<Facts> {
+fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
+    let canary = Case::canary();
     let mut machine = Machine {
-        release: Release::Trixie,
+        release: batch[0].release(),
         disks: Vec::new(),
         script: SCRIPT.to_string(),
         arguments: Vec::new(),
-        seconds_max: 420,
+        seconds_max: 600,
     };
-    for case in CASES.iter().chain([&CANARY]) {
-        let Case { name, level, layout, members, tolerates } = case;
-        machine.arguments.push(format!("{name}:{level}:{layout}:{members}:{tolerates}"));
-        let theirs = if case.name == CANARY.name { Vec::new() } else { case.members(folder, "k") };
-        for image in &theirs {
-            host::empty_image(image, MEMBER_BYTES)?;
+    for case in batch.iter().chain([&canary]) {
+        let Case { id, level, layout, metadata, members, tolerates, .. } = case;
+        machine.arguments.push(format!("{id}:{level}:{layout}:{members}:{tolerates}:{metadata}"));
+        let theirs = if case.is_canary() { Vec::new() } else { case.images(folder, "k") };
+        for (slot, image) in theirs.iter().enumerate() {
+            host::empty_image(image, case.image_bytes(slot))?;
         }
-        for image in theirs.into_iter().chain(case.members(folder, "u")).filter(|image| image.is_file()) {
+        for image in theirs.into_iter().chain(case.images(folder, "u")).filter(|image| image.is_file()) {
             machine.disks.push(Disk { image, is_read_only: false });
         }
     }
@@ -235,7 +184,7 @@ fn boot(folder: &Path) -> Lab<Facts> {
 }
 
 fn fact(facts: &Facts, case: &Case, key: &str, wanted: &str) -> Result<(), String> {
-    match facts.get(&(case.name.to_string(), key.to_string())) {
+    match facts.get(&(case.id.clone(), key.to_string())) {
         Some(found) if found == wanted => Ok(()),
         Some(found) => Err(format!("{key} in the guest is {found}, not {wanted}")),
         None => Err(format!("the guest says nothing about {key}")),
@@ -248,60 +197,73 @@ fn judge_guest(case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Resu
     results.add(case, Column::TheirWhole, fact(facts, case, "ours-sha", sha));
     if case.tolerates > 0 {
         // It took the array for clean: nothing was to be resynced.
-        results.add(case, Column::Check, fact(facts, case, "ours-action", "idle"));
-        results.add(case, Column::Check, fact(facts, case, "ours-mismatches", "0"));
+        let was_idle = fact(facts, case, "ours-action", "idle");
+        results.add(case, Column::Check, was_idle.and_then(|()| fact(facts, case, "ours-mismatches", "0")));
     }
     for lost in case.losses() {
         results.add(case, Column::TheirDegraded, fact(facts, case, &format!("ours-without-{}", joined(&lost)), sha));
     }
 }
 
-/// The kernel's array, read through us.
-fn read_theirs(uraid: &Path, folder: &Path, case: &Case, facts: &Facts, results: &mut Results) {
-    let key = (case.name.to_string(), "theirs-sha".to_string());
+/// The kernel's array, read through us; afterwards its members must be what they were.
+fn read_theirs(uraid: &Path, folder: &Path, case: &Case, facts: &Facts, results: &mut Results) -> Lab<()> {
+    let key = (case.id.clone(), "theirs-sha".to_string());
     let wanted = facts.get(&key).map_or("made", String::as_str);
-    let read = |lost: &[usize]| {
-        let found = read_through_us(uraid, folder, case, lost).map_err(|error| error.to_string())?;
-        let without = joined(lost);
-        if found == wanted {
-            Ok(())
-        } else {
-            Err(format!("ours of the kernel's array without [{without}] is {found}, not {wanted}"))
+    let images = case.images(folder, "k");
+    let before: Vec<String> = images.iter().map(|image| host::sha256(image)).collect::<Lab<_>>()?;
+    for lost in [Vec::new()].into_iter().chain(case.losses()) {
+        let staying = images.iter().enumerate().filter(|(slot, _)| !lost.contains(slot));
+        let staying: Vec<PathBuf> = staying.map(|(_, path)| path.clone()).collect();
+        let served = if lost.is_empty() { Column::WeServe } else { Column::WeServeDegraded };
+        let copied = if lost.is_empty() { Column::WeCopy } else { Column::WeCopyDegraded };
+        for (column, found) in
+            [(served, serve(uraid, folder, &staying, &lost)), (copied, copy(uraid, folder, &staying, &lost))]
+        {
+            let without = joined(&lost);
+            results.add(
+                case,
+                column,
+                match found {
+                    Ok(found) if found == wanted => Ok(()),
+                    Ok(found) => {
+                        Err(format!("ours of the kernel's array without [{without}] is {found}, not {wanted}"))
+                    }
+                    Err(error) => Err(format!("the kernel's array without [{without}]: {error}")),
+                },
+            );
         }
-    };
-    results.add(case, Column::OurWhole, read(&[]));
-    for lost in case.losses() {
-        results.add(case, Column::OurDegraded, read(&lost));
     }
+    let after: Vec<String> = images.iter().map(|image| host::sha256(image)).collect::<Lab<_>>()?;
+    let unchanged = if after == before { Ok(()) } else { Err("reading changed a member".to_string()) };
+    results.add(case, Column::Unchanged, unchanged);
+    Ok(())
 }
 
-fn read_through_us(uraid: &Path, folder: &Path, case: &Case, lost: &[usize]) -> Lab<String> {
-    let members: Vec<PathBuf> = case
-        .members(folder, "k")
-        .into_iter()
-        .enumerate()
-        .filter_map(|(slot, member)| (!lost.contains(&slot)).then_some(member))
-        .collect();
+/// The sha256 of the array as a read-only server gives it.
+fn serve(uraid: &Path, folder: &Path, members: &[PathBuf], lost: &[usize]) -> Lab<String> {
     let options: &[&str] = if lost.is_empty() { &["--read-only"] } else { &["--read-only", "--run"] };
-    let served = Served::start(uraid, folder, options, &members)?;
+    let served = Served::start(uraid, folder, options, members)?;
     let whole = folder.join("whole");
     host::nbdcopy(&served.uri, &whole.display().to_string())?;
     served.stop()?;
     host::sha256(&whole)
 }
 
-fn joined(slots: &[usize]) -> String {
-    slots.iter().map(usize::to_string).collect::<Vec<_>>().join("-")
+/// The sha256 of the array as `uraid copy` gives it.
+fn copy(uraid: &Path, folder: &Path, members: &[PathBuf], lost: &[usize]) -> Lab<String> {
+    let (copy, map) = (folder.join("copy"), folder.join("copy.map"));
+    for old in [&copy, &map] {
+        let _ = std::fs::remove_file(old);
+    }
+    let mut command = Command::new(uraid);
+    command.arg("copy");
+    if !lost.is_empty() {
+        command.arg("--run");
+    }
+    output_of(command.args(members).arg(&copy))?;
+    host::sha256(&copy)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_raid6_of_five_can_lose_ten_pairs() {
-        let raid6 = CASES.iter().find(|case| case.name == "raid6").expect("in the matrix");
-        assert_eq!(raid6.losses().len(), 10);
-        assert_eq!(joined(&raid6.losses()[9]), "3-4");
-    }
+fn joined(slots: &[usize]) -> String {
+    slots.iter().map(usize::to_string).collect::<Vec<_>>().join("-")
 }

@@ -1,6 +1,8 @@
 //! The project's own lab: a real Linux kernel with the real md driver, in QEMU.
 //! Owns: the commands `vm run`, `vm golden` and `vm matrix`, errors of the lab. Not here: how it works (the modules below).
 
+mod cases;
+mod compat;
 mod golden;
 mod golden_text;
 mod host;
@@ -88,9 +90,26 @@ pub(crate) fn matrix() -> Tally {
     }
 }
 
-/// `vm matrix`, by itself.
-pub(crate) fn matrix_command() -> bool {
-    let tally = matrix();
+/// `vm matrix [--full [MINUTES]]`, by itself; after MINUTES the full form starts no other machine.
+pub(crate) fn matrix_command(words: &[&str]) -> bool {
+    let tally = match words {
+        [] => matrix(),
+        ["--full", rest @ ..] => {
+            let minutes = rest.first().map(|word| word.parse::<u64>());
+            let (true, Ok(minutes)) = (rest.len() <= 1, minutes.transpose()) else {
+                println!("vm matrix --full takes a number of minutes, or nothing");
+                return false;
+            };
+            matrix::run_full(minutes).unwrap_or_else(|error| {
+                println!("vm: {error}");
+                Tally::one(false)
+            })
+        }
+        _ => {
+            println!("vm matrix takes --full, or nothing");
+            return false;
+        }
+    };
     println!("{} passed, {} failed", tally.passed, tally.failed);
     tally.failed == 0 && tally.passed > 0
 }

@@ -1,0 +1,231 @@
+//! What the matrix found: the counts on the screen and in `docs/compat.md`.
+//! Owns: the columns, the sums, the words of the document. Not here: the checks themselves (`matrix`).
+//! Invariant: the document counts what was run; what the form holds and was not run is named in it.
+
+use super::cases::Case;
+use super::{Lab, at, output_of};
+use crate::project;
+use crate::stage::Tally;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// The columns of the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Column {
+    /// Debian's mdadm on our members.
+    Examine,
+    /// The kernel reads our array, all members there.
+    TheirWhole,
+    /// The kernel's `check` of our array: nothing to resync, no mismatch.
+    Check,
+    /// The kernel reads our array with members missing.
+    TheirDegraded,
+    /// `uraid serve --read-only` on the kernel's array.
+    WeServe,
+    /// The same with members missing.
+    WeServeDegraded,
+    /// `uraid copy` of the kernel's array.
+    WeCopy,
+    /// The same with members missing.
+    WeCopyDegraded,
+    /// The members after all this reading: not a byte has changed.
+    Unchanged,
+}
+
+const COLUMNS: &[(Column, &str)] = &[
+    (Column::Examine, "examine"),
+    (Column::TheirWhole, "md reads"),
+    (Column::Check, "md check"),
+    (Column::TheirDegraded, "md degraded"),
+    (Column::WeServe, "serve"),
+    (Column::WeServeDegraded, "serve degraded"),
+    (Column::WeCopy, "copy"),
+    (Column::WeCopyDegraded, "copy degraded"),
+    (Column::Unchanged, "unchanged"),
+];
+
+/// Every check that was made, and what the failed ones found.
+#[derive(Default)]
+pub(crate) struct Results {
+    cells: BTreeMap<(String, Column), Tally>,
+    ran: BTreeSet<String>,
+    /// What the guests call their kernels.
+    pub(crate) kernels: BTreeSet<String>,
+    failures: Vec<String>,
+}
+
+impl Results {
+    /// Counts one check; what a failed one found is told at the end.
+    pub(crate) fn add(&mut self, case: &Case, column: Column, result: Result<(), String>) {
+        let row = if case.is_canary() { case.id.clone() } else { case.row() };
+        let tally = self.cells.entry((row, column)).or_default();
+        self.ran.insert(case.id.clone());
+        match result {
+            Ok(()) => tally.passed += 1,
+            Err(what) => {
+                tally.failed += 1;
+                let Case { metadata, members, .. } = case;
+                self.failures.push(format!("{}, {members} members, metadata {metadata}: {what}", case.row()));
+            }
+        }
+    }
+
+    /// Adds another's counts.
+    pub(crate) fn merge(&mut self, other: Results) {
+        for (cell, tally) in other.cells {
+            let sum = self.cells.entry(cell).or_default();
+            sum.passed += tally.passed;
+            sum.failed += tally.failed;
+        }
+        self.ran.extend(other.ran);
+        self.kernels.extend(other.kernels);
+        self.failures.extend(other.failures);
+    }
+
+    /// Prints the table and the failures; returns the sums.
+    pub(crate) fn print(&self) -> Tally {
+        print!("{:<25}", "");
+        COLUMNS.iter().for_each(|(_, title)| print!("{title:>15}"));
+        println!();
+        for row in self.rows() {
+            print!("{row:<25}");
+            COLUMNS.iter().for_each(|(column, _)| print!("{:>15}", self.cell(&row, *column)));
+            println!();
+        }
+        self.failures.iter().for_each(|what| println!("FAILED {what}"));
+        let mut sum = Tally::default();
+        for tally in self.cells.values() {
+            sum.passed += tally.passed;
+            sum.failed += tally.failed;
+        }
+        sum
+    }
+
+    fn rows(&self) -> BTreeSet<String> {
+        self.cells.keys().map(|(row, _)| row.clone()).collect()
+    }
+
+    fn cell(&self, row: &str, column: Column) -> String {
+        self.cells
+            .get(&(row.to_string(), column))
+            .map_or("-".to_string(), |it| format!("{}/{}", it.passed, it.passed + it.failed))
+    }
+
+    /// Writes `docs/compat.md`; `all` is the whole form, of which some may not have been run.
+    pub(crate) fn write(&self, all: &[Case], minutes: Option<u64>) -> Lab<()> {
+        let path = project::root().join("docs/compat.md");
+        at(&path, std::fs::write(&path, self.document(all, minutes)?))
+    }
+
+    fn document(&self, all: &[Case], minutes: Option<u64>) -> Lab<String> {
+        let date = output_of(Command::new("date").args(["-u", "+%F"]))?;
+        let mdadm = crate::packages::find("mdadm").map_or("mdadm".into(), std::path::PathBuf::into_os_string);
+        // mdadm tells its version on standard error.
+        let said = Command::new(mdadm).arg("--version").output();
+        let mdadm = said.map(|said| String::from_utf8_lossy(&said.stderr).trim().to_string()).unwrap_or_default();
+        let kernels: Vec<&str> = self.kernels.iter().map(String::as_str).collect();
+        let minutes = minutes.map_or(String::new(), |minutes| format!(" {minutes}"));
+        let ran = all.iter().filter(|case| self.ran.contains(&case.id)).count();
+        let total = self
+            .cells
+            .values()
+            .fold(Tally::default(), |sum, it| Tally { passed: sum.passed + it.passed, failed: sum.failed + it.failed });
+        let mut text = INTRODUCTION.to_string();
+        let _ = write!(
+            text,
+            "\n## The last run\n\nWritten by `cargo xtask vm matrix --full{minutes}` on {}. Kernels: {}. mdadm, on the host \
+             and in the guest: {mdadm}.\n\n{ran} of the {} arrays of the form were run: {} checks passed, {} failed.\n\n",
+            date.trim(),
+            kernels.join(", "),
+            all.len(),
+            total.passed,
+            total.failed
+        );
+        let titles: Vec<&str> = COLUMNS.iter().map(|(_, title)| *title).collect();
+        let _ = writeln!(text, "| array | arrays run | {} |", titles.join(" | "));
+        let _ = writeln!(text, "|---|{}", "---:|".repeat(COLUMNS.len() + 1));
+        for row in self.rows() {
+            let form: Vec<&Case> = all.iter().filter(|case| case.row() == row).collect();
+            let ran = form.iter().filter(|case| self.ran.contains(&case.id)).count();
+            let arrays = if form.is_empty() { "-".to_string() } else { format!("{ran} of {}", form.len()) };
+            let cells: Vec<String> = COLUMNS.iter().map(|(column, _)| self.cell(&row, *column)).collect();
+            let _ = writeln!(text, "| {row} | {arrays} | {} |", cells.join(" | "));
+        }
+        self.tell_failures(&mut text);
+        self.tell_missing(&mut text, all);
+        Ok(text)
+    }
+
+    fn tell_failures(&self, text: &mut String) {
+        if !self.failures.is_empty() {
+            text.push_str("\n## What failed\n\n");
+            self.failures.iter().for_each(|what| text.push_str(&format!("- {what}\n")));
+        }
+    }
+
+    fn tell_missing(&self, text: &mut String, all: &[Case]) {
+        let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for case in all.iter().filter(|case| !self.ran.contains(&case.id)) {
+            missing.entry(case.row()).or_default().push(format!("{}×{}", case.members, case.metadata));
+        }
+        text.push_str("\n## Of this form not run\n\n");
+        if missing.is_empty() {
+            text.push_str("Nothing: all of it was run.\n");
+            return;
+        }
+        text.push_str("Members × metadata:\n\n");
+        for (row, cases) in missing {
+            let _ = writeln!(text, "- {row}: {}", cases.join(", "));
+        }
+    }
+}
+
+const INTRODUCTION: &str = "\
+# The real md driver against uraid
+
+The full matrix: a virtual machine boots Debian's kernel with its md driver and Debian's mdadm, and arrays go both
+ways. Linear arrays are run on the Debian 12 kernel, the last one that has the level; all others on Debian 13's.
+
+Every array of the form has a level, a layout, 4 to 6 members and metadata 1.0, 1.1 or 1.2; chunks are 64 KiB where
+there are chunks. Members hold 3 MiB; those of linear and raid0 are 1 MiB larger from slot to slot, so that raid0 has
+several zones. Metadata 0.90 goes from the kernel to uraid only, with 4 members: uraid does not write it.
+Where an array can miss members, every single one is left out, and every pair where it can miss two or more.
+
+| column | a check is |
+|---|---|
+| examine | `mdadm --examine` of all members of an array that uraid created over garbage, resynced and filled over NBD: checksum correct, clean, each in its slot |
+| md reads | the kernel assembles that array; sha256 of the whole content is equal |
+| md check | the kernel had nothing to resync, and `mismatch_cnt` is 0 after `check` |
+| md degraded | the kernel assembles it without a set of members; sha256 equal |
+| serve | an array that the kernel created and filled, through `uraid serve --read-only` and NBD; sha256 equal |
+| serve degraded | the same without a set of members |
+| copy | the same array through `uraid copy`; sha256 equal |
+| copy degraded | the same without a set of members |
+| unchanged | after all that reading, the sha256 of every member is what it was before |
+
+`canary` is the control: one of our arrays in every boot has a spoiled block, and `check` must find it.
+
+Not in the form: raid5's three `ddf` names (mdadm 4.2 makes of them the layouts of other names), raid0 with metadata
+0.90 and unequal members, raid10's improved far sets (mdadm 4.2 makes none), more than two members missing, chunks of
+other sizes, external bitmaps and journals.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases;
+    use super::*;
+
+    #[test]
+    fn the_document_names_what_was_not_run() {
+        let all = cases::full();
+        let mut results = Results::default();
+        results.add(&all[0], Column::WeServe, Ok(()));
+        let mut text = String::new();
+        results.tell_missing(&mut text, &all);
+        assert!(text.contains("- raid6 ddf-N-continue: "));
+        let Case { members, metadata, .. } = &all[0];
+        let row = text.lines().find(|line| line.starts_with(&format!("- {}:", all[0].row()))).expect("others are left");
+        assert!(!row.contains(&format!("{members}×{metadata}")), "{row}");
+    }
+}
