@@ -121,6 +121,55 @@ fn every_operation_stays_in_its_window() {
     }
 }
 
+/// A loop device over a file, gone with the test.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None`, loudly, where that is not allowed.
+    fn new(file: &Path, test: &str) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let Some(output) = output.ok().filter(|output| output.status.success()) else {
+            eprintln!("SKIPPED: {test}: may not make a loop device here");
+            return None;
+        };
+        Some(LoopDevice(String::from_utf8(output.stdout).expect("a path").trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn windows_of_block_devices_are_windows_too() {
+    for ring in RINGS {
+        let image = Image::new("device", 4 * MIB);
+        let Some(device) = LoopDevice::new(&image.0, "windows_of_block_devices_are_windows_too") else { return };
+        let whole = Target::whole(&device.0).expect("a path");
+        let claim = |offset| {
+            let window = Some(Window { offset, length: Some(MIB) });
+            Claimed::open_target(&Target { window, ..whole.clone() }, Access::ReadWrite)
+        };
+        let neighbour = claim(0).expect("claimed");
+        assert!(neighbour.is_direct(), "it owns its pages");
+        for (offset, is_direct) in [(MIB, true), (2 * MIB + 512, false)] {
+            let claimed = claim(offset).expect("beside the other");
+            assert_eq!(claimed.is_direct(), is_direct);
+            let window = ground(offset, MIB);
+            let model = run(1, &options(ring), |shard| everything_lands_in_the_window(shard, &claimed, window.clone()));
+            drop(claimed);
+            let (all, start, end) = (image.bytes(), offset as usize, (offset + MIB) as usize);
+            assert!(all[start..end] == model[0], "inside, offset {offset}");
+            assert!(all[..MIB as usize] == ground(0, MIB) && all[end..] == ground(offset + MIB, 3 * MIB - offset));
+        }
+        assert!(matches!(claim(3 * MIB + 512), Err(OpenError::Window { found, .. }) if found == 4 * MIB));
+        let error = Claimed::open_target(&whole, Access::ReadOnly).err();
+        assert!(matches!(error, Some(OpenError::ClaimedTwice { .. })), "{error:?}");
+    }
+}
+
 #[test]
 fn a_window_without_a_length_goes_to_the_end() {
     let image = Image::new("end", MIB + 700);
