@@ -39,11 +39,17 @@ mod zero;
 use clap::Parser;
 use cli::Command;
 use std::error::Error;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Something that was to be printed could not be.
+static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
     match run(&cli::Cli::parse().command) {
+        // What was to be printed and could not be is not done.
+        Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
         Ok(code) => code,
         Err(error) => {
             complain(&*error);
@@ -58,7 +64,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Serve(args) => serve::run(args)?,
         Command::Copy(args) => copy::run(args)?,
         Command::Examine(args) => {
-            return Ok(if examine::run(&args.members) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Detail(args) => detail::detail(args)?,
         Command::Fail(args) => detail::fail(args)?,
@@ -85,8 +91,13 @@ fn warn(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "uraid: {text}");
 }
 
-/// Prints to stdout. A reader that has seen enough (`| head`) is no failure.
+/// Prints to stdout. A reader that has seen enough (`| head`) is no failure; a full disk makes the exit code 1.
 fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+        && !PRINT_FAILED.swap(true, Ordering::Relaxed)
+    {
+        warn(&format!("cannot write to stdout: {error}"));
+    }
 }

@@ -5,13 +5,17 @@ use clap::Args;
 use std::path::PathBuf;
 
 pub(super) const EXAMINE: &str = "\
-Show what the superblock of each member says, in mdadm's words. Works on members in use. Times
-are in UTC. Fails when a member has no superblock, or a wrong one.";
+Show what the superblock of each member says, in mdadm's words and order. Works on members in use.
+Times are in UTC. Fails when a member has no superblock, or a wrong one; one that is wrong only in
+its checksum is shown, with the sum that was expected.";
 
 pub(super) const EXAMINE_AFTER: &str = "\
 EXAMPLES
   uraid examine disk0 disk1
   uraid examine disk* | grep -E '^disk|Events|State'
+  uraid examine --json disk* | jq '.[] | {path, events, device_role}'
+  uraid examine --export disk0
+  uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
 
 FIELDS
   State         clean, or active: there were writes that no clean stop followed
@@ -21,6 +25,18 @@ FIELDS
 /// Options of `uraid examine`.
 #[derive(Args, Debug)]
 pub struct ExamineArgs {
+    /// As one JSON array of one object per member: sizes and places in sectors, times in seconds since 1970
+    #[arg(long, conflicts_with_all = ["export", "brief"])]
+    pub json: bool,
+    /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, ...
+    #[arg(short = 'Y', long, conflicts_with = "brief")]
+    pub export: bool,
+    /// One ARRAY line per array, for mdadm.conf
+    #[arg(short, long)]
+    pub brief: bool,
+    /// With --brief: the level, the number of slots and the members too
+    #[arg(short, long, requires = "brief")]
+    pub verbose: bool,
     /// What to look at
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,

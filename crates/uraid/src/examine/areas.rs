@@ -1,0 +1,164 @@
+//! What a superblock says is beside it: bitmap, list of bad blocks, partial parity log, journal.
+//! Owns: reading and showing them. Not here: their bytes and places (`format`), what they mean for assembly (`engine`).
+//! Invariant: an area that cannot be read or makes no sense is told as that, and hides nothing else; what is read at
+//! once has a bound. Spec: md-reference 1.6 to 1.9; `mdadm --examine-bitmap`, `--examine-badblocks`.
+
+use super::member::read_block;
+use super::text::{field, human};
+use crate::probe::Unclaimed;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use uraid_block::{SECTOR_BYTES, Sector};
+use uraid_format::bad_blocks::BadBlockLog;
+use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapStatistics, ChunkState};
+use uraid_format::journal::JournalBlock;
+use uraid_format::ppl::PplHeader;
+use uraid_format::{Features, Role, Superblock, uuid};
+
+/// What was found beside a superblock; `None` for what it does not speak of, an error's text for what is broken.
+pub struct Areas {
+    pub bad_blocks: Option<Result<BadBlockLog, String>>,
+    pub bitmap: Option<Result<(BitmapHeader, BitmapStatistics), String>>,
+    pub ppl: Option<Result<PplHeader, String>>,
+    pub journal: Option<Result<JournalBlock, String>>,
+}
+
+/// Reads the areas of a member.
+pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
+    let features = superblock.features;
+    let has_list = features.contains(Features::BAD_BLOCKS) && superblock.bad_blocks.size > 0;
+    let has_bitmap = features.contains(Features::BITMAP_OFFSET);
+    let has_log = features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));
+    let is_journal = superblock.own_role() == Role::Journal;
+    let id = &superblock.set_uuid;
+    Areas {
+        bad_blocks: has_list.then(|| {
+            let bytes = block(member, superblock.bad_blocks_extent().map(|list| list.start))?;
+            BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map_err(text_of)
+        }),
+        bitmap: has_bitmap.then(|| bitmap(member, superblock.bitmap_start())),
+        ppl: has_log.then(|| {
+            let bytes = block(member, superblock.ppl_extent().map(|log| log.start))?;
+            PplHeader::parse(&bytes, id).map_err(text_of)
+        }),
+        // A journal's recovery_offset is where its log begins to count, in sectors of its data.
+        journal: is_journal.then(|| {
+            let at = superblock.data_offset.0.checked_add(superblock.recovery_offset);
+            JournalBlock::parse(&*block(member, at.map(Sector))?, id).map_err(text_of)
+        }),
+    }
+}
+
+fn text_of(error: impl std::error::Error) -> String {
+    error.to_string()
+}
+
+fn block(member: &Unclaimed, at: Option<Sector>) -> Result<Box<[u8; 4096]>, String> {
+    let at = at.ok_or("its place is outside the device")?;
+    read_block(member, at).ok_or_else(|| format!("sector {}, where it should be, cannot be read", at.0))
+}
+
+fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, BitmapStatistics), String> {
+    /// Bits that are read at once.
+    const PIECE_BYTES: u64 = 64 * 1024;
+    let start = at.ok_or("its place is outside the device")?;
+    let first = block(member, Some(start))?;
+    let header: &[u8; BITMAP_HEADER_BYTES] = first.first_chunk().expect("4096 bytes hold the header");
+    let header = BitmapHeader::parse(header).map_err(text_of)?;
+    let mut statistics = BitmapStatistics::new(&header);
+    let (mut from, end) = (header.position_of(0).0, header.used_bytes());
+    while from < end && statistics.uncounted() > 0 {
+        let mut piece = vec![0; PIECE_BYTES.min(end - from) as usize];
+        let place = start.0.checked_mul(SECTOR_BYTES as u64).and_then(|bytes| bytes.checked_add(from));
+        let place = place.ok_or("it ends outside the device")?;
+        member.read_at(place, &mut piece).map_err(|error| format!("its bits cannot be read: {error}"))?;
+        statistics.add(&piece);
+        from += piece.len() as u64;
+    }
+    Ok((header, statistics))
+}
+
+/// Behind mdadm's text of the superblock: what `--examine-bitmap` and `--examine-badblocks` say, and the logs.
+pub fn write(out: &mut String, areas: &Areas) {
+    let mut part = |name: &str, lines: Result<String, &String>| match lines {
+        Ok(lines) => write!(out, "\n{name}:\n{lines}"),
+        Err(error) => write!(out, "\n{name}:\n          Error : {error}\n"),
+    };
+    let written = [
+        areas.bitmap.as_ref().map(|it| part("Bitmap", it.as_ref().map(|(header, bits)| bitmap_text(header, bits)))),
+        areas.bad_blocks.as_ref().map(|it| part("Bad-blocks", it.as_ref().map(bad_blocks_text))),
+        areas.ppl.as_ref().map(|it| part("Partial parity log", it.as_ref().map(ppl_text))),
+        areas.journal.as_ref().map(|it| part("Journal", it.as_ref().map(journal_text))),
+    ];
+    assert!(written.into_iter().flatten().all(|written| written.is_ok()), "a string takes all");
+}
+
+fn bitmap_text(header: &BitmapHeader, bits: &BitmapStatistics) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, value: &str| writeln!(out, "{name:>16} : {value}").expect("a string takes all");
+    let dirty = bits.count(ChunkState::Dirty);
+    let chunks = header.chunks();
+    line("UUID", &uuid::text(&header.set_uuid));
+    line("Events", &header.events.to_string());
+    line("Events Cleared", &header.events_cleared.to_string());
+    line("Chunksize", &format!("{} KiB", header.chunk_bytes / 1024));
+    line("Daemon", &format!("{}s flush period", header.daemon_sleep_seconds));
+    let behind = header.write_behind;
+    line("Write Mode", &if behind > 0 { format!("Allow write behind, max {behind}") } else { "Normal".to_owned() });
+    line("Sync Size", &format!("{}{}", header.sync_size.0 / 2, human(u128::from(header.sync_size.0) * 512)));
+    let tenths = u128::from(dirty) * 1000 / u128::from(chunks.max(1));
+    line("Bitmap", &format!("{chunks} bits (chunks), {dirty} dirty ({}.{}%)", tenths / 10, tenths % 10));
+    out
+}
+
+fn bad_blocks_text(list: &BadBlockLog) -> String {
+    let lines = list.ranges.iter().map(|range| format!("{:>20} for {} sectors\n", range.start.0, range.length.0));
+    lines.collect()
+}
+
+fn ppl_text(header: &PplHeader) -> String {
+    let mut out = String::new();
+    field(&mut out, "Generation", &header.generation.to_string());
+    field(&mut out, "Entries", &header.entries.len().to_string());
+    for entry in &header.entries {
+        let (at, data, parity, slot) = (entry.data_sector.0, entry.data_bytes, entry.parity_bytes, entry.parity_slot);
+        let text = format!("array sector {at}, {data} bytes of data, {parity} of parity on slot {slot}");
+        field(&mut out, "Entry", &text);
+    }
+    out
+}
+
+fn journal_text(block: &JournalBlock) -> String {
+    let mut out = String::new();
+    field(&mut out, "Sequence", &block.sequence.to_string());
+    field(&mut out, "Position", &format!("{} sectors", block.position.0));
+    field(&mut out, "Entries", &block.entries.len().to_string());
+    out
+}
+
+/// The same as JSON, by name; `null` for what the superblock does not speak of.
+pub fn facts(areas: &Areas) -> Value {
+    fn one<T>(area: Option<&Result<T, String>>, facts: impl Fn(&T) -> Value) -> Value {
+        match area {
+            None => Value::Null,
+            Some(Ok(area)) => facts(area),
+            Some(Err(error)) => json!({ "error": error }),
+        }
+    }
+    let ranges = |list: &BadBlockLog| {
+        let ranges = list.ranges.iter().map(|range| json!({ "sector": range.start.0, "sectors": range.length.0 }));
+        Value::Array(ranges.collect())
+    };
+    json!({
+        "bitmap": one(areas.bitmap.as_ref(), |(header, bits)| json!({
+            "uuid": uuid::text(&header.set_uuid), "events": header.events, "events_cleared": header.events_cleared,
+            "sync_size": header.sync_size.0, "chunk": header.chunk().0, "chunks": header.chunks(),
+            "dirty": bits.count(ChunkState::Dirty),
+        })),
+        "bad_blocks": one(areas.bad_blocks.as_ref(), ranges),
+        "ppl": one(areas.ppl.as_ref(), |log| json!({ "generation": log.generation, "entries": log.entries.len() })),
+        "journal": one(areas.journal.as_ref(), |block| json!({
+            "sequence": block.sequence, "position": block.position.0, "entries": block.entries.len(),
+        })),
+    })
+}

@@ -1,0 +1,172 @@
+//! Superblocks for scripts: JSON, mdadm's `--export` and `--brief`.
+//! Owns: the keys, one line per array. Not here: the values (`member`).
+//! Invariant: keys stay; a new fact is a new key. No line can be broken by a name from a superblock.
+//! Spec: md-reference 4.4 and 4.2.
+
+use super::areas;
+use super::member::Examined;
+use super::text::{flag_names, human_brief, layout_word, level_word, reshape_of, role};
+use crate::names::printable;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use uraid_format::{Features, Role, uuid};
+
+/// One object: lengths and places in sectors, times in seconds since 1970.
+pub fn facts(found: &Examined) -> Value {
+    let superblock = &found.superblock;
+    let features = superblock.features;
+    let layout = superblock.level_layout().map(|(level, layout)| layout_word(level, layout));
+    let list = Some(superblock.bad_blocks).filter(|log| log.size > 0 && log.offset != 0);
+    let reshape = features.contains(Features::RESHAPE_ACTIVE).then(|| {
+        let to = reshape_of(superblock);
+        json!({
+            "position": to.position, "delta_devices": to.delta_disks, "new_level": level_word(to.new_level.cast_signed()),
+            "new_layout": to.new_layout, "new_chunk": to.new_chunk, "new_offset": to.new_offset,
+            "is_backwards": features.contains(Features::RESHAPE_BACKWARDS),
+        })
+    });
+    json!({
+        "path": found.path.display().to_string(),
+        "device_sectors": found.size.0,
+        "version": superblock.version.name(),
+        "feature_map": features.0,
+        "features": if features.is_empty() { Vec::new() } else { features.to_string().split(',').map(str::to_owned).collect() },
+        "array_uuid": uuid::text(&superblock.set_uuid),
+        "name": superblock.set_name.as_str(),
+        "created": superblock.created_seconds(),
+        "level": level_word(superblock.level),
+        "level_number": superblock.level,
+        "layout": layout.filter(|name| !name.is_empty()),
+        "layout_number": superblock.layout,
+        "chunk": superblock.chunk.0,
+        "raid_devices": superblock.raid_disks,
+        "avail_dev_size": superblock.data_size.0,
+        "used_dev_size": found.used().0,
+        "array_size": found.array_size().map(|size| size.0),
+        "data_offset": superblock.data_offset.0,
+        "super_offset": superblock.super_offset.0,
+        "recovery_offset": features.contains(Features::RECOVERY_OFFSET).then_some(superblock.recovery_offset),
+        "unused_before": found.unused_before(),
+        "unused_after": i64::try_from(found.unused_after()).ok(),
+        "state": if superblock.is_dirty() { "active" } else { "clean" },
+        "resync_offset": superblock.is_dirty().then_some(superblock.resync_offset),
+        "device_uuid": uuid::text(&superblock.device_uuid),
+        "device_number": superblock.dev_number,
+        "device_role": role(superblock),
+        "slot": superblock.own_role().slot().map(|slot| slot.0),
+        "flags": flag_names(superblock.devflags),
+        "corrected_reads": superblock.corrected_reads,
+        "bitmap_offset": features.contains(Features::BITMAP_OFFSET).then_some(superblock.bitmap_offset),
+        "ppl": found.log_place().map(|(offset, size)| json!({ "offset": offset, "size": size })),
+        "reshape": reshape,
+        "bad_block_log": list.map(|log| json!({ "offset": log.offset, "size": log.size, "shift": log.shift })),
+        "areas": areas::facts(&found.areas),
+        "updated": superblock.updated_seconds(),
+        "events": superblock.events,
+        "checksum": format!("{:08x}", found.checksum.found),
+        "checksum_expected": format!("{:08x}", found.checksum.computed),
+        "checksum_is_correct": found.checksum.is_correct(),
+        "array_state": found.slot_letters(),
+    })
+}
+
+/// `KEY=VALUE` lines, as `mdadm --examine --export`.
+pub fn export(found: &Examined) -> String {
+    let superblock = &found.superblock;
+    let mut out = String::new();
+    let mut line = |key: &str, value: &str| writeln!(out, "{key}={value}").expect("a string takes all");
+    line("MD_LEVEL", level_word(superblock.level));
+    line("MD_DEVICES", &superblock.raid_disks.to_string());
+    let name = superblock.set_name.as_str();
+    // As in mdadm the name ends where the line would.
+    let name = name.split('\n').next().unwrap_or_default();
+    if !name.is_empty() {
+        line("MD_NAME", &printable(name));
+    }
+    if let Some(bytes) = found.mdadm_array_bytes() {
+        line("MD_ARRAY_SIZE", &human_brief(bytes));
+    }
+    line("MD_UUID", &uuid::text(&superblock.set_uuid));
+    line("MD_UPDATE_TIME", &superblock.updated_seconds().to_string());
+    line("MD_DEV_UUID", &uuid::text(&superblock.device_uuid));
+    line("MD_EVENTS", &superblock.events.to_string());
+    out
+}
+
+/// One `ARRAY` line per array, as `mdadm --examine --brief` writes them for its configuration file: the array of the
+/// last member first. With `is_verbose` the level, the number of slots and the members too.
+pub fn brief(members: &[&Examined], is_verbose: bool) -> String {
+    let mut arrays: Vec<Vec<&Examined>> = Vec::new();
+    for &member in members {
+        match arrays.iter_mut().find(|array| array[0].superblock.set_uuid == member.superblock.set_uuid) {
+            Some(array) => array.push(member),
+            None => arrays.insert(0, vec![member]),
+        }
+    }
+    arrays.iter().map(|array| array_line(array, is_verbose)).collect()
+}
+
+fn array_line(members: &[&Examined], is_verbose: bool) -> String {
+    let superblock = &members[0].superblock;
+    let name = printable(&superblock.set_name.as_str());
+    let mut out = "ARRAY ".to_owned();
+    if !name.is_empty() {
+        let short = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
+        let file: String = short
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '-'
+                } else if c == ' ' {
+                    '_'
+                } else {
+                    c
+                }
+            })
+            .collect();
+        write!(out, "/dev/md/{file} ").expect("a string takes all");
+    }
+    if is_verbose {
+        write!(out, " level={}", level_word(superblock.level)).expect("a string takes all");
+    }
+    write!(out, " metadata={}", superblock.version.name()).expect("a string takes all");
+    if is_verbose {
+        write!(out, " num-devices={}", superblock.raid_disks).expect("a string takes all");
+    }
+    write!(out, " UUID={}", uuid::text(&superblock.set_uuid)).expect("a string takes all");
+    if !name.is_empty() {
+        write!(out, " name={}", quoted(&name)).expect("a string takes all");
+    }
+    // To mdadm a replacement of a member that is still there is a spare, and so is a journal.
+    let is_spare = |member: &&&Examined| match member.superblock.own_role() {
+        Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => true,
+        Role::Slot(_) => member.superblock.features.contains(Features::REPLACEMENT),
+    };
+    let spares = members.iter().filter(is_spare).count();
+    out.push('\n');
+    if spares > 0 {
+        write!(out, "   spares={spares}").expect("a string takes all");
+    }
+    if is_verbose {
+        let paths: Vec<String> = members.iter().map(|member| member.path.display().to_string()).collect();
+        write!(out, "   devices={}", paths.join(",")).expect("a string takes all");
+    }
+    if spares > 0 || is_verbose {
+        out.push('\n');
+    }
+    out
+}
+
+/// A word of mdadm's configuration file: quoted where it holds a blank or a quote.
+fn quoted(word: &str) -> String {
+    match (word.contains(' '), word.contains('"'), word.contains('\'')) {
+        (false, false, false) => word.to_owned(),
+        (_, false, _) => format!("\"{word}\""),
+        (_, true, false) => format!("'{word}'"),
+        // The configuration file joins quoted parts: the double quotes go inside single ones.
+        (_, true, true) => {
+            let parts: Vec<String> = word.split('"').map(|part| format!("\"{part}\"")).collect();
+            parts.join("'\"'")
+        }
+    }
+}

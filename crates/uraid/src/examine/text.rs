@@ -1,0 +1,245 @@
+//! A superblock in `mdadm --examine`'s words and order.
+//! Owns: the text. Not here: the values (`member`, `areas`).
+//! Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC). On purpose unlike
+//! mdadm: control characters of names show as `_`, and space behind the data that is not there is no huge number.
+//! Spec: md-reference 4.4; `tests/examine.rs` compares with the installed mdadm.
+
+use super::areas;
+use super::member::Examined;
+use crate::{dates, names};
+use std::fmt::Write as _;
+use uraid_block::Sectors;
+use uraid_format::{Features, Reshape, Role, Superblock, uuid};
+use uraid_layout::{Level, layout_name};
+
+/// The whole text of a member.
+pub fn text(found: &Examined) -> String {
+    let superblock = &found.superblock;
+    let mut out = format!("{}:\n", found.path.display());
+    head(&mut out, superblock);
+    out.push('\n');
+    sizes_and_places(&mut out, found);
+    field(&mut out, "State", if superblock.is_dirty() { "active" } else { "clean" });
+    field(&mut out, "Device UUID", &uuid::text(&superblock.device_uuid));
+    out.push('\n');
+    extras(&mut out, found);
+    field(&mut out, "Update Time", &dates::utc(superblock.updated_seconds()));
+    bad_blocks(&mut out, superblock);
+    let sum = found.checksum;
+    let verdict = if sum.is_correct() { "correct".to_owned() } else { format!("expected {:x}", sum.computed) };
+    field(&mut out, "Checksum", &format!("{:x} - {verdict}", sum.found));
+    field(&mut out, "Events", &superblock.events.to_string());
+    out.push('\n');
+    shape(&mut out, superblock);
+    out.push('\n');
+    writeln!(out, "   Device Role : {}", role(superblock)).expect("a string takes all");
+    let letters = found.slot_letters();
+    writeln!(out, "   Array State : {letters} ('A' == active, '.' == missing, 'R' == replacing)")
+        .expect("a string takes all");
+    areas::write(&mut out, &found.areas);
+    out
+}
+
+fn head(out: &mut String, superblock: &Superblock) {
+    field(out, "Magic", "a92b4efc");
+    field(out, "Version", superblock.version.name());
+    field(out, "Feature Map", &format!("{:#x}", superblock.features.0));
+    field(out, "Array UUID", &uuid::text(&superblock.set_uuid));
+    field(out, "Name", &names::with_locality(&superblock.set_name.as_str()));
+    field(out, "Creation Time", &dates::utc(superblock.created_seconds()));
+    field(out, "Raid Level", level_word(superblock.level));
+    field(out, "Raid Devices", &superblock.raid_disks.to_string());
+}
+
+fn sizes_and_places(out: &mut String, found: &Examined) {
+    let superblock = &found.superblock;
+    let in_sectors = |size: Sectors| format!("{} sectors{}", size.0, human(u128::from(size.0) * 512));
+    field(out, "Avail Dev Size", &in_sectors(superblock.data_size));
+    if let Some(bytes) = found.mdadm_array_bytes() {
+        field(out, "Array Size", &format!("{} KiB{}", bytes / 1024, human(bytes)));
+    }
+    // mdadm shows linear's size of zero, and none for raid0.
+    if superblock.size != superblock.data_size && superblock.level != 0 {
+        field(out, "Used Dev Size", &in_sectors(superblock.size));
+    }
+    if superblock.data_offset.0 > 0 {
+        field(out, "Data Offset", &format!("{} sectors", superblock.data_offset.0));
+    }
+    let has_new_offset = superblock.features.contains(Features::NEW_OFFSET);
+    let distance = reshape_of(superblock).new_offset;
+    if has_new_offset && distance != 0 {
+        let new = i128::from(superblock.data_offset.0) + i128::from(distance);
+        field(out, "New Offset", &format!("{new} sectors"));
+    }
+    field(out, "Super Offset", &format!("{} sectors", superblock.super_offset.0));
+    if superblock.features.contains(Features::RECOVERY_OFFSET) {
+        field(out, "Recovery Offset", &format!("{} sectors", superblock.recovery_offset));
+    }
+    let (before, after) = (found.unused_before(), found.unused_after());
+    if !has_new_offset && (before > 0 || after != 0) {
+        let too_small = if after < 0 { " DEVICE TOO SMALL" } else { "" };
+        field(out, "Unused Space", &format!("before={before} sectors, after={after} sectors{too_small}"));
+    }
+}
+
+fn extras(out: &mut String, found: &Examined) {
+    let superblock = &found.superblock;
+    let features = superblock.features;
+    if features.contains(Features::BITMAP_OFFSET) {
+        field(out, "Internal Bitmap", &format!("{} sectors from superblock", superblock.bitmap_offset));
+    }
+    if let Some((offset, size)) = found.log_place() {
+        field(out, "PPL", &format!("{size} sectors at offset {offset} sectors from superblock"));
+    }
+    if features.contains(Features::RESHAPE_ACTIVE) {
+        reshape(out, superblock);
+        out.push('\n');
+    }
+    let flags = flag_names(superblock.devflags).join(" ");
+    if !flags.is_empty() {
+        field(out, "Flags", &flags);
+    }
+}
+
+/// What of the reshape differs from how the array is now.
+fn reshape(out: &mut String, superblock: &Superblock) {
+    let to = reshape_of(superblock);
+    field(out, "Reshape pos'n", &format!("{}{}", to.position / 2, human(u128::from(to.position) * 512)));
+    if to.delta_disks != 0 {
+        let now = i64::from(superblock.raid_disks);
+        let delta = i64::from(to.delta_disks);
+        field(out, "Delta Devices", &format!("{delta} ({}->{now})", now - delta));
+    }
+    if to.new_level.cast_signed() != superblock.level {
+        field(out, "New Level", level_word(to.new_level.cast_signed()));
+    }
+    if let Some(level) = superblock.known_level().filter(|_| to.new_layout != superblock.layout) {
+        match level {
+            Level::Raid5 | Level::Raid6 | Level::Raid10 => field(out, "New Layout", &layout_word(level, to.new_layout)),
+            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 => (),
+        }
+    }
+    if u64::from(to.new_chunk) != superblock.chunk.0 {
+        field(out, "New Chunksize", &format!("{}K", to.new_chunk / 2));
+    }
+}
+
+/// The fields as they stand: all zero where none is set.
+pub fn reshape_of(superblock: &Superblock) -> Reshape {
+    superblock.reshape.unwrap_or_default()
+}
+
+/// What is asked of this member alone.
+pub fn flag_names(devflags: u8) -> Vec<&'static str> {
+    let named = [(1, "write-mostly"), (2, "failfast")];
+    named.into_iter().filter_map(|(bit, name)| (devflags & bit != 0).then_some(name)).collect()
+}
+
+fn bad_blocks(out: &mut String, superblock: &Superblock) {
+    let log = superblock.bad_blocks;
+    if log.size == 0 || log.offset == 0 {
+        return;
+    }
+    let present = if superblock.features.contains(Features::BAD_BLOCKS) { " - bad blocks present." } else { "" };
+    let entries = u32::from(log.size) * 512 / 8;
+    field(out, "Bad Block Log", &format!("{entries} entries available at offset {} sectors{present}", log.offset));
+}
+
+fn shape(out: &mut String, superblock: &Superblock) {
+    let Some(level) = superblock.known_level() else { return };
+    let has_layout = match level {
+        Level::Linear | Level::Raid1 | Level::Raid4 => false,
+        Level::Raid0 => superblock.features.contains(Features::RAID0_LAYOUT),
+        Level::Raid5 | Level::Raid6 | Level::Raid10 => true,
+    };
+    if has_layout {
+        field(out, "Layout", &layout_word(level, superblock.layout));
+    }
+    let in_kib = format!("{}K", superblock.chunk.0 / 2);
+    match level {
+        Level::Raid1 => (),
+        Level::Linear => field(out, "Rounding", &in_kib),
+        Level::Raid0 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => field(out, "Chunk Size", &in_kib),
+    }
+}
+
+/// What the member is, by its own table.
+pub fn role(superblock: &Superblock) -> String {
+    match superblock.own_role() {
+        Role::Slot(slot) if superblock.features.contains(Features::REPLACEMENT) => {
+            format!("Replacement device {}", slot.0)
+        }
+        Role::Slot(slot) => format!("Active device {}", slot.0),
+        Role::Spare | Role::Faulty => "spare".to_owned(),
+        Role::Journal => "Journal".to_owned(),
+        Role::Reserved(number) => format!("reserved ({number:#06x})"),
+    }
+}
+
+/// md's number of a level as a word; mdadm has one for those that we do not know too.
+pub fn level_word(level: i32) -> &'static str {
+    match (Level::from_md(level), level) {
+        (Some(level), _) => level.name(),
+        (None, -4) => "multipath",
+        (None, -5) => "faulty",
+        (None, _) => "-unknown-",
+    }
+}
+
+/// `left-symmetric`, `near=2`; `-unknown-` for a number without a name.
+pub fn layout_word(level: Level, layout: u32) -> String {
+    let name = layout_name(level, layout);
+    if name.bytes().all(|byte| byte.is_ascii_digit()) { "-unknown-".to_owned() } else { name }
+}
+
+/// ` (18.00 MiB 18.87 MB)`: rounded as mdadm does it, from 5000 KiB on and up to TiB.
+pub fn human(bytes: u128) -> String {
+    let Some((index, _)) = unit_of(bytes) else { return String::new() };
+    let (binary, decimal) = (1024u128.pow(index + 2), 1000u128.pow(index + 2));
+    let letter = ["M", "G", "T"][index as usize];
+    format!(" ({} {letter}iB {} {letter}B)", hundredths(bytes, binary), hundredths(bytes, decimal))
+}
+
+/// `94.37MB`: the same without the binary half; empty below 5000 KiB.
+pub fn human_brief(bytes: u128) -> String {
+    unit_of(bytes)
+        .map_or(String::new(), |(index, letter)| format!("{}{letter}B", hundredths(bytes, 1000u128.pow(index + 2))))
+}
+
+/// Below 2 GiB in mega, below 2 TiB in giga, else in tera.
+fn unit_of(bytes: u128) -> Option<(u32, char)> {
+    match bytes {
+        0..5_120_000 => None,
+        5_120_000..0x8000_0000 => Some((0, 'M')),
+        0x8000_0000..0x200_0000_0000 => Some((1, 'G')),
+        0x200_0000_0000.. => Some((2, 'T')),
+    }
+}
+
+fn hundredths(bytes: u128, unit: u128) -> String {
+    let rounded = (bytes * 200 / unit).div_ceil(2);
+    format!("{}.{:02}", rounded / 100, rounded % 100)
+}
+
+/// `     Array UUID : ...`: names end at one column.
+pub fn field(out: &mut String, name: &str, value: &str) {
+    writeln!(out, "{name:>15} : {value}").expect("a string takes all");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_as_mdadm_rounds_them() {
+        let sectors = |sectors: u128| human(sectors * 512);
+        assert_eq!(sectors(9999), "");
+        assert_eq!(sectors(10_000), " (4.88 MiB 5.12 MB)");
+        assert_eq!(sectors(4_194_303), " (2048.00 MiB 2147.48 MB)");
+        assert_eq!(sectors(4_194_304), " (2.00 GiB 2.15 GB)");
+        assert_eq!(sectors(3_333_333_333), " (1589.46 GiB 1706.67 GB)");
+        assert_eq!(sectors(4_294_967_296), " (2.00 TiB 2.20 TB)");
+        assert_eq!(sectors(1 << 40), " (512.00 TiB 562.95 TB)");
+        assert_eq!(human_brief(94_371_840), "94.37MB");
+    }
+}
