@@ -68,7 +68,8 @@ fn change(candidate: &mut Candidate, field: u8, value: u64) {
         0 => superblock.events = value,
         1 => superblock.level = value as i32,
         2 => superblock.layout = value as u32,
-        3 => superblock.chunk = Sectors(value),
+        // The field on disk has 32 bits.
+        3 => superblock.chunk = Sectors(value & 0xffff_ffff),
         4 => superblock.raid_disks = value as u32,
         5 => superblock.size = Sectors(value),
         6 => superblock.data_size = Sectors(value),
