@@ -189,3 +189,33 @@ fn what_cannot_be_made_over_arrays_is_refused_before_anything_changes() {
     assert_eq!(scratch.ready(&[], &left).stop().code, Some(0));
     serve(&scratch, &[], &[&left]).end().expect_refused(&["--run"]);
 }
+
+#[test]
+fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_ordinary_superblock() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    create_over(&scratch, "wide", "-l 1 -n 2", &[&left, &right]).expect_done();
+    let served = serve(&scratch, &[], &[&left, &right]);
+    served.wait_until_ready();
+    let mut client = served.client_of("wide");
+    let data = pattern(34, MIB as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    assert_eq!(client.flush().expect("connected"), 0);
+    served.kill_unawaited();
+    let served = serve(&scratch, &[], &[&left, &right]);
+    served.wait_until_ready();
+    for name in ["left", "right", "wide"] {
+        served.wait_for(&format!("{name}: was not stopped cleanly or is new"));
+    }
+    assert!(served.client_of("wide").read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    assert_eq!(served.stop().code, Some(0));
+    // Without --array the inner array is an export like any other, and its bytes are a member of the outer one.
+    let served = scratch.ready(&["--read-only"], &left);
+    let mut client = served.client();
+    let bytes = client.read(0, client.size as usize).expect("connected").expect("an array reads");
+    let copy = scratch.path("copy.img");
+    std::fs::write(&copy, bytes).expect("the temporary folder is writable");
+    let shown = scratch.uraid(["examine", &text(&copy)]).expect_done().stdout;
+    assert!(shown.contains("Raid Level : raid1") && shown.contains("State : clean\n"), "{shown}");
+    assert_eq!(served.stop().code, Some(0));
+}
