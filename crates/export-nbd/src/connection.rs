@@ -220,7 +220,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 Progress::More => {}
                 Progress::Agreed(agreement) => {
                     self.agreement.set(agreement);
-                    return Ok(self.larger(inbox).await);
+                    return Ok(inbox);
                 }
                 Progress::Aborted => return Err(End::Clean),
                 Progress::Close => return Err(End::Broken),
@@ -231,14 +231,19 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// The same inbox in a large block, for requests.
-    async fn larger(&self, mut inbox: Inbox) -> Inbox {
-        let mut block = self.server.own_block(self.server.inbox_bytes()).await;
-        let count = inbox.copy_to(&mut block);
-        let mut larger = Inbox::new(block);
-        let Room { front, room, rest } = larger.take_room(usize::MAX).expect("it is new");
-        larger.give_back(front, room, rest, count);
-        larger
+    /// A client that sends more than a small block at a time gets a large inbox while there are any; one that sends
+    /// less gives it back. So a client that only waits holds a small block; one that fell idle after much may keep a
+    /// large one, of which there are few.
+    async fn fit(&self, inbox: &mut Inbox) {
+        match inbox.better_size() {
+            Some(SMALL_BLOCK_BYTES) => inbox.move_to(self.server.own_block(SMALL_BLOCK_BYTES).await),
+            Some(_) => {
+                if let Some(block) = self.server.large_block() {
+                    inbox.move_to(block);
+                }
+            }
+            None => {}
+        }
     }
 
     async fn read_requests(self: &Rc<Self>, mut inbox: Inbox) -> End {
@@ -255,6 +260,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                     return end;
                 }
             }
+            self.fit(&mut inbox).await;
             let unread = inbox.unread().len();
             let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { self.header_bytes() - unread } else { usize::MAX };
             if !self.fill(&mut inbox, ahead).await {

@@ -21,8 +21,10 @@ pub struct Export {
 /// Bounds of one server, that is of one shard.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once.
+    /// Connections at once. One that only waits costs a block of 4 KiB and some hundred bytes.
     pub connections_max: usize,
+    /// Connections in their handshake at once; with one more the oldest of them goes.
+    pub handshakes_max: usize,
     /// Requests in flight on one connection; further ones stay in the socket.
     pub requests_max: usize,
     /// How long a handshake may take from the first byte to the last.
@@ -37,7 +39,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections_max: 256,
+            connections_max: 4096,
+            handshakes_max: 512,
             requests_max: 128,
             handshake_time_max: Duration::from_secs(10),
             stall_time_max: Duration::from_secs(30),

@@ -7,18 +7,37 @@
 //! ```
 
 use uraid_block::Lease;
-use uraid_block::buffer::Piece;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
 
 /// One block of memory that is received into.
 pub(crate) struct Inbox {
     block: Option<Lease>,
     start: usize,
     end: usize,
+    last_received: usize,
+    is_filled: bool,
 }
 
 impl Inbox {
     pub(crate) fn new(block: Lease) -> Inbox {
-        Inbox { block: Some(block), start: 0, end: 0 }
+        Inbox { block: Some(block), start: 0, end: 0, last_received: 0, is_filled: false }
+    }
+
+    /// The size of block that suits what came last: the large one if the small one was filled to its end, the small
+    /// one if it would have held all of it. `None`: the one it has.
+    pub(crate) fn better_size(&self) -> Option<usize> {
+        let has = self.block.as_ref()?.len();
+        match has <= SMALL_BLOCK_BYTES {
+            true => self.is_filled.then_some(LARGE_BLOCK_BYTES),
+            false => (self.last_received <= SMALL_BLOCK_BYTES).then_some(SMALL_BLOCK_BYTES),
+        }
+    }
+
+    /// Moves to another block. Panics when the unread bytes do not fit.
+    pub(crate) fn move_to(&mut self, mut block: Lease) {
+        let count = self.copy_to(&mut block);
+        assert_eq!(self.unread().len(), 0);
+        *self = Inbox { end: count, ..Inbox::new(block) };
     }
 
     /// What was received and not used yet.
@@ -78,6 +97,8 @@ impl Inbox {
             assert!(left_over.is_none(), "the rest lies behind the room");
         }
         self.end += received;
+        self.last_received = received;
+        self.is_filled = self.end == block.len();
         self.block = Some(block);
     }
 }

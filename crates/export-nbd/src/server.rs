@@ -10,6 +10,7 @@ use crate::machine::{Machine, Transport};
 use crate::outbox::Hold;
 use crate::request::Work;
 use crate::statistics::Statistics;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -24,6 +25,8 @@ use uraid_host::{Listener, Local, Stream};
 
 /// Connections that may still end while new ones come.
 const SPARE_CONNECTIONS: usize = 16;
+/// Connections that have a large inbox at a time: those that send much at once.
+const LARGE_INBOXES_MAX: u32 = 256;
 /// The largest request that a connection may have in the spare memory.
 const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
 /// How often the watchdog looks, while there are connections.
@@ -103,7 +106,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let devices: Vec<Rc<D>> = exports.into_iter().map(|(_, device)| device).collect();
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let server = Rc::new(Server {
-            own: Arena::new(2 * blocks, blocks),
+            own: Arena::new(2 * blocks, blocks.min(LARGE_INBOXES_MAX)),
             budget: Semaphore::new(budget_bytes),
             budget_bytes,
             spare: Semaphore::new(spare_bytes),
@@ -139,8 +142,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.running.get()
     }
 
-    /// Serves a client that has just connected; ends with the connection. When there are too many, the oldest one that
-    /// is still in its handshake goes; if there is none, the new one.
+    /// Serves a client that has just connected; ends with the connection. When there are too many, or too many in their
+    /// handshake, the oldest one that is still in its handshake goes; if there is none, the new one.
     pub async fn serve(self: &Rc<Self>, transport: T) {
         if self.is_stopping.get() || !self.has_room() {
             self.count(|counts| counts.turned_away += 1);
@@ -160,12 +163,15 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     fn has_room(&self) -> bool {
         let connections = self.connections.borrow();
-        if connections.len() < self.limits.connections_max {
+        let is_half_open = |connection: &&Rc<Connection<M, T, D>>| {
+            connection.phase.get() == Phase::Handshake && !connection.is_closing()
+        };
+        let half_open = connections.values().filter(is_half_open).count();
+        let is_full = connections.len() >= self.limits.connections_max;
+        if !is_full && half_open < self.limits.handshakes_max {
             return true;
         }
-        let oldest = connections
-            .values()
-            .find(|connection| connection.phase.get() == Phase::Handshake && !connection.is_closing());
+        let oldest = connections.values().find(is_half_open);
         if let Some(oldest) = oldest {
             oldest.kill();
         }
@@ -238,18 +244,19 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Bytes of a connection's inbox: one large block.
-    pub(crate) fn inbox_bytes(&self) -> usize {
-        LARGE_BLOCK_BYTES
-    }
-
     /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
     pub(crate) fn credit_bytes(&self) -> usize {
         let payload_max = self.offers.iter().map(|offer| offer.payload_max).max().expect("there is an export");
         (self.budget_bytes / 4).max(payload_max as usize).min(self.budget_bytes)
     }
 
-    /// A block of the server's own memory, which is enough for all connections: this waits only while connections that
+    /// A large block of the server's own memory, if one is free.
+    pub(crate) fn large_block(&self) -> Option<Lease> {
+        let pieces = self.own.take(LARGE_BLOCK_BYTES).ok()?;
+        if pieces.count() == 1 { pieces.into_iter().next() } else { None }
+    }
+
+    /// A small block of the server's own memory, which is enough for all connections: this waits only while connections that
     /// were cut have not ended yet.
     pub(crate) async fn own_block(&self, bytes: usize) -> Lease {
         loop {
@@ -355,6 +362,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
         spread: Arc<Spread>,
         mut post: impl FnMut(ShardIndex, OwnedFd),
     ) {
+        allow_descriptors();
         loop {
             let stopping = self.changed.wait_for(|| self.is_stopping.get().then_some(()));
             match race(stopping, listener.accept(&self.machine)).await {
@@ -388,6 +396,15 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
             server.serve(stream).await;
             spread.leave(server.machine.index());
         });
+    }
+}
+
+/// Clients need descriptors, more than the usual 1024: as many as this process may have. Where that is not allowed, those
+/// that find none are accepted later.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
 }
 

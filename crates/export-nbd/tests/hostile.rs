@@ -293,3 +293,27 @@ fn no_mutated_session_panics_leaks_or_leaves_the_export() {
         assert_eq!(bench.arena().blocks_in_use(), 0, "seed {seed}");
     }
 }
+
+#[test]
+fn a_thousand_idle_clients_hold_no_buffer_and_half_open_ones_are_bounded() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let limits = Limits { handshakes_max: 100, ..Limits::default() };
+    let server = server(&bench, &ram, limits);
+    let idle: Vec<Pipe> = (0..1000).map(|_| ready(&bench, &server, true)).collect();
+    let half_open: Vec<Pipe> = (0..150).map(|_| connect(&bench, &server)).collect();
+    assert_eq!(server.connections(), 1100);
+    assert!(half_open[..50].iter().all(Pipe::is_shut_down), "the oldest go");
+    assert!(!half_open[50..].iter().any(Pipe::is_shut_down));
+    assert_eq!(bench.arena().blocks_in_use(), 0);
+    // All of them send more than a small inbox at once, then little: all are served.
+    for pipe in &idle {
+        pipe.write(&write(1, 0, &[3; 12 << 10]));
+        pipe.write(&ask(Command::Read, PLAIN, 2, 0, 512));
+    }
+    // Some wait for buffers.
+    bench.pass(Duration::from_secs(5));
+    assert!(idle.iter().all(|pipe| answers(&pipe.take(), |_| 0).len() == 2));
+    bench.pass(Duration::from_secs(3600));
+    assert!(!idle.iter().any(Pipe::is_shut_down), "waiting is no fault");
+    assert_eq!((server.connections(), bench.arena().blocks_in_use()), (1000, 0));
+}
