@@ -196,6 +196,13 @@ pub enum Request {
         /// How many.
         length: u32,
     },
+    /// Tells about the extents from here on; the answer is in pairs of 32 bits, length and state.
+    Status {
+        /// First byte.
+        at: u64,
+        /// How many.
+        length: u32,
+    },
     /// Everything answered before is durable when this is answered.
     Flush,
 }
@@ -205,7 +212,7 @@ pub enum Request {
 pub struct Reply {
     /// Which request.
     pub cookie: u64,
-    /// The bytes of a read (empty for others), or the protocol's error number.
+    /// The bytes of a read or of block status (empty for others), or the protocol's error number.
     pub result: Result<Vec<u8>, u32>,
 }
 
@@ -263,6 +270,10 @@ impl Connection {
                 (if *fua { FLAG_FUA } else { 0 }, 1, *at, length, Pending::Other)
             }
             Request::Flush => (0, 3, 0, 0, Pending::Other),
+            Request::Status { at, length } => {
+                let context = self.export.allocation.expect("block status was negotiated");
+                (0, 7, *at, *length, Pending::Status { context })
+            }
             Request::Trim { at, length } => (0, 4, *at, *length, Pending::Other),
             Request::WriteZeroes { at, length, no_hole } => {
                 (if *no_hole { FLAG_NO_HOLE } else { 0 }, 6, *at, *length, Pending::Other)
@@ -309,6 +320,14 @@ impl Connection {
     /// `call` of a write.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), ClientError> {
         self.call(&Request::Write { at, data: data.to_vec(), fua: false }).map(drop)
+    }
+
+    /// `call` of block status: the extents from `at` on, each with its length in bytes and whether it reads as zeroes.
+    pub fn status(&mut self, at: u64, length: u32) -> Result<Vec<(u64, bool)>, ClientError> {
+        let bytes = self.call(&Request::Status { at, length })?;
+        let word = |word: &[u8]| u32::from_be_bytes(word.try_into().expect("four bytes"));
+        let extents = bytes.chunks_exact(8).map(|pair| (u64::from(word(&pair[..4])), word(&pair[4..]) & 2 != 0));
+        Ok(extents.collect())
     }
 
     /// `call` of a flush.

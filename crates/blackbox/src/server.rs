@@ -97,6 +97,14 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Its resident memory in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("it is running");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+        line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number of kB")
+    }
+
     /// Runs a subcommand that finds the array by its control socket: `uraid VERB --control SOCK WORDS`.
     pub fn command(&self, verb: &str, words: &[&str]) -> Finished {
         let control = self.control.display().to_string();

@@ -60,8 +60,8 @@ impl Writers {
                 // One client of each kind, in turn.
                 let options = match index % 3 {
                     0 => Options::default(),
-                    1 => Options { negotiate: Negotiate::InfoThenGo, structured: false },
-                    _ => Options { negotiate: Negotiate::ExportName, structured: false },
+                    1 => Options { negotiate: Negotiate::InfoThenGo, structured: false, allocation: false },
+                    _ => Options { negotiate: Negotiate::ExportName, structured: false, allocation: false },
                 };
                 let connection = Connection::open(address, &options).unwrap_or_else(|error| panic!("{error}"));
                 let mut writer = Writer {

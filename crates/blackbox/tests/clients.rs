@@ -3,9 +3,11 @@
 //! A program that is missing skips its test loudly, and fails it where `URAID_REQUIRE_CLIENTS` is set.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use uraid_blackbox::binary::{Finished, run};
 use uraid_blackbox::foreign;
+use uraid_blackbox::nbd::{Connection, Options, Request};
 use uraid_blackbox::random::Random;
 use uraid_blackbox::scratch::{Scratch, Shape, create};
 use uraid_blackbox::server::Server;
@@ -123,6 +125,111 @@ fn nbdcopy_brings_an_image_in_and_out_again_also_degraded() {
         client("nbdcopy", [&second.display().to_string(), served.uri()]);
         client("nbdcopy", ["--synchronous", served.uri(), &out_path]);
         assert_same(&second, &out);
+        served.server.stop();
+    }
+}
+
+/// Writes random bytes from 1 to 2 MiB, over holes everywhere else.
+fn write_one_mib(served: &Served) -> Vec<u8> {
+    let mut data = vec![0; 1 << 20];
+    Random(7).fill(&mut data);
+    let mut connection = Connection::open(served.server.address(), &Options::default()).expect("a server");
+    connection.write(1 << 20, &data).expect("a write");
+    connection.flush().expect("a flush");
+    data
+}
+
+/// Checks a map of (start, length, is zero): whole, true where data lies, and mostly holes.
+#[track_caller]
+fn assert_map(map: &[(u64, u64, bool)], bytes: u64) {
+    let mut at = 0;
+    for (start, length, is_zero) in map {
+        assert_eq!(*start, at, "{map:?}");
+        at += length;
+        assert!(!is_zero || at <= 1 << 20 || *start >= 2 << 20, "data called zero: {map:?}");
+    }
+    assert_eq!(at, bytes);
+    let zeroes: u64 = map.iter().filter(|(_, _, is_zero)| *is_zero).map(|(_, length, _)| length).sum();
+    assert!(zeroes > bytes / 2, "{zeroes} of {bytes} bytes are known to be zero: {map:?}");
+}
+
+#[test]
+fn nbdinfo_and_qemu_img_map_a_sparse_array_and_nbdcopy_leaves_its_holes_out() {
+    if !foreign::has(&["nbdinfo", "nbdcopy", "qemu-img"]) {
+        return;
+    }
+    for shape in &ARRAYS {
+        let served = Served::new(shape);
+        let data = write_one_mib(&served);
+        let bytes = served.bytes();
+        let said = client("nbdinfo", ["--map", served.uri()]).out;
+        let map: Vec<(u64, u64, bool)> = said
+            .lines()
+            .map(|line| {
+                let words: Vec<u64> = line.split_whitespace().take(3).map(|word| word.parse().expect(line)).collect();
+                (words[0], words[1], words[2] & 2 != 0)
+            })
+            .collect();
+        assert_map(&map, bytes);
+        let said = client("qemu-img", ["map", "-f", "raw", "--output=json", served.uri()]).out;
+        let map: Vec<(u64, u64, bool)> = said
+            .lines()
+            .filter(|line| line.contains("\"start\""))
+            .map(|line| (number_of(line, "start"), number_of(line, "length"), line.contains("\"zero\": true")))
+            .collect();
+        assert_map(&map, bytes);
+        let out = served.scratch.sparse("out", 0);
+        client("nbdcopy", [served.uri(), &out.display().to_string()]);
+        let copied = fs::read(&out).expect("a file");
+        assert!(copied.len() as u64 == bytes && copied[1 << 20..2 << 20] == data);
+        assert!(copied[..1 << 20].iter().chain(&copied[2 << 20..]).all(|&byte| byte == 0));
+        let stored = fs::metadata(&out).expect("a file").blocks() * 512;
+        assert!(stored < bytes / 2, "{stored} of {bytes} bytes are stored");
+        served.server.stop();
+    }
+}
+
+#[test]
+fn what_block_status_calls_zero_reads_as_zeroes_after_random_writes_and_in_a_degraded_array() {
+    for shape in &ARRAYS {
+        let served = Served::new(shape);
+        let options = Options { allocation: true, ..Options::default() };
+        let mut connection = Connection::open(served.server.address(), &options).expect("a server");
+        let sectors = connection.export().bytes / 512;
+        let mut random = Random(11);
+        for round in 0..3 {
+            for _ in 0..20 {
+                let length = 1 + random.below(100);
+                let at = random.below(sectors - length) * 512;
+                let mut data = vec![0; (length * 512) as usize];
+                random.fill(&mut data);
+                connection.write(at, &data).expect("a write");
+                let length = u32::try_from(length * 512).expect("short");
+                let at = random.below(sectors - 100) * 512;
+                connection.call(&Request::WriteZeroes { at, length, no_hole: false }).expect("zeroes");
+            }
+            if round == 1 {
+                served.fail_tolerated();
+            }
+            let mut zeroes = 0;
+            let mut at = 0;
+            while at < sectors * 512 {
+                let length = u32::try_from(sectors * 512 - at).expect("a small array");
+                for (length, is_zero) in connection.status(at, length).expect("block status") {
+                    for piece in (at..at + length).step_by(1 << 20).filter(|_| is_zero) {
+                        let bytes = (at + length - piece).min(1 << 20);
+                        let read = connection.read(piece, u32::try_from(bytes).expect("short")).expect("a read");
+                        assert!(read.iter().all(|&byte| byte == 0), "{}: {piece} + {bytes} is not zero", shape.level);
+                        zeroes += bytes;
+                    }
+                    at += length;
+                }
+            }
+            assert_eq!(at, sectors * 512);
+            println!("{} round {round}: {zeroes} of {at} bytes are known to be zero", shape.level);
+            assert!(round > 0 || zeroes > 0, "{}", shape.level);
+        }
+        drop(connection);
         served.server.stop();
     }
 }

@@ -59,7 +59,8 @@ fn every_way_of_negotiating_leads_to_the_same_export() {
     for negotiate in [Negotiate::Go, Negotiate::InfoThenGo, Negotiate::ExportName] {
         for structured in [false, true] {
             let mut connection =
-                Connection::open(&server.address, &Options { negotiate, structured }).expect("a server");
+                Connection::open(&server.address, &Options { negotiate, structured, ..Options::default() })
+                    .expect("a server");
             assert_eq!(connection.export().bytes, BYTES);
             assert!(connection.export().has_everything() && !connection.export().is_read_only());
             connection.write(512, &[7; 1024]).expect("a write");

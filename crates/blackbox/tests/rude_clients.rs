@@ -128,7 +128,8 @@ fn requests_that_do_not_fit_the_export_get_the_protocols_error_and_the_connectio
         for negotiate in [Negotiate::Go, Negotiate::ExportName] {
             for structured in [true, false] {
                 let mut client =
-                    Connection::open(server.address(), &Options { negotiate, structured }).expect("a server");
+                    Connection::open(server.address(), &Options { negotiate, structured, ..Options::default() })
+                        .expect("a server");
                 let end = client.export().bytes;
                 let error = |client: &mut Connection, request: &Request| match client.call(request) {
                     Err(ClientError::Refused(error)) => error,

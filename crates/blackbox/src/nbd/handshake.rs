@@ -19,10 +19,12 @@ const LIST: u32 = 3;
 const INFO: u32 = 6;
 const GO: u32 = 7;
 const STRUCTURED_REPLY: u32 = 8;
+const SET_META_CONTEXT: u32 = 10;
 
 const REPLY_ACK: u32 = 1;
 const REPLY_SERVER: u32 = 2;
 const REPLY_INFO: u32 = 3;
+const REPLY_META_CONTEXT: u32 = 4;
 
 /// How to ask for the export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,11 +44,13 @@ pub struct Options {
     pub negotiate: Negotiate,
     /// Ask for structured replies; an error if the server has none.
     pub structured: bool,
+    /// Ask for block status of `base:allocation`; an error if the server has none.
+    pub allocation: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { negotiate: Negotiate::Go, structured: true }
+        Options { negotiate: Negotiate::Go, structured: true, allocation: false }
     }
 }
 
@@ -61,6 +65,8 @@ pub struct Export {
     pub block_sizes: Option<[u32; 3]>,
     /// Whether replies come in chunks.
     pub is_structured: bool,
+    /// The number of `base:allocation` in block status, if it was asked for.
+    pub allocation: Option<u32>,
 }
 
 impl Export {
@@ -85,6 +91,7 @@ pub(super) fn negotiate(stream: &mut Stream, name: &str, options: &Options) -> R
             (other, _) => return broken("an option is acknowledged", other.into()),
         }
     }
+    let allocation = if options.allocation { Some(choose_allocation(stream, name)?) } else { None };
     let mut export = match options.negotiate {
         Negotiate::ExportName => by_export_name(stream, name, has_no_zeroes)?,
         Negotiate::Go => by_info(stream, name, GO)?,
@@ -97,8 +104,28 @@ pub(super) fn negotiate(stream: &mut Stream, name: &str, options: &Options) -> R
             export
         }
     };
-    export.is_structured = options.structured;
+    (export.is_structured, export.allocation) = (options.structured, allocation);
     Ok(export)
+}
+
+/// Chooses `base:allocation`; its number.
+fn choose_allocation(stream: &mut Stream, name: &str) -> Result<u32, ClientError> {
+    const CONTEXT: &[u8] = b"base:allocation";
+    let mut data = u32::try_from(name.len()).expect("a name is short").to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend(1u32.to_be_bytes());
+    data.extend(15u32.to_be_bytes());
+    data.extend(CONTEXT);
+    send_option(stream, SET_META_CONTEXT, &data)?;
+    let (reply, data) = receive_option(stream, SET_META_CONTEXT)?;
+    let id = match data.split_first_chunk::<4>() {
+        Some((id, CONTEXT)) if reply == REPLY_META_CONTEXT => u32::from_be_bytes(*id),
+        _ => return broken("the context that was asked for is chosen", reply.into()),
+    };
+    match receive_option(stream, SET_META_CONTEXT)? {
+        (REPLY_ACK, _) => Ok(id),
+        (other, _) => broken("an option is acknowledged", other.into()),
+    }
 }
 
 /// The names of all exports of a server.
@@ -190,7 +217,7 @@ fn by_info(stream: &mut Stream, name: &str, option: u32) -> Result<Export, Clien
         }
     }
     match export {
-        Some((bytes, flags)) => Ok(Export { bytes, flags, block_sizes, is_structured: false }),
+        Some((bytes, flags)) => Ok(Export { bytes, flags, block_sizes, ..Export::default() }),
         None => broken("the size is told before the acknowledgement", option.into()),
     }
 }

@@ -13,13 +13,23 @@ const DONE: u16 = 1;
 const CHUNK_NONE: u16 = 0;
 const CHUNK_DATA: u16 = 1;
 const CHUNK_HOLE: u16 = 2;
+const CHUNK_STATUS: u16 = 5;
+/// More extents than any server sends at once.
+const STATUS_BYTES_MAX: u32 = 64 * 1024;
 const CHUNK_ERROR: u16 = 1 << 15 | 1;
 const CHUNK_ERROR_AT: u16 = 1 << 15 | 2;
 
 /// What a reply is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
-    Read { at: u64, length: u32 },
+    Read {
+        at: u64,
+        length: u32,
+    },
+    /// Of the context with this number.
+    Status {
+        context: u32,
+    },
     Other,
 }
 
@@ -67,7 +77,8 @@ fn simple(stream: &mut Stream, in_flight: &InFlight, is_structured: bool) -> Res
             bytes.resize(length as usize, 0);
             stream.read_exact(&mut bytes)?;
         }
-        Pending::Read { .. } | Pending::Other => {}
+        Pending::Status { .. } if error == 0 => return broken("block status has a structured reply", cookie),
+        Pending::Read { .. } | Pending::Status { .. } | Pending::Other => {}
     }
     Ok(Reply { cookie, result: if error == 0 { Ok(bytes) } else { Err(error) } })
 }
@@ -85,7 +96,7 @@ impl Joined {
     fn new(cookie: u64, pending: Pending) -> Joined {
         let length = match pending {
             Pending::Read { length, .. } => length as usize,
-            Pending::Other => 0,
+            Pending::Status { .. } | Pending::Other => 0,
         };
         Joined { cookie, pending, bytes: vec![0; length], covered: Vec::new(), error: None }
     }
@@ -101,6 +112,16 @@ impl Joined {
             CHUNK_HOLE if length == 12 => {
                 let (at, hole) = (read_u64(stream)?, read_u32(stream)?);
                 self.cover(at, hole.into()).map(drop)
+            }
+            CHUNK_STATUS if length >= 12 && (length - 4).is_multiple_of(8) && length <= STATUS_BYTES_MAX => {
+                let context = read_u32(stream)?;
+                match self.pending {
+                    Pending::Status { context: expected } if context == expected && self.bytes.is_empty() => {}
+                    _ => return broken("block status answers its request, once", context.into()),
+                }
+                self.bytes.resize(length as usize - 4, 0);
+                self.covered.push((0, self.bytes.len() as u64));
+                Ok(stream.read_exact(&mut self.bytes)?)
             }
             CHUNK_ERROR | CHUNK_ERROR_AT if length >= 6 => {
                 let (error, text_length) = (read_u32(stream)?, read_u16(stream)?);
@@ -136,6 +157,9 @@ impl Joined {
     fn finish(self) -> Result<Reply, ClientError> {
         let covered: u64 = self.covered.iter().map(|(from, to)| to - from).sum();
         match self.error {
+            None if self.bytes.is_empty() && matches!(self.pending, Pending::Status { .. }) => {
+                broken("block status has an extent", self.cookie)
+            }
             Some(error) => Ok(Reply { cookie: self.cookie, result: Err(error) }),
             None if covered == self.bytes.len() as u64 => Ok(Reply { cookie: self.cookie, result: Ok(self.bytes) }),
             None => broken("a read is answered whole", covered),
