@@ -45,7 +45,7 @@ impl Case {
         };
         let step = if level == "linear" || (level == "0" && !layout.is_empty()) { MIB } else { 0 };
         let id = format!("r{}{layout}-{metadata}", level.replace("linear", "L"));
-        Case { id, level, layout, metadata, members, tolerates: tolerates.min(2), bytes: 8 * MIB, step }
+        Case { id, level, layout, metadata, members, tolerates: tolerates.min(2), bytes: 3 * MIB, step }
     }
 
     /// The array whose second member is spoiled.
@@ -175,26 +175,25 @@ const LAYOUTS: &[(&str, &[&str])] = &[
 const METADATA: [&str; 3] = ["1.0", "1.1", "1.2"];
 
 /// The full form: every level and layout, 4 to 6 members, metadata 1.0 to 1.2, and 0.90 with 4 members.
-/// The first third has every level, layout and count once, the metadata in turn: what a run that ends early has seen.
+/// It goes round by round, each with every layout once: what a run that ends early has seen is as broad as can be.
 pub(crate) fn full() -> Vec<Case> {
+    let layouts: Vec<(&str, &str)> =
+        LAYOUTS.iter().flat_map(|(level, layouts)| layouts.iter().map(move |layout| (*level, *layout))).collect();
     let mut cases = Vec::new();
-    for pass in 0..METADATA.len() {
-        for (level, layouts) in LAYOUTS {
-            for (at, layout) in layouts.iter().enumerate() {
-                for members in 4..=6 {
-                    let metadata = METADATA[(pass + at + members) % METADATA.len()];
-                    cases.push(Case::new(level, layout, metadata, members));
-                }
-                // md has no raid0 of unequal members in 0.90 but by its module's option.
-                if pass == 0 && *level != "0" {
-                    cases.push(Case::new(level, layout, "0.90", 4));
-                }
-            }
+    for round in 0..9 {
+        for (at, (level, layout)) in layouts.iter().enumerate() {
+            // Nine rounds pair every count with every version.
+            let metadata = METADATA[(at / 3 + round / 3 + round) % METADATA.len()];
+            cases.push(Case::new(level, layout, metadata, 4 + (at + round) % 3));
+        }
+        if round == 0 {
+            // md has no raid0 of unequal members in 0.90 but by its module's option.
+            let old = layouts.iter().filter(|(level, _)| *level != "0");
+            cases.extend(old.map(|(level, layout)| Case::new(level, layout, "0.90", 4)));
         }
     }
     for (number, case) in cases.iter_mut().enumerate() {
         case.id = format!("a{number}");
-        case.bytes = 3 * MIB;
     }
     cases
 }

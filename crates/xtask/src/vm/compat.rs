@@ -121,9 +121,10 @@ impl Results {
     fn document(&self, all: &[Case], minutes: Option<u64>) -> Lab<String> {
         let date = output_of(Command::new("date").args(["-u", "+%F"]))?;
         let mdadm = crate::packages::find("mdadm").map_or("mdadm".into(), std::path::PathBuf::into_os_string);
-        // mdadm tells its version on standard error.
+        // Some versions of mdadm tell theirs on standard error.
         let said = Command::new(mdadm).arg("--version").output();
-        let mdadm = said.map(|said| String::from_utf8_lossy(&said.stderr).trim().to_string()).unwrap_or_default();
+        let said = said.map(|said| [said.stdout, said.stderr].concat()).unwrap_or_default();
+        let mdadm = String::from_utf8_lossy(&said).trim().to_string();
         let kernels: Vec<&str> = self.kernels.iter().map(String::as_str).collect();
         let minutes = minutes.map_or(String::new(), |minutes| format!(" {minutes}"));
         let ran = all.iter().filter(|case| self.ran.contains(&case.id)).count();
@@ -205,6 +206,11 @@ Where an array can miss members, every single one is left out, and every pair wh
 | unchanged | after all that reading, the sha256 of every member is what it was before |
 
 `canary` is the control: one of our arrays in every boot has a spoiled block, and `check` must find it.
+
+Arrays that change hands while a member is missing are another command's: `cargo xtask vm matrix --handover` has a
+raid1, raid5, raid6 and raid10 written without one member, by uraid and by the kernel in turn; the other side reads the
+same bytes, and the kernel then rebuilds the member, `check`s to `mismatch_cnt` 0, and reads the same bytes without
+another one. uraid cannot rebuild a member yet, so that end is the kernel's in both directions.
 
 Not in the form: raid5's three `ddf` names (mdadm 4.2 makes of them the layouts of other names), raid0 with metadata
 0.90 and unequal members, raid10's improved far sets (mdadm 4.2 makes none), more than two members missing, chunks of

@@ -30,19 +30,24 @@ const MACHINES: usize = 2;
 
 /// Runs the short form.
 pub(crate) fn run() -> Lab<Tally> {
-    let results = run_batches(cases::batches(cases::short()), None)?;
+    let results = run_batches(cases::batches(cases::short()), None, &|_| Ok(()))?;
     Ok(results.print())
 }
 
 /// Runs the full form and writes `docs/compat.md`; starts no other machine after so many minutes.
 pub(crate) fn run_full(minutes: Option<u64>) -> Lab<Tally> {
     let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
-    let results = run_batches(cases::batches(cases::full()), until)?;
-    results.write(&cases::full(), minutes)?;
+    let all = cases::full();
+    // After every machine, so that a run that is broken off has told what it did.
+    let results = run_batches(cases::batches(all.clone()), until, &|results| results.write(&all, minutes))?;
     Ok(results.print())
 }
 
-fn run_batches(batches: Vec<Vec<Case>>, until: Option<Instant>) -> Lab<Results> {
+fn run_batches(
+    batches: Vec<Vec<Case>>,
+    until: Option<Instant>,
+    save: &(dyn Fn(&Results) -> Lab<()> + Sync),
+) -> Lab<Results> {
     let uraid = host::uraid()?;
     let queue = Mutex::new(batches.into_iter());
     let results = Mutex::new(Results::default());
@@ -59,7 +64,11 @@ fn run_batches(batches: Vec<Vec<Case>>, until: Option<Instant>) -> Lab<Results> 
                         batch.iter().for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
                         failed
                     });
-                    results.lock().expect("nobody panics with it").merge(done);
+                    let mut sum = results.lock().expect("nobody panics with it");
+                    sum.merge(done);
+                    if let Err(error) = save(&sum) {
+                        println!("vm: {error}");
+                    }
                 }
             });
         }

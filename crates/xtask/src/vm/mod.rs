@@ -5,6 +5,7 @@ mod cases;
 mod compat;
 mod golden;
 mod golden_text;
+mod handover;
 mod host;
 mod initramfs;
 mod kernel;
@@ -90,7 +91,7 @@ pub(crate) fn matrix() -> Tally {
     }
 }
 
-/// `vm matrix [--full [MINUTES]]`, by itself; after MINUTES the full form starts no other machine.
+/// `vm matrix [--full [MINUTES] | --handover]`, by itself; after MINUTES the full form starts no other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
         [] => matrix(),
@@ -105,8 +106,12 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
                 Tally::one(false)
             })
         }
+        ["--handover"] => handover::run().unwrap_or_else(|error| {
+            println!("vm: {error}");
+            Tally::one(false)
+        }),
         _ => {
-            println!("vm matrix takes --full, or nothing");
+            println!("vm matrix takes --full, --handover, or nothing");
             return false;
         }
     };
