@@ -138,12 +138,18 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
 fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
     let open = |name: &String| match name.as_str() {
         "missing" => Ok(None),
-        name if name.starts_with("mem:") || name.starts_with("null:") => {
+        name if is_fleeting(name) => {
             Err(Refusal::Fleeting { member: name.to_owned() })
         }
         name => Ok(metadata::claim(name, Access::ReadWrite).map(Some)?),
     };
     names.iter().map(open).collect()
+}
+
+/// Memory and nothing, also behind sectors that are made to fail: `bad:8:mem:64M`.
+fn is_fleeting(name: &str) -> bool {
+    let inner = name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner);
+    inner.starts_with("mem:") || inner.starts_with("null:")
 }
 
 /// The marks of each member, in the order of the list.

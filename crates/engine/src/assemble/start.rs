@@ -18,8 +18,7 @@ pub(super) fn start(
     let (level, layout_number) = chosen.template.level_layout().expect("choose refused unknown levels");
     let slot_count = u16::try_from(chosen.template.raid_disks).expect("choose bounded the slots");
     let (chunk, size) = (chosen.template.chunk, chosen.template.size);
-    let mut spec =
-        Spec { level, layout: layout_number, chunk, raid_disks: slot_count, size, member_sizes: Vec::new() };
+    let mut spec = Spec { level, layout: layout_number, chunk, raid_disks: slot_count, size, member_sizes: Vec::new() };
     let is_sized_by_member = matches!(level, Level::Linear | Level::Raid0);
     // Linear and raid0 are laid out by their members' sizes: there is no layout until all are there.
     let early = if is_sized_by_member { None } else { Some(Layout::new(&spec).map_err(AssembleError::Layout)?) };
