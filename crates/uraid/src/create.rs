@@ -138,9 +138,7 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
 fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
     let open = |name: &String| match name.as_str() {
         "missing" => Ok(None),
-        name if is_fleeting(name) => {
-            Err(Refusal::Fleeting { member: name.to_owned() })
-        }
+        name if is_fleeting(name) => Err(Refusal::Fleeting { member: name.to_owned() }),
         name => Ok(metadata::claim(name, Access::ReadWrite).map(Some)?),
     };
     names.iter().map(open).collect()
