@@ -5,6 +5,7 @@
 
 mod assume;
 mod map;
+mod order;
 mod output;
 mod reader;
 mod writer;
@@ -16,6 +17,7 @@ use crate::serve::ServeError;
 use crate::{sizes, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
+use order::{OrderError, Search};
 use output::{Before, Output, OutputError};
 use reader::Outcome;
 use std::io;
@@ -42,6 +44,9 @@ pub enum CopyError {
     /// There is no array of that geometry.
     #[error(transparent)]
     Assume(#[from] AssumeError),
+    /// There is no order to copy by.
+    #[error(transparent)]
+    Order(#[from] OrderError),
     /// It did not start.
     #[error("the array could not be started")]
     Start(#[from] StartError),
@@ -96,20 +101,60 @@ pub enum CopyError {
 
 /// Copies, and says what was copied.
 pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
+    if args.order {
+        return search(args);
+    }
     let (opened, identity) = if args.assume {
-        let geometry = geometry(args);
         let members = assume::claim(&args.members)?;
-        let expected = args.raid_devices.expect("clap requires it");
-        if members.len() != usize::from(expected) {
-            return Err(AssumeError::Count { found: members.len(), expected }.into());
-        }
-        assume::open(&geometry, &members)?
+        check_count(args, members.len())?;
+        assume::open(&geometry(args), &members)?
     } else {
         let opened = offline::open(&args.members, Permission { force: args.force, run: args.run })?;
         let identity = identity(&opened);
         (opened, identity)
     };
     Copy::prepare(args, opened, &identity)?.run()
+}
+
+fn check_count(args: &CopyArgs, found: usize) -> Result<(), AssumeError> {
+    let expected = args.raid_devices.expect("clap requires it");
+    if found == usize::from(expected) { Ok(()) } else { Err(AssumeError::Count { found, expected }) }
+}
+
+/// Prints the ranking of all orders, and copies by one of them when there is an OUT.
+fn search(args: &CopyArgs) -> Result<(), CopyError> {
+    let slots = usize::from(args.raid_devices.expect("clap requires it"));
+    let mut names = args.members.clone();
+    // The last argument is OUT where there is one more than slots.
+    let has_out = names.len() == slots;
+    if !has_out {
+        names.push(args.out.to_string_lossy().into_owned());
+    }
+    check_count(args, names.len())?;
+    let members = assume::claim(&names)?;
+    let first = geometry(args);
+    let layouts = if args.layout.is_some() { vec![first.layout] } else { layouts(first.level) };
+    let geometries = layouts.into_iter().map(|layout| Geometry { layout, ..first.clone() }).collect();
+    let search = Search::run(geometries, members)?;
+    if !has_out {
+        crate::print(&search.text());
+        return Ok(());
+    }
+    // Standard output may be where the copy goes.
+    search.text().lines().for_each(warn);
+    let (geometry, members) = search.choose(args.candidate)?;
+    let (opened, identity) = assume::open(&geometry, &members)?;
+    Copy::prepare(args, opened, &identity)?.run()
+}
+
+/// The layouts that are tried when none is given: those that `create` and mdadm make unless asked for a rare one.
+fn layouts(level: Level) -> Vec<u32> {
+    match level {
+        Level::Raid5 | Level::Raid6 => {
+            ["ls", "la", "rs", "ra"].into_iter().filter_map(|name| parse_layout(level, name)).collect()
+        }
+        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 | Level::Raid10 => vec![default_layout(level)],
+    }
 }
 
 /// What the command line says, and what `create` chooses where it says nothing.

@@ -110,7 +110,8 @@ fn members_of_the_real_md_driver_are_told_in_mdadms_words() {
 fn mdadm(words: &[&str], path: &Path) -> Option<String> {
     let program = ["/usr/sbin/mdadm", "/sbin/mdadm"].into_iter().find(|file| Path::new(file).exists());
     let Some(program) = program else {
-        let is_required = std::env::var_os("URAID_REQUIRE_CLIENTS").is_some_and(|value| value != "0");
+        let is_required = std::env::var_os("URAID_REQUIRE_CLIENTS").is_some_and(|value| value != "0")
+            || std::env::var_os("URAID_CLIENTS").is_some_and(|value| value == "required");
         assert!(!is_required, "mdadm is not installed");
         use std::io::Write;
         let _ = writeln!(std::io::stderr(), "SKIPPED examine beside mdadm: mdadm is not installed");

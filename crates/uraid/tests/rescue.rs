@@ -5,6 +5,7 @@ mod common;
 
 use common::{Done, MIB, Scratch, pattern};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const RAID5: &str = "-l 5 -n 4 -c 64K --assume-clean";
@@ -57,6 +58,10 @@ fn fill(scratch: &Scratch, name: &str, options: &str, members: &[PathBuf], seed:
     drop(client);
     served.stop().expect_done();
     bytes
+}
+
+fn write_at(path: &Path, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(path).and_then(|file| file.write_all_at(bytes, at)).expect("a file");
 }
 
 fn text(path: &Path) -> String {
@@ -126,6 +131,38 @@ fn case_4_all_superblocks_are_zeroed_and_the_geometry_is_known() {
 }
 
 #[test]
+fn case_5_the_order_is_not_known() {
+    let broken = Broken::new(RAID6);
+    for member in &broken.members {
+        broken.scratch.uraid(["zero-superblock", &text(member)]).expect_done();
+    }
+    let mixed = [2, 0, 3, 1].map(|at| broken.members[at].clone());
+    let order = "--order -l 6 -n 4 -c 64K -p ls";
+    // Without OUT: the ranking, and nothing else.
+    let words = ["copy"].into_iter().chain(order.split(' ')).map(PathBuf::from).chain(mixed.iter().cloned());
+    let shown = broken.scratch.uraid(words).expect_done().stdout;
+    let right: Vec<String> = broken.members.iter().map(|member| text(member)).collect();
+    assert!(shown.starts_with("24 candidates tried, each on 16 rows\n  1  16 of 16 rows, "), "{shown}");
+    let first = shown.lines().nth(1).expect("a ranking");
+    assert!(first.ends_with(&format!("raid6, left-symmetric, chunk 64K: {}", right.join(" "))), "{shown}");
+    assert!(shown.contains("\nsure: candidate 1 agrees in "), "{shown}");
+    broken.expect_nothing_copied();
+    broken.copy(order, &mixed).expect_done().expect_said(&["sure: "]);
+    broken.expect_rescued();
+    // To Q the symmetric and the asymmetric layout are one: without a mark of a file system nothing tells them apart.
+    let fresh = "--overwrite --order -l 6 -n 4 -c 64K";
+    broken.copy(fresh, &mixed).expect_refused(&["undecided: ", "nothing was copied", "--candidate N"]);
+    let names = broken.copy(fresh, &mixed).stderr;
+    let is_right = |line: &&str| line.contains("left-symmetric") && line.ends_with(&right.join(" "));
+    let line = names.lines().find(is_right).expect("the right one is in the ranking");
+    let number = line.trim_start_matches("uraid: ").split_whitespace().next().expect("a number");
+    broken.copy(&format!("{fresh} --candidate {number}"), &mixed).expect_done();
+    broken.expect_rescued();
+    broken.copy(&format!("{fresh} --candidate 99"), &mixed).expect_refused(&["there is no candidate 99"]);
+    broken.copy("--order -l 1 -n 4", &mixed).expect_refused(&["the order of raid1 cannot be searched for"]);
+}
+
+#[test]
 fn case_6_a_member_is_truncated() {
     let broken = Broken::new(RAID5);
     File::options().write(true).open(&broken.members[1]).and_then(|file| file.set_len(5 * MIB)).expect("a file");
@@ -192,6 +229,34 @@ fn case_8_a_member_is_stale() {
     let done = broken.copy("", &broken.members).expect_done();
     done.expect_said(&["disk2: left out: ", "without 2"]);
     broken.expect_rescued();
+}
+
+#[test]
+fn case_9_the_members_are_parts_of_one_disk_image() {
+    const FIRST: u64 = 1;
+    let mut broken = Broken::new(RAID5);
+    let image = broken.scratch.member("disk.img", 40 * MIB);
+    // An MBR with four partitions of 8 MiB each, one behind the other.
+    let mut table = vec![0_u8; 512];
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    for (nth, member) in broken.members.iter().enumerate() {
+        let at = (FIRST + nth as u64 * 9) * MIB;
+        write_at(&image, at, &fs::read(member).expect("a member"));
+        let entry = &mut table[446 + nth * 16..446 + (nth + 1) * 16];
+        entry[4] = 0xfd;
+        entry[8..12].copy_from_slice(&u32::try_from(at / 512).expect("small").to_le_bytes());
+        entry[12..].copy_from_slice(&(8 * MIB as u32 / 512).to_le_bytes());
+    }
+    write_at(&image, 0, &table);
+    let named = |suffix: &str| PathBuf::from(format!("{}@{suffix}", text(&image)));
+    broken.members = ["p1", "10M+8M", "p3", "28M+8M"].map(named).to_vec();
+    broken.copy("", &broken.members).expect_done();
+    broken.expect_rescued();
+    // The image holds the members: it is never an OUT.
+    let before = fs::read(&image).expect("an image");
+    let words = ["copy", "--overwrite"].map(PathBuf::from).into_iter().chain(broken.members.iter().cloned());
+    broken.scratch.uraid(words.chain([image.clone()])).expect_refused(&["disk.img: is"]);
+    assert!(fs::read(&image).expect("an image") == before);
 }
 
 #[test]

@@ -117,7 +117,9 @@ impl Joined {
                 let context = read_u32(stream)?;
                 match self.pending {
                     Pending::Status { context: expected } if context == expected && self.bytes.is_empty() => {}
-                    _ => return broken("block status answers its request, once", context.into()),
+                    Pending::Read { .. } | Pending::Status { .. } | Pending::Other => {
+                        return broken("block status answers its request, once", context.into());
+                    }
                 }
                 self.bytes.resize(length as usize - 4, 0);
                 self.covered.push((0, self.bytes.len() as u64));

@@ -25,7 +25,12 @@ What OUT holds is overwritten only with --overwrite.
 When the superblocks are lost, --assume copies by the geometry that you give, as `create` would
 lay the array out: the members in the order of their slots, `missing` for one that is gone. What
 the members carry is not looked at. Give what the array was created with; what you leave out is
-what `create` chooses.";
+what `create` chooses.
+
+--order does the same for members in an unknown order: it tries all of them, prints which fit best
+by parity (raid6) and by the marks of file systems and partition tables, and says how sure that
+is. It copies, when OUT is given as one argument more than --raid-devices, by the first candidate
+if that is clearly ahead, or by --candidate N.";
 
 pub(super) const COPY_AFTER: &str = "\
 EXAMPLES
@@ -34,6 +39,7 @@ EXAMPLES
   uraid copy /dev/sd[b-e] - | zstd > home.zst
   uraid copy --overwrite /dev/sd[b-e] /dev/sdx
   uraid copy --assume -l 5 -n 4 -c 64K disk0 missing disk2 disk3 rescued.img
+  uraid copy --order -l 6 -n 4 -c 64K a.img b.img c.img d.img
 
 SIGNALS
   SIGTERM, SIGINT  write what was read, save the map, exit 1; the same command goes on later";
@@ -54,28 +60,34 @@ pub struct CopyArgs {
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
     /// The superblocks are lost: copy by the geometry given here
-    #[arg(long, requires = "level", requires = "raid_devices")]
+    #[arg(long, requires = "level", requires = "raid_devices", group = "lost")]
     pub assume: bool,
-    /// With --assume: the RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
-    #[arg(short, long, requires = "assume", value_parser = level, allow_hyphen_values = true)]
+    /// The order is lost too: try all orders (and layouts, without --layout) and print which fit; OUT may be left out
+    #[arg(long, requires = "level", requires = "raid_devices", group = "lost")]
+    pub order: bool,
+    /// With --order: copy by this candidate of the ranking instead of the first
+    #[arg(long, value_name = "N", requires = "order")]
+    pub candidate: Option<usize>,
+    /// With --assume or --order: the RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
+    #[arg(short, long, requires = "lost", value_parser = level, allow_hyphen_values = true)]
     pub level: Option<Level>,
-    /// With --assume: how many slots the array has, `missing` ones included
-    #[arg(short = 'n', long, value_name = "N", requires = "assume")]
+    /// With --assume or --order: how many slots the array has, `missing` ones included
+    #[arg(short = 'n', long, value_name = "N", requires = "lost")]
     pub raid_devices: Option<u16>,
-    /// With --assume: consecutive data on one member; a bare number is in KiB [default: as create chooses]
-    #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "assume")]
+    /// With --assume or --order: consecutive data on one member; a bare number is in KiB [default: as create chooses]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]
     pub chunk: Option<Sectors>,
-    /// With --assume: how data and parity, or copies, are placed; see LAYOUTS in create's --help
-    #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT", requires = "assume")]
+    /// With --assume or --order: how data and parity, or copies, are placed; see LAYOUTS in create's --help
+    #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT", requires = "lost")]
     pub layout: Option<String>,
-    /// With --assume: the kind of superblock that was there: 1.0, 1.1, 1.2
-    #[arg(short = 'e', long, value_name = "VERSION", value_parser = version, default_value = "1.2", requires = "assume")]
+    /// With --assume or --order: the kind of superblock that was there: 1.0, 1.1, 1.2
+    #[arg(short = 'e', long, value_name = "VERSION", value_parser = version, default_value = "1.2", requires = "lost")]
     pub metadata: Version,
-    /// With --assume: where the data starts on each member; a bare number is in KiB [default: as create chooses]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero, requires = "assume")]
+    /// With --assume or --order: where the data starts on each member; a bare number is in KiB [default: as create chooses]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero, requires = "lost")]
     pub data_offset: Option<Sectors>,
-    /// With --assume: how much of each member was used; a bare number is in KiB [default: what the smallest has]
-    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, requires = "assume")]
+    /// With --assume or --order: how much of each member was used; a bare number is in KiB [default: what the smallest has]
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]
     pub size: Option<Sectors>,
     /// The array's members, in any order; with --assume in the order of their slots
     #[arg(required = true, value_name = "MEMBER|missing")]

@@ -97,7 +97,7 @@ pub fn shape(geometry: &Geometry) -> String {
 }
 
 /// What `create` would make of these members.
-fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Creation, AssumeError> {
+pub fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Creation, AssumeError> {
     let slots = u16::try_from(members.len()).unwrap_or(u16::MAX);
     let options = CreateOptions {
         version: geometry.version,
