@@ -8,10 +8,10 @@ use crate::client::{self, ClientError};
 use crate::names;
 use crate::print;
 use crate::probe::{ProbeError, probe};
-use crate::report::{Member, Report};
+use crate::report::{LeftOut, Member, Report};
 use std::path::Path;
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan};
-use uraid_format::{Superblock, uuid};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
+use uraid_format::{Role, Superblock, uuid};
 use uraid_layout::layout_name;
 
 /// Why there is nothing to show.
@@ -67,7 +67,11 @@ fn from_members(members: &[String]) -> Result<Report, DetailError> {
     }
     let options = AssembleOptions { force: false, run: true, read_only: true };
     let plan = assembly::decide(&candidates, &names, &options)?;
-    Ok(report_of(&plan, &names))
+    let mut report = report_of(&plan, &names);
+    // What `serve` would say without options; what is shown above allows all that changes nothing.
+    let as_served = assemble(&candidates, &AssembleOptions::default());
+    report.refusal = as_served.err().map(|error| error.named(&|at| names[at].clone()).to_string());
+    Ok(report)
 }
 
 /// The report of an array as its members tell it.
@@ -91,9 +95,22 @@ pub fn report_of(plan: &StartPlan, names: &[String]) -> Report {
             Member { number, slot, state: state.to_owned(), path: Some(path), reason: None }
         })
         .collect();
-    members.extend(plan.missing.iter().map(|slot| Member::removed(slot.0)));
+    members.extend(plan.missing.iter().map(|slot| {
+        // A slot that the freshest superblock counts on has a member somewhere: not given, or one of those left out.
+        let is_counted_on = template.roles.contains(&Role::Slot(slot));
+        let state = match (is_counted_on, plan.refused.is_empty()) {
+            (true, true) => "not given".to_owned(),
+            (true, false) => "missing".to_owned(),
+            (false, _) => "removed".to_owned(),
+        };
+        Member { state, ..Member::removed(slot.0) }
+    }));
     members.sort_by_key(Member::order);
-    Report { state, members, ..shape_of(template, layout) }
+    let left_out = plan
+        .refused
+        .iter()
+        .map(|refused| LeftOut { path: names[refused.candidate].clone(), reason: refused.reason.to_string() });
+    Report { state, members, left_out: left_out.collect(), ..shape_of(template, layout) }
 }
 
 /// What never changes of an array.
@@ -104,6 +121,7 @@ pub fn shape_of(template: &Superblock, layout: &uraid_layout::Layout) -> Report 
         name: names::short_name(&set_name, &template.set_uuid),
         set_name,
         uuid: uuid::text(&template.set_uuid),
+        metadata: template.version.name().to_owned(),
         level: level.name().to_owned(),
         layout: Some(layout_name(level, layout.spec().layout)).filter(|name| !name.is_empty()),
         chunk_sectors: layout.chunk().0,
@@ -118,6 +136,8 @@ pub fn shape_of(template: &Superblock, layout: &uraid_layout::Layout) -> Report 
         members: Vec::new(),
         server: None,
         counts: None,
+        left_out: Vec::new(),
+        refusal: None,
     }
 }
 

@@ -10,8 +10,8 @@ mod member;
 mod text;
 
 use crate::cli::ExamineArgs;
-use crate::{complain, print};
-use member::{Examined, examine};
+use crate::{complain, print, warn};
+use member::{Checksum, Examined, examine};
 use serde_json::json;
 
 /// Prints every member; gives whether all had a superblock, and a good one.
@@ -33,6 +33,13 @@ pub fn run(args: &ExamineArgs) -> bool {
     } else {
         for found in &good {
             print(&if args.export { machine::export(found) } else { text::text(found) });
+        }
+    }
+    // Shown, and all the same refused: the reason is on stderr as for any other.
+    for (path, found) in looked.iter().filter_map(|(path, found)| Some((path, found.as_ref().ok()?))) {
+        let Checksum { found, computed } = found.checksum;
+        if found != computed {
+            warn(&format!("{}: superblock checksum is {found:#010x}, computed {computed:#010x}", path.display()));
         }
     }
     good.len() == looked.len() && good.iter().all(|found| found.checksum.is_correct())

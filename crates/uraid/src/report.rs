@@ -16,6 +16,8 @@ pub struct Report {
     pub set_name: String,
     /// Four groups of eight hex digits.
     pub uuid: String,
+    /// The version of the superblocks: `1.2`.
+    pub metadata: String,
     /// `raid6`
     pub level: String,
     /// `left-symmetric`; none where the level has no layouts.
@@ -44,6 +46,21 @@ pub struct Report {
     pub server: Option<Server>,
     /// What its request paths have counted; none when it does not run.
     pub counts: Option<Counts>,
+    /// Of an array that does not run: members that were given and are left out.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
+    /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
+    #[serde(default)]
+    pub refusal: Option<String>,
+}
+
+/// A member that was given and is left out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// As it was given.
+    pub path: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// What the request paths of a running array have counted since it was started, over all shards.
@@ -85,7 +102,7 @@ pub struct Member {
     pub number: Option<u32>,
     /// Its slot; none for a spare and for a member that has lost its slot.
     pub slot: Option<u16>,
-    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`.
+    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on one.
     pub state: String,
     /// Where it is; none for an empty slot.
     pub path: Option<String>,
@@ -121,6 +138,16 @@ pub struct Server {
     pub last_record_us: Option<u64>,
 }
 
+/// The stripes of an array as mkfs is told them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stripes {
+    chunk_kib: u64,
+    /// Chunks of data in a stripe.
+    data: u32,
+    /// Blocks of 4 KiB in a chunk.
+    blocks: u64,
+}
+
 impl Report {
     /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
     pub fn picture(&self) -> String {
@@ -145,11 +172,51 @@ impl Report {
         out.push('\n');
         self.work(&mut out);
         self.table(&mut out);
+        for LeftOut { path, reason } in &self.left_out {
+            writeln!(out, "\nLeft out: {path}: {reason}").expect("a string takes all");
+        }
+        if let Some(reason) = &self.refusal {
+            writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
+        }
+        self.hints(&mut out);
         out
     }
 
+    /// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
+    fn hints(&self, out: &mut String) {
+        if let Some(stripes) = self.stripes() {
+            let Stripes { chunk_kib, data, blocks } = stripes;
+            let width = u64::from(data) * blocks;
+            out.push_str("\nA file system on it that writes whole stripes where it can:\n");
+            writeln!(out, "    mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE").expect("a string takes all");
+            writeln!(out, "    mkfs.ext4 -E stride={blocks},stripe_width={width} DEVICE").expect("a string takes all");
+        }
+        out.push_str("\nThis line in mdadm.conf keeps udev's mdadm from starting it behind our back:\n");
+        writeln!(out, "    ARRAY <ignore> UUID={}", self.uuid).expect("a string takes all");
+    }
+
+    /// What a file system should know; `None` without chunks that it could align to.
+    fn stripes(&self) -> Option<Stripes> {
+        let slots = u32::from(self.raid_devices);
+        let data = match self.level.as_str() {
+            "raid0" => slots,
+            "raid4" | "raid5" => slots.checked_sub(1)?,
+            "raid6" => slots.checked_sub(2)?,
+            "raid10" => {
+                // `near=2, far=2` has four copies. Where they do not divide the slots, a stripe goes over all of them.
+                let numbers =
+                    self.layout.as_deref()?.split(", ").filter_map(|part| part.split_once('=')?.1.parse::<u32>().ok());
+                let copies: u32 = numbers.product();
+                if slots.checked_rem(copies)? == 0 { slots / copies } else { slots }
+            }
+            _ => return None,
+        };
+        let is_aligned = self.chunk_sectors > 0 && self.chunk_sectors.is_multiple_of(8);
+        is_aligned.then_some(Stripes { chunk_kib: self.chunk_sectors / 2, data, blocks: self.chunk_sectors / 8 })
+    }
+
     fn head(&self, out: &mut String) {
-        field(out, "Version", "1.2");
+        field(out, "Version", &self.metadata);
         field(out, "Creation Time", &dates::utc(self.created));
         field(out, "Raid Level", &self.level);
         field(out, "Array Size", &kib(self.array_sectors));
@@ -268,6 +335,7 @@ mod tests {
             name: "home".to_owned(),
             set_name: "box:home".to_owned(),
             uuid: "10111213:14151617:18191a1b:1c1d1e1f".to_owned(),
+            metadata: "1.2".to_owned(),
             level: "raid5".to_owned(),
             layout: Some("left-symmetric".to_owned()),
             chunk_sectors: 1024,
@@ -287,13 +355,25 @@ mod tests {
             ],
             server: None,
             counts: None,
+            left_out: Vec::new(),
+            refusal: None,
         };
         let text = report.text();
         assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));
         assert!(text.contains("        Array Size : 20480 (20.00 MiB 20.97 MB)\n"), "{text}");
         assert!(text.contains("             State : active, degraded [3/2] [U_U]\n"), "{text}");
         assert!(text.contains("    Failed Devices : 1\n"), "{text}");
-        assert!(text.ends_with("       1           -      faulty           b.img\n"), "{text}");
+        assert!(text.contains("       1           -      faulty           b.img\n"), "{text}");
+        assert!(text.contains("    mkfs.xfs -d su=512k,sw=2 DEVICE\n"), "{text}");
+        assert!(text.contains("    mkfs.ext4 -E stride=128,stripe_width=256 DEVICE\n"), "{text}");
+        assert!(text.ends_with("    ARRAY <ignore> UUID=10111213:14151617:18191a1b:1c1d1e1f\n"), "{text}");
+        let stripes = |level: &str, layout: &str, raid_devices| {
+            let (level, layout) = (level.to_owned(), Some(layout.to_owned()));
+            Report { level, layout, raid_devices, ..report.clone() }.stripes().map(|stripes| stripes.data)
+        };
+        assert_eq!((stripes("raid10", "near=2", 4), stripes("raid10", "far=2", 5)), (Some(2), Some(5)));
+        assert_eq!((stripes("raid6", "left-symmetric", 6), stripes("raid0", "original", 3)), (Some(4), Some(3)));
+        assert_eq!((stripes("raid1", "", 2), stripes("linear", "", 2)), (None, None));
         let json = serde_json::to_string(&report).expect("plain data");
         assert_eq!(serde_json::from_str::<Report>(&json).expect("what was written"), report);
     }

@@ -44,7 +44,8 @@ pub struct ExamineArgs {
 
 pub(super) const DETAIL: &str = "\
 Show the state of an array: from the process that serves it, or, when it does not run, from its
-members.";
+members: who is left out and why, who was not given, and what would keep it from starting. Then the
+lines for mkfs that fit its stripes, and the one for mdadm.conf that keeps udev's mdadm off it.";
 
 pub(super) const DETAIL_AFTER: &str = "\
 EXAMPLES
