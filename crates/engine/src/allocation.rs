@@ -23,16 +23,13 @@ impl<W: World> Array<W> {
     /// The first stretch of one kind in `range`; inside an epoch.
     pub(crate) async fn allocation_of(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let mut known = self.first_piece(range).await?;
+        if known.is_zero {
+            // Once: where it ends, some member stores something within the next leap.
+            known.length = self.leap(range, known.length).await?;
+        }
         for _ in 1..PIECES_MAX {
             if known.length == range.length {
                 break;
-            }
-            if known.is_zero {
-                let leapt = self.leap(range, known.length).await?;
-                known.length = leapt;
-                if leapt == range.length {
-                    break;
-                }
             }
             let rest = ArrayRange::between(range.start + known.length, range.end());
             let next = self.first_piece(rest).await?;
@@ -51,14 +48,10 @@ impl<W: World> Array<W> {
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
         let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.usable, CopyChoice::First);
-        let [run] = plan.runs.as_slice() else {
+        let Some(run) = plan.runs.first().filter(|run| run.length == piece) else {
             let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
             return Ok(Allocation { length: piece, is_zero });
         };
-        if !plan.lost.is_empty() || run.length != piece {
-            let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
-            return Ok(Allocation { length: piece, is_zero });
-        }
         let on_member = Range::new(self.on_device(run.slot, run.at), run.length);
         Ok(self.ask_member(run.slot, on_member).await)
     }

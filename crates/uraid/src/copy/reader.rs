@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Receiver, oneshot, race};
-use uraid_block::{Device, ErrorKind, IoError, Range, Sector, Sectors};
+use uraid_block::{Allocation, Device, ErrorKind, IoError, Range, Sector, Sectors};
 use uraid_engine::Array;
 use uraid_host::{CLIENT_ARENA, Local};
 
@@ -49,7 +49,8 @@ pub async fn read_all(
     done: Sectors,
 ) -> Outcome {
     let signal = local.terminated();
-    let reads = Reads { local: local.clone(), array: array.clone(), under_way: VecDeque::new() };
+    let (under_way, stored_to) = (VecDeque::new(), Sector(0));
+    let reads = Reads { local: local.clone(), array: array.clone(), under_way, stored_to };
     match race(signal, reads.run(work, queue, line, done)).await {
         Either::Left(_) => Outcome::Interrupted,
         Either::Right(Ok(())) => Outcome::Done,
@@ -61,6 +62,9 @@ struct Reads {
     local: Local,
     array: Rc<Array<HostWorld>>,
     under_way: VecDeque<UnderWay>,
+    /// Up to here something is stored, from the last stretch that was asked about on: a question looks at many pieces,
+    /// and is not asked again for each read.
+    stored_to: Sector,
 }
 
 /// What became of a stretch: jobs in order, or the first sector that was not read.
@@ -115,11 +119,10 @@ impl Reads {
 
     /// Starts the first part of a stretch and gives the rest back.
     async fn start(&mut self, wanted: Range) -> Range {
-        // What the array cannot tell is read.
-        let known = self.array.allocation(wanted).await.ok().filter(|known| !known.length.is_zero());
-        let (length, is_zero) = known.map_or((wanted.length, false), |known| (known.length, known.is_zero));
+        let known = self.known(wanted).await;
         let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
-        let length = if is_zero { length } else { length.min(to_edge) }.min(wanted.length);
+        let is_zero = known.is_zero;
+        let length = if is_zero { known.length } else { known.length.min(to_edge) };
         let range = Range::new(wanted.start, length);
         let jobs = (!is_zero).then(|| {
             let (sender, receiver) = oneshot();
@@ -129,6 +132,19 @@ impl Reads {
         });
         self.under_way.push_back(UnderWay { range, jobs });
         Range::between(range.end(), wanted.end())
+    }
+
+    /// What is known of the start of a stretch. What the array cannot tell is read.
+    async fn known(&mut self, wanted: Range) -> Allocation {
+        let stored = |end: Sector| Allocation { length: Range::between(wanted.start, end).length, is_zero: false };
+        if wanted.start < self.stored_to {
+            return stored(self.stored_to.min(wanted.end()));
+        }
+        let known = self.array.allocation(wanted).await.unwrap_or_else(|_| stored(wanted.end()));
+        if !known.is_zero {
+            self.stored_to = wanted.start + known.length;
+        }
+        known
     }
 }
 
