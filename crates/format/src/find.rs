@@ -1,19 +1,27 @@
 //! The superblock of a device whose version nobody told.
 //! Owns: which places are tried, which superblock counts, which error is told. Not here: the read itself (the caller).
 //! Invariant: a good superblock is found whatever stands at, or cannot be read from, the other places.
-//! Spec: md-reference 1.1.
+//! Spec: md-reference 1.1; docs/format/superblock-1.md, "Several superblocks on one device".
 
 use crate::version::DEVICE_SECTORS_MIN;
-use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, Version};
-use uraid_block::{Sector, Sectors};
+use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};
+use std::ops::Range;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// A superblock, and what else looks like one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The one that was made last.
+    /// The one that speaks for the device.
     pub superblock: Superblock,
-    /// The other places that carry one.
+    /// The other places that carry one, by their sectors.
     pub others: Vec<OtherPlace>,
+}
+
+impl Found {
+    /// The others of which only the time of their making says that they do not count.
+    pub fn rivals(&self) -> impl Iterator<Item = &OtherPlace> {
+        self.others.iter().filter(|other| other.standing == Standing::Earlier)
+    }
 }
 
 /// A place with another superblock.
@@ -23,8 +31,19 @@ pub struct OtherPlace {
     pub version: Version,
     /// The first sector of it.
     pub at: Sector,
-    /// What is wrong with it; `None` for a good one that was made earlier.
-    pub error: Option<SuperblockError>,
+    /// Why it does not count.
+    pub standing: Standing,
+}
+
+/// Why a superblock does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is good, and lies among the data of the one that counts: what that array holds is a member of another one.
+    Content,
+    /// It is good, and was not made later than the one that counts; where they lie does not tell which is right.
+    Earlier,
+    /// It is not good.
+    Damaged(SuperblockError),
 }
 
 /// Why a device has no superblock that can be used.
@@ -58,15 +77,18 @@ pub enum FindError<E> {
     },
 }
 
-/// Reads every place where a superblock may be and takes the one that was made last, as mdadm does; of two made in the
-/// same moment the first in the order of [`Version::ALL`]. `read` fills 4096 bytes from a sector on, all of them
-/// inside the device.
+/// Reads every place where a superblock may be and takes the one that speaks for the device. `read` fills 4096 bytes
+/// from a sector on, all of them inside the device.
+///
+/// One that lies among another's data, while the other does not lie among its own, is what that other array holds: an
+/// array over arrays. Of those left the one that was made last counts, as in mdadm, which knows this rule only; of two
+/// made in the same moment the first in the order of [`Version::ALL`].
 pub fn find<E>(
     device_size: Sectors,
     mut read: impl FnMut(Sector, &mut [u8; SUPERBLOCK_BYTES]) -> Result<(), E>,
 ) -> Result<Found, FindError<E>> {
     let mut bytes = Box::new([0; SUPERBLOCK_BYTES]);
-    let mut best: Option<Superblock> = None;
+    let mut good: Vec<Superblock> = Vec::new();
     let mut others: Vec<OtherPlace> = Vec::new();
     let mut unreadable = None;
     let mut empty = None;
@@ -79,27 +101,77 @@ pub fn find<E>(
         match Superblock::parse(&bytes, at, device_size) {
             // On a tiny device two versions share a place; the bytes belong to one of them.
             Ok(found) if found.version != version => {}
-            Ok(found) => {
-                let is_newer = best.as_ref().is_none_or(|best| found.created > best.created);
-                let older = if is_newer { best.replace(found) } else { Some(found) };
-                others.extend(older.map(|it| OtherPlace { version: it.version, at: it.super_offset, error: None }));
-            }
+            Ok(found) => good.push(found),
             Err(source @ SuperblockError::Magic { .. }) => {
                 empty = Some(FindError::Superblock { version, at, source });
             }
-            Err(source) => others.push(OtherPlace { version, at, error: Some(source) }),
+            Err(source) => others.push(OtherPlace { version, at, standing: Standing::Damaged(source) }),
         }
     }
-    if let Some(superblock) = best {
+    if let Some(index) = own(&good, device_size) {
+        let superblock = good.swap_remove(index);
+        others.extend(good.iter().map(|it| {
+            let is_content = holds(&superblock, it, device_size);
+            let standing = if is_content { Standing::Content } else { Standing::Earlier };
+            OtherPlace { version: it.version, at: it.super_offset, standing }
+        }));
         others.sort_by_key(|other| other.at);
         return Ok(Found { superblock, others });
     }
-    let telling = others.into_iter().filter_map(|it| Some((it, it.error?))).max_by_key(|(_, error)| weight(error));
-    if let Some((OtherPlace { version, at, .. }, source)) = telling {
+    let damaged = others.into_iter().filter_map(|it| match it.standing {
+        Standing::Damaged(source) => Some((it.version, it.at, source)),
+        Standing::Content | Standing::Earlier => None,
+    });
+    if let Some((version, at, source)) = damaged.max_by_key(|(_, _, source)| weight(source)) {
         return Err(FindError::Superblock { version, at, source });
     }
     let too_small = FindError::DeviceTooSmall { found: device_size, minimum: Sectors(DEVICE_SECTORS_MIN) };
     Err(unreadable.or(empty).unwrap_or(too_small))
+}
+
+/// Which of them, in the order of [`Version::ALL`], speaks for the device; `None` of none.
+fn own(good: &[Superblock], device_size: Sectors) -> Option<usize> {
+    let is_held = |it: &Superblock| good.iter().any(|holder| holds(holder, it, device_size));
+    // Three of them can hold each other in a ring, if made for it: then the time decides among all.
+    let are_all_held = good.iter().all(is_held);
+    let left = good.iter().enumerate().filter(|(_, it)| are_all_held || !is_held(it));
+    // The first of equals: max_by_key alone would take the last.
+    left.rev().max_by_key(|(_, it)| made(it)).map(|(index, _)| index)
+}
+
+/// When the array was made, as far as it says: seconds, then microseconds.
+fn made(superblock: &Superblock) -> (u64, u64) {
+    (superblock.created_seconds(), superblock.created & !TIME_SECONDS_MASK)
+}
+
+/// Whether `held` is a part of what the array of `holder` has stored here: it lies among the data of `holder`, which
+/// does not lie among its own. Data that would run past the end of the device is not here: a member of an array over a
+/// stripe is longer than one device of the stripe.
+///
+/// On a device of 1003 sectors a mirror 1.0 holds a member 1.2 of another array, whose size is that of the mirror:
+///
+/// ```text
+///   0     8    16                               976  984  992  1003
+///   |     [1.2]|--- data of the 1.2 ------------|    |    |    |
+///   |--- data of the 1.0 -----------------------|    [1.0]|    |
+/// ```
+fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
+    let (holder_data, holder_place) = (data(holder), place(holder));
+    let (held_data, held_place) = (data(held), place(held));
+    let contains = holder_data.start <= held_place.start && held_place.end <= holder_data.end;
+    let meets = held_data.start < holder_place.end && holder_place.start < held_data.end;
+    let is_data_here = held_data.end <= device_size.0;
+    contains && !(meets && is_data_here)
+}
+
+/// The sectors of the device that are for data. Both numbers are below 2^54, see [`Superblock::parse`].
+fn data(superblock: &Superblock) -> Range<u64> {
+    superblock.data_offset.0..superblock.data_offset.0 + superblock.data_size.0
+}
+
+/// The sectors of the superblock itself.
+fn place(superblock: &Superblock) -> Range<u64> {
+    superblock.super_offset.0..superblock.super_offset.0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64
 }
 
 /// How much an error says about what this device was: a copy that belongs elsewhere says less than damage.

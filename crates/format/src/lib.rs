@@ -19,7 +19,7 @@ pub mod uuid;
 mod version;
 
 pub use features::Features;
-pub use find::{FindError, Found, OtherPlace, find};
+pub use find::{FindError, Found, OtherPlace, Standing, find};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
     BadBlocks, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,

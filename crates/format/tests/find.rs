@@ -3,7 +3,7 @@
 
 use uraid_block::{Sector, Sectors};
 use uraid_format::create::{CreateError, CreateOptions, NewMember, create};
-use uraid_format::{FindError, Found, SetName, Superblock, SuperblockError, Version, find};
+use uraid_format::{FindError, Found, SetName, Standing, Superblock, Superblock090, SuperblockError, Version, find};
 use uraid_layout::Level;
 
 const SIZE: Sectors = Sectors(16_391);
@@ -64,7 +64,8 @@ fn the_superblock_that_was_made_last_counts_and_the_other_is_named() {
             // 1.1 and 1.2 overlap nowhere, so both stay whole.
             let found = found.unwrap();
             assert_eq!(found.superblock.version, newer);
-            assert_eq!((found.others[0].version, found.others[0].error), (older, None));
+            assert_eq!((found.others[0].version, found.others[0].standing), (older, Standing::Earlier));
+            assert_eq!(found.rivals().count(), 1);
         }
     }
     let tie = look(&device(&[(Version::V1_2, 5), (Version::V1_0, 5)]), None).unwrap();
@@ -77,7 +78,8 @@ fn damage_is_told_before_emptiness_and_does_not_hide_what_is_good() {
     bytes[4096 + 33] ^= 1;
     let found = look(&bytes, None).unwrap();
     assert_eq!(found.superblock.version, Version::V1_0);
-    assert!(matches!(found.others[0].error, Some(SuperblockError::Checksum { .. })));
+    assert!(matches!(found.others[0].standing, Standing::Damaged(SuperblockError::Checksum { .. })));
+    assert_eq!(found.rivals().count(), 0);
     let end = SIZE.bytes() as usize - 16384;
     bytes[end..].fill(0);
     let error = look(&bytes, None).unwrap_err();
@@ -131,4 +133,110 @@ fn what_has_no_place_for_it_cannot_be_created() {
     let low = |version, at| CreateOptions { data_offset: Some(Sectors(at)), ..options(version, 1) };
     assert!(make(low(Version::V1_1, 8)).is_ok() && make(low(Version::V1_2, 16)).is_ok());
     assert!(make(low(Version::V1_1, 7)).is_err() && make(low(Version::V1_2, 15)).is_err());
+}
+
+/// Puts a superblock on the device, with other data than it was made with.
+fn put(bytes: &mut [u8], version: Version, now: u64, data: Option<(u64, u64)>) -> Superblock {
+    let member = NewMember::Device { size: SIZE, uuid: [1; 16] };
+    let made = create(&options(version, now), &[member, member]).unwrap().superblocks.remove(0).unwrap();
+    let (offset, size) = data.unwrap_or((made.data_offset.0, made.data_size.0));
+    let made = Superblock { data_offset: Sector(offset), data_size: Sectors(size), size: Sectors(10), ..made };
+    let at = made.super_offset.0 as usize * 512;
+    bytes[at..at + 4096].copy_from_slice(&made.encode()[..]);
+    made
+}
+
+/// Puts a 0.90 superblock on the device.
+fn put_old(bytes: &mut [u8], now: u32) {
+    let at = Version::V0_90.location(SIZE).unwrap();
+    let mut plain = [0; 4096];
+    plain[..12].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0, 90, 0, 0, 0]);
+    // Word 10: slots; word 6: ctime; word 38: the sum, which the first parse tells.
+    plain[40..44].copy_from_slice(&2u32.to_le_bytes());
+    plain[24..28].copy_from_slice(&now.to_le_bytes());
+    let Err(SuperblockError::Checksum { computed, .. }) = Superblock090::parse(&plain) else { panic!("the sum is 0") };
+    plain[38 * 4..39 * 4].copy_from_slice(&computed.to_le_bytes());
+    bytes[at.0 as usize * 512..][..4096].copy_from_slice(&plain);
+}
+
+#[test]
+fn what_a_1_0_array_holds_does_not_speak_for_its_member() {
+    for outer in [Version::V1_1, Version::V1_2] {
+        let mut bytes = device(&[(Version::V1_0, 5)]);
+        let inner = look(&bytes, None).unwrap().superblock;
+        // The mirror's size, as a member of the outer array sees it; and a stripe's, longer than one of its devices.
+        for end in [inner.size.0, SIZE.0 + 1, 20 * SIZE.0] {
+            put(&mut bytes, outer, 6, Some((2048, end - 2048)));
+            let found = look(&bytes, None).unwrap();
+            assert_eq!(found.superblock.version, Version::V1_0, "{outer} to {end}");
+            assert_eq!((found.others[0].version, found.others[0].standing), (outer, Standing::Content));
+            assert_eq!(found.rivals().count(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_a_0_90_array_holds_does_not_speak_for_its_member() {
+    for outer in [Version::V1_1, Version::V1_2] {
+        let mut bytes = vec![0; SIZE.bytes() as usize];
+        put_old(&mut bytes, 5);
+        let end = Version::V0_90.location(SIZE).unwrap().0;
+        put(&mut bytes, outer, 6, Some((2048, end - 2048)));
+        let found = look(&bytes, None).unwrap();
+        assert_eq!((found.superblock.version, found.others[0].standing), (Version::V0_90, Standing::Content));
+    }
+    // In front of a superblock 1.0, and within its data: the 0.90 does not say where it belongs, and is content.
+    let mut bytes = device(&[(Version::V1_0, 5)]);
+    put_old(&mut bytes, 6);
+    let found = look(&bytes, None).unwrap();
+    assert_eq!((found.superblock.version, found.others[0].standing), (Version::V1_0, Standing::Content));
+}
+
+#[test]
+fn where_each_lies_among_the_other_s_data_the_later_counts_and_the_other_is_a_rival() {
+    // A leftover at the start, whose data reached to the end of the device; and one at the end.
+    for (times, counts) in [((5, 6), Version::V1_0), ((6, 5), Version::V1_2)] {
+        let mut bytes = vec![0; SIZE.bytes() as usize];
+        put(&mut bytes, Version::V1_2, times.0, None);
+        put(&mut bytes, Version::V1_0, times.1, None);
+        let found = look(&bytes, None).unwrap();
+        assert_eq!((found.superblock.version, found.rivals().count()), (counts, 1));
+    }
+    // A 0.90 that lies at the end of the data of a 1.2: held by it, or made after it, nobody can know.
+    for (now, counts) in [(5, Version::V1_2), (7, Version::V0_90)] {
+        let mut bytes = vec![0; SIZE.bytes() as usize];
+        put(&mut bytes, Version::V1_2, 6, None);
+        put_old(&mut bytes, now);
+        let found = look(&bytes, None).unwrap();
+        assert_eq!((found.superblock.version, found.rivals().count()), (counts, 1));
+    }
+    // Neither lies among the other's data.
+    let mut bytes = vec![0; SIZE.bytes() as usize];
+    put(&mut bytes, Version::V1_2, 7, Some((2048, 100)));
+    put(&mut bytes, Version::V1_0, 6, Some((4096, 100)));
+    let found = look(&bytes, None).unwrap();
+    assert_eq!((found.superblock.version, found.rivals().count()), (Version::V1_2, 1));
+}
+
+#[test]
+fn microseconds_of_the_making_come_after_the_seconds() {
+    let mut bytes = vec![0; SIZE.bytes() as usize];
+    put(&mut bytes, Version::V1_2, 5 | 7 << 40, None);
+    put(&mut bytes, Version::V1_0, 6, None);
+    assert_eq!(look(&bytes, None).unwrap().superblock.version, Version::V1_0);
+}
+
+#[test]
+fn superblocks_that_hold_each_other_in_a_ring_are_told_apart_by_their_times() {
+    let old_at = Version::V0_90.location(SIZE).unwrap().0;
+    for (times, counts) in [([9, 5, 6], Version::V0_90), ([5, 9, 6], Version::V1_0), ([5, 6, 9], Version::V1_2)] {
+        let mut bytes = vec![0; SIZE.bytes() as usize];
+        put_old(&mut bytes, times[0]);
+        // The 0.90 holds the 1.2, that holds the 1.0, and that one the 0.90.
+        put(&mut bytes, Version::V1_0, times[1].into(), Some((64, old_at + 8 - 64)));
+        let end = Version::V1_0.location(SIZE).unwrap().0 + 8;
+        put(&mut bytes, Version::V1_2, times[2].into(), Some((old_at + 8, end - old_at - 8)));
+        let found = look(&bytes, None).unwrap();
+        assert_eq!((found.superblock.version, found.others.len()), (counts, 2));
+    }
 }
