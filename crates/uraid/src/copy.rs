@@ -1,5 +1,5 @@
 //! `uraid copy`: the bytes of an array, to a file, a block device or a pipe.
-//! Owns: what is said, what a copy goes on with, how it ends. Not here: opening the array (`offline`), reading
+//! Owns: what is said, what a copy goes on with, how it ends. Not here: assembling the array (`serve`), reading
 //! (`reader`), writing (`writer`, `output`), what is known of each sector (`map`).
 //! Invariant: nothing is written to a member; exit code 0 means that every sector was copied.
 
@@ -11,9 +11,11 @@ mod reader;
 mod writer;
 
 use crate::cli::{CopyArgs, usage_error};
-use crate::offline::{self, Opened, Permission};
+use crate::errand;
 use crate::progress::ProgressLine;
-use crate::serve::ServeError;
+use crate::serve::{self, Patience, ServeError};
+use crate::stack::{Assembled, Stack, StackError};
+use crate::world::HostArray;
 use crate::{sizes, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
@@ -22,11 +24,14 @@ use output::{Before, Output, OutputError};
 use reader::Outcome;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::slice;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use uraid_block::{IoError, Range, Sector, Sectors};
-use uraid_engine::StartError;
+use uraid_engine::AssembleOptions;
 use uraid_format::uuid;
+use uraid_host::Local;
 use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
 use writer::{Queue, WriteError, Writer, Written};
 
@@ -48,8 +53,8 @@ pub enum CopyError {
     #[error(transparent)]
     Order(#[from] OrderError),
     /// It did not start.
-    #[error("the array could not be started")]
-    Start(#[from] StartError),
+    #[error(transparent)]
+    Run(#[from] StackError),
     /// OUT may not be written.
     #[error("nothing was copied")]
     Output(#[from] OutputError),
@@ -104,16 +109,17 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
     if args.order {
         return search(args);
     }
-    let (opened, identity) = if args.assume {
+    let (stack, identity) = if args.assume {
         let members = assume::claim(&args.members)?;
         check_count(args, members.len())?;
         assume::open(&geometry(args), &members)?
     } else {
-        let opened = offline::open(&args.members, Permission { force: args.force, run: args.run })?;
-        let identity = identity(&opened);
-        (opened, identity)
+        let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
+        let stack = serve::stack(slice::from_ref(&args.members), false, &options, &Patience::begin())?;
+        let identity = identity(copied(&stack));
+        (stack, identity)
     };
-    Copy::prepare(args, opened, &identity)?.run()
+    Copy::prepare(args, stack, &identity)?.run()
 }
 
 fn check_count(args: &CopyArgs, found: usize) -> Result<(), AssumeError> {
@@ -143,8 +149,8 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
     // Standard output may be where the copy goes.
     search.text().lines().for_each(warn);
     let (geometry, members) = search.choose(args.candidate)?;
-    let (opened, identity) = assume::open(&geometry, &members)?;
-    Copy::prepare(args, opened, &identity)?.run()
+    let (stack, identity) = assume::open(&geometry, &members)?;
+    Copy::prepare(args, stack, &identity)?.run()
 }
 
 /// The layouts that are tried when none is given: those that `create` and mdadm make unless asked for a rare one.
@@ -176,7 +182,7 @@ fn geometry(args: &CopyArgs) -> Geometry {
 
 /// A copy that may begin.
 struct Copy {
-    opened: Opened,
+    stack: Stack,
     output: Output,
     map: Map,
     save_to: Option<PathBuf>,
@@ -185,8 +191,8 @@ struct Copy {
 
 impl Copy {
     /// Finds out what is there already; nothing of value is changed when it refuses.
-    fn prepare(args: &CopyArgs, opened: Opened, identity: &str) -> Result<Copy, CopyError> {
-        let size = opened.plan.layout.array_size();
+    fn prepare(args: &CopyArgs, stack: Stack, identity: &str) -> Result<Copy, CopyError> {
+        let size = copied(&stack).plan.layout.array_size();
         let is_stream = output::is_stream(&args.out);
         let save_to = args.map.clone().or_else(|| (!is_stream).then(|| beside(&args.out)));
         let old = match &save_to {
@@ -198,28 +204,33 @@ impl Copy {
             (Some(_), false) => Before::Resumed,
             (None, false) => Before::Nothing,
         };
-        let output = Output::open(&args.out, &opened.members, size, before)?;
+        let output = Output::open(&args.out, &stack.claimed(), size, before)?;
         let map = old.unwrap_or_else(|| Map::new(identity, size));
-        Ok(Copy { opened, output, map, save_to, out: args.out.clone() })
+        Ok(Copy { stack, output, map, save_to, out: args.out.clone() })
     }
 
     fn run(self) -> Result<(), CopyError> {
         let began = Instant::now();
-        let Copy { opened, output, map, save_to, out } = self;
-        announce(&opened, &map, &out);
+        let Copy { stack, output, map, save_to, out } = self;
+        announce(&stack, &map, &out);
         // What nobody has tried comes first: a disk that is dying may not live to see the sectors that failed again.
         let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
         let done = map.count(State::Copied);
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
         // Taken by the one shard that there is; it gives back nothing that could not leave a thread.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
-        let outcome = opened.run(async |local, array| {
+        let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
-            let mut line = ProgressLine::new("copy");
-            let outcome = reader::read_all(&local, &array, &work, &queue, &mut line, done).await;
-            line.interrupted();
-            outcome
-        });
+            let work = &work;
+            async move {
+                let array = arrays.last().expect("a stack has an array");
+                let mut line = ProgressLine::new("copy");
+                let outcome = reader::read_all(&local, array, work, &queue, &mut line, done).await;
+                line.interrupted();
+                outcome
+            }
+        };
+        let outcome = errand::run(&stack, true, task);
         drop(queue);
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -240,17 +251,21 @@ fn beside(out: &Path) -> PathBuf {
     name.into()
 }
 
+/// The array that is copied: the one that all others are members of.
+fn copied(stack: &Stack) -> &Assembled {
+    stack.arrays.last().expect("a stack has an array")
+}
+
 /// Tells this copy from all others: another array, or the same one after writes, would be mixed with it.
-fn identity(opened: &Opened) -> String {
-    let plan = &opened.plan;
+fn identity(array: &Assembled) -> String {
+    let plan = &array.plan;
     let size = plan.layout.array_size();
     format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events)
 }
 
-fn announce(opened: &Opened, map: &Map, out: &Path) {
-    let (name, plan) = (&opened.name, &opened.plan);
-    let (level, slots) = (plan.layout.level().name(), plan.layout.slots());
-    if !plan.missing.is_empty() {
+fn announce(stack: &Stack, map: &Map, out: &Path) {
+    for Assembled { name, plan, .. } in stack.arrays.iter().filter(|array| !array.plan.missing.is_empty()) {
+        let (level, slots) = (plan.layout.level().name(), plan.layout.slots());
         let missing: Vec<String> = plan.missing.iter().map(|slot| slot.0.to_string()).collect();
         let present = usize::from(slots) - missing.len();
         let without = missing.join(", ");

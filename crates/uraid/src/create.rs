@@ -5,11 +5,11 @@
 
 use crate::cli::{CreateArgs, usage_error};
 use crate::create_over;
-use crate::errand::ErrandError;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
 use crate::serve::ServeError;
 use crate::sizes::{self, MemberSize};
+use crate::stack::StackError;
 use crate::{print, warn};
 use uraid_block::{IoError, Range, Sectors};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
@@ -29,7 +29,7 @@ pub enum Refusal {
     Arrays(#[from] Box<ServeError>),
     /// The arrays that it is to be made of could not be started or stopped.
     #[error("cannot use the arrays as members")]
-    Errand(#[from] ErrandError),
+    Run(#[from] StackError),
     /// A member that ends with this process.
     #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
     Fleeting {

@@ -1,39 +1,17 @@
 //! Arrays started for one task of this process, on one shard, without sockets.
 //! Owns: starting them in order, the task, stopping them in reverse. Not here: the task, and arrays that are served
-//! (`session`). Invariant: what was started is stopped before [`run`] returns, however the task ended.
+//! (`session`). Invariant: what was started to be written is stopped before [`run`] returns, however the task ended.
 
 use crate::progress::ProgressLine;
-use crate::stack::Stack;
+use crate::stack::{Stack, StackError};
 use crate::world::{HostArray, Letter};
 use std::future::Future;
 use std::rc::Rc;
-use uraid_engine::{StartError, StopError};
 use uraid_host::{Local, Shard};
 
-/// Why arrays could not be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ErrandError {
-    /// One never got ready.
-    #[error("{array}: the array could not be started")]
-    Start {
-        /// Its name.
-        array: String,
-        /// Why.
-        source: StartError,
-    },
-    /// One is stopped, but not as it should be.
-    #[error("{array}: the array was stopped")]
-    Stop {
-        /// Its name.
-        array: String,
-        /// What is wrong.
-        source: StopError,
-    },
-}
-
 /// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. Read-only changes no
-/// byte of any member; else an array that is dirty is made consistent first, as when it is served.
-pub fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, ErrandError>
+/// byte of any member, and the outcome is the task's; else an array that is dirty is made consistent first, as when it is served.
+pub fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, StackError>
 where
     T: Send,
     F: Fn(Vec<Rc<HostArray>>, Local) -> Fut + Send + Sync,
@@ -56,9 +34,11 @@ where
                 Ok(()) => Some(task(arrays.clone(), (*shard).clone()).await),
                 Err(_) => None,
             };
-            for index in (0..started).rev() {
+            // Read-only there is nothing to bring to an end, and an array that froze meanwhile is the task's to speak of.
+            let to_stop = if read_only { 0 } else { started };
+            for index in (0..to_stop).rev() {
                 let stopped = arrays[index].stop().await;
-                let named = |source| ErrandError::Stop { array: stack.arrays[index].name.clone(), source };
+                let named = |source| StackError::Stop { array: stack.arrays[index].name.clone(), source };
                 outcome = outcome.and(stopped.map_err(named));
             }
             outcome.map(|()| value.expect("the task ran when all was started"))
@@ -67,7 +47,7 @@ where
     uraid_host::run(1, &options, main).pop().expect("one shard gives one value")
 }
 
-async fn start(stack: &Stack, arrays: &[Rc<HostArray>], index: usize) -> Result<(), ErrandError> {
+async fn start(stack: &Stack, arrays: &[Rc<HostArray>], index: usize) -> Result<(), StackError> {
     let name = &stack.arrays[index].name;
     let mut line = ProgressLine::new(&format!("{name}: resync"));
     let mut last = None;
@@ -81,7 +61,7 @@ async fn start(stack: &Stack, arrays: &[Rc<HostArray>], index: usize) -> Result<
         (Ok(()), Some(last)) => line.finish(&last),
         (Ok(()) | Err(_), _) => line.interrupted(),
     }
-    outcome.map_err(|source| ErrandError::Start { array: name.clone(), source })
+    outcome.map_err(|source| StackError::Start { array: name.clone(), source })
 }
 
 fn hear(arrays: &[Rc<HostArray>], letter: Letter) {

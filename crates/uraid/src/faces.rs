@@ -44,7 +44,7 @@ pub fn listen(
     shards: u16,
     patience: &Patience,
 ) -> Result<Faces, ServeError> {
-    let served: Vec<ArrayIndex> = stack.indexes().filter(|&index| !stack.is_member(index)).collect();
+    let served = stack.tops();
     if served.len() > 1 && (args.control.is_some() || args.export_name.is_some()) {
         return Err(ServeError::OneName { count: served.len() });
     }

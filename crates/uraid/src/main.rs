@@ -22,7 +22,6 @@ mod member_name;
 mod metadata;
 mod names;
 mod nested;
-mod offline;
 mod overseer;
 mod probe;
 mod progress;

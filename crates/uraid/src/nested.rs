@@ -2,8 +2,8 @@
 //! Owns: finding the superblocks that arrays carry, assembling the array that they make up. Not here: how it is
 //! driven (`member`, `stack`). Invariant: looking changes nothing on any member.
 
-use crate::errand::{self, ErrandError};
-use crate::stack::{Assembled, Members, Stack};
+use crate::errand;
+use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray};
 use crate::{assembly, names, warn};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use uraid_host::{CLIENT_ARENA, Local};
 pub enum NestedError {
     /// They could not be looked at.
     #[error("cannot look what the arrays carry")]
-    Errand(#[from] ErrandError),
+    Run(#[from] StackError),
     /// They carry superblocks that do not fit together.
     #[error("cannot start the array that the arrays make up")]
     Assemble(#[from] AssembleError),

@@ -10,8 +10,8 @@ use crate::faces;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::nested::{self, NestedError};
-use crate::session::{self, SessionError};
-use crate::stack::{Assembled, Members, Stack};
+use crate::session;
+use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::{complain, warn};
 use std::io;
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ pub enum ServeError {
     Nested(#[from] NestedError),
     /// It ran and failed.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    Run(#[from] StackError),
 }
 
 /// Serves until told to stop.
@@ -104,11 +104,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
     let patience = Patience::begin();
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
-    let arrays = assemble_all(&groups, &options, &patience)?;
-    let mut stack = Stack { arrays, force: args.force };
-    if args.has_member_arrays() {
-        stack = nested::raise(stack, &options)?;
-    }
+    let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
     for array in &stack.arrays {
@@ -116,6 +112,17 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     }
     session::run(session::Setup { stack, faces, shards })?;
     Ok(())
+}
+
+/// The array of each group of members, and the one that they make up where they may be members of one.
+pub fn stack(
+    groups: &[Vec<String>],
+    may_be_members: bool,
+    options: &AssembleOptions,
+    patience: &Patience,
+) -> Result<Stack, ServeError> {
+    let stack = Stack { arrays: assemble_all(groups, options, patience)?, force: options.force };
+    if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
 /// The array of each group of members.
@@ -174,11 +181,7 @@ impl Patience {
 
 /// Claims the members and reads their superblocks. What cannot be used is said and left out: whether the rest is
 /// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
-pub fn open(
-    names: &[String],
-    access: Access,
-    patience: &Patience,
-) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
+fn open(names: &[String], access: Access, patience: &Patience) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
     let mut members = Vec::new();
     let mut candidates = Vec::new();
     for name in names {

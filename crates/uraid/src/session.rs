@@ -12,7 +12,7 @@
 use crate::faces::Faces;
 use crate::overseer::Overseer;
 use crate::progress::ProgressLine;
-use crate::stack::Stack;
+use crate::stack::{Stack, StackError};
 use crate::world::{ArrayIndex, HostArray, Letter};
 use crate::{control, print, warn, watch};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
-use uraid_engine::{Counters, Progress, StartError, StopError};
+use uraid_engine::{Counters, Progress};
 use uraid_export_nbd::{Export, Limits, Server};
 use uraid_host::{Local, Shard, Stream};
 
@@ -35,27 +35,6 @@ const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// The shard that the engine's stewards, the control sockets and the signals are on.
 const FIRST: ShardIndex = ShardIndex(0);
 
-/// Why a session ended badly.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum SessionError {
-    /// It never got ready.
-    #[error("{array}: the array could not be started")]
-    Start {
-        /// Which one.
-        array: String,
-        /// Why.
-        source: StartError,
-    },
-    /// It is stopped, but not as it should be.
-    #[error("{array}: the array was stopped")]
-    Stop {
-        /// Which one.
-        array: String,
-        /// What is wrong.
-        source: StopError,
-    },
-}
-
 /// All that a session starts from.
 pub struct Setup {
     /// The arrays.
@@ -67,7 +46,7 @@ pub struct Setup {
 }
 
 /// Runs the arrays to their end.
-pub fn run(setup: Setup) -> Result<(), SessionError> {
+pub fn run(setup: Setup) -> Result<(), StackError> {
     let (shards, options) = (setup.shards, setup.stack.host_options());
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
@@ -103,7 +82,7 @@ struct Station {
     heard: Heard,
 }
 
-async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), SessionError> {
+async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), StackError> {
     let arrays = setup.stack.build(&shard, &setup.stack.host_options(), false);
     let exports = setup.faces.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
@@ -160,7 +139,7 @@ impl Station {
     }
 }
 
-async fn first_main(station: Rc<Station>) -> Result<(), SessionError> {
+async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     let session = Rc::new(Session::new(station.clone()));
     let local: Local = (*station.shard).clone();
     let mut overseers = Vec::new();
@@ -200,7 +179,7 @@ pub struct Session {
     is_ready: Cell<bool>,
     is_stop_asked: Cell<bool>,
     answers_due: Cell<usize>,
-    outcome: RefCell<Option<Result<(), SessionError>>>,
+    outcome: RefCell<Option<Result<(), StackError>>>,
     changed: Notify,
 }
 
@@ -242,13 +221,13 @@ impl Session {
         self.changed.wait_for(|| self.is_stop_asked.get().then_some(())).await;
     }
 
-    fn finish(&self, outcome: Result<(), SessionError>) {
+    fn finish(&self, outcome: Result<(), StackError>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.changed.notify_all();
     }
 
     /// Stops all arrays; ends when they are. [`Session::stop_answered`] must follow.
-    pub async fn stop(&self) -> Result<(), SessionError> {
+    pub async fn stop(&self) -> Result<(), StackError> {
         self.answers_due.set(self.answers_due.get() + 1);
         self.ask_to_stop();
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
@@ -272,7 +251,7 @@ impl Session {
     }
 
     /// From the first start to the last stop.
-    async fn live(&self, overseers: &[Rc<Overseer>]) -> Result<(), SessionError> {
+    async fn live(&self, overseers: &[Rc<Overseer>]) -> Result<(), StackError> {
         let started = self.start_all().await;
         if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
             self.serve(overseers).await;
@@ -286,12 +265,12 @@ impl Session {
     }
 
     /// Member arrays together, then those that are made of them. Ends early, and well, when told to stop.
-    async fn start_all(&self) -> Result<(), SessionError> {
+    async fn start_all(&self) -> Result<(), StackError> {
         let stack = &self.setup().stack;
         for are_members in [true, false] {
             let floor: Vec<_> = stack.indexes().filter(|&index| stack.is_member(index) == are_members).collect();
             let outcomes = join_all(floor.iter().map(|&index| self.start(index))).await;
-            outcomes.into_iter().collect::<Result<(), SessionError>>()?;
+            outcomes.into_iter().collect::<Result<(), StackError>>()?;
             if !floor.iter().all(|&index| self.is_started(index)) {
                 break;
             }
@@ -299,7 +278,7 @@ impl Session {
         Ok(())
     }
 
-    async fn start(&self, index: ArrayIndex) -> Result<(), SessionError> {
+    async fn start(&self, index: ArrayIndex) -> Result<(), StackError> {
         let run = &self.runs[index.0];
         let name = &self.setup().stack.array(index).name;
         let what = if self.runs.len() > 1 { format!("{name}: resync") } else { "resync".to_owned() };
@@ -319,7 +298,7 @@ impl Session {
             Either::Right(Err(source)) => {
                 // The others need not be made consistent for nothing.
                 self.ask_to_stop();
-                return Err(SessionError::Start { array: name.clone(), source });
+                return Err(StackError::Start { array: name.clone(), source });
             }
         }
         if let Some(progress) = run.progress.take() {
@@ -350,7 +329,7 @@ impl Session {
     }
 
     /// Stops what was started, also after one of them would not stop as it should; the first error is the outcome.
-    async fn stop_all(&self) -> Result<(), SessionError> {
+    async fn stop_all(&self) -> Result<(), StackError> {
         let mut outcome = Ok(());
         for index in self.setup().stack.indexes().rev() {
             if !self.is_started(index) {
@@ -358,7 +337,7 @@ impl Session {
             }
             let name = &self.setup().stack.array(index).name;
             let stopped = self.station.arrays[index.0].stop().await;
-            outcome = outcome.and(stopped.map_err(|source| SessionError::Stop { array: name.clone(), source }));
+            outcome = outcome.and(stopped.map_err(|source| StackError::Stop { array: name.clone(), source }));
         }
         outcome
     }

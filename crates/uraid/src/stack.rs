@@ -1,13 +1,13 @@
 //! The arrays of one process: each on devices of the host, or on arrays that come before it.
-//! Owns: [`Assembled`], [`Stack`], making the engine's arrays of them on a shard, and the machine's size for them.
-//! Not here: which members make up an array (`assembly`), starting and stopping (`session`, `offline`).
+//! Owns: [`Assembled`], [`Stack`], making the engine's arrays of them on a shard, the machine's size for them, why they
+//! could not be run. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `errand`).
 //! Invariant: a member array stands before the array that is made of it, and is a member of one array only.
 
 use crate::member::{ArrayMember, InnerArray};
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use crate::{client, warn};
 use std::rc::Rc;
-use uraid_engine::{Array, Config, StartPlan};
+use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options, Shard};
 
@@ -41,6 +41,27 @@ pub struct Stack {
     pub force: bool,
 }
 
+/// Why arrays could not be run from start to stop.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StackError {
+    /// One never got ready.
+    #[error("{array}: the array could not be started")]
+    Start {
+        /// Its name.
+        array: String,
+        /// Why.
+        source: StartError,
+    },
+    /// One is stopped, but not as it should be.
+    #[error("{array}: the array was stopped")]
+    Stop {
+        /// Its name.
+        array: String,
+        /// What is wrong.
+        source: StopError,
+    },
+}
+
 impl Stack {
     /// All arrays by index.
     pub fn indexes(&self) -> impl DoubleEndedIterator<Item = ArrayIndex> + use<> {
@@ -52,12 +73,26 @@ impl Stack {
         &self.arrays[index.0]
     }
 
+    /// Those that are no member of another one: what others may have.
+    pub fn tops(&self) -> Vec<ArrayIndex> {
+        self.indexes().filter(|&index| !self.is_member(index)).collect()
+    }
+
     /// Whether it is a member of another one, so that nobody else may write it.
     pub fn is_member(&self, index: ArrayIndex) -> bool {
         self.arrays.iter().any(|array| match &array.members {
             Members::Claimed(_) => false,
             Members::Arrays(members) => members.contains(&index),
         })
+    }
+
+    /// Every device of the host that is a member.
+    pub fn claimed(&self) -> Vec<&Claimed> {
+        let members = self.arrays.iter().flat_map(|array| match &array.members {
+            Members::Claimed(members) => members.as_slice(),
+            Members::Arrays(_) => &[],
+        });
+        members.collect()
     }
 
     /// What member `member` of an array's plan is called: as on the command line, or the name of the array that it is.
@@ -129,20 +164,16 @@ impl Stack {
         built.into_iter().map(|(array, _)| array).collect()
     }
 
-    /// How the machine must be set up for them.
+    /// How the machine must be set up for them: its arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
-        host_options(self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0))
+        let slots = self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0);
+        let mut options = Options::default();
+        for arena in [ROW_ARENA, PASS_ARENA] {
+            let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
+            blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
+        }
+        // A client may send 32 MiB at once; half of the arena is the most that one request gets.
+        options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
+        options
     }
-}
-
-/// Arenas that hold rows of so many slots.
-pub fn host_options(slots: u16) -> Options {
-    let mut options = Options::default();
-    for arena in [ROW_ARENA, PASS_ARENA] {
-        let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
-        blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
-    }
-    // A client may send 32 MiB at once; half of the arena is the most that one request gets.
-    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
-    options
 }

@@ -1,11 +1,11 @@
 //! An array whose superblocks are lost, by the geometry that somebody still knows.
 //! Owns: the superblocks that `create` would write for it, in memory only. Not here: offsets and sizes
-//! (`uraid_format::create`), opening (`offline`), finding an order that nobody knows (`uraid_doctor`).
+//! (`uraid_format::create`), running it (`errand`), finding an order that nobody knows (`uraid_doctor`).
 //! Invariant: what members carry is neither looked at nor changed.
 
 use crate::metadata::{self, ClaimError};
-use crate::offline::Opened;
 use crate::sizes;
+use crate::stack::{Assembled, Members, Stack};
 use uraid_block::Sectors;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
@@ -62,7 +62,7 @@ pub fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
 }
 
 /// The array of these members, in the order of their slots, and one line that tells it from others.
-pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Opened, String), AssumeError> {
+pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, String), AssumeError> {
     let creation = creation(geometry, members)?;
     let mut claimed = Vec::new();
     let mut candidates = Vec::new();
@@ -83,7 +83,8 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Opened,
         names.join(" ").replace(char::is_control, "?"),
         plan.layout.array_size().bytes()
     );
-    Ok((Opened { name: "assumed".to_owned(), plan, members: members_of_plan, force: false }, text))
+    let array = Assembled { name: "assumed".to_owned(), plan, members: Members::Claimed(members_of_plan) };
+    Ok((Stack { arrays: vec![array], force: false }, text))
 }
 
 /// `raid5, left-symmetric, chunk 64K`.

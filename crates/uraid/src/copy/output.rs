@@ -117,7 +117,7 @@ pub fn is_stream(path: &Path) -> bool {
 
 impl Output {
     /// Opens OUT for a copy of `size` sectors of these members.
-    pub fn open(path: &Path, members: &[Claimed], size: Sectors, before: Before) -> Result<Output, OutputError> {
+    pub fn open(path: &Path, members: &[&Claimed], size: Sectors, before: Before) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
             return standard_output(members);
@@ -194,7 +194,7 @@ impl Output {
     }
 }
 
-fn refuse_member(path: &Path, status: &std::fs::Metadata, members: &[Claimed]) -> Result<(), OutputError> {
+fn refuse_member(path: &Path, status: &std::fs::Metadata, members: &[&Claimed]) -> Result<(), OutputError> {
     let (device, inode) =
         if status.file_type().is_block_device() { (status.rdev(), 0) } else { (status.dev(), status.ino()) };
     match members.iter().find(|member| member.identity() == Identity { device, inode }) {
@@ -203,7 +203,7 @@ fn refuse_member(path: &Path, status: &std::fs::Metadata, members: &[Claimed]) -
     }
 }
 
-fn standard_output(members: &[Claimed]) -> Result<Output, OutputError> {
+fn standard_output(members: &[&Claimed]) -> Result<Output, OutputError> {
     let path = PathBuf::from("standard output");
     let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
     let stdout = io::stdout();

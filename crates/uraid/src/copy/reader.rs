@@ -5,13 +5,12 @@
 
 use super::writer::{Ended, Job, Queue};
 use crate::progress::ProgressLine;
-use crate::world::HostWorld;
+use crate::world::HostArray;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Receiver, oneshot, race};
 use uraid_block::{Allocation, Device, ErrorKind, IoError, Range, Sector, Sectors};
-use uraid_engine::Array;
 use uraid_host::{CLIENT_ARENA, Local};
 
 /// The most that is read at once.
@@ -42,7 +41,7 @@ pub enum Outcome {
 /// Reads the stretches in order and hands them over. `line` shows how far it is: `done` sectors were done before.
 pub async fn read_all(
     local: &Local,
-    array: &Rc<Array<HostWorld>>,
+    array: &Rc<HostArray>,
     work: &[Range],
     queue: &Queue,
     line: &mut ProgressLine,
@@ -60,7 +59,7 @@ pub async fn read_all(
 
 struct Reads {
     local: Local,
-    array: Rc<Array<HostWorld>>,
+    array: Rc<HostArray>,
     under_way: VecDeque<UnderWay>,
     /// Up to here something is stored, from the last stretch that was asked about on: a question looks at many pieces,
     /// and is not asked again for each read.
@@ -150,7 +149,7 @@ impl Reads {
 
 /// Reads a stretch. Where it cannot be read as a whole it is halved, down to single sectors, so that as little as
 /// possible is lost. An error that is not about these sectors ends it, with the first sector that is missing.
-async fn read_stretch(local: &Local, array: &Array<HostWorld>, range: Range) -> Stretch {
+async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
     let mut jobs: Vec<Job> = Vec::new();
     let mut left = vec![range];
     while let Some(part) = left.pop() {
