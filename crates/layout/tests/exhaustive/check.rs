@@ -1,25 +1,54 @@
 //! What every plan must be.
-//! Owns: coverage, containment, order and fewest runs of reads, writes and discards; rows; who can serve.
+//! Owns: coverage, containment, order and fewest runs of reads, writes and discards; who can serve.
+//! Not here: writes and discards by row (`parity`), bounds as numbers (`runs`).
 //! Runs of a member that ascend with a gap between them, and cover exactly the right places, are as few as can be.
 
 use crate::domain::Case;
 use crate::model::Model;
-use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
-use uraid_layout::{CopyChoice, Layout, Plan, Row};
+use crate::parity::{self, Places};
+use crate::runs;
+use std::ops::AddAssign;
+use uraid_block::{ArrayRange, ArraySector, Slot, SlotSet};
+use uraid_layout::{CopyChoice, Layout, Plan};
 
 /// How much to ask of a geometry.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Effort {
     /// Every range with all members, some copy choices.
     Healthy,
-    /// ... and with every set of missing members that no level may lose data by; every copy choice.
+    /// ... with every set of missing members that leaves each sector a copy, or its row enough; every copy choice.
     ToleratedSets,
     /// ... with every set of usable members, also the empty one.
     EverySet,
 }
 
-/// Checks a geometry; returns how many plans it took.
-pub(crate) fn check(case: &Case, effort: Effort) -> u64 {
+/// What was checked. A case is a set of usable members, a start, a length and a kind.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Cases {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) discards: u64,
+    /// A read is planned once for each choice of copy.
+    pub(crate) plans: u64,
+}
+
+impl Cases {
+    pub(crate) fn total(&self) -> u64 {
+        self.reads + self.writes + self.discards
+    }
+}
+
+impl AddAssign for Cases {
+    fn add_assign(&mut self, other: Cases) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.discards += other.discards;
+        self.plans += other.plans;
+    }
+}
+
+/// Checks a geometry; returns how many cases it took.
+pub(crate) fn check(case: &Case, effort: Effort) -> Cases {
     let Case { layout, model } = case;
     assert_eq!(layout.array_size().0, model.size(), "{:?}", layout.spec());
     assert_eq!(u64::from(layout.slots()), model.members);
@@ -27,28 +56,31 @@ pub(crate) fn check(case: &Case, effort: Effort) -> u64 {
     assert_eq!(usize::from(layout.tolerates()), model.tolerates);
     assert!(!model.collides(), "{:?}", layout.spec());
     check_places(layout, model);
-    let mut plans = 0;
-    let missing_max = match effort {
-        Effort::Healthy => 0,
-        Effort::ToleratedSets => model.tolerates,
-        Effort::EverySet => model.members as usize,
-    };
-    for usable in sets(layout, missing_max) {
-        check_service(layout, model, &usable);
-        plans += check_ranges(layout, model, &usable, effort);
-    }
     if layout.level().is_parity() {
-        check_rows(layout, model);
+        parity::check_rows(layout, model);
     }
-    plans
+    let mut cases = Cases::default();
+    for usable in every_set(layout) {
+        check_service(layout, model, &usable);
+        if is_asked(model, &usable, effort) {
+            cases += check_ranges(layout, model, &usable, effort);
+        }
+    }
+    cases
 }
 
-/// The sets of members that are there when at most `missing_max` are missing.
-pub(crate) fn sets(layout: &Layout, missing_max: usize) -> impl Iterator<Item = SlotSet> {
+/// Every set of members that can be there.
+fn every_set(layout: &Layout) -> impl Iterator<Item = SlotSet> + use<> {
     let slots = layout.slots();
-    (0..1u64 << slots)
-        .map(move |bits| (0..slots).filter(|slot| bits >> slot & 1 == 1).map(Slot).collect::<SlotSet>())
-        .filter(move |usable| usize::from(slots) - usable.count() <= missing_max)
+    (0..1u64 << slots).map(move |bits| (0..slots).filter(|slot| bits >> slot & 1 == 1).map(Slot).collect())
+}
+
+fn is_asked(model: &Model, usable: &SlotSet, effort: Effort) -> bool {
+    match effort {
+        Effort::Healthy => usable.count() as u64 == model.members,
+        Effort::ToleratedSets => model_serves(model, usable),
+        Effort::EverySet => true,
+    }
 }
 
 /// Copies of every sector; they stay together as far as `contiguous` says, and inside the member.
@@ -73,50 +105,49 @@ fn check_places(layout: &Layout, model: &Model) {
 
 /// `can_serve` is true exactly when every sector can be read or reconstructed.
 fn check_service(layout: &Layout, model: &Model, usable: &SlotSet) {
-    let is_there = |member: u64| usable.contains(Slot(member as u16));
-    let can = if model.rows.is_empty() {
-        // A raid0 may leave a member out that is too small for a whole chunk of the array; md still wants it.
-        let all = (0..model.members).all(is_there);
-        let each = (0..model.size()).all(|x| model.copies_of(x).iter().any(|place| is_there(place.0)));
-        if model.tolerates == 0 { all } else { each }
-    } else {
-        (0..model.members).filter(|&member| !is_there(member)).count() <= model.tolerates
-    };
-    assert_eq!(layout.can_serve(usable), can, "{usable:?} of {:?}", layout.spec());
+    assert_eq!(layout.can_serve(usable), model_serves(model, usable), "{usable:?} of {:?}", layout.spec());
+}
+
+fn model_serves(model: &Model, usable: &SlotSet) -> bool {
+    model.serves(usable.iter().fold(0, |there, slot| there | 1 << slot.0))
 }
 
 /// Every start and every length, the empty one too.
-fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort) -> u64 {
+fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort) -> Cases {
     let mut choices = vec![CopyChoice::First];
     let nth_max = if effort == Effort::Healthy { model.copies.min(2) } else { model.copies + 1 };
     choices.extend((1..nth_max).map(|n| CopyChoice::Nth(n as u16)));
     let wanted: Vec<Vec<Option<(u64, u64)>>> =
         choices.iter().map(|&choice| (0..model.size()).map(|x| chosen(model, x, usable, choice)).collect()).collect();
-    let owner = Owner::new(model);
-    let mut plans = 0;
+    let mut places = Places::new(model);
+    let mut cases = Cases::default();
     for from in 0..model.size() {
         for to in from..=model.size() {
             let range = ArrayRange::between(ArraySector(from), ArraySector(to));
+            let fail =
+                |why: &str, plan: &Plan| -> ! { panic!("{why}: {range:?} {usable:?} {:?} {plan:?}", layout.spec()) };
             for (&choice, wanted) in choices.iter().zip(&wanted) {
                 let plan = layout.plan_read(range, usable, choice);
-                check_read(&plan, from, &wanted[from as usize..to as usize]).unwrap_or_else(|why| {
-                    panic!("{why}: {range:?} {choice:?} {usable:?} {:?} {plan:?}", layout.spec())
-                });
-                plans += 1;
+                check_read(&plan, &wanted[from as usize..to as usize]).unwrap_or_else(|why| fail(why, &plan));
+                if choice == CopyChoice::First {
+                    runs::check_read(layout, range, usable, &plan).unwrap_or_else(|why| fail(why, &plan));
+                }
+                cases.plans += 1;
             }
-            if model.rows.is_empty() {
+            if layout.level().is_parity() {
+                parity::check_write(layout, model, (from, to), usable, &mut places);
+                parity::check_discard(layout, model, (from, to), usable, &mut places);
+            } else {
                 let plan = layout.plan_write(range, usable);
-                check_write(&plan, from, to, model, &owner, usable)
-                    .unwrap_or_else(|why| panic!("{why}: {range:?} {usable:?} {:?} {plan:?}", layout.spec()));
+                check_write(&plan, from, to, model, &places, usable).unwrap_or_else(|why| fail(why, &plan));
                 let discard = layout.plan_discard(range, usable);
-                check_discard(&discard, &plan).unwrap_or_else(|why| {
-                    panic!("{why}: {range:?} {usable:?} {:?} {discard:?} {plan:?}", layout.spec())
-                });
-                plans += 2;
+                check_discard(&discard, &plan).unwrap_or_else(|why| fail(why, &discard));
+                runs::check_changes(layout, range, &plan, &discard).unwrap_or_else(|why| fail(why, &discard));
             }
+            cases += Cases { reads: 1, writes: 1, discards: 1, plans: 2 };
         }
     }
-    plans
+    cases
 }
 
 /// The copy that a read must take.
@@ -130,32 +161,10 @@ fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option
     order.find(|place| usable.contains(Slot(place.0 as u16))).copied()
 }
 
-/// Which array sector a place belongs to.
-struct Owner {
-    depth: usize,
-    sectors: Vec<u64>,
-}
+/// What is wrong, if anything is.
+pub(crate) type Verdict = Result<(), &'static str>;
 
-impl Owner {
-    fn new(model: &Model) -> Owner {
-        let depth = model.places.iter().map(|place| place.1 as usize + 1).max().expect("an array has sectors");
-        let mut owner = Owner { depth, sectors: vec![u64::MAX; depth * model.members as usize] };
-        for x in 0..model.size() {
-            for place in model.copies_of(x) {
-                owner.sectors[place.0 as usize * depth + place.1 as usize] = x;
-            }
-        }
-        owner
-    }
-
-    fn of(&self, member: u64, at: u64) -> u64 {
-        if at as usize >= self.depth { u64::MAX } else { self.sectors[member as usize * self.depth + at as usize] }
-    }
-}
-
-type Verdict = Result<(), &'static str>;
-
-fn ensure(is_so: bool, why: &'static str) -> Verdict {
+pub(crate) fn ensure(is_so: bool, why: &'static str) -> Verdict {
     if is_so { Ok(()) } else { Err(why) }
 }
 
@@ -186,7 +195,7 @@ fn check_shape(plan: &Plan, has_parts: bool) -> Verdict {
 }
 
 /// `wanted`: the place of each sector of the range.
-fn check_read(plan: &Plan, from: u64, wanted: &[Option<(u64, u64)>]) -> Verdict {
+fn check_read(plan: &Plan, wanted: &[Option<(u64, u64)>]) -> Verdict {
     check_shape(plan, true)?;
     let mut covered = 0;
     for run in &plan.runs {
@@ -210,10 +219,10 @@ fn check_read(plan: &Plan, from: u64, wanted: &[Option<(u64, u64)>]) -> Verdict 
     ensure(covered == wanted.len(), "the range is not covered")?;
     let is_small = plan.runs.len() <= 1 && plan.parts.len() <= 1;
     let spilled = plan.runs.spilled() || plan.parts.spilled() || plan.lost.spilled();
-    ensure(from == u64::MAX || !(is_small && spilled), "a plan of one run allocates")
+    ensure(!(is_small && spilled), "a plan of one run allocates")
 }
 
-fn check_write(plan: &Plan, from: u64, to: u64, model: &Model, owner: &Owner, usable: &SlotSet) -> Verdict {
+fn check_write(plan: &Plan, from: u64, to: u64, model: &Model, places: &Places, usable: &SlotSet) -> Verdict {
     check_shape(plan, true)?;
     let mut covered = 0;
     for run in &plan.runs {
@@ -221,7 +230,7 @@ fn check_write(plan: &Plan, from: u64, to: u64, model: &Model, owner: &Owner, us
         let mut at = run.at.0;
         for part in plan.parts_of(run) {
             for offset in part.offset.0..part.offset.0 + part.length.0 {
-                let x = owner.of(run.slot.0.into(), at);
+                let x = places.sector(run.slot.0.into(), at);
                 ensure(x == from + offset && x < to, "a place is written that is not the sector's")?;
                 at += 1;
                 covered += 1;
@@ -245,41 +254,4 @@ fn check_discard(discard: &Plan, write: &Plan) -> Verdict {
     ensure(discard.runs.len() == write.runs.len(), "a discard with another number of runs than the write")?;
     let same = |(a, b): (&uraid_layout::Run, &uraid_layout::Run)| (a.slot, a.at, a.length) == (b.slot, b.at, b.length);
     ensure(discard.runs.iter().zip(&write.runs).all(same), "a discard elsewhere than the write")
-}
-
-/// Rows as the model has them; a range cut by row.
-fn check_rows(layout: &Layout, model: &Model) {
-    assert_eq!(layout.rows_count(), model.rows.len() as u64);
-    for (index, expected) in model.rows.iter().enumerate() {
-        let map = layout.row(Row(index as u64));
-        let numbers = |slots: &[Slot]| slots.iter().map(|slot| u64::from(slot.0)).collect::<Vec<_>>();
-        assert_eq!(map.row, Row(index as u64));
-        assert_eq!(map.start.0, index as u64 * layout.chunk().0);
-        assert_eq!(numbers(&map.data), expected.data);
-        assert_eq!(u64::from(map.parity.0), expected.p);
-        assert_eq!(map.syndrome.map(|slot| u64::from(slot.0)), expected.q);
-        assert_eq!(map.exponents.iter().map(|&e| u64::from(e)).collect::<Vec<_>>(), expected.exponents);
-        let mut all = numbers(&map.data);
-        all.extend([expected.p].into_iter().chain(expected.q));
-        all.sort_unstable();
-        assert_eq!(all, (0..model.members).collect::<Vec<_>>(), "every member has one part in a row");
-        let mut exponents = expected.exponents.clone();
-        exponents.sort_unstable();
-        exponents.dedup();
-        assert_eq!(exponents.len(), expected.data.len(), "two exponents are equal");
-    }
-    let stripe = layout.stripe().0;
-    for from in 0..model.size() {
-        for to in from..=model.size() {
-            let mut next = from;
-            for part in layout.rows(ArrayRange::between(ArraySector(from), ArraySector(to))) {
-                assert_eq!(part.offset.0, next - from);
-                assert_eq!(part.row.0 * stripe + part.start.0, next);
-                assert!(part.length > Sectors::ZERO && part.start.0 + part.length.0 <= stripe);
-                next += part.length.0;
-                assert!(next == to || next % stripe == 0, "a part ends inside a row");
-            }
-            assert_eq!(next, to);
-        }
-    }
 }

@@ -1,5 +1,5 @@
 //! Small geometries of every level.
-//! Owns: which ones. Not here: what is asked of them (`check`).
+//! Owns: which ones. Not here: three stripes of everything (`three_stripes`), what is asked of them (`check`).
 
 use crate::model::{Model, Raid10};
 use uraid_block::Sectors;
@@ -12,18 +12,18 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn new(spec: &Spec, model: Model) -> Case {
+    pub(crate) fn new(spec: &Spec, model: Model) -> Case {
         let layout = Layout::new(spec).unwrap_or_else(|error| panic!("{spec:?}: {error}"));
         Case { layout, model }
     }
 }
 
-fn spec(level: Level, layout: u32, chunk: u64, raid_disks: u64, size: u64) -> Spec {
+pub(crate) fn spec(level: Level, layout: u32, chunk: u64, raid_disks: u64, size: u64) -> Spec {
     let (chunk, size) = (Sectors(chunk), Sectors(size));
     Spec { level, layout, chunk, raid_disks: raid_disks as u16, size, member_sizes: Vec::new() }
 }
 
-fn sized(level: Level, layout: u32, chunk: u64, sizes: &[u64]) -> Spec {
+pub(crate) fn sized(level: Level, layout: u32, chunk: u64, sizes: &[u64]) -> Spec {
     let member_sizes = sizes.iter().map(|&size| Sectors(size)).collect();
     Spec { member_sizes, ..spec(level, layout, chunk, sizes.len() as u64, 0) }
 }
@@ -106,46 +106,6 @@ pub(crate) fn raid456(chunk: u64, members_max: u64) -> Vec<Case> {
         for layout in (0..=5).chain(8..=10).chain(16..=20) {
             let spec = spec(Level::Raid6, layout, chunk, members, size);
             cases.push(Case::new(&spec, Model::raid6(layout, members, chunk, members)));
-        }
-    }
-    cases
-}
-
-/// Three stripes of each level and layout on 2 to `members_max` members (raid6: from 4), and how many array sectors each has, by
-/// a formula of its own.
-pub(crate) fn three_stripes(chunk: u64, members_max: u64) -> Vec<(Case, u64)> {
-    let mut cases = Vec::new();
-    for m in 2..=members_max {
-        let linear: Vec<u64> = (0..m).map(|k| (1 + k % 3) * chunk).collect();
-        let uneven: u64 = linear.iter().sum();
-        cases.push((Case::new(&sized(Level::Linear, 0, chunk, &linear), Model::linear(&linear, chunk)), uneven));
-        for layout in [1, 2] {
-            let even = vec![3 * chunk; m as usize];
-            for (sizes, total) in [(&even, 3 * m * chunk), (&linear, uneven)] {
-                let spec = sized(Level::Raid0, layout, chunk, sizes);
-                cases.push((Case::new(&spec, Model::raid0(sizes, chunk, layout)), total));
-            }
-        }
-        let raid1 = spec(Level::Raid1, 0, 0, m, 3 * chunk);
-        cases.push((Case::new(&raid1, Model::raid1(m, 3 * chunk)), 3 * chunk));
-        for shape in Raid10::all(m) {
-            let divides = m.is_multiple_of(shape.near);
-            let size = if divides { 3 } else { 3 * shape.near } * shape.far * chunk;
-            let model = Model::raid10(shape, chunk, size);
-            if !model.collides() && !model.shares_members() {
-                let total = 3 * chunk * if divides { m / shape.near } else { m };
-                cases.push((Case::new(&spec(Level::Raid10, shape.word(), chunk, m, size), model), total));
-            }
-        }
-        let raid4 = spec(Level::Raid4, 0, chunk, m, 3 * chunk);
-        cases.push((Case::new(&raid4, Model::raid5(4, 0, m, chunk, 3)), 3 * chunk * (m - 1)));
-        for layout in 0..=5 {
-            let spec = spec(Level::Raid5, layout, chunk, m, 3 * chunk);
-            cases.push((Case::new(&spec, Model::raid5(5, layout, m, chunk, 3)), 3 * chunk * (m - 1)));
-        }
-        for layout in (0..=5).chain(8..=10).chain(16..=20).filter(|_| m >= 4) {
-            let spec = spec(Level::Raid6, layout, chunk, m, 3 * chunk);
-            cases.push((Case::new(&spec, Model::raid6(layout, m, chunk, 3)), 3 * chunk * (m - 2)));
         }
     }
     cases

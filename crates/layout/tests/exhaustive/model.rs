@@ -11,6 +11,8 @@ pub(crate) struct Model {
     pub(crate) rows: Vec<Row>,
     /// How many missing members never matter.
     pub(crate) tolerates: usize,
+    /// Levels with copies: sets of members (bits) of which one has to be there, 3.1.
+    pub(crate) groups: Vec<u64>,
 }
 
 /// One row of a parity level.
@@ -24,6 +26,17 @@ pub(crate) struct Row {
 impl Model {
     pub(crate) fn size(&self) -> u64 {
         (self.places.len() / self.copies) as u64
+    }
+
+    /// Whether everything can be read or reconstructed with these members (bits) there.
+    pub(crate) fn serves(&self, there: u64) -> bool {
+        if self.copies == 1 {
+            // Without copies the count decides: a raid0 may leave a member out that is too small for a whole chunk of
+            // the array, md still wants it; and a row is reconstructed whichever members are missing.
+            self.members as usize - there.count_ones() as usize <= self.tolerates
+        } else {
+            self.groups.iter().all(|group| group & there != 0)
+        }
     }
 
     pub(crate) fn copies_of(&self, x: u64) -> &[(u64, u64)] {
@@ -54,7 +67,7 @@ impl Model {
             let used = if rounding == 0 { size } else { size - size % rounding };
             places.extend((0..used).map(|sector| (member as u64, sector)));
         }
-        Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0 }
+        Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0, groups: Vec::new() }
     }
 
     /// 2.2
@@ -76,17 +89,33 @@ impl Model {
             }
             (start, device_start) = (end, device_end);
         }
-        Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0 }
+        Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0, groups: Vec::new() }
     }
 
     /// 2.3
     pub(crate) fn raid1(members: u64, size: u64) -> Model {
         let places = (0..size).flat_map(|x| (0..members).map(move |member| (member, x))).collect();
-        Model { members, copies: members as usize, places, rows: Vec::new(), tolerates: members as usize - 1 }
+        Model {
+            members,
+            copies: members as usize,
+            places,
+            rows: Vec::new(),
+            tolerates: members as usize - 1,
+            groups: vec![(1 << members) - 1],
+        }
     }
 
     /// 2.4; also of layouts that collide.
     pub(crate) fn raid10(shape: Raid10, chunk: u64, size: u64) -> Model {
+        let mut model = Model::raid10_places(shape, chunk, size);
+        // As many rows as it takes to come round: md asks for every group also where the array is too short to have it.
+        let turn = Model::raid10_places(shape, 1, shape.near * shape.far);
+        let group = |x| turn.copies_of(x).iter().fold(0, |set, place| set | 1 << place.0);
+        model.groups = (0..turn.size()).map(group).collect();
+        model
+    }
+
+    fn raid10_places(shape: Raid10, chunk: u64, size: u64) -> Model {
         let Raid10 { members: d_count, near, far, is_offset, .. } = shape;
         let copies = near * far;
         let a = ((size / chunk) / far) * d_count / near;
@@ -115,7 +144,7 @@ impl Model {
             }
         }
         let tolerates = copies as usize - 1;
-        Model { members: d_count, copies: copies as usize, places, rows: Vec::new(), tolerates }
+        Model { members: d_count, copies: copies as usize, places, rows: Vec::new(), tolerates, groups: Vec::new() }
     }
 
     /// 2.5
@@ -189,7 +218,7 @@ impl Model {
             (rows[s as usize].data[k as usize], s * chunk + x % chunk)
         };
         let places = (0..size).map(place).collect();
-        Model { members, copies: 1, places, rows, tolerates }
+        Model { members, copies: 1, places, rows, tolerates, groups: Vec::new() }
     }
 }
 
