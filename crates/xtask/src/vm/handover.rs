@@ -8,7 +8,7 @@
 
 use super::host::{self, Served};
 use super::kernel::Release;
-use super::machine::{Disk, Machine, Scratch};
+use super::machine::{Disk, Facts, Machine, Scratch};
 use super::{Lab, at, lab_error, output_of};
 use crate::stage::Tally;
 use std::collections::BTreeMap;
@@ -22,8 +22,6 @@ const MEMBER_BYTES: u64 = 3 << 20;
 
 /// Level and members; their metadata versions take turns.
 const ARRAYS: &[(&str, usize, &str)] = &[("1", 2, "1.0"), ("5", 4, "1.1"), ("6", 5, "1.2"), ("10", 4, "1.0")];
-
-type Facts = BTreeMap<(String, String), String>;
 
 /// Runs both directions; prints a line for each array and direction.
 pub(crate) fn run() -> Lab<Tally> {
@@ -122,12 +120,5 @@ fn boot(folder: &Path, task: &str, makers: &str) -> Lab<Facts> {
             }
         }
     }
-    let mut facts = Facts::new();
-    let status = machine.run(&mut |line| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        ["fact", name, key, value] => {
-            facts.insert(((*name).to_string(), (*key).to_string()), (*value).to_string());
-        }
-        _ => println!("guest: {line}"),
-    })?;
-    if status == 0 { Ok(facts) } else { lab_error(format!("the guest's script ended with {status}")) }
+    machine.facts()
 }

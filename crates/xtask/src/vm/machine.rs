@@ -1,10 +1,11 @@
 //! One run of a virtual machine.
-//! Owns: QEMU's command line, its output and exit status. Not here: what is in the guest (`initramfs`).
+//! Owns: QEMU's command line, its output and exit status, facts. Not here: what is in the guest (`initramfs`).
 //! Invariant: the machine is gone when `run` returns, and it ends by itself after its time.
 
 use super::kernel::{Release, kernel};
 use super::{Lab, LabError, at, initramfs, lab_error};
 use crate::packages;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +17,9 @@ pub(crate) struct Disk {
     /// The guest may not write to it.
     pub(crate) is_read_only: bool,
 }
+
+/// What a script found out: it prints `fact NAME KEY VALUE`; by name and key.
+pub(crate) type Facts = BTreeMap<(String, String), String>;
 
 /// What to run.
 pub(crate) struct Machine {
@@ -40,6 +44,18 @@ const DISKS_MAX: usize = 8 * 24;
 const SERIAL_BYTES_MAX: usize = 20;
 
 impl Machine {
+    /// Boots, passes on what the script says, and returns the facts among it; a script that fails is an error.
+    pub(crate) fn facts(&self) -> Lab<Facts> {
+        let mut facts = Facts::new();
+        let status = self.run(&mut |line| match line.split(' ').collect::<Vec<_>>().as_slice() {
+            ["fact", name, key, value] => {
+                facts.insert(((*name).to_string(), (*key).to_string()), (*value).to_string());
+            }
+            _ => println!("guest: {line}"),
+        })?;
+        if status == 0 { Ok(facts) } else { lab_error(format!("the guest's script ended with {status}")) }
+    }
+
     /// Boots, hands every line of the script's output to `line`, and returns the script's exit status.
     pub(crate) fn run(&self, line: &mut dyn FnMut(&str)) -> Lab<u8> {
         let kernel = kernel(self.release)?;

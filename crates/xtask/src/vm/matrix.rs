@@ -11,7 +11,7 @@
 use super::cases::{self, Case};
 use super::compat::{Column, Results};
 use super::host::{self, Served};
-use super::machine::{Disk, Machine, Scratch};
+use super::machine::{Disk, Facts, Machine, Scratch};
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::packages;
 use crate::stage::Tally;
@@ -159,8 +159,6 @@ fn examine(folder: &Path, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-type Facts = BTreeMap<(String, String), String>;
-
 /// One boot: the kernel reads ours, and makes its own.
 fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
     let canary = Case::canary();
@@ -182,14 +180,7 @@ fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
             machine.disks.push(Disk { image, is_read_only: false });
         }
     }
-    let mut facts = Facts::new();
-    let status = machine.run(&mut |line| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        ["fact", name, key, value] => {
-            facts.insert(((*name).to_string(), (*key).to_string()), (*value).to_string());
-        }
-        _ => println!("guest: {line}"),
-    })?;
-    if status == 0 { Ok(facts) } else { lab_error(format!("the guest's script ended with {status}")) }
+    machine.facts()
 }
 
 fn fact(facts: &Facts, case: &Case, key: &str, wanted: &str) -> Result<(), String> {
