@@ -2,7 +2,7 @@
 //! Owns: the codec of one meta block, its sums. Not here: the blocks of data that follow it, replaying (`engine`).
 //! Invariant: what is parsed, encoded and parsed again is the same block. Spec: docs/format/journal.md; md-reference 1.9.
 
-use crate::crc32c;
+use crate::crc32::CASTAGNOLI;
 use uraid_block::{ArraySector, MemberSector, Sector, Sectors};
 
 /// Bytes of a meta block; everything in a journal comes in blocks of this size.
@@ -109,7 +109,7 @@ pub enum JournalError {
 
 /// The sum of one 4 KiB block of data or parity of an array.
 pub fn block_checksum(set_uuid: &[u8; 16], block: &[u8]) -> u32 {
-    crc32c::raw(seed(set_uuid), block)
+    CASTAGNOLI.raw(seed(set_uuid), block)
 }
 
 impl JournalBlock {
@@ -183,13 +183,13 @@ impl JournalEntry {
 }
 
 fn seed(set_uuid: &[u8; 16]) -> u32 {
-    crc32c::raw(!0, set_uuid)
+    CASTAGNOLI.raw(!0, set_uuid)
 }
 
 /// CRC-32C seeded with the array's id and not inverted at the end; the block's own field counts as 0.
 fn checksum(bytes: &[u8; JOURNAL_BLOCK_BYTES], set_uuid: &[u8; 16]) -> u32 {
-    let before = crc32c::raw(seed(set_uuid), &bytes[..CHECKSUM_AT]);
-    crc32c::raw(crc32c::raw(before, &[0; 4]), &bytes[CHECKSUM_AT + 4..])
+    let before = CASTAGNOLI.raw(seed(set_uuid), &bytes[..CHECKSUM_AT]);
+    CASTAGNOLI.raw(CASTAGNOLI.raw(before, &[0; 4]), &bytes[CHECKSUM_AT + 4..])
 }
 
 /// Takes one number after the other; `start` is where the entry began that an error is about.

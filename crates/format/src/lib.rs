@@ -5,7 +5,7 @@
 
 pub mod bad_blocks;
 pub mod bitmap;
-mod crc32c;
+mod crc32;
 pub mod create;
 mod features;
 mod find;

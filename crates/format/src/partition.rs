@@ -5,6 +5,7 @@
 //! memory does not follow from them. A partition may still lie outside the disk: whoever opens it checks that.
 //! Spec: UEFI Specification 2.10, section 5 (GPT Disk Layout); the MBR as Linux reads it.
 
+use crate::crc32::ETHERNET;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// The most entries that a GPT may have here; 128 is usual, and Linux makes devices of 255.
@@ -210,8 +211,8 @@ impl Header {
         }
         let found = u32_at(block, 16);
         // The checksum is that of the header with zeroes in its own place.
-        let state = crc32_step(crc32_step(CRC32_START, &block[..16]), &[0; 4]);
-        let computed = crc32_end(crc32_step(state, &block[20..length as usize]));
+        let state = ETHERNET.raw(ETHERNET.raw(!0, &block[..16]), &[0; 4]);
+        let computed = !ETHERNET.raw(state, &block[20..length as usize]);
         if found != computed {
             return Err(GptError::HeaderChecksum { found, computed });
         }
@@ -247,14 +248,14 @@ fn gpt<E>(
         return Ok(Err(GptError::EntriesOutside { at: header.entries_at }));
     };
     let mut partitions = Vec::new();
-    let mut state = CRC32_START;
+    let mut state = !0;
     let entry = &mut buffer[..header.entry_bytes as usize];
     for index in 0..header.count {
         read(start + u64::from(index) * u64::from(header.entry_bytes), entry)?;
-        state = crc32_step(state, entry);
+        state = ETHERNET.raw(state, entry);
         partitions.extend(gpt_partition(index + 1, entry, block_bytes));
     }
-    let computed = crc32_end(state);
+    let computed = !state;
     if computed != header.checksum {
         return Ok(Err(GptError::EntriesChecksum { found: header.checksum, computed }));
     }
@@ -381,43 +382,4 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
-/// The CRC-32 of zlib and Ethernet: polynomial 0x04c11db7, bits reversed, starting with and finally xored with ones.
-const CRC32_START: u32 = u32::MAX;
-
-const fn crc32_table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut value = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            value = (value >> 1) ^ if value & 1 == 1 { 0xedb8_8320 } else { 0 };
-            bit += 1;
-        }
-        table[byte] = value;
-        byte += 1;
-    }
-    table
-}
-
-fn crc32_step(state: u32, bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = crc32_table();
-    bytes.iter().fold(state, |state, byte| (state >> 8) ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
-}
-
-fn crc32_end(state: u32) -> u32 {
-    !state
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checksum_is_that_of_the_check_value() {
-        assert_eq!(crc32_end(crc32_step(CRC32_START, b"123456789")), 0xcbf4_3926);
-        assert_eq!(crc32_end(crc32_step(crc32_step(CRC32_START, b"1234"), b"56789")), 0xcbf4_3926);
-    }
 }

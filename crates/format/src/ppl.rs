@@ -3,7 +3,7 @@
 //! (`engine`), the place on a member (`Superblock::ppl_extent`).
 //! Invariant: what is parsed, encoded and parsed again is the same header. Spec: docs/format/ppl.md; md-reference 1.8.
 
-use crate::crc32c;
+use crate::crc32::CASTAGNOLI;
 use std::mem::offset_of;
 use uraid_block::ArraySector;
 use zerocopy::little_endian::{U32, U64};
@@ -108,12 +108,12 @@ const _: () = assert!(offset_of!(RawHeader, entries) == 536);
 
 /// What stands for an array in its headers: the CRC-32C of its id.
 pub fn signature(set_uuid: &[u8; 16]) -> u32 {
-    crc32c::standard(set_uuid)
+    CASTAGNOLI.standard(set_uuid)
 }
 
 /// The sum of an entry's partial parity: its CRC-32C, 0 for none.
 pub fn parity_checksum(parity: &[u8]) -> u32 {
-    crc32c::standard(parity)
+    CASTAGNOLI.standard(parity)
 }
 
 impl PplHeader {
@@ -180,6 +180,6 @@ impl PplHeader {
 
 /// The CRC-32C of the header, its own field counted as 0.
 fn checksum(bytes: &[u8; PPL_HEADER_BYTES]) -> u32 {
-    let before = crc32c::raw(!0, &bytes[..CHECKSUM_AT]);
-    !crc32c::raw(crc32c::raw(before, &[0; 4]), &bytes[CHECKSUM_AT + 4..])
+    let before = CASTAGNOLI.raw(!0, &bytes[..CHECKSUM_AT]);
+    !CASTAGNOLI.raw(CASTAGNOLI.raw(before, &[0; 4]), &bytes[CHECKSUM_AT + 4..])
 }
