@@ -1,12 +1,12 @@
 //! The superblock of a device whose version nobody told.
 //! Owns: which places are tried, which superblock counts, which error is told. Not here: the read itself (the caller).
-//! Invariant: a good superblock is found whatever stands at, or cannot be read from, the other places.
+//! Invariant: a good superblock is found whatever stands at, or cannot be read from, the other places; but never one
+//! that a damaged one has among its data.
 //! Spec: md-reference 1.1; docs/format/superblock-1.md, "Several superblocks on one device".
 
 use crate::version::DEVICE_SECTORS_MIN;
 use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};
-use std::ops::Range;
-use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
 /// A superblock, and what else looks like one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +90,7 @@ pub fn find<E>(
     let mut bytes = Box::new([0; SUPERBLOCK_BYTES]);
     let mut good: Vec<Superblock> = Vec::new();
     let mut others: Vec<OtherPlace> = Vec::new();
+    let mut damaged: Vec<Superblock> = Vec::new();
     let mut unreadable = None;
     let mut empty = None;
     for version in Version::ALL {
@@ -105,10 +106,15 @@ pub fn find<E>(
             Err(source @ SuperblockError::Magic { .. }) => {
                 empty = Some(FindError::Superblock { version, at, source });
             }
-            Err(source) => others.push(OtherPlace { version, at, standing: Standing::Damaged(source) }),
+            Err(source) => {
+                damaged.extend(Superblock::parse_damaged(&bytes, at, device_size).ok().map(|(found, _)| found));
+                others.push(OtherPlace { version, at, standing: Standing::Damaged(source) });
+            }
         }
     }
-    if let Some(index) = own(&good, device_size) {
+    let own = own(&good, device_size);
+    let is_own_damaged = own.is_some_and(|own| damaged.iter().any(|it| holds(it, &good[own], device_size)));
+    if let Some(index) = own.filter(|_| !is_own_damaged) {
         let superblock = good.swap_remove(index);
         others.extend(good.iter().map(|it| {
             let is_content = holds(&superblock, it, device_size);
@@ -156,22 +162,21 @@ fn made(superblock: &Superblock) -> (u64, u64) {
 ///   |--- data of the 1.0 -----------------------|    [1.0]|    |
 /// ```
 fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
-    let (holder_data, holder_place) = (data(holder), place(holder));
-    let (held_data, held_place) = (data(held), place(held));
-    let contains = holder_data.start <= held_place.start && held_place.end <= holder_data.end;
-    let meets = held_data.start < holder_place.end && holder_place.start < held_data.end;
-    let is_data_here = held_data.end <= device_size.0;
-    contains && !(meets && is_data_here)
+    let (holder_data, held_data) = (data(holder), data(held));
+    let held_place = place(held);
+    let contains = holder_data.start <= held_place.start && held_place.end() <= holder_data.end();
+    let is_data_here = held_data.end().0 <= device_size.0;
+    contains && !(is_data_here && held_data.overlaps(place(holder)))
 }
 
 /// The sectors of the device that are for data. Both numbers are below 2^54, see [`Superblock::parse`].
-fn data(superblock: &Superblock) -> Range<u64> {
-    superblock.data_offset.0..superblock.data_offset.0 + superblock.data_size.0
+fn data(superblock: &Superblock) -> Range {
+    Range::new(superblock.data_offset, superblock.data_size)
 }
 
 /// The sectors of the superblock itself.
-fn place(superblock: &Superblock) -> Range<u64> {
-    superblock.super_offset.0..superblock.super_offset.0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64
+fn place(superblock: &Superblock) -> Range {
+    Range::new(superblock.super_offset, Sectors((SUPERBLOCK_BYTES / SECTOR_BYTES) as u64))
 }
 
 /// How much an error says about what this device was: a copy that belongs elsewhere says less than damage.

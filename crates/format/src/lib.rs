@@ -22,7 +22,7 @@ pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, Standing, find};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
-    BadBlocks, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,
+    BadBlocks, Checksum, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,
     Superblock090, SuperblockError, TIME_SECONDS_MASK, location_v12,
 };
 pub use version::Version;

@@ -92,6 +92,22 @@ impl Role {
     }
 }
 
+/// The sum in a superblock, and that of its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checksum {
+    /// What the superblock says.
+    pub found: u32,
+    /// What it should say.
+    pub computed: u32,
+}
+
+impl Checksum {
+    /// Whether they are the same, to the bit. What md takes of 0.90 is wider: see [`Superblock090::parse`].
+    pub const fn is_correct(self) -> bool {
+        self.found == self.computed
+    }
+}
+
 /// Where the bad-block list of this member is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct BadBlocks {
@@ -174,32 +190,28 @@ impl Superblock {
         found_at: Sector,
         device_size: Sectors,
     ) -> Result<Superblock, SuperblockError> {
-        let (raw, table) = RawSuperblock::read_from_prefix(bytes).expect("4096 bytes hold the 256 of the header");
-        // Of the words of a 0.90 superblock in the other byte order, only the magic is turned round: the version is 0.
-        let is_old_place = Version::V0_90.location(device_size) == Some(found_at);
-        if raw.major_version.get() == 0 && (raw.magic.get() == MAGIC || is_old_place) {
+        if is_old(bytes, found_at, device_size) {
             return Superblock090::parse(bytes)?.to_superblock(found_at, device_size);
         }
-        if raw.magic.get() != MAGIC {
-            return Err(SuperblockError::Magic { found: raw.magic.get() });
+        let Checksum { found, computed } = checksum_in(bytes)?;
+        if found != computed {
+            return Err(SuperblockError::Checksum { found, computed });
         }
-        if raw.major_version.get() != 1 {
-            return Err(SuperblockError::Version { found: raw.major_version.get() });
+        decode(bytes, found_at, device_size)
+    }
+
+    /// The same, whatever the checksum: for a look at a superblock that nobody may use.
+    pub fn parse_damaged(
+        bytes: &[u8; SUPERBLOCK_BYTES],
+        found_at: Sector,
+        device_size: Sectors,
+    ) -> Result<(Superblock, Checksum), SuperblockError> {
+        if is_old(bytes, found_at, device_size) {
+            let (old, checksum) = Superblock090::parse_damaged(bytes)?;
+            return Ok((old.to_superblock(found_at, device_size)?, checksum));
         }
-        let max_dev = raw.max_dev.get();
-        if max_dev as usize > ROLES_MAX {
-            return Err(SuperblockError::TooManyRoles { found: max_dev, maximum: ROLES_MAX as u32 });
-        }
-        let roles_bytes = max_dev as usize * 2;
-        let computed = checksum(&bytes[..HEADER_BYTES + roles_bytes]);
-        if raw.checksum.get() != computed {
-            return Err(SuperblockError::Checksum { found: raw.checksum.get(), computed });
-        }
-        let version = check_place(&raw, found_at, device_size)?;
-        check_fields(&raw)?;
-        let roles = table[..roles_bytes].chunks_exact(2);
-        let roles = roles.map(|entry| Role::from_raw(u16::from_le_bytes([entry[0], entry[1]]))).collect();
-        Ok(from_raw(&raw, version, roles))
+        let checksum = checksum_in(bytes)?;
+        Ok((decode(bytes, found_at, device_size)?, checksum))
     }
 
     /// The 4096 bytes to put at `super_offset`; what of them counts is [`Superblock::written_bytes`].
@@ -260,6 +272,49 @@ impl Superblock {
     pub fn updated_seconds(&self) -> u64 {
         self.updated & TIME_SECONDS_MASK
     }
+}
+
+/// Whether the bytes are for [`Superblock090`] to read: of the words of one in the other byte order only the magic is
+/// turned round, because the version is 0.
+fn is_old(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) -> bool {
+    let (raw, _) = header(bytes);
+    let is_old_place = Version::V0_90.location(device_size) == Some(found_at);
+    raw.major_version.get() == 0 && (raw.magic.get() == MAGIC || is_old_place)
+}
+
+fn header(bytes: &[u8; SUPERBLOCK_BYTES]) -> (RawSuperblock, &[u8]) {
+    RawSuperblock::read_from_prefix(bytes).expect("4096 bytes hold the 256 of the header")
+}
+
+/// The sums of version 1. Fails on bytes that have none.
+fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockError> {
+    let (raw, _) = header(bytes);
+    if raw.magic.get() != MAGIC {
+        return Err(SuperblockError::Magic { found: raw.magic.get() });
+    }
+    if raw.major_version.get() != 1 {
+        return Err(SuperblockError::Version { found: raw.major_version.get() });
+    }
+    let max_dev = raw.max_dev.get();
+    if max_dev as usize > ROLES_MAX {
+        return Err(SuperblockError::TooManyRoles { found: max_dev, maximum: ROLES_MAX as u32 });
+    }
+    let computed = checksum(&bytes[..HEADER_BYTES + 2 * max_dev as usize]);
+    Ok(Checksum { found: raw.checksum.get(), computed })
+}
+
+/// The fields of version 1, without a look at the sum. Bytes whose sums [`checksum_in`] gives have a table that fits.
+fn decode(
+    bytes: &[u8; SUPERBLOCK_BYTES],
+    found_at: Sector,
+    device_size: Sectors,
+) -> Result<Superblock, SuperblockError> {
+    let (raw, table) = header(bytes);
+    let version = check_place(&raw, found_at, device_size)?;
+    check_fields(&raw)?;
+    let roles = table[..2 * raw.max_dev.get() as usize].chunks_exact(2);
+    let roles = roles.map(|entry| Role::from_raw(u16::from_le_bytes([entry[0], entry[1]]))).collect();
+    Ok(from_raw(&raw, version, roles))
 }
 
 /// The sum of the little-endian words, folded once; `bytes` are the header and the table, the checksum field counts as

@@ -92,6 +92,22 @@ fn damage_is_told_before_emptiness_and_does_not_hide_what_is_good() {
 }
 
 #[test]
+fn what_a_damaged_1_0_array_holds_does_not_speak_for_its_member_either() {
+    let mut bytes = device(&[(Version::V1_0, 5)]);
+    let inner = look(&bytes, None).unwrap().superblock;
+    put(&mut bytes, Version::V1_2, 6, Some((2048, inner.size.0 - 2048)));
+    bytes[inner.super_offset.0 as usize * 512 + 33] ^= 1;
+    let error = look(&bytes, None).unwrap_err();
+    let FindError::Superblock { version: Version::V1_0, at, source } = error else { panic!("{error:?}") };
+    assert_eq!(at, inner.super_offset);
+    let block: &[u8; 4096] = bytes[at.0 as usize * 512..][..4096].try_into().unwrap();
+    let (fields, sum) = Superblock::parse_damaged(block, at, SIZE).unwrap();
+    assert_eq!(source, SuperblockError::Checksum { found: sum.found, computed: sum.computed });
+    assert!(!sum.is_correct() && fields.set_name.as_str() != inner.set_name.as_str());
+    assert_eq!(Superblock { set_name: inner.set_name, ..fields }, inner);
+}
+
+#[test]
 fn a_place_that_cannot_be_read_matters_only_where_nothing_else_is() {
     let bytes = device(&[(Version::V1_0, 5)]);
     assert_eq!(look(&bytes, Some(Sector(8))).unwrap().superblock.version, Version::V1_0);

@@ -4,7 +4,7 @@
 //! Spec: docs/format/superblock-0.90.md; md-reference 1.3, 1.10.
 
 use super::old_raw::{CHECKSUM_AT, DISKS, RawDisk, RawOld};
-use super::{BadBlocks, DATA_SECTORS_MIN, EVENTS_END, MAGIC, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
+use super::{BadBlocks, Checksum, DATA_SECTORS_MIN, EVENTS_END, MAGIC, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
 use super::{SECTORS_END, SuperblockError};
 use crate::{Features, SetName, Version};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
@@ -105,27 +105,22 @@ impl Superblock090 {
     /// Sectors from the superblock to a bitmap.
     pub const BITMAP_OFFSET: i32 = 8;
 
-    /// Reads and checks the bytes; the place is checked by [`Superblock090::to_superblock`].
+    /// Reads and checks the bytes; the place is checked by [`Superblock090::to_superblock`]. The sum counts as right
+    /// where it is so after two folds to 16 bits, as in md: hosts folded differently.
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock090, SuperblockError> {
-        let raw = RawOld::read_from_bytes(bytes).expect("the struct has the size of the block");
-        if raw.magic.get() == MAGIC.swap_bytes() && raw.major_version.get() == 0 {
-            return Err(SuperblockError::ByteOrder);
+        let Checksum { found, computed } = checksum_in(bytes)?;
+        if folded(found) != folded(computed) {
+            return Err(SuperblockError::Checksum { found, computed });
         }
-        if raw.magic.get() != MAGIC {
-            return Err(SuperblockError::Magic { found: raw.magic.get() });
-        }
-        if raw.major_version.get() != 0 {
-            return Err(SuperblockError::Version { found: raw.major_version.get() });
-        }
-        if !(90..=91).contains(&raw.minor_version.get()) {
-            return Err(SuperblockError::MinorVersion { found: raw.minor_version.get() });
-        }
-        let computed = checksum(bytes);
-        if folded(raw.checksum.get()) != folded(computed) {
-            return Err(SuperblockError::Checksum { found: raw.checksum.get(), computed });
-        }
+        Ok(Superblock090::parse_damaged(bytes)?.0)
+    }
+
+    /// The same, whatever the checksum: for a look at a superblock that nobody may use.
+    pub fn parse_damaged(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(Superblock090, Checksum), SuperblockError> {
+        let checksum = checksum_in(bytes)?;
+        let raw = words(bytes);
         check_fields(&raw)?;
-        Ok(from_raw(&raw))
+        Ok((from_raw(&raw), checksum))
     }
 
     /// The bytes, with a new checksum.
@@ -236,6 +231,28 @@ impl Superblock090 {
         let Some(disk) = self.disks.get(self.this_disk.number as usize) else { return 0 };
         u8::from(disk.state & Disk090::WRITE_MOSTLY != 0) | u8::from(disk.state & Disk090::FAILFAST != 0) << 1
     }
+}
+
+fn words(bytes: &[u8; SUPERBLOCK_BYTES]) -> RawOld {
+    RawOld::read_from_bytes(bytes).expect("the struct has the size of the block")
+}
+
+/// The sums. Fails on bytes that have none.
+fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockError> {
+    let raw = words(bytes);
+    if raw.magic.get() == MAGIC.swap_bytes() && raw.major_version.get() == 0 {
+        return Err(SuperblockError::ByteOrder);
+    }
+    if raw.magic.get() != MAGIC {
+        return Err(SuperblockError::Magic { found: raw.magic.get() });
+    }
+    if raw.major_version.get() != 0 {
+        return Err(SuperblockError::Version { found: raw.major_version.get() });
+    }
+    if !(90..=91).contains(&raw.minor_version.get()) {
+        return Err(SuperblockError::MinorVersion { found: raw.minor_version.get() });
+    }
+    Ok(Checksum { found: raw.checksum.get(), computed: checksum(bytes) })
 }
 
 /// The sum of all words but its own, folded once. md-reference 1.3.

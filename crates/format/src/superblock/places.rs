@@ -31,8 +31,9 @@ impl Superblock {
         Some(Extent::new(self.at_distance(list.offset)?, Sectors(list.size.into())))
     }
 
-    /// The offset and the size of the partial parity log, which share the word of the bitmap's offset.
-    fn ppl_word(&self) -> Option<(i16, u16)> {
+    /// The distance from the superblock and the size of the partial parity log, both in sectors, which share the word
+    /// of the bitmap's offset; `None` without one.
+    pub fn ppl_word(&self) -> Option<(i16, u16)> {
         let bytes = self.bitmap_offset.to_le_bytes();
         let has_ppl = self.features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));
         has_ppl.then(|| (i16::from_le_bytes([bytes[0], bytes[1]]), u16::from_le_bytes([bytes[2], bytes[3]])))
