@@ -41,6 +41,29 @@ pub enum Sabotage {
     FlushTogether,
 }
 
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Sabotage; 17] = [
+        Sabotage::SkipRecord,
+        Sabotage::SkipDirtyMark,
+        Sabotage::SkipFlush,
+        Sabotage::SkipCleanFlush,
+        Sabotage::StaleRead,
+        Sabotage::SkipParity,
+        Sabotage::AnswerEarly,
+        Sabotage::NonCanonicalRead,
+        Sabotage::SkipResync,
+        Sabotage::SkipFua,
+        Sabotage::EventsStepBack,
+        Sabotage::Overreach,
+        Sabotage::ZeroesForError,
+        Sabotage::Leak,
+        Sabotage::NeverAnswer,
+        Sabotage::SkipHold,
+        Sabotage::FlushTogether,
+    ];
+}
+
 #[cfg(feature = "sabotage")]
 mod active {
     use super::Sabotage;

@@ -65,6 +65,8 @@ pub struct Tally {
     pub degraded: u64,
     /// Ranges that were said to be zero, and checked.
     pub zero_claims: u64,
+    /// What clients did, the reading of everything left out.
+    pub operations: u64,
 }
 
 /// What the clients of one round share.
@@ -157,7 +159,7 @@ impl<D: Device> Client<D> {
     /// Makes so many requests, one after the other.
     pub async fn run(mut self, requests: u64) {
         for _ in 0..requests {
-            if self.session.is_stopping.get() {
+            if self.session.is_stopping.get() || !self.rng.goes_on() {
                 return;
             }
             let mix = self.session.mix;
@@ -178,6 +180,7 @@ impl<D: Device> Client<D> {
             });
             let (_, kind) = kind.expect("luck is below the sum of the weights");
             let (at, length) = self.session.draw_range(&mut self.rng);
+            self.session.tally.borrow_mut().operations += u64::from(*kind != Kind::Pause);
             match *kind {
                 Kind::Read => self.read(at, length).await,
                 Kind::Flush => self.flush().await,

@@ -46,6 +46,19 @@ pub enum Ended {
     Violation,
 }
 
+/// What luck is for: each has a stream of its own, so that a tape can be cut in one and keep the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Luck {
+    /// Which task is next.
+    Order,
+    /// How long members take, and when what they do becomes visible.
+    Latency,
+    /// How long mail takes.
+    Mail,
+    /// Everything else: when power failure is imagined, and what it leaves.
+    Judging,
+}
+
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 type Action = Box<dyn FnOnce()>;
 
@@ -78,7 +91,7 @@ struct Core {
     now: u64,
     poll_cost: u64,
     order: Order,
-    rng: Rng,
+    rngs: [Rng; 4],
     trace: Trace,
     tasks: BTreeMap<u64, Entry>,
     ready: Vec<u64>,
@@ -104,7 +117,7 @@ impl Executor {
             now: 1_000_000_000,
             poll_cost,
             order: Order::Random,
-            rng,
+            rngs: std::array::from_fn(|_| rng.fork()),
             trace: Trace::new(is_verbose),
             tasks: BTreeMap::new(),
             ready: Vec::new(),
@@ -122,12 +135,12 @@ impl Executor {
     /// Draws another order of tasks, with this many shards to starve one of.
     pub fn draw_order(&self, shards: u16) {
         let mut core = self.core.borrow_mut();
-        core.order = match core.rng.below(8) {
+        core.order = match core.rngs[Luck::Order as usize].below(8) {
             0..=3 => Order::Random,
             4 => Order::Fifo,
             5 => Order::Lifo,
             6 => Order::StarveSome,
-            _ => Order::Starve(core.rng.below(u64::from(shards.max(1))) as u16),
+            _ => Order::Starve(core.rngs[Luck::Order as usize].below(u64::from(shards.max(1))) as u16),
         };
     }
 
@@ -159,9 +172,24 @@ impl Executor {
         core.trace.add(now, event);
     }
 
-    /// Lets a choice be made, from the one stream of luck.
+    /// The events of a run that a reader wants are kept from now on.
+    pub fn keep_story(&self) {
+        self.core.borrow_mut().trace.keep_story();
+    }
+
+    /// Those events, one a line.
+    pub fn story(&self) -> String {
+        self.core.borrow().trace.story()
+    }
+
+    /// Lets a choice be made that is neither order nor time.
     pub fn luck<T>(&self, choose: impl FnOnce(&mut Rng) -> T) -> T {
-        choose(&mut self.core.borrow_mut().rng)
+        self.luck_in(Luck::Judging, choose)
+    }
+
+    /// Lets a choice be made.
+    pub fn luck_in<T>(&self, luck: Luck, choose: impl FnOnce(&mut Rng) -> T) -> T {
+        choose(&mut self.core.borrow_mut().rngs[luck as usize])
     }
 
     /// A checker found something that must not be. The first finding is kept and stops the run.
@@ -343,18 +371,19 @@ impl Executor {
 impl Core {
     fn choose(&mut self) -> u64 {
         let count = self.ready.len();
+        let rng = &mut self.rngs[Luck::Order as usize];
         let at = match self.order {
             Order::Fifo => 0,
             // Not for ever: two tasks that wake each other must not keep a third one out.
-            Order::Lifo if self.rng.chance(1, 32) => self.rng.below(count as u64) as usize,
+            Order::Lifo if rng.chance(1, 32) => rng.below(count as u64) as usize,
             Order::Lifo => count - 1,
-            Order::Random => self.rng.below(count as u64) as usize,
+            Order::Random => rng.below(count as u64) as usize,
             Order::Starve(shard) => {
-                let start = self.rng.below(count as u64) as usize;
+                let start = rng.below(count as u64) as usize;
                 self.first_from(start, |entry, _| entry.shard != shard)
             }
             Order::StarveSome => {
-                let start = self.rng.below(count as u64) as usize;
+                let start = rng.below(count as u64) as usize;
                 self.first_from(start, |_, number| number % 4 != 0)
             }
         };
@@ -363,7 +392,7 @@ impl Core {
 
     // Starving is hard but not for ever: a task that polls itself while it waits must not stop the world.
     fn first_from(&mut self, start: usize, is_liked: impl Fn(&Entry, u64) -> bool) -> usize {
-        if self.rng.chance(1, 64) {
+        if self.rngs[Luck::Order as usize].chance(1, 64) {
             return start;
         }
         let count = self.ready.len();

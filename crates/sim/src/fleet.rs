@@ -56,6 +56,7 @@ impl Sum {
         sum.resyncs += one.resyncs;
         sum.degraded += one.degraded;
         sum.zero_claims += one.zero_claims;
+        sum.operations += one.operations;
     }
 
     /// The failures, each with the command that shows it again.
@@ -73,8 +74,14 @@ impl fmt::Display for Sum {
         writeln!(out, "{} seeds, {} failed, total hash {:016x}", self.seeds, self.failures.len(), self.hash)?;
         writeln!(
             out,
-            "{} requests, {} legal errors, {} faults, {} crashes, {} imagined power cuts, {} clean stops",
-            tally.done, tally.failed, tally.faults, tally.crashes, tally.images, tally.stops
+            "{} requests, {} of them by clients, {} legal errors, {} faults, {} crashes, {} imagined power cuts, {} clean stops",
+            tally.done + tally.failed,
+            tally.operations,
+            tally.failed,
+            tally.faults,
+            tally.crashes,
+            tally.images,
+            tally.stops
         )?;
         writeln!(
             out,

@@ -16,6 +16,8 @@ pub mod rig;
 pub mod rng;
 pub mod scenario;
 pub mod setup;
+pub mod shrink;
+pub mod tape;
 pub mod trace;
 pub mod watch;
 pub mod world;

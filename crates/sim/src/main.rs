@@ -1,18 +1,31 @@
-//! `uraid-sim`: runs seeds and says what they found.
+//! `uraid-sim`: runs seeds and tapes, says what they found, and makes it small.
 //! Owns: its few options. Not here: anything that a seed does.
 //! Invariant: every failure is printed with the command that shows it again.
 
 use std::process::ExitCode;
+use std::time::Duration;
 use uraid_sim::fleet::run_seeds;
-use uraid_sim::scenario::{Options, run_seed};
+use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
+use uraid_sim::shrink::shrink;
+use uraid_sim::tape::Tape;
 
-const USAGE: &str = "usage: uraid-sim --seed N [--verbose] | --seeds A..B [--threads N] [--hashes]";
+const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
+  --verbose        print every event
+  --threads N      how many at a time (2)
+  --hashes         print one line a seed: its number, trace hash and events
+  --shrink         make the failing run of --seed or --tape small, and print it as a test
+  --budget SECONDS for --shrink (60)
+  --sabotage NAME  let the engine make this mistake; only in a build with the feature `sabotage`";
 
 struct Wanted {
     seeds: std::ops::Range<u64>,
+    tape: Option<Tape>,
     threads: usize,
     is_verbose: bool,
     prints_hashes: bool,
+    shrinks: bool,
+    budget: Duration,
+    sabotage: Option<String>,
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -22,35 +35,141 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-fn parse() -> Option<Wanted> {
-    let mut wanted = Wanted { seeds: 0..0, threads: 2, is_verbose: false, prints_hashes: false };
+fn read_tape(text: &str) -> Result<Tape, String> {
+    let text = match std::fs::read_to_string(text) {
+        Ok(content) => content,
+        Err(_) if text.contains('=') => text.to_string(),
+        Err(error) => return Err(format!("{text}: {error}")),
+    };
+    Tape::parse(&text).map_err(|error| error.to_string())
+}
+
+fn parse() -> Result<Wanted, String> {
+    let mut wanted = Wanted {
+        seeds: 0..0,
+        tape: None,
+        threads: 2,
+        is_verbose: false,
+        prints_hashes: false,
+        shrinks: false,
+        budget: Duration::from_secs(60),
+        sabotage: None,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        let is_no_number = |text: String| format!("{text} is no number");
         match argument.as_str() {
             "--seed" => {
-                let seed = number(&arguments.next()?)?;
-                wanted.seeds = seed..seed.checked_add(1)?;
+                let text = value()?;
+                let seed = number(&text).filter(|seed| *seed < u64::MAX).ok_or(is_no_number(text))?;
+                wanted.seeds = seed..seed + 1;
             }
             "--seeds" => {
-                let text = arguments.next()?;
-                let (from, to) = text.split_once("..")?;
-                wanted.seeds = number(from)?..number(to)?;
+                let text = value()?;
+                let range = text.split_once("..").and_then(|(from, to)| Some(number(from)?..number(to)?));
+                wanted.seeds = range.ok_or(format!("{text} is no range, expected A..B"))?;
             }
-            "--threads" => wanted.threads = usize::try_from(number(&arguments.next()?)?).ok()?,
+            "--tape" => wanted.tape = Some(read_tape(&value()?)?),
+            "--threads" => {
+                let text = value()?;
+                let threads = number(&text).filter(|threads| (1..=256).contains(threads));
+                wanted.threads = threads.ok_or(is_no_number(text))? as usize;
+            }
+            "--budget" => {
+                let text = value()?;
+                wanted.budget = Duration::from_secs(number(&text).ok_or(is_no_number(text))?);
+            }
+            "--sabotage" => wanted.sabotage = Some(value()?),
             "--verbose" => wanted.is_verbose = true,
             "--hashes" => wanted.prints_hashes = true,
-            _ => return None,
+            "--shrink" => wanted.shrinks = true,
+            _ => return Err(format!("{argument} is no option")),
         }
     }
-    (!wanted.seeds.is_empty() && wanted.threads > 0).then_some(wanted)
+    if wanted.tape.is_some() != wanted.seeds.is_empty() {
+        return Err("expected one of --seed, --seeds and --tape".to_string());
+    }
+    Ok(wanted)
+}
+
+#[cfg(feature = "sabotage")]
+fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
+    use uraid_engine::sabotage::{Sabotage, set};
+    let find = |name: &str| Sabotage::ALL.into_iter().find(|mistake| format!("{mistake:?}") == name);
+    let mistake = match name {
+        None => None,
+        Some(name) => Some(find(name).ok_or(format!("{name} is no sabotage; there are {:?}", Sabotage::ALL))?),
+    };
+    Ok(move || set(mistake))
+}
+
+#[cfg(not(feature = "sabotage"))]
+fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
+    match name {
+        None => Ok(|| {}),
+        Some(_) => Err("this build has no sabotage; build it with `--features sabotage`".to_string()),
+    }
+}
+
+/// Makes one failing run small and prints it as a test.
+fn print_small(source: Source, options: Options, budget: Duration) -> ExitCode {
+    // Panics are findings here, thousands of times the same one.
+    std::panic::set_hook(Box::new(|_| {}));
+    let Some(small) = shrink(source, options, budget) else {
+        println!("nothing is found, so there is nothing to make small");
+        return ExitCode::FAILURE;
+    };
+    let tally = small.outcome.tally;
+    println!(
+        "{} client operations, {} faults, {} choices, after {} runs",
+        tally.operations,
+        tally.faults,
+        small.tape.choices(),
+        small.runs
+    );
+    println!("{}", small.as_test("what_it_shows"));
+    println!("again: uraid-sim --tape '{}' --verbose", small.tape);
+    ExitCode::SUCCESS
+}
+
+fn run_tape(tape: Tape, options: Options) -> ExitCode {
+    let (outcome, _) = run_recorded(Source::Tape(tape), options);
+    let tally = outcome.tally;
+    println!("{} client operations, {} faults, hash {:016x}", tally.operations, tally.faults, outcome.hash);
+    match outcome.failure {
+        None => ExitCode::SUCCESS,
+        Some(found) => {
+            println!("{found}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn main() -> ExitCode {
-    let Some(wanted) = parse() else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+    let wanted = match parse() {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            eprintln!("uraid-sim: {error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
     };
+    let on_thread = match sabotage(wanted.sabotage.as_deref()) {
+        Ok(on_thread) => on_thread,
+        Err(error) => {
+            eprintln!("uraid-sim: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    on_thread();
     let options = Options { is_verbose: wanted.is_verbose, ..Options::default() };
+    let one = || wanted.tape.clone().map_or(Source::Seed(wanted.seeds.start), Source::Tape);
+    if wanted.shrinks {
+        return print_small(one(), options, wanted.budget);
+    }
+    if let Some(tape) = wanted.tape {
+        return run_tape(tape, options);
+    }
     if wanted.prints_hashes {
         for seed in wanted.seeds {
             let outcome = run_seed(seed, options);
@@ -59,7 +178,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let threads = if wanted.is_verbose { 1 } else { wanted.threads };
-    let sum = run_seeds(wanted.seeds, threads, options, || {});
+    let sum = run_seeds(wanted.seeds, threads, options, on_thread);
     print!("{}", sum.report());
     println!("{sum}");
     if sum.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -3,7 +3,7 @@
 //! Invariant: every operation is answered once, from an event of the executor; its buffers stay with that event.
 
 use crate::disk::{CrashMode, Medium};
-use crate::executor::Executor;
+use crate::executor::{Executor, Luck};
 use crate::rng::Rng;
 use crate::trace::Event;
 use std::cell::{Cell, RefCell};
@@ -308,7 +308,7 @@ impl Disk {
             self.executor.violate(found);
         }
         let latency = self.latency;
-        let mut wait = Duration::from_nanos(self.executor.luck(|rng| {
+        let mut wait = Duration::from_nanos(self.executor.luck_in(Luck::Latency, |rng| {
             let time = rng.between(latency.min, latency.max);
             if latency.slow_one_in > 0 && rng.chance(1, latency.slow_one_in) { time * 50 } else { time }
         }));
@@ -412,7 +412,7 @@ impl Disk {
         }
         let is_fua = op == Op::Write { fua: true } && self.lie.get() != Some(Lie::Flush);
         let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
-        let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck(|rng| rng.chance(1, 2));
+        let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2));
         let (sender, receiver) = oneshot();
         let disk = self.clone();
         if lies.is_some_and(|lie| lie == Lie::SuperWrite || lie == Lie::Write) {
@@ -444,7 +444,7 @@ impl Device for SimMember {
             let start = at as usize * SECTOR_BYTES;
             disk.medium.borrow().current()[start..start + length as usize * SECTOR_BYTES].to_vec()
         };
-        let early = disk.executor.luck(|rng| rng.chance(1, 2)).then(|| bytes_of(disk));
+        let early = disk.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2)).then(|| bytes_of(disk));
         let (sender, receiver) = oneshot();
         let inside = disk.clone();
         disk.executor.after(wait, move || {

@@ -1,6 +1,11 @@
-//! Luck from a seed.
-//! Owns: [`Rng`], [`mix`]. Not here: which choices are made with it.
-//! Invariant: the same seed gives the same numbers on every machine and in every build.
+//! Luck from a seed, or from a tape.
+//! Owns: [`Rng`], [`mix`]. Not here: which choices are made with it, what a tape is (`tape`).
+//! Invariant: the same seed gives the same numbers on every machine and in every build; whether a tape records them
+//! changes nothing. Of every choice 0 is the plainest one: nothing goes wrong, the least of everything.
+
+use crate::tape::{Deck, Lane, Tape};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// One round of splitmix64: a bijection of 64 bits that no xor sees through.
 pub fn mix(value: u64) -> u64 {
@@ -10,27 +15,53 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of numbers.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
+/// A stream of choices.
+pub struct Rng {
+    state: u64,
+    lane: Option<Lane>,
+}
 
 impl Rng {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(mix(seed ^ 0x7572_6169_6473_696d))
+        Rng { state: mix(seed ^ 0x7572_6169_6473_696d), lane: None }
+    }
+
+    /// The same stream, with every choice recorded.
+    pub fn recorded(seed: u64) -> (Rng, Rc<RefCell<Deck>>) {
+        let deck = Deck::new(None);
+        (Rng { lane: Some(Lane::first(&deck)), ..Rng::new(seed) }, deck)
+    }
+
+    /// The stream of a tape.
+    pub fn replayed(tape: Tape) -> (Rng, Rc<RefCell<Deck>>) {
+        let deck = Deck::new(Some(tape));
+        (Rng { lane: Some(Lane::first(&deck)), ..Rng::new(0) }, deck)
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.state)
     }
 
     /// The next number of 64 bits.
     #[allow(clippy::should_implement_trait, reason = "a stream without an end is no useful iterator here")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        let fresh = self.fresh();
+        match &self.lane {
+            None => fresh,
+            Some(lane) => lane.choose(u64::MAX, fresh),
+        }
     }
 
     /// A number from 0 up to, without, `bound`. Panics on a bound of zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0);
-        self.next() % bound
+        let fresh = self.fresh() % bound;
+        match &self.lane {
+            None => fresh,
+            Some(lane) => lane.choose(bound, fresh),
+        }
     }
 
     /// A number from `low` up to and with `high`.
@@ -41,23 +72,34 @@ impl Rng {
 
     /// Yes in `yes` of `of` cases.
     pub fn chance(&mut self, yes: u64, of: u64) -> bool {
-        self.below(of) < yes
+        self.below(of) >= of - yes
     }
 
-    /// One of the things. Panics when there are none.
+    /// Yes, until a tape ends: what asks this before each piece of its work can be cut short.
+    pub fn goes_on(&mut self) -> bool {
+        self.lane.as_ref().is_none_or(|lane| lane.choose(2, 1) == 1)
+    }
+
+    /// One of the things, the plainest first. Panics when there are none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
 
     /// Another stream that starts here.
     pub fn fork(&mut self) -> Rng {
+        let seed = self.fresh();
+        Rng { lane: self.lane.as_mut().map(Lane::fork), ..Rng::new(seed) }
+    }
+
+    /// Noise from one choice: what is drawn from it is on no tape.
+    pub fn noise(&mut self) -> Rng {
         Rng::new(self.next())
     }
 
     /// Brings the things into any order.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
-        for at in (1..things.len()).rev() {
-            things.swap(at, self.below(at as u64 + 1) as usize);
+        for at in 1..things.len() {
+            things.swap(at, at - self.below(at as u64 + 1) as usize);
         }
     }
 }
@@ -79,7 +121,35 @@ mod tests {
     fn a_shuffle_keeps_everything() {
         let mut things: Vec<u32> = (0..20).collect();
         Rng::new(5).shuffle(&mut things);
+        assert_ne!(things, (0..20).collect::<Vec<_>>());
         things.sort_unstable();
         assert_eq!(things, (0..20).collect::<Vec<_>>());
+    }
+
+    fn some(mut rng: Rng) -> Vec<u64> {
+        let mut child = rng.fork();
+        let mut drawn = vec![rng.below(10), child.below(7), rng.next(), child.between(3, 9)];
+        drawn.push(u64::from(rng.goes_on()));
+        drawn.push(rng.fork().below(100));
+        drawn
+    }
+
+    #[test]
+    fn a_recorded_stream_is_the_plain_one_and_its_tape_gives_it_again() {
+        let (rng, deck) = Rng::recorded(4);
+        let drawn = some(rng);
+        assert_eq!(drawn, some(Rng::new(4)));
+        let tape = deck.borrow().recorded();
+        assert_eq!(tape.choices(), 6, "{tape}");
+        assert_eq!(drawn, some(Rng::replayed(tape).0));
+    }
+
+    #[test]
+    fn an_empty_tape_gives_the_plainest_choice_for_ever() {
+        let mut rng = Rng::replayed(Tape::default()).0;
+        assert_eq!((rng.next(), rng.between(4, 9), rng.chance(9, 10), rng.goes_on()), (0, 4, false, false));
+        let mut things = [1, 2, 3];
+        rng.shuffle(&mut things);
+        assert_eq!((things, *rng.pick(&[7, 8])), ([1, 2, 3], 7));
     }
 }

@@ -8,6 +8,7 @@ use crate::member::{Effect, Fault, Lie, Victim};
 use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
 use crate::rng::Rng;
 use crate::setup::{OverBudget, Setup};
+use crate::tape::Tape;
 use crate::trace::Event;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ pub struct Options {
 /// What came out of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The seed.
+    /// The seed; 0 of a tape.
     pub seed: u64,
     /// The trace hash.
     pub hash: u64,
@@ -47,13 +48,44 @@ pub struct Outcome {
     pub sectors: u64,
     /// What was found, if anything, with the last events.
     pub failure: Option<String>,
+    /// What happened, to read; empty unless the choices were recorded.
+    pub story: String,
+}
+
+/// Where the choices of a run come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A seed.
+    Seed(u64),
+    /// A tape.
+    Tape(Tape),
 }
 
 /// Runs a seed. A panic of the engine is a finding like any other.
 pub fn run_seed(seed: u64, options: Options) -> Outcome {
-    let mut rng = Rng::new(seed);
+    let executor_of = |rng: Rng| Executor::new(rng, options.is_verbose);
+    run(seed, Rng::new(seed), options, executor_of)
+}
+
+/// Runs a seed or a tape, and gives all choices that were made.
+pub fn run_recorded(source: Source, options: Options) -> (Outcome, Tape) {
+    let (seed, (rng, deck)) = match source {
+        Source::Seed(seed) => (seed, Rng::recorded(seed)),
+        Source::Tape(tape) => (0, Rng::replayed(tape)),
+    };
+    let executor_of = |rng: Rng| {
+        let executor = Executor::new(rng, options.is_verbose);
+        executor.keep_story();
+        executor
+    };
+    let outcome = run(seed, rng, options, executor_of);
+    let tape = deck.borrow().recorded();
+    (outcome, tape)
+}
+
+fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) -> Executor) -> Outcome {
     let setup = Rc::new(Setup::draw(&mut rng));
-    let executor = Executor::new(rng.fork(), options.is_verbose);
+    let executor = executor_of(rng.fork());
     let (inside, plan) = (executor.clone(), setup.clone());
     let tally = Rc::new(RefCell::new(Tally::default()));
     let counts = tally.clone();
@@ -80,6 +112,7 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
         let running = executor.waiting();
         format!("{found}\n{setup:?}\nlast events:\n{}waiting: {running}", executor.trace_tail())
     });
+    let story = executor.story();
     executor.leak();
     let tally = *tally.borrow();
     Outcome {
@@ -92,17 +125,25 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
         tally,
         sectors: sectors.get(),
         failure,
+        story,
     }
 }
 
 impl Rig {
     fn all_rounds(&mut self) -> Result<(), String> {
+        let mut root = std::mem::replace(&mut self.rng, Rng::new(0));
         for round in 0..self.setup.rounds {
+            // Each round has a lane of its own, and one that a tape says nothing of does not take place.
+            self.rng = root.fork();
+            if !self.rng.goes_on() {
+                continue;
+            }
             self.executor.record(Event::Note { what: "round", value: round });
             if !self.round(false)? {
                 return Ok(());
             }
         }
+        self.rng = root.fork();
         self.executor.record(Event::Note { what: "last round", value: 0 });
         if self.setup.over_budget != OverBudget::Never {
             self.judge.is_over_budget.set(true);

@@ -152,7 +152,7 @@ impl Setup {
             shards: *rng.pick(&[1, 1, 2, 3, 4]),
             mix,
             clients: *rng.pick(&[1, 2, 4, 8, 16]),
-            requests: rng.between(4, 24),
+            requests: rng.between(1, 24),
             rounds: rng.between(1, 4),
             starts_dirty: !is_plain && rng.chance(1, 4),
             has_faults: rng.chance(2, 3),
@@ -287,8 +287,9 @@ impl Setup {
         let size = offset + data + crate::rng::mix(self.array ^ u64::from(slot)) % 3;
         let mut bytes = vec![0; size as usize * SECTOR_BYTES];
         if self.starts_dirty {
+            let mut noise = rng.noise();
             for byte in &mut bytes[offset as usize * SECTOR_BYTES..] {
-                *byte = rng.next() as u8;
+                *byte = noise.next() as u8;
             }
         }
         let start = SUPER_AT as usize * SECTOR_BYTES;

@@ -8,6 +8,8 @@ use std::fmt;
 
 /// Events that are kept for reading.
 const TAIL_MAX: usize = 400;
+/// Lines of a story, at its start and at its end.
+const STORY_LINES: (usize, usize) = (60, 30);
 
 /// One thing that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,12 +143,18 @@ pub struct Trace {
     events: u64,
     tail: VecDeque<(u64, Event)>,
     is_verbose: bool,
+    story: Option<Vec<(u64, Event)>>,
 }
 
 impl Trace {
     /// Nothing happened yet. A verbose trace prints every event as it comes, except polls, wakes and firings.
     pub fn new(is_verbose: bool) -> Trace {
-        Trace { hash: 0, events: 0, tail: VecDeque::with_capacity(TAIL_MAX), is_verbose }
+        Trace { hash: 0, events: 0, tail: VecDeque::with_capacity(TAIL_MAX), is_verbose, story: None }
+    }
+
+    /// What a reader wants to see is kept from now on: requests, answers, errors and decisions.
+    pub fn keep_story(&mut self) {
+        self.story = Some(Vec::new());
     }
 
     /// Takes an event in.
@@ -160,6 +168,14 @@ impl Trace {
         }
         if self.is_verbose {
             println!("{:>12} {event}", now / 1000);
+        }
+        if let Some(story) = &mut self.story {
+            match event {
+                Event::Request { .. } | Event::Answer { .. } | Event::Note { .. } => story.push((now, event)),
+                Event::Complete { is_ok: false, .. } => story.push((now, event)),
+                Event::Complete { .. } | Event::Poll { .. } | Event::Wake { .. } | Event::Fire { .. } => {}
+                Event::Spawn { .. } | Event::Mail { .. } | Event::Submit { .. } => {}
+            }
         }
         if self.tail.len() == TAIL_MAX {
             self.tail.pop_front();
@@ -175,6 +191,19 @@ impl Trace {
     /// How many events there were.
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// The story, one event a line, with the time in microseconds; a long one without its middle.
+    pub fn story(&self) -> String {
+        let story = self.story.as_deref().unwrap_or_default();
+        let (first, last) = STORY_LINES;
+        let line = |(now, event): &(u64, Event)| format!("{:>10} {event}\n", now / 1000);
+        if story.len() <= first + last {
+            return story.iter().map(line).collect();
+        }
+        let (head, tail) = (&story[..first], &story[story.len() - last..]);
+        let left_out = format!("           ... {} more ...\n", story.len() - first - last);
+        head.iter().map(line).chain([left_out]).chain(tail.iter().map(line)).collect()
     }
 
     /// The last events, one a line, with the time in microseconds.

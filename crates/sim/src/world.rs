@@ -2,7 +2,7 @@
 //! Owns: [`SimWorld`]: clock, tasks, mailboxes, buffers of one logical shard. Not here: who is polled next (`executor`).
 //! Invariant: mail of one pair of shards arrives once and in order, after a delay that the seed chooses.
 
-use crate::executor::Executor;
+use crate::executor::{Executor, Luck};
 use crate::member::SimMember;
 use crate::trace::Event;
 use std::cell::RefCell;
@@ -156,7 +156,7 @@ impl World for SimWorld {
         let machine = self.0.machine.clone();
         let (from, to) = (self.0.index, to.0);
         assert!(to < machine.shards, "mail to shard {to} of {}", machine.shards);
-        let delay = machine.executor.luck(|rng| rng.below(machine.mail_delay_max + 1));
+        let delay = machine.executor.luck_in(Luck::Mail, |rng| rng.below(machine.mail_delay_max + 1));
         let at = {
             let mut last = machine.mail_last.borrow_mut();
             let last = &mut last[usize::from(from) * usize::from(machine.shards) + usize::from(to)];

@@ -19,27 +19,8 @@ fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
 
 #[test]
 fn every_mistake_of_the_engine_is_found() {
-    let mistakes = [
-        Sabotage::SkipRecord,
-        Sabotage::SkipDirtyMark,
-        Sabotage::SkipFlush,
-        Sabotage::SkipCleanFlush,
-        Sabotage::StaleRead,
-        Sabotage::SkipParity,
-        Sabotage::AnswerEarly,
-        Sabotage::NonCanonicalRead,
-        Sabotage::SkipResync,
-        Sabotage::SkipFua,
-        Sabotage::EventsStepBack,
-        Sabotage::Overreach,
-        Sabotage::ZeroesForError,
-        Sabotage::Leak,
-        Sabotage::NeverAnswer,
-        Sabotage::SkipHold,
-        Sabotage::FlushTogether,
-    ];
     let mut missed = Vec::new();
-    for mistake in mistakes {
+    for mistake in Sabotage::ALL {
         match first_find(mistake) {
             Some((seed, found)) => println!("{mistake:?}: seed {seed}: {found}"),
             None => missed.push(mistake),

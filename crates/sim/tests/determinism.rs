@@ -2,7 +2,7 @@
 //! Owns: the check of that within one build. Between builds: `uraid-sim --seeds 0..100 --hashes` of both.
 
 use uraid_sim::fleet::run_seeds;
-use uraid_sim::scenario::{Options, run_seed};
+use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 
 #[test]
 fn a_hundred_seeds_give_the_same_hash_twice_on_one_thread_and_on_two() {
@@ -17,4 +17,16 @@ fn a_hundred_seeds_give_the_same_hash_twice_on_one_thread_and_on_two() {
 fn seeds_differ() {
     let hashes: std::collections::BTreeSet<u64> = (0..20).map(|seed| run_seed(seed, Options::default()).hash).collect();
     assert_eq!(hashes.len(), 20);
+}
+
+#[test]
+fn a_tape_gives_the_run_of_its_seed_and_records_itself() {
+    for seed in 5000..5010 {
+        let options = Options::default();
+        let (recorded, tape) = run_recorded(Source::Seed(seed), options);
+        assert_eq!(recorded.hash, run_seed(seed, options).hash, "recording changes nothing");
+        let (replayed, again) = run_recorded(Source::Tape(tape.clone()), options);
+        assert_eq!(replayed.hash, recorded.hash, "seed {seed}");
+        assert_eq!(again, tape, "seed {seed}");
+    }
 }

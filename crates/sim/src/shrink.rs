@@ -1,0 +1,174 @@
+//! A failing run made small: what is left is what it takes.
+//! Owns: [`shrink`], when two findings are the same, the result as a test to keep. Not here: tapes (`tape`), runs
+//! (`scenario`).
+//! Invariant: every step keeps the finding and makes the run smaller; what is returned has been run.
+//!
+//! ```text
+//!   lanes        cleared, halved, pieces cut out           a client's operation, a round, a fault go
+//!   values       to 0, halved, one less                    fewer members, shorter requests, no delays
+//!   accepted     the same checker, and (client operations + 4 a fault, weight of the tape) is less
+//! ```
+
+use crate::scenario::{Options, Outcome, Source, run_recorded};
+use crate::tape::{Path, Tape};
+use std::time::{Duration, Instant};
+
+/// Values are lowered one by one in lanes of at most this many choices.
+const LOWERED_MAX: usize = 400;
+
+/// A small run.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// Its choices.
+    pub tape: Tape,
+    /// What came of it, story included.
+    pub outcome: Outcome,
+    /// Runs that were tried.
+    pub runs: u64,
+}
+
+/// Which checker found it: what stands before the first colon, or the start of a panic's text, without numbers.
+pub fn checker(failure: &str) -> String {
+    let line = failure.lines().next().unwrap_or_default();
+    let kind = match line.strip_prefix("panic: ") {
+        Some(text) => format!("panic {}", text.chars().take(50).collect::<String>()),
+        None => line.split(':').next().unwrap_or_default().to_string(),
+    };
+    kind.chars().filter(|letter| !letter.is_ascii_digit() || line.starts_with(['I', 'M', 'L', 'C'])).collect()
+}
+
+struct Shrinker {
+    options: Options,
+    wanted: String,
+    best: Tape,
+    outcome: Outcome,
+    runs: u64,
+    deadline: Instant,
+}
+
+fn size(outcome: &Outcome, tape: &Tape) -> (u64, u64) {
+    (outcome.tally.operations + 4 * outcome.tally.faults, tape.weight())
+}
+
+/// Makes the failing run of `source` smaller for at most `budget`; `None` when it does not fail.
+pub fn shrink(source: Source, options: Options, budget: Duration) -> Option<Shrunk> {
+    let (outcome, tape) = run_recorded(source, options);
+    let wanted = checker(outcome.failure.as_ref()?);
+    let deadline = Instant::now() + budget;
+    let mut shrinker = Shrinker { options, wanted, best: tape, outcome, runs: 1, deadline };
+    while shrinker.pass() && !shrinker.is_over() {}
+    Some(Shrunk { tape: shrinker.best, outcome: shrinker.outcome, runs: shrinker.runs })
+}
+
+impl Shrinker {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Runs a candidate, and keeps it when it fails in the same way and is smaller.
+    fn attempt(&mut self, candidate: Tape) -> bool {
+        let candidate = candidate.trimmed();
+        if self.is_over() || candidate == self.best {
+            return false;
+        }
+        self.runs += 1;
+        let (outcome, used) = run_recorded(Source::Tape(candidate), self.options);
+        let is_same = outcome.failure.as_ref().is_some_and(|found| checker(found) == self.wanted);
+        if !is_same || size(&outcome, &used) >= size(&self.outcome, &self.best) {
+            return false;
+        }
+        (self.best, self.outcome) = (used, outcome);
+        true
+    }
+
+    fn with(&self, path: &Path, change: impl FnOnce(&mut Vec<u64>)) -> Tape {
+        let mut tape = self.best.clone();
+        change(tape.lanes.entry(path.clone()).or_default());
+        tape
+    }
+
+    fn length(&self, path: &Path) -> usize {
+        self.best.lanes.get(path).map_or(0, Vec::len)
+    }
+
+    /// Everything once; whether anything helped.
+    fn pass(&mut self) -> bool {
+        let before = size(&self.outcome, &self.best);
+        // The array and its clients first: less of them makes every later run shorter.
+        self.change_pieces(&vec![0], 1, |values, from, to| values[from..to].fill(0));
+        let mut lanes: Vec<Path> = self.best.lanes.keys().cloned().collect();
+        lanes.sort_by_key(|path| std::cmp::Reverse(self.length(path)));
+        for path in &lanes {
+            self.cut_end(path);
+        }
+        for path in &lanes {
+            self.change_pieces(path, 512, |values, from, to| drop(values.drain(from..to)));
+        }
+        for path in &lanes {
+            self.change_pieces(path, 512, |values, from, to| values[from..to].fill(0));
+        }
+        lanes.retain(|path| self.length(path) <= LOWERED_MAX);
+        for path in &lanes {
+            self.lower_values(path);
+        }
+        size(&self.outcome, &self.best) < before
+    }
+
+    /// All of a lane, else as much of its end as can go.
+    fn cut_end(&mut self, path: &Path) {
+        if self.attempt(self.with(path, Vec::clear)) {
+            return;
+        }
+        let mut step = self.length(path) / 2;
+        while step > 0 && !self.is_over() {
+            let keep = self.length(path).saturating_sub(step);
+            if !self.attempt(self.with(path, |values| values.truncate(keep))) {
+                step /= 2;
+            }
+        }
+    }
+
+    /// Ever smaller pieces of a lane, from the end to the start.
+    fn change_pieces(&mut self, path: &Path, largest: usize, change: impl Fn(&mut Vec<u64>, usize, usize)) {
+        let mut piece = self.length(path).div_ceil(2).min(largest);
+        while piece > 0 && !self.is_over() {
+            let mut end = self.length(path);
+            while end > 0 && !self.is_over() {
+                let from = end.saturating_sub(piece);
+                self.attempt(self.with(path, |values| change(values, from, end)));
+                end = from.min(self.length(path));
+            }
+            piece /= 2;
+        }
+    }
+
+    fn lower_values(&mut self, path: &Path) {
+        for at in 0..self.length(path) {
+            while let Some(&value) = self.best.lanes.get(path).and_then(|values| values.get(at)) {
+                let candidates = [value / 2, value.saturating_sub(1)];
+                let is_lower = candidates
+                    .into_iter()
+                    .any(|lower| lower < value && self.attempt(self.with(path, |values| values[at] = lower)));
+                if !is_lower {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Shrunk {
+    /// The run as a test to keep: it passes when the engine is right.
+    pub fn as_test(&self, name: &str) -> String {
+        let found = self.outcome.failure.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+        let story: String = self.outcome.story.lines().map(|line| format!("/// {line}\n")).collect();
+        let text = self.tape.to_string();
+        let letters: Vec<char> = text.chars().collect();
+        let lines: Vec<String> =
+            letters.chunks(100).map(|line| format!("         {}\\\n", line.iter().collect::<String>())).collect();
+        format!(
+            "/// {found}\n///\n/// ```text\n{story}/// ```\n#[test]\nfn {name}() {{\n    nothing_is_found(\n        \"\\\n{}        \",\n    );\n}}\n",
+            lines.concat()
+        )
+    }
+}

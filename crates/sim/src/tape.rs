@@ -1,0 +1,175 @@
+//! The choices of a run, written down: a seed makes a tape, the tape makes the same run again.
+//! Owns: [`Tape`], its text, [`Deck`] that records and replays. Not here: how choices are drawn (`rng`), how a tape is
+//! made smaller (`shrink`).
+//! Invariant: replaying what was recorded gives the same run; a tape that ends gives the smallest choice, 0, for ever.
+//! A tape belongs to the simulator that wrote it: who adds a choice in the middle changes what older tapes mean.
+//!
+//! Every stream of luck has a lane of its own, named by how it was forked, so that what is cut out of one lane does
+//! not shift the choices of another:
+//!
+//! ```text
+//!   lane 0        what is drawn first: the array, its clients         5,,2,1
+//!   lane 0.0      order of tasks, latencies ...                       1,,,3
+//!   lane 0.2.1    the second fork of the third fork of the first      7
+//!   as text       0=5,,2,1+0.0=1,,,3+0.2.1=7                          an empty number is 0
+//! ```
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// The name of a lane: the way from the first stream to it, by number of fork.
+pub type Path = Vec<u16>;
+
+/// All choices of a run, by lane.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Tape {
+    /// The choices of each lane, oldest first.
+    pub lanes: BTreeMap<Path, Vec<u64>>,
+}
+
+/// Why a text is no tape.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TapeError {
+    /// What could not be read.
+    pub found: String,
+}
+
+impl fmt::Display for TapeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?} is no part of a tape, expected a lane as 0.2=5,,1", self.found)
+    }
+}
+
+impl Tape {
+    /// The tape of this text: lanes as `0.2=5,,1`, joined by `+`; white space is left out.
+    pub fn parse(text: &str) -> Result<Tape, TapeError> {
+        let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+        let mut lanes = BTreeMap::new();
+        for lane in text.split('+').filter(|lane| !lane.is_empty()) {
+            let wrong = || TapeError { found: lane.chars().take(40).collect() };
+            let (path, values) = lane.split_once('=').ok_or_else(wrong)?;
+            let path: Result<Path, _> = path.split('.').map(str::parse).collect();
+            let number = |value: &str| if value.is_empty() { Ok(0) } else { value.parse() };
+            let values: Result<Vec<u64>, _> = values.split(',').map(number).collect();
+            lanes.insert(path.map_err(|_| wrong())?, values.map_err(|_| wrong())?);
+        }
+        Ok(Tape { lanes }.trimmed())
+    }
+
+    /// Without what the end of a lane means anyway.
+    pub fn trimmed(mut self) -> Tape {
+        for values in self.lanes.values_mut() {
+            let used = values.iter().rposition(|value| *value != 0).map_or(0, |last| last + 1);
+            values.truncate(used);
+        }
+        self.lanes.retain(|_, values| !values.is_empty());
+        self
+    }
+
+    /// How many choices it holds.
+    pub fn choices(&self) -> usize {
+        self.lanes.values().map(Vec::len).sum()
+    }
+
+    /// How large it is, for saying which of two is smaller: each choice weighs one, and its bits.
+    pub fn weight(&self) -> u64 {
+        self.lanes.values().flatten().map(|value| 1 + u64::from(64 - value.leading_zeros())).sum()
+    }
+}
+
+impl fmt::Display for Tape {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (path, values)) in self.lanes.iter().enumerate() {
+            let path: Vec<String> = path.iter().map(u16::to_string).collect();
+            let number = |value: &u64| if *value == 0 { String::new() } else { value.to_string() };
+            let values: Vec<String> = values.iter().map(number).collect();
+            write!(out, "{}{}={}", if at == 0 { "" } else { "+" }, path.join("."), values.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+struct LaneState {
+    path: Path,
+    recorded: Vec<u64>,
+    source: Vec<u64>,
+}
+
+/// Records the choices of a run, and gives those of a tape instead of fresh ones when it replays.
+pub struct Deck {
+    replays: bool,
+    source: Tape,
+    lanes: Vec<LaneState>,
+}
+
+/// One lane of a deck.
+pub struct Lane {
+    deck: Rc<RefCell<Deck>>,
+    index: usize,
+    forks: u16,
+}
+
+impl Deck {
+    /// A deck that records, or replays this tape and records what it used.
+    pub fn new(replays: Option<Tape>) -> Rc<RefCell<Deck>> {
+        let is_replay = replays.is_some();
+        Rc::new(RefCell::new(Deck { replays: is_replay, source: replays.unwrap_or_default(), lanes: Vec::new() }))
+    }
+
+    /// What was chosen so far.
+    pub fn recorded(&self) -> Tape {
+        let lanes = self.lanes.iter().map(|lane| (lane.path.clone(), lane.recorded.clone())).collect();
+        Tape { lanes }.trimmed()
+    }
+
+    fn open(&mut self, path: Path) -> usize {
+        let source = self.source.lanes.get(&path).cloned().unwrap_or_default();
+        self.lanes.push(LaneState { path, recorded: Vec::new(), source });
+        self.lanes.len() - 1
+    }
+}
+
+impl Lane {
+    /// The first lane of a deck.
+    pub fn first(deck: &Rc<RefCell<Deck>>) -> Lane {
+        let index = deck.borrow_mut().open(vec![0]);
+        Lane { deck: deck.clone(), index, forks: 0 }
+    }
+
+    /// The next lane below this one.
+    pub fn fork(&mut self) -> Lane {
+        let mut deck = self.deck.borrow_mut();
+        let mut path = deck.lanes[self.index].path.clone();
+        path.push(self.forks);
+        self.forks += 1;
+        let index = deck.open(path);
+        Lane { deck: self.deck.clone(), index, forks: 0 }
+    }
+
+    /// The choice below `bound` that is made: `fresh`, or the tape's.
+    pub fn choose(&self, bound: u64, fresh: u64) -> u64 {
+        let mut deck = self.deck.borrow_mut();
+        let replays = deck.replays;
+        let lane = &mut deck.lanes[self.index];
+        let old = lane.source.get(lane.recorded.len()).copied().unwrap_or(0);
+        let value = if replays { old.min(bound - 1) } else { fresh };
+        lane.recorded.push(value);
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tape_survives_its_text_and_the_end_of_a_lane_is_not_written() {
+        let text = "0=5,,2,1+0.0=1,,,3+0.2.1=7";
+        assert_eq!(Tape::parse(text).map(|tape| tape.to_string()), Ok(text.to_string()));
+        assert_eq!(Tape::parse(" 0=5,,\n+1=0,,0 ").map(|tape| tape.to_string()), Ok("0=5".to_string()));
+        assert_eq!(Tape::parse("0=5+x=1").map_err(|error| error.found), Err("x=1".to_string()));
+        assert_eq!(Tape::parse("7").map_err(|error| error.found), Err("7".to_string()));
+    }
+}
