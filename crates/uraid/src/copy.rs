@@ -14,7 +14,7 @@ use crate::cli::{CopyArgs, usage_error};
 use crate::errand;
 use crate::progress::ProgressLine;
 use crate::serve::{self, Patience, ServeError};
-use crate::stack::{Assembled, Stack, StackError};
+use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::HostArray;
 use crate::{sizes, warn};
 use assume::{AssumeError, Geometry};
@@ -25,7 +25,6 @@ use reader::Outcome;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::slice;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use uraid_block::{IoError, Range, Sector, Sectors};
@@ -52,6 +51,12 @@ pub enum CopyError {
     /// There is no order to copy by.
     #[error(transparent)]
     Order(#[from] OrderError),
+    /// There are several.
+    #[error("{arrays}: they carry no superblock of an array that they make up: copy each by itself, without --array")]
+    Several {
+        /// Their names.
+        arrays: String,
+    },
     /// It did not start.
     #[error(transparent)]
     Run(#[from] StackError),
@@ -114,12 +119,23 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
         check_count(args, members.len())?;
         assume::open(&geometry(args), &members)?
     } else {
-        let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
-        let stack = serve::stack(slice::from_ref(&args.members), false, &options, &Patience::begin())?;
-        let identity = identity(copied(&stack));
+        let stack = assemble(args)?;
+        let identity = identity(&stack);
         (stack, identity)
     };
     Copy::prepare(args, stack, &identity)?.run()
+}
+
+/// The arrays that the superblocks tell of: one, or one over all the others.
+fn assemble(args: &CopyArgs) -> Result<Stack, CopyError> {
+    let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
+    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Patience::begin())?;
+    let tops = stack.tops();
+    if tops.len() > 1 {
+        let names: Vec<&str> = tops.into_iter().map(|index| stack.array(index).name.as_str()).collect();
+        return Err(CopyError::Several { arrays: names.join(", ") });
+    }
+    Ok(stack)
 }
 
 fn check_count(args: &CopyArgs, found: usize) -> Result<(), AssumeError> {
@@ -257,10 +273,21 @@ fn copied(stack: &Stack) -> &Assembled {
 }
 
 /// Tells this copy from all others: another array, or the same one after writes, would be mixed with it.
-fn identity(array: &Assembled) -> String {
-    let plan = &array.plan;
+fn identity(stack: &Stack) -> String {
+    let Assembled { plan, members, .. } = copied(stack);
     let size = plan.layout.array_size();
-    format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events)
+    let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
+    let Members::Arrays(members) = members else { return text };
+    // Writes to an array without redundancy count with its members only; there, all of them are there always.
+    match plan.layout.level() {
+        Level::Linear | Level::Raid0 => {
+            let events: Vec<String> =
+                members.iter().map(|&member| stack.array(member).plan.events.to_string()).collect();
+            text += &format!(" over {}", events.join(", "));
+        }
+        Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => (),
+    }
+    text
 }
 
 fn announce(stack: &Stack, map: &Map, out: &Path) {

@@ -219,3 +219,96 @@ fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_o
     assert!(shown.contains("Raid Level : raid1") && shown.contains("State : clean\n"), "{shown}");
     assert_eq!(served.stop().code, Some(0));
 }
+
+/// `copy OPTIONS OUT --array GROUP --array GROUP ...`
+fn copy(scratch: &Scratch, options: &[&str], out: &Path, groups: &[&[PathBuf]]) -> common::Done {
+    let fixed = ["copy"].iter().chain(options).map(|&word| word.to_owned()).chain([text(out)]);
+    let groups =
+        groups.iter().flat_map(|group| ["--array".to_owned()].into_iter().chain(group.iter().map(|m| text(m))));
+    scratch.uraid(fixed.chain(groups))
+}
+
+/// An array of this kind over two raid6, full of data; gives that.
+fn filled_over(scratch: &Scratch, options: &str, left: &[PathBuf], right: &[PathBuf]) -> Vec<u8> {
+    create_over(scratch, "wide", options, &[left, right]).expect_done();
+    let served = serve(scratch, &[], &[left, right]);
+    served.wait_until_ready();
+    let mut client = served.client_of("wide");
+    let data = pattern(35, client.size as usize);
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    data
+}
+
+#[test]
+fn a_stripe_over_two_raid6_is_copied_without_a_server_whole_and_with_members_missing_of_each() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    let data = filled_over(&scratch, "-l 0 -n 2 -c 64K", &left, &right);
+    let all =
+        || -> Vec<Vec<u8>> { left.iter().chain(&right).map(|path| std::fs::read(path).expect("a member")).collect() };
+    let before = all();
+    let out = scratch.path("out");
+    copy(&scratch, &[], &out, &[&right, &left]).expect_done().expect_said(&["copy done"]);
+    assert!(std::fs::read(&out).expect("a copy") == data, "whole");
+    for lost in [&[2][..], &[0, 3]] {
+        let groups = [without(&left, lost), without(&right, lost)];
+        copy(&scratch, &["--overwrite"], &out, &[&groups[0], &groups[1]]).expect_refused(&["--run"]);
+        let done = copy(&scratch, &["--overwrite", "--run"], &out, &[&groups[0], &groups[1]]).expect_done();
+        done.expect_said(&["left: raid6 is copied degraded", "right: raid6 is copied degraded"]);
+        assert!(std::fs::read(&out).expect("a copy") == data, "without {lost:?}");
+    }
+    // Sectors that too few members of one raid6 can read are lost, and no others.
+    let bad = |member: &PathBuf| PathBuf::from(format!("bad:6000:{}", text(member)));
+    let spoilt: Vec<PathBuf> = left[..3].iter().map(bad).chain([left[3].clone()]).collect();
+    let done = copy(&scratch, &["--overwrite"], &out, &[&spoilt, &right]);
+    done.expect_refused(&["sectors could not be read and are zeroes in the copy"]);
+    let copied = std::fs::read(&out).expect("a copy");
+    let differ: Vec<usize> =
+        (0..data.len() / 512).filter(|&n| copied[n * 512..][..512] != data[n * 512..][..512]).collect();
+    assert!(!differ.is_empty() && differ.len() <= 2, "sectors {differ:?} differ: no more than the data of one row");
+    assert!(all() == before, "no member was changed");
+    // A copy goes on only while nobody has written.
+    copy(&scratch, &[], &out, &[&left, &right]).expect_done().expect_said(&["goes on"]);
+    assert!(std::fs::read(&out).expect("a copy") == data, "once the sectors can be read");
+    let served = serve(&scratch, &[], &[&left, &right]);
+    served.wait_until_ready();
+    assert_eq!(served.client_of("wide").write(0, &[1; 512]).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    copy(&scratch, &[], &out, &[&left, &right]).expect_refused(&["is the map of another copy"]);
+}
+
+#[test]
+fn a_mirror_over_arrays_is_copied_from_the_one_that_is_left_with_a_member_missing() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    let data = filled_over(&scratch, "-l 1 -n 2", &left, &right);
+    let left = without(&left, &[1]);
+    let out = scratch.path("out");
+    copy(&scratch, &["--run"], &out, &[&left])
+        .expect_done()
+        .expect_said(&["left: raid6 is copied degraded", "wide: raid1 is copied degraded, 1 of 2 slots"]);
+    assert!(std::fs::read(&out).expect("a copy") == data);
+}
+
+#[test]
+fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    let out = scratch.path("out");
+    copy(&scratch, &[], &out, &[&left, &right])
+        .expect_refused(&["left, right: they carry no superblock of an array that they make up", "without --array"]);
+    // One alone, that carries none, is itself what is copied.
+    copy(&scratch, &[], &out, &[&left]).expect_done();
+    filled_over(&scratch, "-l 0 -n 2 -c 64K", &left, &right);
+    copy(&scratch, &["--overwrite"], &out, &[&left])
+        .expect_refused(&["cannot start the array that the arrays make up", "1 of 2 members"]);
+    let before = std::fs::read(&right[3]).expect("a member");
+    copy(&scratch, &["--overwrite"], &right[3], &[&left, &right]).expect_refused(&["is the member", "r3"]);
+    // Where OUT is forgotten, or follows --array, no member is taken for it.
+    let words = ["copy", "--overwrite", "--run", "--array"].map(str::to_owned);
+    let done = scratch.uraid(words.into_iter().chain(right.iter().map(|member| text(member))));
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.stderr.contains("OUT --array MEMBER..."), "{done:?}");
+    assert!(std::fs::read(&right[3]).expect("a member") == before);
+}

@@ -9,6 +9,13 @@ pub struct MemberArrays(pub Vec<Vec<String>>);
 
 const ID: &str = "array";
 
+impl MemberArrays {
+    /// The members of each array; where there is no `--array`, of the one whose members were named without it.
+    pub fn groups_or(&self, members: &[String]) -> Vec<Vec<String>> {
+        if self.0.is_empty() { vec![members.to_owned()] } else { self.0.clone() }
+    }
+}
+
 impl FromArgMatches for MemberArrays {
     fn from_arg_matches(matches: &ArgMatches) -> Result<MemberArrays, Error> {
         let occurrences = matches.get_occurrences::<String>(ID);

@@ -1,6 +1,7 @@
 //! `uraid copy` on the command line.
 //! Owns: its options and help texts. Not here: what it does (`crate::copy`).
 
+use super::arrays::MemberArrays;
 use crate::sizes::{parse_size, parse_size_or_zero};
 use clap::Args;
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ pub(super) const COPY: &str = "\
 Copy all the bytes of an array to a file, a block device or a pipe, without serving it.
 
 The members are opened for reading only and never written, whatever state they are in. Missing
-members are computed from the others where the level allows it. OUT is the last argument; `-` is
-standard output. A new file is sparse: blocks of zeroes take no room.
+members are computed from the others where the level allows it. OUT is the last argument, or stands
+before --array; `-` is standard output. A new file is sparse: blocks of zeroes take no room.
 
 A sector that cannot be read from any member is listed in the map file, is zeroes in OUT, and
 makes the exit code 1; the rest is copied all the same. The map file (OUT.map) also tells how far
@@ -21,6 +22,9 @@ the copy is: the same command again goes on where the last one ended, and tries 
 sectors again. It has the format of GNU ddrescue's map files.
 
 What OUT holds is overwritten only with --overwrite.
+
+With --array, once for each, the members are arrays: what is copied is the array that they make up
+(`uraid create --array`). Each of them, and that one, may lack members as far as its level allows.
 
 When the superblocks are lost, --assume copies by the geometry that you give, as `create` would
 lay the array out: the members in the order of their slots, `missing` for one that is gone. What
@@ -38,14 +42,20 @@ EXAMPLES
   uraid copy --force disk0 disk2 disk3 rescued.img
   uraid copy /dev/sd[b-e] - | zstd > home.zst
   uraid copy --overwrite /dev/sd[b-e] /dev/sdx
+  uraid copy --run rescued.img --array disk0 disk1 disk3 --array disk4 disk6 disk7
   uraid copy --assume -l 5 -n 4 -c 64K disk0 missing disk2 disk3 rescued.img
   uraid copy --order -l 6 -n 4 -c 64K a.img b.img c.img d.img
 
 SIGNALS
   SIGTERM, SIGINT  write what was read, save the map, exit 1; the same command goes on later";
 
+/// OUT is the first name and not the last where `--array`, which takes all names that follow, is given.
+const USAGE: &str = "uraid copy [OPTIONS] MEMBER... OUT
+       uraid copy [OPTIONS] OUT --array MEMBER... [--array MEMBER...]";
+
 /// Options of `uraid copy`.
 #[derive(Args, Debug)]
+#[command(allow_missing_positional = true, override_usage = USAGE)]
 pub struct CopyArgs {
     /// Copy although data may be wrong: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
@@ -60,10 +70,10 @@ pub struct CopyArgs {
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
     /// The superblocks are lost: copy by the geometry given here
-    #[arg(long, requires = "level", requires = "raid_devices", group = "lost")]
+    #[arg(long, requires = "level", requires = "raid_devices", group = "lost", conflicts_with = "array")]
     pub assume: bool,
     /// The order is lost too: try all orders (and layouts, without --layout) and print which fit; OUT may be left out
-    #[arg(long, requires = "level", requires = "raid_devices", group = "lost")]
+    #[arg(long, requires = "level", requires = "raid_devices", group = "lost", conflicts_with = "array")]
     pub order: bool,
     /// With --order: copy by this candidate of the ranking instead of the first
     #[arg(long, value_name = "N", requires = "order")]
@@ -89,12 +99,26 @@ pub struct CopyArgs {
     /// With --assume or --order: how much of each member was used; a bare number is in KiB [default: what the smallest has]
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]
     pub size: Option<Sectors>,
+    #[command(flatten)]
+    arrays: MemberArrays,
     /// The array's members, in any order; with --assume in the order of their slots
-    #[arg(required = true, value_name = "MEMBER|missing")]
+    #[arg(required_unless_present = "array", conflicts_with = "array", value_name = "MEMBER|missing")]
     pub members: Vec<String>,
-    /// Where to: a file, a block device, or `-`
+    /// Where to: a file, a block device, or `-`; before --array
     #[arg(required = true, value_name = "OUT")]
     pub out: PathBuf,
+}
+
+impl CopyArgs {
+    /// The members of each array.
+    pub fn groups(&self) -> Vec<Vec<String>> {
+        self.arrays.groups_or(&self.members)
+    }
+
+    /// Whether the arrays may be members of another one: they were given with --array.
+    pub fn has_member_arrays(&self) -> bool {
+        !self.arrays.0.is_empty()
+    }
 }
 
 fn version(text: &str) -> Result<Version, String> {

@@ -63,7 +63,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// The members of each array.
     pub fn groups(&self) -> Vec<Vec<String>> {
-        if self.has_member_arrays() { self.arrays.0.clone() } else { vec![self.members.clone()] }
+        self.arrays.groups_or(&self.members)
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.
