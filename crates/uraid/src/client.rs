@@ -78,9 +78,9 @@ impl Client {
         self.call(&Method::Fail { member: member.to_owned() })
     }
 
-    /// Stops the array, and waits until the process has let go of everything.
-    pub fn stop(mut self) -> Result<(), ClientError> {
-        self.call(&Method::Stop)?;
+    /// Stops the array, or all of its process, and waits until that has let go of everything.
+    pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
+        self.call(&Method::Stop { all })?;
         // The socket closes when the process ends; a late error says the same.
         let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
         Ok(())

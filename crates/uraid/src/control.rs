@@ -28,8 +28,8 @@ pub trait Controlled {
     async fn report(&self) -> Report;
     /// Declares a member, by path or slot, failed; ends when that is recorded.
     async fn fail(&self, member: &str) -> Result<Value, RpcError>;
-    /// Stops the array; ends when it is marked clean.
-    async fn stop(&self) -> Result<(), RpcError>;
+    /// Stops the array, with `all` others too that end with it; ends when they are marked clean.
+    async fn stop(&self, all: bool) -> Result<(), RpcError>;
     /// An answer was sent, or could not be.
     fn answered(&self, method: &Method);
 }
@@ -103,7 +103,7 @@ async fn answer<C: Controlled>(local: &Local, stream: &Stream, array: &C, line: 
     let outcome = match &call.method {
         Method::Status => Ok(json!(array.report().await)),
         Method::Fail { member } => array.fail(member).await,
-        Method::Stop => array.stop().await.map(|()| json!({ "stopped": true })),
+        Method::Stop { all } => array.stop(*all).await.map(|()| json!({ "stopped": true })),
     };
     let sent = match &call.id {
         Some(id) => send(local, stream, &rpc::answer_line(id, outcome)).await,

@@ -155,7 +155,7 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
 pub fn stop(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let name = client.status()?.name;
-    client.stop()?;
+    client.stop(args.all)?;
     print(&format!("{name}: stopped\n"));
     Ok(())
 }

@@ -72,6 +72,13 @@ impl Overseer {
         }
     }
 
+    /// Who would lose an array by this one's stop: the process ends with it, and with it all that others may have.
+    fn others(&self) -> Vec<&str> {
+        let stack = &self.session.setup().stack;
+        let others = stack.tops().into_iter().filter(|&top| top != self.index);
+        others.map(|other| stack.array(other).name.as_str()).collect()
+    }
+
     fn slot_of(&self, member: &str) -> Result<Slot, RpcError> {
         let unknown = || RpcError::refused(format!("{member}: no such member or slot"));
         let status = self.status();
@@ -125,13 +132,21 @@ impl Controlled for Overseer {
         Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
     }
 
-    async fn stop(&self) -> Result<(), RpcError> {
+    async fn stop(&self, all: bool) -> Result<(), RpcError> {
+        self.session.answer_is_due();
+        let others = self.others();
+        if !all && !others.is_empty() {
+            let (name, others) = (self.name(), others.join(", "));
+            let text =
+                format!("{name} is not stopped alone: the same process serves {others}; --all stops all of them");
+            return Err(RpcError::refused(text));
+        }
         self.session.stop().await.map_err(RpcError::refused)
     }
 
     fn answered(&self, method: &Method) {
         match method {
-            Method::Stop => self.session.stop_answered(),
+            Method::Stop { .. } => self.session.stop_answered(),
             Method::Status | Method::Fail { .. } => (),
         }
     }

@@ -28,7 +28,10 @@ pub enum Method {
         member: String,
     },
     /// Ends: drain, flush, mark clean, let go.
-    Stop,
+    Stop {
+        /// Also the arrays that are served by the same process.
+        all: bool,
+    },
 }
 
 /// An error answer.
@@ -77,10 +80,11 @@ pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     if request.get("jsonrpc") != Some(&json!("2.0")) {
         return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
     }
-    let member = request.get("params").and_then(|params| params.get("member")).and_then(Value::as_str);
+    let param = |name| request.get("params").and_then(|params| params.get(name));
+    let member = param("member").and_then(Value::as_str);
     let method = match (request.get("method").and_then(Value::as_str), member) {
         (Some("status"), _) => Method::Status,
-        (Some("stop"), _) => Method::Stop,
+        (Some("stop"), _) => Method::Stop { all: param("all").and_then(Value::as_bool).unwrap_or(false) },
         (Some("fail"), Some(member)) => Method::Fail { member: member.to_owned() },
         (Some("fail"), None) => return fail(RpcError::INVALID_PARAMS, "fail takes {\"member\": path or slot}"),
         (Some(_), _) => return fail(RpcError::METHOD_NOT_FOUND, "no such method, expected status, fail or stop"),
@@ -94,7 +98,7 @@ pub fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
         Method::Fail { member } => ("fail", json!({ "member": member })),
-        Method::Stop => ("stop", json!({})),
+        Method::Stop { all } => ("stop", json!({ "all": all })),
     };
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
 }
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn calls_and_answers_survive_the_way() {
-        for method in [Method::Status, Method::Stop, Method::Fail { member: "disk \"2\"\n".to_owned() }] {
+        let fail = Method::Fail { member: "disk \"2\"\n".to_owned() };
+        for method in [Method::Status, Method::Stop { all: false }, Method::Stop { all: true }, fail] {
             let line = call_line(&method);
             assert_eq!(line.matches('\n').count(), 1, "one line");
             assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: Some(json!(1)), method }));

@@ -226,9 +226,13 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// Stops all arrays; ends when they are. [`Session::stop_answered`] must follow.
-    pub async fn stop(&self) -> Result<(), StackError> {
+    /// Somebody has asked for a stop. [`Session::stop_answered`] must follow.
+    pub fn answer_is_due(&self) {
         self.answers_due.set(self.answers_due.get() + 1);
+    }
+
+    /// Stops all arrays; ends when they are.
+    pub async fn stop(&self) -> Result<(), StackError> {
         self.ask_to_stop();
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }

@@ -45,8 +45,11 @@ fn several_arrays_are_exports_of_one_process() {
         let mut client = served.client_of(export);
         assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(data), "{export}");
     }
-    // One stop is all's.
-    scratch.uraid(["stop", "right"]).expect_done();
+    // One is not stopped without the other, and goes on.
+    scratch.uraid(["stop", "right"]).expect_refused(&["right is not stopped alone", "left", "--all"]);
+    scratch.uraid(["stop", &text(&left[0])]).expect_refused(&["left is not stopped alone", "right", "--all"]);
+    assert!(served.client_of("right").read(0, 512).expect("connected").is_ok());
+    scratch.uraid(["stop", "--all", "right"]).expect_done();
     assert_eq!(served.end().code, Some(0));
     for member in [&left[0], &left[2], &right[0], &right[1]] {
         let shown = scratch.uraid(["examine", &text(member)]).expect_done().stdout;
@@ -66,11 +69,12 @@ fn arrays_of_one_name_are_told_apart_and_copies_of_one_array_are_refused() {
     served.wait_for("two arrays are called same: the second is called 00112233 here");
     served.wait_until_ready();
     assert!(served.client_of("00112233").write(0, &[1; 512]).expect("connected") == 0);
-    scratch.uraid(["stop", "00112233"]).expect_done();
+    scratch.uraid(["stop", "--all", "00112233"]).expect_done();
     assert_eq!(served.end().code, Some(0));
-    serve(&scratch, &["--export-name", "x"], &[&one, &two])
-        .end()
-        .expect_refused(&["are for one array, and 2 are served"]);
+    let control = text(&scratch.path("x.ctl"));
+    for option in [["--export-name", "x"], ["--control", &control]] {
+        serve(&scratch, &option, &[&one, &two]).end().expect_refused(&["are for one array, and 2 are served"]);
+    }
     for (from, to) in two.iter().zip(&one) {
         std::fs::copy(from, to).expect("both are ours");
     }
@@ -127,7 +131,9 @@ fn a_stripe_over_two_raid6_loses_two_members_of_each_and_no_byte() {
         data[at..at + part.len()].copy_from_slice(&part);
     }
     assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "one lost of each");
-    scratch.uraid(["stop", "left"]).expect_done();
+    // What others are made of is stopped with them, not under them.
+    scratch.uraid(["stop", "left"]).expect_refused(&["left is not stopped alone", "wide"]);
+    scratch.uraid(["stop", "wide"]).expect_done();
     assert_eq!(served.end().code, Some(0));
     let (left, right) = (without(&left, &[0, 1]), without(&right, &[2, 3]));
     for member in left.iter().chain(&right) {

@@ -43,9 +43,11 @@ pub(super) const STOP_AFTER: &str = "\
 EXAMPLES
   uraid stop home
   uraid stop --control /tmp/home.ctl
+  uraid stop --all home
 
 It returns when the process that served the array has let go of the members. Arrays that were given to
-one `uraid serve` are stopped together, whichever of them is named.";
+one `uraid serve` end together, and are stopped only with --all. An array of arrays takes those along that
+it is made of.";
 
 /// Options of `uraid stop`.
 #[derive(Args, Debug)]
@@ -53,6 +55,9 @@ pub struct StopArgs {
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with = "array")]
     pub control: Option<PathBuf>,
+    /// Also the other arrays that the same process serves
+    #[arg(long)]
+    pub all: bool,
     /// The array's name, or its members: one is enough
     #[arg(required_unless_present = "control", value_name = "ARRAY")]
     pub array: Vec<String>,

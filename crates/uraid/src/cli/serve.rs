@@ -14,7 +14,8 @@ takes requests. When all is ready, one line with the NBD URI of each array goes 
 
 With --array, once for each, one process has several arrays. Where they carry the superblocks of
 an array of arrays (`uraid create --array`), that one is assembled over them and served; else each
-of them is an export of its own on one socket. They are started and stopped together.";
+of them is an export of its own on one socket. They are started together, and stopped together:
+by a signal, or `uraid stop --all`.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
