@@ -27,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal", bytes_max: 4097, run: targets::journal::run },
     Target { name: "nbd_extended", bytes_max: 512, run: targets::nbd_extended::run },
     Target { name: "nbd_handshake", bytes_max: 512, run: targets::nbd_handshake::run },
+    Target { name: "nbd_session", bytes_max: 600, run: targets::nbd_session::run },
     Target { name: "nbd_transmission", bytes_max: 512, run: targets::nbd_transmission::run },
     Target { name: "partition", bytes_max: 4096, run: targets::partition::run },
     Target { name: "planner", bytes_max: 256, run: targets::planner::run },

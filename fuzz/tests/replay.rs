@@ -6,7 +6,7 @@ use uraid_block::Sectors;
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_format::{SetName, Version};
-use uraid_fuzz::allocation::{BYTES_MAX, Watched, largest_of};
+use uraid_fuzz::allocation::{BYTES_MAX, Watched, aside, largest_of};
 use uraid_fuzz::{TARGETS, Target, target};
 use uraid_layout::{Level, default_layout};
 
@@ -55,6 +55,11 @@ fn inputs_with_a_bit_turned_or_an_end_cut_are_answered() {
 fn the_watch_sees_what_is_allocated() {
     assert_eq!(largest_of(|| drop(std::hint::black_box(vec![1u8; 3 << 20]))), 3 << 20);
     assert_eq!(largest_of(|| drop(std::hint::black_box(vec![0u8; 2 << 20]))), 2 << 20);
+    let both = || {
+        drop(std::hint::black_box(vec![1u8; 100]));
+        drop(aside(|| std::hint::black_box(vec![0u8; 2 << 20])));
+    };
+    assert_eq!(largest_of(both), 100);
 }
 
 fn superblocks() -> Vec<(Version, Vec<u8>)> {
@@ -186,8 +191,51 @@ fn wire(name: &str) -> Vec<Vec<u8>> {
             status.encode_extended(),
             request.encode_extended().to_vec(),
         ],
+        "nbd_session" => sessions(),
         _ => panic!("{name} has no seeds"),
     }
+}
+
+/// Clients that do what clients do, in each form of replies; one with a handshake of its own.
+fn sessions() -> Vec<Vec<u8>> {
+    use uraid_nbd::handshake::{client_flags, option};
+    use uraid_nbd::*;
+    let ask =
+        |command, flags, offset, length| Request { flags, command, cookie: Cookie(offset ^ length), offset, length };
+    let plain = [
+        ask(Command::Write, CommandFlags::FUA, 512, 512),
+        ask(Command::Read, CommandFlags::NONE, 0, 1024),
+        ask(Command::BlockStatus, CommandFlags::NONE, 0, 20 << 10),
+        ask(Command::WriteZeroes, CommandFlags::NONE, 0, 512),
+        ask(Command::Flush, CommandFlags::NONE, 0, 0),
+        ask(Command::Trim, CommandFlags::NONE, 4096, 4096),
+        ask(Command::Disconnect, CommandFlags::NONE, 0, 0),
+    ];
+    let payload = |request: &Request| vec![7; if request.command == Command::Write { 512 } else { 0 }];
+    let requests: Vec<u8> =
+        plain.iter().flat_map(|request| [&request.encode()[..], &payload(request)].concat()).collect();
+    let extended = |request: &Request| {
+        let mut request = *request;
+        if request.command == Command::Write {
+            request.flags = CommandFlags::PAYLOAD_LEN;
+        }
+        [&request.encode_extended()[..], &payload(&request)].concat()
+    };
+    let long = |request: &Request| request.command != Command::Write;
+    let handshake = [
+        client_flags(HandshakeFlags::KNOWN).to_vec(),
+        option(OptionCode::List, &[]),
+        option(OptionCode::Info, &ExportQuery { name: "other", infos: vec![InfoKind::Name] }.encode()),
+        option(OptionCode::ExportName, b"md0"),
+        ask(Command::Read, CommandFlags::NONE, 0, 20 << 10).encode().to_vec(),
+    ];
+    let mut all: Vec<Vec<u8>> = (1..=2).map(|form| [&[form, 0, 2][..], &requests[..28 + 512]].concat()).collect();
+    all.extend((1..=2).map(|form| [&[form, 4, 3][..], &requests[28 + 512..]].concat()));
+    all.push([&[3, 1, 1][..], &plain.iter().filter(|r| long(r)).flat_map(extended).collect::<Vec<u8>>()].concat());
+    all.push([&[3, 0, 4][..], &extended(&plain[0])].concat());
+    all.push([&[2, 2, 0][..], &requests[28 + 512..]].concat());
+    all.push([&[0, 0, 2][..], &handshake.concat()].concat());
+    all
 }
 
 #[test]
