@@ -1,8 +1,19 @@
 //! The doctor: what can be said about an array whose superblocks are lost.
-//! Owns: [`search`], the ranking of orders and layouts. Not here: reading members (the caller), addresses (`layout`).
+//! Owns: [`search`], the ranking of geometries and orders. Not here: reading members (the caller), addresses (`layout`).
 //! Invariant: it reads, and never says that it is sure when a second candidate explains as much.
 
+mod bench;
+mod counts;
 mod marks;
-mod order;
+mod orders;
+mod parity_place;
+mod places;
+mod question;
+mod ranking;
+mod rows;
+mod seams;
+mod search;
 
-pub use order::{Candidate, Members, Question, Ranking, SearchError, Trial, Verdict, search};
+pub use question::{Members, Question, SearchError, Trial};
+pub use ranking::{Candidate, Ranking, Tally, Verdict};
+pub use search::search;

@@ -44,7 +44,23 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The second table, at the place the first one names, names itself.
+/// Where the partitions begin of which the array's first bytes tell: the first four of a table, GPT or MBR.
+pub(crate) fn partitions(head: &[u8; HEAD_BYTES]) -> Vec<ArraySector> {
+    const ENTRIES: usize = 4;
+    let starts: Vec<u64> = if &head[512..520] == b"EFI PART" {
+        // An entry of 128 bytes, as every tool makes them: at 32, its first sector.
+        let entries = head[1024..].chunks_exact(128).take(ENTRIES);
+        entries.map(|entry| u64::from_le_bytes(entry[32..40].try_into().expect("eight bytes"))).collect()
+    } else if head[510..512] == [0x55, 0xaa] {
+        (0..ENTRIES).map(|nth| u64::from(le32(head, 446 + 16 * nth + 8))).collect()
+    } else {
+        Vec::new()
+    };
+    starts.into_iter().filter(|start| *start != 0).map(ArraySector).collect()
+}
+
+/// The second table, at the place the first one names, names itself; 32 sectors before it are its entries, the same as
+/// the first one's.
 fn gpt(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let first = &head[512..1024];
     if &first[..8] != b"EFI PART" {
@@ -53,7 +69,11 @@ fn gpt(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let other = &first[32..40];
     let at = ArraySector(u64::from_le_bytes(other.try_into().expect("eight bytes")));
     let disk = first[56..72].to_vec();
-    vec![Mark { at, expected: vec![(0, b"EFI PART".to_vec()), (24, other.to_vec()), (56, disk)] }]
+    let header = Mark { at, expected: vec![(0, b"EFI PART".to_vec()), (24, other.to_vec()), (56, disk)] };
+    let entries = head[1024..1536].to_vec();
+    let copy = at.0.checked_sub(32).filter(|_| entries.iter().any(|byte| *byte != 0));
+    let copy = copy.map(|at| Mark { at: ArraySector(at), expected: vec![(0, entries)] });
+    [header].into_iter().chain(copy).collect()
 }
 
 /// Copies of the superblock in the groups that have one: each names its group and the file system.

@@ -19,7 +19,7 @@ use crate::world::HostArray;
 use crate::{sizes, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
-use order::{OrderError, Search};
+use order::{OrderError, Search, Unknown};
 use output::{Before, Output, OutputError};
 use reader::Outcome;
 use std::io;
@@ -154,10 +154,9 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
     }
     check_count(args, names.len())?;
     let members = assume::claim(&names)?;
-    let first = geometry(args);
-    let layouts = if args.layout.is_some() { vec![first.layout] } else { layouts(first.level) };
-    let geometries = layouts.into_iter().map(|layout| Geometry { layout, ..first.clone() }).collect();
-    let search = Search::run(geometries, members)?;
+    let unknown =
+        Unknown { layout: args.layout.is_none(), chunk: args.chunk.is_none(), data_offset: args.data_offset.is_none() };
+    let search = Search::run(&geometry(args), unknown, members)?;
     if !has_out {
         crate::print(&search.text());
         return Ok(());
@@ -167,16 +166,6 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
     let (geometry, members) = search.choose(args.candidate)?;
     let (stack, identity) = assume::open(&geometry, &members)?;
     Copy::prepare(args, stack, &identity)?.run()
-}
-
-/// The layouts that are tried when none is given: those that `create` and mdadm make unless asked for a rare one.
-fn layouts(level: Level) -> Vec<u32> {
-    match level {
-        Level::Raid5 | Level::Raid6 => {
-            ["ls", "la", "rs", "ra"].into_iter().filter_map(|name| parse_layout(level, name)).collect()
-        }
-        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 | Level::Raid10 => vec![default_layout(level)],
-    }
 }
 
 /// What the command line says, and what `create` chooses where it says nothing.

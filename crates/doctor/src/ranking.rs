@@ -1,0 +1,129 @@
+//! The answer: candidates, what speaks for each, and how sure that is.
+//! Owns: what a piece of evidence weighs, when the best is far enough ahead. Not here: the evidence (`rows`, `marks`,
+//! `seams`, `parity_place`).
+//! Invariant: "sure" needs a lead over every other candidate that tried to explain the same bytes.
+//!
+//! ```text
+//!                                       rows   marks  begins  seams  parity   points = 4*(rows + marks + 2*begins) + seams + parity
+//!  1  left-symmetric,  a b c d           16     13      1      58      19      4*(16+13+2) + 58 + 19 = 201
+//!  2  left-asymmetric, a b c d           16      9      1      31      19      4*(16+ 9+2) + 31 + 19 = 158     43 behind: sure
+//! ```
+//! A row or a mark is an equality of many bytes that chance does not make; a seam and a place of parity are good guesses.
+
+/// What a row or a mark weighs, in points; a seam or a place of parity is one.
+const HARD_POINTS: usize = 4;
+/// By how many points the best must be ahead: one row can be a coincidence, and so can a few seams.
+const LEAD_MIN: usize = 8;
+/// Candidates that are kept, the best first.
+pub(crate) const KEPT_MAX: usize = 32;
+
+/// How much was asked, and how much of it agreed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// In so many places what is there is what this candidate expects.
+    pub agreed: usize,
+    /// Of so many.
+    pub asked: usize,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, agrees: bool) {
+        self.agreed += usize::from(agrees);
+        self.asked += 1;
+    }
+}
+
+/// One order of one geometry, and what speaks for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Which of the geometries.
+    pub trial: usize,
+    /// The member of each slot; `None` is missing.
+    pub order: Vec<Option<usize>>,
+    /// Rows whose parity, or whose copies, fit. For raid4 and raid5 the same in every order.
+    pub rows: Tally,
+    /// Copies of superblocks and tables of file systems and partitions.
+    pub marks: Tally,
+    /// Ends of chunks at which the data goes on.
+    pub seams: Tally,
+    /// Rows in which one member looks like parity, and is.
+    pub parity: Tally,
+    /// Something is stored where its data begins, and nothing right before.
+    pub begins: bool,
+}
+
+impl Candidate {
+    /// What chance does not make.
+    fn hard(&self) -> usize {
+        self.rows.agreed + self.marks.agreed + 2 * usize::from(self.begins)
+    }
+
+    /// Everything that speaks for it.
+    pub fn points(&self) -> usize {
+        HARD_POINTS * self.hard() + self.seams.agreed + self.parity.agreed
+    }
+}
+
+/// How sure the ranking is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The first candidate has so many points more than any other.
+    Ahead(usize),
+    /// No candidate is ahead of the others by enough.
+    Undecided,
+    /// The best candidate is contradicted by most of the rows, or of the seams: it is not what was laid out.
+    Contradicted,
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    /// The best first, at most 32.
+    pub candidates: Vec<Candidate>,
+    /// How many were tried.
+    pub tried: u64,
+    /// How many of the geometries were tried: the first ones, where all would have been too much work.
+    pub trials_tried: usize,
+    /// raid1: in how many rows each member differs from what most of them hold, by the member's number.
+    pub strays: Vec<usize>,
+    /// What to make of it.
+    pub verdict: Verdict,
+}
+
+impl Ranking {
+    /// The candidates that explain about as much as the first one: one, if the verdict is `Ahead`.
+    pub fn leading(&self) -> &[Candidate] {
+        let Some(first) = self.candidates.first() else { return &[] };
+        let count = self.candidates.partition_point(|other| other.points() + LEAD_MIN > first.points());
+        &self.candidates[..count]
+    }
+}
+
+/// Keeps a candidate if it is among the best; of equals the earlier one comes first.
+pub(crate) fn keep(best: &mut Vec<Candidate>, found: Candidate) {
+    let place = best.partition_point(|other| other.points() >= found.points());
+    if place < KEPT_MAX {
+        best.insert(place, found);
+        best.truncate(KEPT_MAX);
+    }
+}
+
+/// What to make of the best candidates.
+pub(crate) fn verdict(best: &[Candidate]) -> Verdict {
+    let Some(first) = best.first() else { return Verdict::Undecided };
+    let lead = first.points() - best.get(1).map_or(0, Candidate::points);
+    if lead < LEAD_MIN {
+        return Verdict::Undecided;
+    }
+    // Rows that do not fit: another level, or a member that is stale or of another array.
+    if first.rows.agreed * 2 < first.rows.asked {
+        return Verdict::Contradicted;
+    }
+    // What leads by rows and marks needs no guesses; what leads by guesses needs most of them.
+    let others = best[1..].iter().map(Candidate::hard).max().unwrap_or(0);
+    let (agreed, asked) = (first.seams.agreed + first.parity.agreed, first.seams.asked + first.parity.asked);
+    if first.hard() < others + 2 && agreed * 3 < asked * 2 {
+        return Verdict::Contradicted;
+    }
+    Verdict::Ahead(lead)
+}
