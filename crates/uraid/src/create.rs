@@ -27,9 +27,12 @@ pub enum Refusal {
     /// The arrays that it is to be made of could not be had.
     #[error(transparent)]
     Arrays(#[from] Box<ServeError>),
-    /// The arrays that it is to be made of could not be started or stopped.
-    #[error("cannot use the arrays as members")]
-    Run(#[from] StackError),
+    /// The arrays that it is to be made of were not started.
+    #[error("no array was made")]
+    Start(#[source] StackError),
+    /// One of the arrays that it was to be made of did not end as it should.
+    #[error("the array cannot be relied on")]
+    Stop(#[source] StackError),
     /// A member that ends with this process.
     #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
     Fleeting {
@@ -74,6 +77,15 @@ pub enum Refusal {
         /// What went wrong.
         source: MetadataError,
     },
+}
+
+impl From<StackError> for Refusal {
+    fn from(error: StackError) -> Refusal {
+        match error {
+            StackError::Start { .. } | StackError::Interrupted { .. } => Refusal::Start(error),
+            StackError::Stop { .. } => Refusal::Stop(error),
+        }
+    }
 }
 
 /// Makes the array and prints what it is like.

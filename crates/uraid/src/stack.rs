@@ -52,6 +52,12 @@ pub enum StackError {
         /// Why.
         source: StartError,
     },
+    /// A signal came while one was made consistent.
+    #[error("{array} was stopped before it was consistent: it stays marked dirty, and its next start begins anew")]
+    Interrupted {
+        /// Its name.
+        array: String,
+    },
     /// One is stopped, but not as it should be.
     #[error("{array}: the array was stopped")]
     Stop {

@@ -318,3 +318,29 @@ fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
     assert!(done.stderr.contains("OUT --array MEMBER..."), "{done:?}");
     assert!(std::fs::read(&right[3]).expect("a member") == before);
 }
+
+#[test]
+fn create_over_arrays_that_is_interrupted_leaves_them_as_dirty_as_they_were() {
+    let scratch = Scratch::new();
+    // Sparse, and large enough not to be done before the signal comes.
+    let (left, right) = (scratch.members("l", 2, 16 << 30), scratch.members("r", 2, 16 << 30));
+    scratch.create("left", "-l 1 -n 2", &left);
+    scratch.create("right", "-l 1 -n 2", &right);
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let words = ["create", "-l", "0", "-n", "2", "--name", "wide", "--array"].map(str::to_owned);
+        let words = words.into_iter().chain(left.iter().map(|member| text(member))).chain(["--array".to_owned()]);
+        let made = Served::start(&mut scratch.command(words.chain(right.iter().map(|member| text(member)))));
+        made.wait_for("left: resync [");
+        made.signal(signal);
+        let done = made.end().expect_refused(&[
+            "no array was made: left was stopped before it was consistent: it stays marked dirty, and its next start begins anew",
+        ]);
+        assert!(done.stdout.is_empty(), "{done:?}");
+        for member in left.iter().chain(&right) {
+            let shown = scratch.uraid(["examine", &text(member)]).expect_done().stdout;
+            assert!(shown.contains("State : active\n"), "{shown}");
+        }
+    }
+    // Nothing was written to what they hold either.
+    copy(&scratch, &[], &scratch.path("out"), &[&left, &right]).expect_refused(&["they carry no superblock"]);
+}
