@@ -209,7 +209,7 @@ impl Copy {
             (Some(_), false) => Before::Resumed,
             (None, false) => Before::Nothing,
         };
-        let output = Output::open(&args.out, &stack.claimed(), size, before)?;
+        let output = Output::open(&args.out, &args.groups().concat(), size, before)?;
         let map = old.unwrap_or_else(|| Map::new(identity, size));
         Ok(Copy { stack, output, map, save_to, out: args.out.clone() })
     }

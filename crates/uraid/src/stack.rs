@@ -92,15 +92,6 @@ impl Stack {
         })
     }
 
-    /// Every device of the host that is a member.
-    pub fn claimed(&self) -> Vec<&Claimed> {
-        let members = self.arrays.iter().flat_map(|array| match &array.members {
-            Members::Claimed(members) => members.as_slice(),
-            Members::Arrays(_) => &[],
-        });
-        members.collect()
-    }
-
     /// What member `member` of an array's plan is called: as on the command line, or the name of the array that it is.
     pub fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
         match &self.array(index).members {

@@ -6,7 +6,7 @@ mod common;
 use common::{MIB, Scratch, Served, pattern};
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -103,6 +103,11 @@ fn nothing_that_is_there_is_overwritten_unasked_and_a_member_never() {
     fs::hard_link(&members[1], &twice).expect("a link");
     scratch.uraid(words(&["--overwrite"], &members, &twice)).expect_refused(&["is the member", "m1"]);
     assert!(fs::read(&members[1]).expect("a member") == before);
+    // Also one that was named and is left out.
+    let blank = scratch.member("blank", 8 * MIB);
+    let named = [&members[..], std::slice::from_ref(&blank)].concat();
+    scratch.uraid(words(&["--overwrite"], &named, &blank)).expect_refused(&["is the member", "blank"]);
+    assert_eq!(fs::metadata(&blank).expect("a file").len(), 8 * MIB);
     fs::write(scratch.path("out.map"), b"my notes").expect("room");
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
     scratch.uraid(words(&["--overwrite"], &members, &out)).expect_done();
@@ -213,4 +218,41 @@ fn an_output_that_lost_what_its_map_calls_copied_is_refused() {
     let mut back = vec![0; bytes.len()];
     File::open(&out).and_then(|file| file.read_exact_at(&mut back, 0)).expect("a copy");
     assert!(back == bytes);
+}
+
+#[test]
+fn an_output_that_is_in_use_a_block_device_or_a_terminal_is_refused_and_so_is_a_map_that_is_none() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("refuse", "-l 1 -n 2 --assume-clean", &members);
+    let out = scratch.path("out");
+    let held = File::create(&out).expect("room");
+    held.lock().expect("nobody else has it");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["nothing was copied", "out: is in use"]);
+    drop(held);
+    // Longer than any map; and one that cannot be read at all.
+    let map = scratch.path("out.map");
+    File::create(&map).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: is no map of uraid copy: it has 1073741824"]);
+    fs::remove_file(&map).and_then(|()| fs::create_dir(&map)).expect("room");
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: reading the map failed: Is a directory"]);
+    let nowhere = scratch.path("nowhere/out");
+    scratch.uraid(words(&[], &members, &nowhere)).expect_refused(&["nowhere/out: making failed: No such file"]);
+    assert_eq!(fs::metadata(&out).expect("a file").len(), 0, "nothing was copied");
+    // The controlling end of a pseudoterminal is one, too.
+    let terminal = File::options().read(true).write(true).open("/dev/ptmx").expect("Linux has it");
+    let output = scratch.command(words(&[], &members, Path::new("-"))).stdout(terminal).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("standard output is a terminal: give a file, or a pipe to a program"), "{said}");
+    // It is refused before it is opened: whether we could open it does not matter.
+    let is_block_device = |path: &PathBuf| fs::metadata(path).is_ok_and(|status| status.file_type().is_block_device());
+    let devices = fs::read_dir("/dev").expect("Linux has it").flatten().map(|entry| entry.path());
+    match devices.into_iter().find(is_block_device) {
+        Some(device) => {
+            let done = scratch.uraid(words(&[], &members, &device));
+            done.expect_refused(&["is a block device; --overwrite gives up what it holds"]);
+        }
+        None => eprintln!("NOT TESTED: /dev has no block device, none could be given as OUT"),
+    }
 }

@@ -3,13 +3,13 @@
 //! Invariant: nothing that is there is overwritten unasked, and never a member, whatever is asked.
 
 use super::map::byte;
-use std::fs::{File, OpenOptions, TryLockError};
+use crate::member_name;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
-use uraid_host::{Claimed, Identity};
 
 /// Zeroes shorter than this, or not on its multiples, are written like other bytes.
 const HOLE_BYTES: usize = 4096;
@@ -116,8 +116,9 @@ pub fn is_stream(path: &Path) -> bool {
 }
 
 impl Output {
-    /// Opens OUT for a copy of `size` sectors of these members.
-    pub fn open(path: &Path, members: &[&Claimed], size: Sectors, before: Before) -> Result<Output, OutputError> {
+    /// Opens OUT for a copy of `size` sectors of an array. `members` are the names that were given, also of those that are
+    /// left out: a stale member is none to write on.
+    pub fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
             return standard_output(members);
@@ -194,16 +195,23 @@ impl Output {
     }
 }
 
-fn refuse_member(path: &Path, status: &std::fs::Metadata, members: &[&Claimed]) -> Result<(), OutputError> {
-    let (device, inode) =
-        if status.file_type().is_block_device() { (status.rdev(), 0) } else { (status.dev(), status.ino()) };
-    match members.iter().find(|member| member.identity() == Identity { device, inode }) {
-        Some(member) => Err(OutputError::Member { path: path.to_owned(), member: member.name().to_owned() }),
+fn refuse_member(path: &Path, status: &Metadata, members: &[String]) -> Result<(), OutputError> {
+    let place = |status: &Metadata| match status.file_type().is_block_device() {
+        true => (status.rdev(), 0),
+        false => (status.dev(), status.ino()),
+    };
+    let is_out = |member: &&String| {
+        let target = member_name::resolve(member).ok();
+        let found = target.and_then(|target| std::fs::metadata(target.path).ok());
+        found.is_some_and(|found| place(&found) == place(status))
+    };
+    match members.iter().find(is_out) {
+        Some(member) => Err(OutputError::Member { path: path.to_owned(), member: member.clone() }),
         None => Ok(()),
     }
 }
 
-fn standard_output(members: &[&Claimed]) -> Result<Output, OutputError> {
+fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     let path = PathBuf::from("standard output");
     let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
     let stdout = io::stdout();
