@@ -18,8 +18,9 @@ pub fn path() -> &'static Path {
 
 fn built() -> PathBuf {
     let executable = std::env::current_exe().expect("a test knows its own path");
-    // target/PROFILE/deps/TEST
-    let profile = executable.parent().and_then(Path::parent).expect("a test lies in target/PROFILE/deps");
+    // target/PROFILE/deps/TEST or target/PROFILE/TOOL
+    let folder = executable.parent().expect("a program lies in a folder");
+    let profile = if folder.ends_with("deps") { folder.parent().expect("deps lies in target/PROFILE") } else { folder };
     let binary = profile.join("uraid");
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in crates/");
     let is_current = modified(&binary).is_some_and(|built| built >= newest_source(crates));

@@ -11,5 +11,7 @@ pub mod nbd;
 pub mod random;
 pub mod scratch;
 pub mod server;
+pub mod storm;
+pub mod superblock;
 pub mod tree;
 pub mod writers;

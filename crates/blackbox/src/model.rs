@@ -12,6 +12,9 @@ pub type Operation = u64;
 /// Set in the number of an operation that writes zeroes instead of tags.
 pub const ZEROES: u64 = 1 << 63;
 
+/// The number of no operation: what a doubtful sector was found to hold.
+const UNKNOWN: Operation = u64::MAX;
+
 /// One value that a sector may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Candidate {
@@ -74,20 +77,78 @@ impl fmt::Display for Wrong {
     }
 }
 
+/// What looking at many sectors came to.
+#[derive(Clone, Default, Debug)]
+pub struct Survey {
+    /// Sectors looked at.
+    pub sectors: u64,
+    /// Of these, sectors for which a crash had left a choice.
+    pub open: u64,
+    /// Of these, sectors that hold what they must not.
+    pub wrong: u64,
+    /// The first of those.
+    pub first_wrong: Option<Wrong>,
+}
+
+impl Survey {
+    /// Takes another one in, of sectors behind.
+    pub fn add(&mut self, other: Survey) {
+        self.sectors += other.sectors;
+        self.open += other.open;
+        self.wrong += other.wrong;
+        self.first_wrong = self.first_wrong.take().or(other.first_wrong);
+    }
+}
+
 /// The registers of one array.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Model {
     registers: Vec<Vec<Candidate>>,
     clock: u64,
     next: Operation,
     /// When each read in flight began.
     reads: BTreeSet<u64>,
+    /// Sectors that may hold anything until a write to them is answered: what a forced start may have guessed.
+    doubtful: BTreeSet<u64>,
+    /// Sectors with a write in flight when the last run ended.
+    in_flight: Vec<u64>,
+    acknowledged: u64,
+    flushed: u64,
 }
 
 impl Model {
     /// An array of this many sectors, all zeroes.
     pub fn new(sectors: u64) -> Model {
-        Model { registers: vec![Vec::new(); sectors as usize], clock: 1, next: 1, reads: BTreeSet::new() }
+        Model {
+            registers: vec![Vec::new(); sectors as usize],
+            clock: 1,
+            next: 1,
+            reads: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
+            in_flight: Vec::new(),
+            acknowledged: 0,
+            flushed: 0,
+        }
+    }
+
+    /// Bytes of all writes that were answered.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Of these, bytes answered before a flush began that was answered too.
+    pub fn flushed_bytes(&self) -> u64 {
+        self.flushed
+    }
+
+    /// A flush begins; its mark is for `answer_flush`.
+    pub fn begin_flush(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// The flush that began with this mark was answered.
+    pub fn answer_flush(&mut self, mark: u64) {
+        self.flushed = self.flushed.max(mark);
     }
 
     /// How many sectors.
@@ -112,7 +173,11 @@ impl Model {
     /// A write was answered: what had been answered before it began is impossible from now on.
     pub fn answer(&mut self, span: Span, operation: Operation) {
         self.clock += 1;
+        self.acknowledged += u64::from(span.bytes());
         let now = self.clock;
+        if !self.doubtful.is_empty() {
+            self.doubtful.retain(|sector| !(span.first..span.first + span.count).contains(sector));
+        }
         let oldest_read = self.reads.first().copied().unwrap_or(u64::MAX);
         for register in &mut self.registers[span.range()] {
             let own = register.iter_mut().find(|candidate| candidate.operation == operation);
@@ -146,6 +211,25 @@ impl Model {
         self.reads.clear();
     }
 
+    /// The run is over: what was not answered now is what its end met in flight. For `doubt_stripes`.
+    /// Gives how many sectors that are.
+    pub fn remember_in_flight(&mut self) -> u64 {
+        let is_in_flight = |register: &Vec<Candidate>| register.iter().any(|one| one.answered.is_none());
+        let sectors = (0..).zip(&self.registers).filter(|(_, register)| is_in_flight(register));
+        self.in_flight = sectors.map(|(sector, _)| sector).collect();
+        self.in_flight.len() as u64
+    }
+
+    /// An array is started by force, dirty and without a member that it needs: the stripes that the last run's end met in
+    /// flight, and these only, may hold anything. Gives how many sectors that are.
+    pub fn doubt_stripes(&mut self, stripe: u64) -> u64 {
+        let stripes: BTreeSet<u64> = self.in_flight.iter().map(|sector| sector / stripe).collect();
+        for first in stripes.iter().map(|number| number * stripe) {
+            self.doubtful.extend(first..(first + stripe).min(self.sectors()));
+        }
+        stripes.len() as u64 * stripe
+    }
+
     /// Whether a sector was ever written.
     pub fn is_written(&self, sector: u64) -> bool {
         !self.registers[sector as usize].is_empty()
@@ -154,6 +238,19 @@ impl Model {
     /// Checks the bytes of consecutive sectors; the first that holds what it must not.
     pub fn check(&self, first: u64, bytes: &[u8]) -> Result<(), Wrong> {
         self.walk(first, bytes, self.clock, |_, _| {})
+    }
+
+    /// As `settle`, to the end and with counts. After wrong sectors the model is of no more use.
+    pub fn survey(&mut self, first: u64, bytes: &[u8]) -> Survey {
+        let sectors = (bytes.len() / SECTOR) as u64;
+        match self.settle(first, bytes) {
+            Ok(open) => Survey { sectors, open, ..Survey::default() },
+            Err(wrong) => {
+                let each = (first..).zip(bytes.chunks_exact(SECTOR));
+                let count = each.filter(|(sector, bytes)| self.check(*sector, bytes).is_err()).count();
+                Survey { sectors, open: 0, wrong: count as u64, first_wrong: Some(wrong) }
+            }
+        }
     }
 
     /// As `check`, after a crash: no write is in flight any more, and what a sector was found to hold is all that it may hold
@@ -168,7 +265,10 @@ impl Model {
             if register.len() > 1 {
                 in_flight += 1;
             }
-            register.retain(|candidate| candidate.operation == operation);
+            // A doubtful sector may hold none of them; it stays doubtful.
+            if operation != UNKNOWN {
+                register.retain(|candidate| candidate.operation == operation);
+            }
             register.iter_mut().for_each(|candidate| candidate.answered = Some(self.clock));
         }
         Ok(in_flight)
@@ -186,6 +286,7 @@ impl Model {
             match register.iter().rev().find(is_possible) {
                 Some(candidate) => found(sector, candidate.operation),
                 None if register.is_empty() && is_zero(bytes) => {}
+                None if self.doubtful.contains(&sector) => found(sector, UNKNOWN),
                 None => return Err(self.wrong(sector, bytes, since)),
             }
         }
@@ -304,6 +405,43 @@ mod tests {
         let late = model.begin_read();
         assert!(model.end_read(late, 3, &content(SPAN, old)).is_err());
         assert!(model.check(3, &content(SPAN, new)).is_ok() && model.check(3, &content(SPAN, between)).is_err());
+    }
+
+    #[test]
+    fn a_forced_start_puts_the_stripes_in_flight_in_doubt_and_no_others() {
+        let mut model = Model::new(32);
+        let all = Span { first: 0, count: 32 };
+        let old = model.begin(all, false);
+        model.answer(all, old);
+        model.begin(Span { first: 9, count: 2 }, false);
+        model.remember_in_flight();
+        assert_eq!(model.doubt_stripes(8), 8);
+        let garbage = [0xa5; 512];
+        assert!((8..16).all(|sector| model.settle(sector, &garbage).is_ok()));
+        assert!(model.check(7, &garbage).is_err() && model.check(16, &garbage).is_err());
+        // Whatever it was, it may have been the old value too; what is written over it is certain.
+        assert_eq!(model.check(9, &content(Span { first: 9, count: 1 }, old)), Ok(()));
+        let over = Span { first: 8, count: 2 };
+        let new = model.begin(over, false);
+        model.answer(over, new);
+        assert!(model.check(8, &garbage).is_err() && model.check(10, &garbage).is_ok());
+        assert_eq!(model.check(8, &content(over, new)), Ok(()));
+    }
+
+    #[test]
+    fn a_survey_counts_every_wrong_sector() {
+        let mut model = Model::new(8);
+        let operation = model.begin(SPAN, false);
+        model.answer(SPAN, operation);
+        let survey = model.survey(2, &[1; 2048]);
+        assert_eq!((survey.sectors, survey.wrong), (4, 4));
+        assert_eq!(survey.first_wrong.map(|wrong| wrong.sector), Some(2));
+        assert_eq!((model.acknowledged_bytes(), model.flushed_bytes()), (1024, 0));
+        let mark = model.begin_flush();
+        let late = model.begin(SPAN, false);
+        model.answer(SPAN, late);
+        model.answer_flush(mark);
+        assert_eq!((model.acknowledged_bytes(), model.flushed_bytes()), (2048, 1024));
     }
 
     #[test]

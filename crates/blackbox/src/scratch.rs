@@ -76,12 +76,18 @@ pub struct Shape {
 /// Makes the members `m0`, `m1`, ... in the folder and creates the array on them; new sparse files hold nothing but zeroes, so
 /// their parity is right and no first resync is needed.
 pub fn create(scratch: &Scratch, name: &str, shape: &Shape) -> Vec<PathBuf> {
+    create_with(scratch, name, shape, &[])
+}
+
+/// As `create`, with more words for the command line.
+pub fn create_with(scratch: &Scratch, name: &str, shape: &Shape, extra: &[&str]) -> Vec<PathBuf> {
     let members: Vec<_> =
         (0..shape.members).map(|n| scratch.sparse(&format!("m{n}"), shape.member_mib << 20)).collect();
     let mut words: Vec<String> = ["create", "--level", shape.level, "--name", name, "--homehost", "none"]
         .map(String::from)
         .into_iter()
         .chain(["--raid-devices".into(), shape.members.to_string()])
+        .chain(extra.iter().map(|word| word.to_string()))
         .collect();
     if !shape.chunk.is_empty() {
         words.extend(["--chunk".into(), shape.chunk.into()]);

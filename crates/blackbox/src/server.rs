@@ -5,11 +5,12 @@
 use crate::binary::{self, Finished};
 use crate::nbd::Address;
 use rustix::process::{Pid, Signal, kill_process};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// A first resync of a small array may come before it is ready, on a slow machine.
@@ -24,6 +25,23 @@ pub struct Server {
     address: Address,
     control: PathBuf,
     log: PathBuf,
+    /// Bytes that servers before had written there.
+    said_before: u64,
+}
+
+/// A server that ended, or hung, before it was ready.
+#[derive(Debug)]
+pub struct NotReady {
+    /// Its exit code; none when it had to be ended by a signal.
+    pub code: Option<i32>,
+    /// What it said.
+    pub said: String,
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "exit code {:?}: {}", self.code, self.said)
+    }
 }
 
 impl Server {
@@ -36,10 +54,11 @@ impl Server {
         }
     }
 
-    /// As `start`; the error is everything that it said.
-    pub fn try_start(folder: &Path, members: &[PathBuf], extra: &[&str]) -> Result<Server, String> {
+    /// As `start`; the error has everything that it said.
+    pub fn try_start(folder: &Path, members: &[PathBuf], extra: &[&str]) -> Result<Server, NotReady> {
         let (socket, control, log) = (folder.join("s.nbd"), folder.join("s.ctl"), folder.join("serve.log"));
         let stderr = File::options().create(true).append(true).open(&log).expect("the folder is ours");
+        let said_before = stderr.metadata().map_or(0, |file| file.len());
         let mut command = Command::new(binary::path());
         command.arg("serve").arg("--nbd").arg(format!("unix:{}", socket.display()));
         command.arg("--control").arg(&control).args(extra).args(members);
@@ -65,13 +84,15 @@ impl Server {
                         continue;
                     };
                     let address = Address::parse(uri).unwrap_or_else(|| panic!("no NBD URI: {uri}"));
-                    return Ok(Server { child, uri: uri.to_string(), address, control, log });
+                    return Ok(Server { child, uri: uri.to_string(), address, control, log, said_before });
                 }
-                Err(_) => {
-                    let _ = child.kill();
-                    let status = child.wait();
-                    let said = std::fs::read_to_string(&log).unwrap_or_default();
-                    return Err(format!("{status:?}: {said}"));
+                Err(why) => {
+                    // One that closed its output is about to end by itself, with a code of its own.
+                    if why == RecvTimeoutError::Timeout {
+                        let _ = child.kill();
+                    }
+                    let code = child.wait().ok().and_then(|status| status.code());
+                    return Err(NotReady { code, said: said_since(&log, said_before) });
                 }
             }
         }
@@ -89,7 +110,7 @@ impl Server {
 
     /// Everything it wrote to stderr so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        said_since(&self.log, self.said_before)
     }
 
     /// Whether the process is still there.
@@ -117,8 +138,11 @@ impl Server {
         self.command("fail", &[&member.display().to_string()]).expect_done();
     }
 
-    /// kill -9, and waits until the process is gone.
+    /// kill -9, and waits until the process is gone. Panics if it had ended before, which would be no kill of ours.
+    #[track_caller]
     pub fn kill(mut self) {
+        let ended = self.child.try_wait().expect("it is our child");
+        assert!(ended.is_none(), "it ended by itself, {ended:?}; it said: {}", self.log());
         self.child.kill().expect("it is our child");
         self.child.wait().expect("it is our child");
     }
@@ -142,6 +166,12 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// What stands in a log behind so many bytes.
+fn said_since(log: &Path, before: u64) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(bytes.get(before as usize..).unwrap_or_default()).into_owned()
 }
 
 impl Drop for Server {

@@ -2,7 +2,7 @@
 //! Owns: the mix of requests. Not here: what is right (`model`).
 //! Invariant: the model learns of a write before its first byte is sent, and of its answer after it came.
 
-use crate::model::{Model, Span, Wrong, ZEROES, content};
+use crate::model::{Model, Span, Survey, Wrong, ZEROES, content};
 use crate::nbd::{Address, ClientError, Connection, Negotiate, Options, Request};
 use crate::random::{Random, SECTOR};
 use std::collections::BTreeMap;
@@ -83,47 +83,51 @@ impl Writers {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Waits until `count` more requests are answered; panics after a minute without them.
+    /// Waits until `count` more requests are answered, or all writers ended, for a reason that `end` gives. Panics after a
+    /// minute without either.
     #[track_caller]
     pub fn wait_for(&self, count: u64) {
         let (target, deadline) = (self.answered() + count, Instant::now() + Duration::from_secs(60));
-        while self.answered() < target {
-            let is_alive = self.threads.iter().any(|thread| !thread.is_finished());
-            assert!(is_alive && Instant::now() < deadline, "{} of {target} requests were answered", self.answered());
+        while self.answered() < target && self.threads.iter().any(|thread| !thread.is_finished()) {
+            assert!(Instant::now() < deadline, "{} of {target} requests were answered", self.answered());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Tells the writers to end, waits for their last answers; panics if any met an error.
-    #[track_caller]
-    pub fn finish(self) -> u64 {
+    /// Tells the writers to end and waits for their last answers; gives how many there were, or the first error. After the
+    /// server was killed a broken connection is none.
+    pub fn end(self, is_killed: bool) -> Result<u64, WriterError> {
         self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            if let Err(error) = thread.join().expect("a writer does not panic") {
-                panic!("a writer met an error: {error}");
+        // All are waited for before the first error is told.
+        let results: Vec<_> =
+            self.threads.into_iter().map(|thread| thread.join().expect("a writer does not panic")).collect();
+        for result in results {
+            match result {
+                Ok(()) => {}
+                Err(WriterError::Client(ClientError::Broken(_))) if is_killed => {}
+                Err(error) => return Err(error),
             }
         }
-        self.answered.load(Ordering::Relaxed)
+        Ok(self.answered.load(Ordering::Relaxed))
     }
 
-    /// After the server was killed: waits for the writers; panics if any met something else than a broken connection.
+    /// As `end`; panics if any met an error.
+    #[track_caller]
+    pub fn finish(self) -> u64 {
+        self.end(false).unwrap_or_else(|error| panic!("a writer met an error: {error}"))
+    }
+
+    /// As `end` after the server was killed; panics if any met something else than a broken connection.
     #[track_caller]
     pub fn finish_after_kill(self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            match thread.join().expect("a writer does not panic") {
-                Ok(()) | Err(WriterError::Client(ClientError::Broken(_))) => {}
-                Err(error) => panic!("a writer met an error: {error}"),
-            }
-        }
-        self.answered.load(Ordering::Relaxed)
+        self.end(true).unwrap_or_else(|error| panic!("a writer met an error: {error}"))
     }
 }
 
 enum Doing {
     Write(Span, u64),
     Read(Span, u64),
-    Flush,
+    Flush(u64),
 }
 
 struct Writer {
@@ -151,7 +155,7 @@ impl Writer {
     fn submit(&mut self) -> Result<(), ClientError> {
         let span = self.span();
         let (request, doing) = match self.random.below(16) {
-            0 => (Request::Flush, Doing::Flush),
+            0 => (Request::Flush, Doing::Flush(lock(&self.model).begin_flush())),
             1..=3 => {
                 let begun = lock(&self.model).begin_read();
                 (Request::Read { at: span.byte(), length: span.bytes() }, Doing::Read(span, begun))
@@ -182,7 +186,7 @@ impl Writer {
                 let checked = lock(&self.model).end_read(begun, span.first, &bytes);
                 checked.map_err(WriterError::Wrong)?;
             }
-            Doing::Flush => {}
+            Doing::Flush(mark) => lock(&self.model).answer_flush(mark),
         }
         self.answered.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -250,19 +254,21 @@ pub fn verify(address: &Address, model: &SharedModel, when: &str) {
     }
 }
 
-/// As `verify`, after a crash: what each sector is found to hold is what it must hold from now on. Gives the number of sectors
-/// for which the crash left a choice.
+/// After a crash, or after writes that overlapped: reads everything, and what each sector is found to hold is what it must hold
+/// from now on.
+pub fn survey(address: &Address, model: &SharedModel) -> Result<Survey, ClientError> {
+    lock(model).crash();
+    let mut sum = Survey::default();
+    read_all(address, |first, bytes| sum.add(lock(model).survey(first, bytes)))?;
+    Ok(sum)
+}
+
+/// As `survey`; panics at a sector that holds what it must not. Gives the number of sectors for which there was a choice.
 #[track_caller]
 pub fn settle(address: &Address, model: &SharedModel, when: &str) -> u64 {
-    lock(model).crash();
-    let (mut wrong, mut choices) = (None, 0);
-    let read = read_all(address, |first, bytes| match lock(model).settle(first, bytes) {
-        Ok(count) => choices += count,
-        Err(found) => drop(wrong.get_or_insert(found)),
-    });
-    read.unwrap_or_else(|error| panic!("{when}: {error}"));
-    if let Some(wrong) = wrong {
+    let survey = survey(address, model).unwrap_or_else(|error| panic!("{when}: {error}"));
+    if let Some(wrong) = survey.first_wrong {
         panic!("{when}: {wrong}");
     }
-    choices
+    survey.open
 }

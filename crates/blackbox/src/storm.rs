@@ -1,0 +1,104 @@
+//! Arrays that are killed, robbed of members and damaged between their runs, and read to the last sector after each.
+//! Owns: which arrays, how many kills, on how many threads; the sum. Not here: one array's life (`episode`).
+//! Invariant: the seed decides every choice (which array, how long, which damage); the machine decides only where a kill lands.
+//!
+//! What this can show: everything that was answered is there after kill -9, also with members lost; what was never answered is
+//! old or new, sector by sector, and does not change once read; what may not be started is refused.
+//!
+//! What it cannot: **kill -9 loses no page cache.** A write that the engine answered and never flushed survives here, so a missing
+//! flush, a wrong order of flushes, a lost FUA, a torn sector are all invisible. Those are the simulator's to find, whose members
+//! lose what was not flushed. Silent corruption of data is not played either: no answer is defined for it.
+
+mod canary;
+mod damage;
+mod episode;
+mod figures;
+mod shapes;
+
+pub use canary::Canary;
+pub use figures::Figures;
+
+use crate::model::Wrong;
+use crate::random::mix;
+use episode::Episode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Kills that an array lives through before the next one is made.
+pub const KILLS_PER_ARRAY: u64 = 6;
+
+/// When a storm is over.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// After so many kills.
+    Kills(u64),
+    /// After so long; the arrays of that moment end their runs first.
+    Time(Duration),
+}
+
+/// A storm to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Of all choices.
+    pub seed: u64,
+    /// How long.
+    pub until: Until,
+    /// Arrays at a time.
+    pub threads: usize,
+}
+
+/// Why an array's life ended early.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// Bytes that were acknowledged are not there, or bytes that nobody wrote.
+    #[error("{sectors} sectors hold what they must not; {first}")]
+    Lost {
+        /// How many sectors.
+        sectors: u64,
+        /// The first of them.
+        first: Wrong,
+    },
+    /// The server did what it must not, bytes aside.
+    #[error("{0}")]
+    Conduct(String),
+}
+
+/// Runs a storm; the figures hold what it found, each with its array and the seed.
+pub fn run(plan: Plan) -> Figures {
+    let began = Instant::now();
+    let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sum = Mutex::new(Figures { seed: plan.seed, ..Figures::default() });
+    let is_time_up = || match plan.until {
+        Until::Kills(_) => false,
+        Until::Time(time) => began.elapsed() >= time,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..plan.threads {
+            scope.spawn(|| {
+                while !is_time_up() && !is_over.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let kills = match plan.until {
+                        Until::Kills(all) => all.saturating_sub(index * KILLS_PER_ARRAY).min(KILLS_PER_ARRAY),
+                        Until::Time(_) => KILLS_PER_ARRAY,
+                    };
+                    if kills == 0 {
+                        break;
+                    }
+                    let mut episode = Episode::new(index, mix(plan.seed ^ mix(index)));
+                    let ended = episode.run(kills, &is_time_up);
+                    let mut sum = sum.lock().expect("no panic while summing");
+                    sum.add(episode.figures());
+                    if let Err(trouble) = ended {
+                        is_over.store(true, Ordering::Relaxed);
+                        sum.blame(&trouble, &format!("array {index}, {}", episode.story()));
+                    }
+                }
+            });
+        }
+    });
+    let mut sum = sum.into_inner().expect("no panic while summing");
+    sum.milliseconds = began.elapsed().as_millis() as u64;
+    sum
+}

@@ -1,0 +1,155 @@
+//! What is done to members while nobody serves them.
+//! Owns: the file operations. Not here: which is legal when, and what must follow (`episode`).
+//! Invariant: no member is touched while another process holds it.
+
+use crate::random::{Random, mix};
+use crate::superblock::{self, Place};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The members of a killed server stay locked until the kernel has ended what the process had in flight, which on a busy
+/// machine takes longer than the process lives.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Extension of a member that was taken away.
+pub(super) const AWAY: &str = "away";
+
+/// A way to lose a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// The file is not there any more; it can come back, stale.
+    Away,
+    /// All of it is zeroes.
+    Zeroed,
+    /// The superblock is noise.
+    Noise,
+    /// One bit of the superblock is wrong.
+    Bit,
+    /// The file ends in the middle of the data.
+    Cut,
+}
+
+impl Loss {
+    pub(super) const ALL: [Loss; 5] = [Loss::Away, Loss::Zeroed, Loss::Noise, Loss::Bit, Loss::Cut];
+}
+
+fn done<T>(path: &Path, result: std::io::Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn open(path: &Path) -> File {
+    done(path, OpenOptions::new().read(true).write(true).open(path))
+}
+
+/// Waits until no other process holds the members. Panics after a minute.
+pub(super) fn wait_until_free<'a>(members: impl IntoIterator<Item = &'a Path>) {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    for path in members {
+        // Dropping the file gives the lock back.
+        while let Err(error) = open(path).try_lock() {
+            match error {
+                TryLockError::WouldBlock => {}
+                TryLockError::Error(error) => panic!("{}: {error}", path.display()),
+            }
+            assert!(Instant::now() < deadline, "{} is still locked", path.display());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Damages the member, or puts it where the path given back is.
+pub(super) fn lose(path: &Path, how: Loss, place: Place, random: &mut Random) -> PathBuf {
+    let file = open(path);
+    let bytes = done(path, file.metadata()).len();
+    let at = place.byte(bytes);
+    match how {
+        Loss::Away => {
+            let away = path.with_extension(AWAY);
+            done(path, fs::rename(path, &away));
+            return away;
+        }
+        Loss::Zeroed => {
+            done(path, file.set_len(0));
+            done(path, file.set_len(bytes));
+        }
+        Loss::Noise => {
+            let mut noise = [0; superblock::BYTES];
+            random.fill(&mut noise);
+            done(path, file.write_all_at(&noise, at));
+        }
+        Loss::Bit => {
+            // The checksum covers the first 256 bytes; its own four are left alone, so that only data is wrong.
+            let bit = random.below(216 * 8);
+            let mut byte = [0];
+            done(path, file.read_exact_at(&mut byte, at + bit / 8));
+            byte[0] ^= 1 << (bit % 8);
+            done(path, file.write_all_at(&byte, at + bit / 8));
+        }
+        Loss::Cut => done(path, file.set_len(bytes / 2)),
+    }
+    path.to_path_buf()
+}
+
+/// A copy beside the member.
+pub(super) fn copy(path: &Path, extension: &str) -> PathBuf {
+    let to = path.with_extension(extension);
+    done(path, fs::copy(path, &to));
+    to
+}
+
+/// The two files change names.
+pub(super) fn swap(one: &Path, other: &Path) {
+    let between = one.with_extension("between");
+    done(one, fs::rename(one, &between));
+    done(other, fs::rename(other, one));
+    done(&between, fs::rename(&between, other));
+}
+
+/// What a start that was refused, or was read-only, must leave as it is.
+pub(super) struct Untouched {
+    members: Vec<PathBuf>,
+    before: Vec<Facts>,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+struct Facts {
+    bytes: u64,
+    sum: u64,
+    modified: (i64, i64),
+}
+
+impl Untouched {
+    pub(super) fn of(members: &[PathBuf]) -> Untouched {
+        Untouched { members: members.to_vec(), before: members.iter().map(|path| Facts::of(path)).collect() }
+    }
+
+    /// Which member has other bytes than before. The time of change does not count: whoever opens a member for writing may
+    /// find out whether holes can be punched, behind its end.
+    pub(super) fn changes(&self) -> Option<String> {
+        self.difference(|facts| (facts.bytes, facts.sum))
+    }
+
+    /// The same, and the time of change counts: there was no writing, not even of nothing.
+    pub(super) fn traces(&self) -> Option<String> {
+        self.difference(|facts| (facts.bytes, facts.sum, facts.modified))
+    }
+
+    fn difference<T: PartialEq>(&self, of: impl Fn(&Facts) -> T) -> Option<String> {
+        let now = self.members.iter().map(|path| (path, Facts::of(path)));
+        let (before, (path, now)) = self.before.iter().zip(now).find(|(before, (_, now))| of(before) != of(now))?;
+        Some(format!("{}: {before:?} to {now:?}", path.display()))
+    }
+}
+
+impl Facts {
+    fn of(path: &Path) -> Facts {
+        let file = done(path, fs::metadata(path));
+        let bytes = done(path, fs::read(path));
+        let (words, rest) = bytes.as_chunks::<8>();
+        assert!(rest.is_empty(), "a member is whole sectors");
+        let sum = words.iter().fold(0, |sum, word| mix(sum ^ u64::from_le_bytes(*word)));
+        Facts { bytes: file.len(), sum, modified: (file.mtime(), file.mtime_nsec()) }
+    }
+}
