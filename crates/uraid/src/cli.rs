@@ -11,10 +11,10 @@ mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
-pub use create::{CreateArgs, ZeroArgs};
+pub use create::{CreateArgs, ZeroArgs, layout_number};
 pub use manage::{FailArgs, StopArgs};
 pub use serve::ServeArgs;
-pub use show::{DetailArgs, ExamineArgs, ListArgs};
+pub use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
 
 const OVERVIEW: &str = "\
 Linux software RAID (md) in user space: creates arrays over files and block devices, keeps them

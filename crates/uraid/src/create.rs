@@ -3,7 +3,7 @@
 //! (`uraid_format::create`), how arrays are read and written as members (`create_over`). Invariant: every member is claimed and checked before any is changed; what was changed is
 //! durable before it is reported. Spec: md-reference 1.4.
 
-use crate::cli::{CreateArgs, usage_error};
+use crate::cli::{CreateArgs, layout_number};
 use crate::create_over;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
@@ -16,7 +16,7 @@ use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, crea
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, SetName, Superblock, uuid};
 use uraid_host::{Access, Claimed};
-use uraid_layout::{Level, default_chunk, default_layout, layout_name, parse_layout};
+use uraid_layout::{Level, default_chunk, layout_name};
 
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]
@@ -110,11 +110,7 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
 
 fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refusal> {
     let level = args.level;
-    let layout = match &args.layout {
-        None => default_layout(level),
-        Some(text) => parse_layout(level, text)
-            .unwrap_or_else(|| usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))),
-    };
+    let layout = layout_number(level, args.layout.as_deref());
     let chunk = match (args.chunk, level) {
         (Some(_), Level::Raid1) => {
             warn("raid1 has no chunks: --chunk is ignored");

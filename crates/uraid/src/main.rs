@@ -13,6 +13,7 @@ mod create;
 mod create_over;
 mod dates;
 mod detail;
+mod draw;
 mod errand;
 mod examine;
 mod faces;

@@ -57,11 +57,12 @@ impl Overseer {
     }
 
     fn member_entry(&self, index: usize, state: &MemberState) -> Member {
-        let number = Some(self.assembled().plan.members[index].superblock.dev_number);
+        let superblock = &self.assembled().plan.members[index].superblock;
+        let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
         let path = Some(self.member_path(index));
         let entry = |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
-            Member { number, slot, state, path, reason }
+            Member { number, slot, state, path, reason, data_offset }
         };
         match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
@@ -100,7 +101,7 @@ impl Controlled for Overseer {
     async fn report(&self) -> Report {
         let counts = self.session.counts(self.index).await;
         let status = self.status();
-        let mut report = detail::shape_of(&self.assembled().plan.template, self.array.layout());
+        let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));
         self.name().clone_into(&mut report.name);
         let mut members: Vec<Member> =
             status.members.iter().enumerate().map(|(index, state)| self.member_entry(index, state)).collect();

@@ -4,6 +4,7 @@
 
 use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 
@@ -24,7 +25,7 @@ pub struct Report {
     pub layout: Option<String>,
     /// Zero where the level has no chunks.
     pub chunk_sectors: u64,
-    /// What a client sees.
+    /// What a client sees; zero where it is not known, because not all members are.
     pub array_sectors: u64,
     /// What the array uses of each member; zero where members differ.
     pub member_sectors: u64,
@@ -52,6 +53,22 @@ pub struct Report {
     /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
+    /// What its layout follows from; none where that is not known of all members.
+    #[serde(default)]
+    pub geometry: Option<Geometry>,
+}
+
+/// What a layout follows from, beside the level and the slots. Sizes in sectors.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Geometry {
+    /// md's number.
+    pub layout: u32,
+    /// As recorded: linear rounds its members to it.
+    pub chunk: u64,
+    /// Used of each member; zero for linear and raid0.
+    pub size: u64,
+    /// Of linear and raid0: the data of each slot.
+    pub member_sizes: Vec<u64>,
 }
 
 /// A member that was given and is left out.
@@ -102,18 +119,29 @@ pub struct Member {
     pub number: Option<u32>,
     /// Its slot; none for a spare and for a member that has lost its slot.
     pub slot: Option<u16>,
-    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on one.
+    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on one,
+    /// `stale` where one missed changes that only force would give up.
     pub state: String,
     /// Where it is; none for an empty slot.
     pub path: Option<String>,
     /// Of a faulty one: what happened.
     pub reason: Option<String>,
+    /// Where its data begins, in sectors from its start; none for an empty slot.
+    #[serde(default)]
+    pub data_offset: Option<u64>,
 }
 
 impl Member {
     /// A slot without a member.
     pub fn removed(slot: u16) -> Member {
-        Member { number: None, slot: Some(slot), state: "removed".to_owned(), path: None, reason: None }
+        Member {
+            number: None,
+            slot: Some(slot),
+            state: "removed".to_owned(),
+            path: None,
+            reason: None,
+            data_offset: None,
+        }
     }
 
     /// Where it stands in a table: slots ascending, then spares, then the failed.
@@ -136,6 +164,16 @@ pub struct Server {
     pub shards: u16,
     /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
     pub last_record_us: Option<u64>,
+}
+
+/// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Hints {
+    /// None without chunks that a file system could align to; the same for the next.
+    mkfs_xfs: Option<String>,
+    mkfs_ext4: Option<String>,
+    /// For mdadm.conf.
+    mdadm_conf: String,
 }
 
 /// The stripes of an array as mkfs is told them.
@@ -178,21 +216,37 @@ impl Report {
         if let Some(reason) = &self.refusal {
             writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
         }
-        self.hints(&mut out);
+        self.write_hints(&mut out);
         out
     }
 
-    /// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
-    fn hints(&self, out: &mut String) {
-        if let Some(stripes) = self.stripes() {
-            let Stripes { chunk_kib, data, blocks } = stripes;
-            let width = u64::from(data) * blocks;
+    /// The report with what `detail` adds to it: `hints` has the lines to copy.
+    pub fn json(&self) -> Value {
+        let mut report = json!(self);
+        report["hints"] = json!(self.hints());
+        report
+    }
+
+    fn write_hints(&self, out: &mut String) {
+        let hints = self.hints();
+        if let (Some(xfs), Some(ext4)) = (&hints.mkfs_xfs, &hints.mkfs_ext4) {
             out.push_str("\nA file system on it that writes whole stripes where it can:\n");
-            writeln!(out, "    mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE").expect("a string takes all");
-            writeln!(out, "    mkfs.ext4 -E stride={blocks},stripe_width={width} DEVICE").expect("a string takes all");
+            writeln!(out, "    {xfs}\n    {ext4}").expect("a string takes all");
         }
         out.push_str("\nThis line in mdadm.conf keeps udev's mdadm from starting it behind our back:\n");
-        writeln!(out, "    ARRAY <ignore> UUID={}", self.uuid).expect("a string takes all");
+        writeln!(out, "    {}", hints.mdadm_conf).expect("a string takes all");
+    }
+
+    fn hints(&self) -> Hints {
+        let stripes = self.stripes();
+        Hints {
+            mkfs_xfs: stripes
+                .map(|Stripes { chunk_kib, data, .. }| format!("mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE")),
+            mkfs_ext4: stripes.map(|Stripes { blocks, data, .. }| {
+                format!("mkfs.ext4 -E stride={blocks},stripe_width={} DEVICE", u64::from(data) * blocks)
+            }),
+            mdadm_conf: format!("ARRAY <ignore> UUID={}", self.uuid),
+        }
     }
 
     /// What a file system should know; `None` without chunks that it could align to.
@@ -219,7 +273,9 @@ impl Report {
         field(out, "Version", &self.metadata);
         field(out, "Creation Time", &dates::utc(self.created));
         field(out, "Raid Level", &self.level);
-        field(out, "Array Size", &kib(self.array_sectors));
+        if self.array_sectors > 0 {
+            field(out, "Array Size", &kib(self.array_sectors));
+        }
         if self.member_sectors > 0 {
             field(out, "Used Dev Size", &kib(self.member_sectors));
         }
@@ -326,7 +382,7 @@ mod tests {
     use super::*;
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
-        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None }
+        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None, data_offset: None }
     }
 
     #[test]
@@ -357,6 +413,7 @@ mod tests {
             counts: None,
             left_out: Vec::new(),
             refusal: None,
+            geometry: None,
         };
         let text = report.text();
         assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));

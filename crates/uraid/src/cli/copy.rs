@@ -2,6 +2,7 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::copy`).
 
 use super::arrays::MemberArrays;
+use super::create::level;
 use crate::sizes::{parse_size, parse_size_or_zero};
 use clap::Args;
 use std::path::PathBuf;
@@ -128,9 +129,4 @@ fn version(text: &str) -> Result<Version, String> {
         }
         Some(version @ (Version::V1_0 | Version::V1_1 | Version::V1_2)) => Ok(version),
     }
-}
-
-fn level(text: &str) -> Result<Level, String> {
-    Level::parse(text)
-        .ok_or_else(|| format!("no such level: {text}, expected linear, raid0, raid1, raid4, raid5, raid6 or raid10"))
 }

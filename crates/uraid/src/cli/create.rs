@@ -7,7 +7,7 @@ use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
 use uraid_block::Sectors;
 use uraid_format::Version;
-use uraid_layout::Level;
+use uraid_layout::{Level, default_layout, parse_layout};
 
 pub(super) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.
@@ -134,7 +134,16 @@ fn metadata_version(text: &str) -> Result<Version, String> {
     }
 }
 
-fn level(text: &str) -> Result<Level, String> {
+/// Any of the spellings that mdadm accepts.
+pub(super) fn level(text: &str) -> Result<Level, String> {
     Level::parse(text)
         .ok_or_else(|| format!("no such level: {text}, expected linear, raid0, raid1, raid4, raid5, raid6 or raid10"))
+}
+
+/// The layout number that `--layout` means, or that `create` chooses; ends the process when the level has no such layout.
+pub fn layout_number(level: Level, option: Option<&str>) -> u32 {
+    let Some(text) = option else { return default_layout(level) };
+    parse_layout(level, text).unwrap_or_else(|| {
+        super::usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))
+    })
 }

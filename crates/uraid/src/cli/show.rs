@@ -1,8 +1,13 @@
 //! `uraid examine`, `uraid detail` and `uraid list` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`).
 
+use super::create::level;
+use crate::draw::ROWS_MAX;
+use crate::sizes::parse_size;
 use clap::Args;
 use std::path::PathBuf;
+use uraid_block::Sectors;
+use uraid_layout::Level;
 
 pub(super) const EXAMINE: &str = "\
 Show what the superblock of each member says, in mdadm's words and order. Works on members in use.
@@ -45,26 +50,70 @@ pub struct ExamineArgs {
 pub(super) const DETAIL: &str = "\
 Show the state of an array: from the process that serves it, or, when it does not run, from its
 members: who is left out and why, who was not given, and what would keep it from starting. Then the
-lines for mkfs that fit its stripes, and the one for mdadm.conf that keeps udev's mdadm off it.";
+lines for mkfs that fit its stripes, and the one for mdadm.conf that keeps udev's mdadm off it.
+Members that make up no array are shown too, as far as they go; then the exit code is 1.
+
+With --draw, show which chunk lies where: a row of the table is a chunk of every member, a column a
+member. Without an array it draws the one that --level, --raid-devices, --layout, --chunk and
+--size describe, as `create` would lay it out.";
 
 pub(super) const DETAIL_AFTER: &str = "\
 EXAMPLES
   uraid detail home
   uraid detail --json home
-  uraid detail disk0 disk1 disk2 disk3";
+  uraid detail disk0 disk1 disk2 disk3
+  uraid detail --draw disk0 disk1 disk2 disk3
+  uraid detail --draw --level 6 --raid-devices 6 --layout ls --chunk 64K
+  uraid detail --draw --level 0 --raid-devices 3 --size 1G,2G,2G --stripes 4
+
+DRAWING
+  D0, D1, ...  chunks of the array, on levels with parity; 0, 1, ... on the others
+  P, Q         parity
+  [D7]         a chunk whose slot has no member
+  -            nothing of the array
+With --json, `rows` has one object for each row, with a cell for each slot.";
 
 /// Options of `uraid detail`.
 #[derive(Args, Debug)]
 pub struct DetailArgs {
-    /// As one JSON object
+    /// As one JSON object; as an array of them where the members are of several arrays
     #[arg(long)]
     pub json: bool,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with = "array")]
     pub control: Option<PathBuf>,
+    /// Draw the first stripes: which chunk, P, Q or copy lies where
+    #[arg(long)]
+    pub draw: bool,
+    /// With --draw: how many rows [default: 8, or as many as show how the level rotates]
+    #[arg(long, value_name = "N", requires = "draw", value_parser = clap::value_parser!(u64).range(1..=ROWS_MAX))]
+    pub stripes: Option<u64>,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
     /// The array's name, or its members
-    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    #[arg(required_unless_present_any = ["control", "level"], value_name = "ARRAY")]
     pub array: Vec<String>,
+}
+
+/// An array that is not there: `uraid detail --draw --level ...`.
+#[derive(Args, Debug)]
+pub struct GeometryArgs {
+    /// With --draw, instead of an array: the RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
+    #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
+    #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["array", "control"])]
+    pub level: Option<Level>,
+    /// With --level: how many slots
+    #[arg(short = 'n', long, value_name = "N", requires = "level")]
+    pub raid_devices: Option<u16>,
+    /// With --level: consecutive data on one member; a bare number is in KiB [default: as create chooses]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "level")]
+    pub chunk: Option<Sectors>,
+    /// With --level: how data and parity, or copies, are placed; see LAYOUTS in create's --help
+    #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT", requires = "level")]
+    pub layout: Option<String>,
+    /// With --level: data on each member, for linear and raid0 also as one size for each: 1G,2G,2G [default: 1G]
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, value_delimiter = ',', requires = "level")]
+    pub size: Vec<Sectors>,
 }
 
 pub(super) const LIST_AFTER: &str = "\

@@ -1,0 +1,271 @@
+//! The members of an array that does not run, as a report.
+//! Owns: the arrays that given members are of, who stands where by the freshest superblock, what would keep each array
+//! from starting. Not here: the decision (`engine::assemble`). Invariant: every member that could be read is in a
+//! report, also when nothing could be started; nothing is changed.
+
+use super::DetailError;
+use crate::client;
+use crate::names;
+use crate::probe::probe;
+use crate::report::{Geometry, LeftOut, Member, Report};
+use std::path::Path;
+use uraid_block::{Slot, SlotSet};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
+use uraid_format::{Role, Superblock, uuid};
+use uraid_layout::{Layout, Level, Spec, layout_name};
+
+/// What the members of one or several arrays tell.
+pub struct Told {
+    /// One for each array.
+    pub reports: Vec<Report>,
+    /// Why they make up no array; shown after the reports.
+    pub outcome: Result<(), DetailError>,
+}
+
+/// Members that have a superblock: what they were named, and what was found.
+#[derive(Clone, Default)]
+struct Known {
+    names: Vec<String>,
+    candidates: Vec<Candidate>,
+}
+
+/// Reads the members and tells of what arrays they are. Those that cannot be read are said on stderr.
+pub fn tell(members: &[String]) -> Result<Told, DetailError> {
+    let mut known = Known::default();
+    let mut first_error = None;
+    for name in members {
+        match probe(Path::new(name)) {
+            Ok(found) => {
+                known.names.push(name.clone());
+                known.candidates.push(Candidate { superblock: found.superblock, device_size: found.size });
+            }
+            Err(error) if members.len() > 1 => {
+                crate::complain(&error);
+                first_error.get_or_insert(error);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(error) = first_error.filter(|_| known.candidates.is_empty()) {
+        return Err(error.into());
+    }
+    // What is shown allows all that changes nothing.
+    let look = AssembleOptions { force: false, run: true, read_only: true };
+    let outcome = assemble(&known.candidates, &look);
+    let reports = match &outcome {
+        Err(AssembleError::SeveralArrays { sets }) => {
+            let sets = sets.iter().map(|set| known.only(&set.candidates));
+            sets.map(|set| set.report(&assemble(&set.candidates, &look))).collect()
+        }
+        Ok(_) | Err(_) => vec![known.report(&outcome)],
+    };
+    let outcome = outcome.map(drop).map_err(|error| DetailError::Assemble { reason: known.text(&error) });
+    Ok(Told { reports, outcome })
+}
+
+impl Known {
+    fn only(&self, candidates: &[usize]) -> Known {
+        Known {
+            names: candidates.iter().map(|&at| self.names[at].clone()).collect(),
+            candidates: candidates.iter().map(|&at| self.candidates[at].clone()).collect(),
+        }
+    }
+
+    /// An error with the members' names in it.
+    fn text(&self, error: &AssembleError) -> String {
+        let text = error.named(&|at| self.names[at].clone()).to_string();
+        std::error::Error::source(error).map_or(text.clone(), |cause| format!("{text}: {cause}"))
+    }
+
+    /// `outcome`: of all of them together.
+    fn report(&self, outcome: &Result<StartPlan, AssembleError>) -> Report {
+        let mut report = match outcome {
+            Ok(plan) => report_of(plan, &self.names),
+            Err(error) => self.report_of_none(error),
+        };
+        // What `serve` would say without options.
+        let as_served = assemble(&self.candidates, &AssembleOptions::default());
+        report.refusal = as_served.err().map(|error| self.text(&error));
+        report
+    }
+
+    /// The report of members that make up no array that starts.
+    fn report_of_none(&self, error: &AssembleError) -> Report {
+        match error {
+            // All members are there that could be: who stands where is what force would make of it.
+            AssembleError::DirtyDegraded { .. } | AssembleError::SplitBrain { .. } => {
+                let options = AssembleOptions { force: true, run: true, read_only: true };
+                if let Ok(plan) = assemble(&self.candidates, &options) {
+                    return report_of(&plan, &self.names);
+                }
+            }
+            AssembleError::NoCandidates
+            | AssembleError::SeveralArrays { .. }
+            | AssembleError::OnlySpares { .. }
+            | AssembleError::Duplicate { .. }
+            | AssembleError::Mismatch { .. }
+            | AssembleError::Unsupported(_)
+            | AssembleError::TooManySlots { .. }
+            | AssembleError::TooFewMembers { .. }
+            | AssembleError::NeedsRun { .. }
+            | AssembleError::Layout(_) => {}
+        }
+        let template = self.freshest();
+        let left_out = self.left_out(error);
+        let is_left_out = |at: usize| left_out.iter().any(|(other, _)| *other == at);
+        let mut members: Vec<Member> =
+            (0..self.names.len()).filter(|&at| !is_left_out(at)).map(|at| self.by_role(at, template)).collect();
+        let slots = u16::try_from(template.raid_disks).unwrap_or(u16::MAX).min(SlotSet::SLOTS_MAX);
+        let is_filled = |slot: &u16| members.iter().any(|member| member.slot == Some(*slot));
+        let empty: Vec<u16> = (0..slots).filter(|slot| !is_filled(slot)).collect();
+        members.extend(empty.into_iter().map(|slot| empty_slot(template, Slot(slot), !left_out.is_empty())));
+        members.sort_by_key(Member::order);
+        let mut state = vec![if template.is_dirty() { "active" } else { "clean" }.to_owned()];
+        if matches!(error, AssembleError::TooFewMembers { .. }) {
+            state.push("FAILED".to_owned());
+        }
+        state.push("Not Started".to_owned());
+        let left_out = left_out.into_iter().map(|(at, reason)| LeftOut { path: self.names[at].clone(), reason });
+        let left_out = left_out.collect();
+        Report { state, members, left_out, ..shape_of(template, layout_of(template).as_ref()) }
+    }
+
+    /// Of those that have a slot, where there are any, the one with the most events.
+    fn freshest(&self) -> &Superblock {
+        let superblocks = self.candidates.iter().rev().map(|candidate| &candidate.superblock);
+        let freshest = superblocks.max_by_key(|superblock| (superblock.own_role().slot().is_some(), superblock.events));
+        freshest.expect("a set has members")
+    }
+
+    /// Whom the error speaks of, and why.
+    fn left_out(&self, error: &AssembleError) -> Vec<(usize, String)> {
+        match error {
+            AssembleError::TooFewMembers { refused, .. } | AssembleError::NeedsRun { refused, .. } => {
+                refused.iter().map(|refused| (refused.candidate, refused.reason.to_string())).collect()
+            }
+            AssembleError::Duplicate { what, candidates: [one, other] } => {
+                let same = |other: usize| format!("has the same {what} as {}", self.names[other]);
+                vec![(*one, same(*other)), (*other, same(*one))]
+            }
+            AssembleError::Mismatch { candidate, field, found, expected } => {
+                vec![(*candidate, format!("does not fit: {field} is {found}, the freshest member says {expected}"))]
+            }
+            AssembleError::NoCandidates
+            | AssembleError::SeveralArrays { .. }
+            | AssembleError::OnlySpares { .. }
+            | AssembleError::SplitBrain { .. }
+            | AssembleError::Unsupported(_)
+            | AssembleError::TooManySlots { .. }
+            | AssembleError::DirtyDegraded { .. }
+            | AssembleError::Layout(_) => Vec::new(),
+        }
+    }
+
+    /// A member where the freshest superblock has it.
+    fn by_role(&self, at: usize, template: &Superblock) -> Member {
+        let superblock = &self.candidates[at].superblock;
+        let (slot, state) = match template.role_of(superblock.dev_number) {
+            Role::Slot(slot) => (Some(slot.0), "active sync"),
+            Role::Spare => (None, "spare"),
+            Role::Faulty => (None, "faulty"),
+            Role::Journal => (None, "journal"),
+            Role::Reserved(_) => (None, "unknown"),
+        };
+        member(slot, state, superblock, &self.names[at])
+    }
+}
+
+/// The report of an array as its members tell it.
+fn report_of(plan: &StartPlan, names: &[String]) -> Report {
+    let mut state = vec![if plan.is_dirty { "active" } else { "clean" }.to_owned()];
+    if !plan.missing.is_empty() {
+        state.push("degraded".to_owned());
+    }
+    state.push("Not Started".to_owned());
+    let placed = plan.members.iter().map(|found| {
+        let (slot, state) = match found.place {
+            // Only force would take it.
+            Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
+            Place::Slot(slot) => (Some(slot.0), "active sync"),
+            Place::Spare => (None, "spare"),
+        };
+        member(slot, state, &found.superblock, &names[found.candidate])
+    });
+    let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
+    let mut members: Vec<Member> = placed.chain(empty).collect();
+    members.sort_by_key(Member::order);
+    let left_out = plan
+        .refused
+        .iter()
+        .map(|refused| LeftOut { path: names[refused.candidate].clone(), reason: refused.reason.to_string() });
+    Report { state, members, left_out: left_out.collect(), ..shape_of(&plan.template, Some(&plan.layout)) }
+}
+
+fn member(slot: Option<u16>, state: &str, superblock: &Superblock, name: &str) -> Member {
+    Member {
+        number: Some(superblock.dev_number),
+        slot,
+        state: state.to_owned(),
+        path: Some(client::member_path(name)),
+        reason: None,
+        data_offset: Some(superblock.data_offset.0),
+    }
+}
+
+/// A slot that the freshest superblock counts on has a member somewhere: not given, or one of those left out.
+fn empty_slot(template: &Superblock, slot: Slot, is_one_left_out: bool) -> Member {
+    let state = match (template.roles.contains(&Role::Slot(slot)), is_one_left_out) {
+        (true, false) => "not given",
+        (true, true) => "missing",
+        (false, _) => "removed",
+    };
+    Member { state: state.to_owned(), ..Member::removed(slot.0) }
+}
+
+/// The layout of an array whose members are not all known; `None` where it follows from them.
+fn layout_of(template: &Superblock) -> Option<Layout> {
+    let (level, layout) = template.level_layout()?;
+    let raid_disks = u16::try_from(template.raid_disks).ok()?;
+    match level {
+        Level::Linear | Level::Raid0 => None,
+        Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => {
+            let (chunk, size) = (template.chunk, template.size);
+            Layout::new(&Spec { level, layout, chunk, raid_disks, size, member_sizes: Vec::new() }).ok()
+        }
+    }
+}
+
+/// What never changes of an array. Without its layout, its size is not known.
+pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
+    let set_name = template.set_name.as_str().into_owned();
+    let known = template.level_layout();
+    let geometry = layout.map(Layout::spec).map(|spec| Geometry {
+        layout: spec.layout,
+        chunk: spec.chunk.0,
+        size: spec.size.0,
+        member_sizes: spec.member_sizes.iter().map(|size| size.0).collect(),
+    });
+    Report {
+        name: names::short_name(&set_name, &template.set_uuid),
+        set_name,
+        uuid: uuid::text(&template.set_uuid),
+        metadata: template.version.name().to_owned(),
+        level: known.map_or_else(|| format!("unknown ({})", template.level), |(level, _)| level.name().to_owned()),
+        layout: known.map(|(level, layout)| layout_name(level, layout)).filter(|name| !name.is_empty()),
+        chunk_sectors: layout.map_or(template.chunk, Layout::chunk).0,
+        array_sectors: layout.map_or(0, |layout| layout.array_size().0),
+        member_sectors: template.size.0,
+        raid_devices: layout.map_or(u16::try_from(template.raid_disks).unwrap_or(u16::MAX), Layout::slots),
+        state: Vec::new(),
+        created: template.created_seconds(),
+        updated: template.updated_seconds(),
+        events: template.events,
+        resync: None,
+        members: Vec::new(),
+        server: None,
+        counts: None,
+        left_out: Vec::new(),
+        refusal: None,
+        geometry,
+    }
+}
