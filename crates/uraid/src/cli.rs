@@ -95,6 +95,22 @@ pub enum Command {
     ZeroSuperblock(ZeroArgs),
 }
 
+/// What to say to somebody who begins as with mdadm; `None` for every other word.
+pub fn mdadm_hint(word: &str) -> Option<String> {
+    let instead = match word {
+        "-A" | "--assemble" | "assemble" => "serve MEMBER...",
+        "-C" | "--create" => "create --level LEVEL --raid-devices N MEMBER...",
+        "-D" | "--detail" | "-Q" | "--query" | "query" => "detail ARRAY",
+        "-E" | "--examine" => "examine MEMBER...",
+        "-S" | "--stop" => "stop ARRAY",
+        "-f" | "--fail" | "--set-faulty" | "set-faulty" => "fail ARRAY MEMBER",
+        "-s" | "--scan" | "scan" => "list",
+        "--zero-superblock" => "zero-superblock MEMBER...",
+        _ => return None,
+    };
+    Some(format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}"))
+}
+
 /// Ends the process as clap does when the command line is wrong: exit code 2.
 pub fn usage_error(text: &str) -> ! {
     Cli::command().error(clap::error::ErrorKind::InvalidValue, text).exit()

@@ -94,7 +94,7 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let options = options(args, set_uuid)?;
     if !args.arrays.0.is_empty() {
         let creation = create_over::run(args, &options)?;
-        print(&summary(args, &options, &creation));
+        print(&names::printable_lines(&summary(args, &options, &creation)));
         return Ok(());
     }
     let members = claim(&args.members)?;
@@ -104,7 +104,7 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let marks = marks_of(&members)?;
     check_unoccupied(&args.members, &marks, args.may_overwrite())?;
     write(&members, &marks, &creation)?;
-    print(&summary(args, &options, &creation));
+    print(&names::printable_lines(&summary(args, &options, &creation)));
     Ok(())
 }
 

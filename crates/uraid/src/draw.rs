@@ -447,6 +447,10 @@ fn copies(layout: &Layout, rows: u64) -> Vec<Part> {
     let mut tops: Vec<u64> = layout.copies(ArraySector(0)).iter().map(|(_, sector)| sector.0).collect();
     tops.sort_unstable();
     tops.dedup();
+    let (depth, chunk) = (tops.len() as u64, layout.chunk().0);
+    let is_one_below_the_other = tops.iter().zip(0..).all(|(&top, row)| top == row * chunk);
+    // All copies of a row's chunks are in the rows below it then, and the next chunks come after them.
+    let (tops, rows) = if is_one_below_the_other { (vec![0], rows.next_multiple_of(depth)) } else { (tops, rows) };
     let area = Area { from: 0, to: layout.array_size().0, tops, end: layout.member_used(Slot(0)).0 };
     let mut parts = area.parts(layout, rows);
     if parts.len() > 1 {

@@ -10,7 +10,7 @@ mod member;
 mod text;
 
 use crate::cli::ExamineArgs;
-use crate::{complain, print, warn};
+use crate::{complain, names, print, warn};
 use member::{Checksum, Examined, examine};
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub fn run(args: &ExamineArgs) -> bool {
         print(&machine::brief(&good, args.verbose));
     } else {
         for found in &good {
-            print(&if args.export { machine::export(found) } else { text::text(found) });
+            print(&if args.export { machine::export(found) } else { names::printable_lines(&text::text(found)) });
         }
     }
     // Shown, and all the same refused: the reason is on stderr as for any other.

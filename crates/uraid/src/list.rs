@@ -2,7 +2,7 @@
 //! Owns: the table. Not here: how they are found (`client`). Invariant: stale sockets are as if they were not there.
 
 use crate::report::Report;
-use crate::{client, print, sizes};
+use crate::{client, names, print, sizes};
 use uraid_block::Sectors;
 
 /// Prints the running arrays: a line each, or one JSON array.
@@ -24,5 +24,5 @@ fn table(reports: &[Report]) -> String {
         let uri = server.and_then(|server| server.uris.first()).map_or("", String::as_str);
         out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}  {uri}\n"));
     }
-    out
+    names::printable_lines(&out)
 }

@@ -47,6 +47,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
+    if let Some(hint) = std::env::args_os().nth(1).and_then(|word| cli::mdadm_hint(word.to_str()?)) {
+        let _ = writeln!(std::io::stderr().lock(), "error: {hint}");
+        return ExitCode::from(2);
+    }
     match run(&cli::Cli::parse().command) {
         // What was to be printed and could not be is not done.
         Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
@@ -86,9 +90,9 @@ fn complain(error: &dyn Error) {
     warn(&text);
 }
 
-/// Prints a line to stderr. A closed stderr leaves the exit code to speak.
+/// Prints a line to stderr, fit for a terminal whatever names are in it. A closed stderr leaves the exit code to speak.
 fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "uraid: {text}");
+    let _ = writeln!(std::io::stderr().lock(), "uraid: {}", names::printable(text));
 }
 
 /// Prints to stdout. A reader that has seen enough (`| head`) is no failure; a full disk makes the exit code 1.

@@ -15,7 +15,7 @@ pub fn valid_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > SET_NAME_BYTES_MAX {
         return Err(format!("a name has 1 to {SET_NAME_BYTES_MAX} bytes, found {}", text.len()));
     }
-    if text.contains('/') || text.chars().any(char::is_control) || text.starts_with('.') {
+    if text.contains('/') || text.chars().any(is_order) || text.starts_with('.') {
         return Err("a name has no slash, no control character, and does not start with a dot".to_owned());
     }
     Ok(text.to_owned())
@@ -23,7 +23,7 @@ pub fn valid_name(text: &str) -> Result<String, String> {
 
 /// A host that `create` takes before a name: what a superblock and one line can hold.
 pub fn valid_host(text: &str) -> Result<String, String> {
-    if text.contains(['/', ':']) || text.chars().any(char::is_control) {
+    if text.contains(['/', ':']) || text.chars().any(is_order) {
         return Err("a host has no slash, no colon and no control character".to_owned());
     }
     Ok(text.to_owned())
@@ -44,9 +44,24 @@ pub fn homehost(option: Option<&str>) -> String {
     }
 }
 
-/// Text from a superblock, fit for a terminal: control characters, which could be orders to it, become `_`.
+/// Text from a superblock or a file name, fit for a terminal: what [`is_order`] finds becomes `_`.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+    text.chars().map(|c| if is_order(c) { '_' } else { c }).collect()
+}
+
+/// The same for text of several lines.
+pub fn printable_lines(text: &str) -> String {
+    text.chars().map(|c| if c != '\n' && is_order(c) { '_' } else { c }).collect()
+}
+
+/// Whether a character is not shown but changes what is: control characters, which could be orders to a terminal, and
+/// Unicode's line ends, joiners and marks of direction, which make one name look like another.
+fn is_order(c: char) -> bool {
+    let is_invisible = matches!(
+        c,
+        '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    );
+    c.is_control() || is_invisible
 }
 
 /// `host:name`, printable, with a remark where the host is this one.
@@ -132,7 +147,11 @@ mod tests {
     fn a_hostile_name_gives_no_orders_to_a_terminal() {
         assert_eq!(with_locality("nowhere:\x1b[2Ja\nb\u{9b}c"), "nowhere:_[2Ja_b_c");
         assert_eq!(short_name("h:a\x1b\r\nb", &[0; 16]), "a___b");
-        for host in ["a\nb", "a/b", "../x", "a:b", "\x1b[2J"] {
+        assert_eq!(printable("cod\u{202e}gpj.exe\u{2066}\u{200b}\u{feff}"), "cod_gpj.exe___");
+        assert_eq!(printable("señor 名前 é"), "señor 名前 é");
+        assert_eq!(printable_lines("a\nb\x1b[2J\t"), "a\nb_[2J_");
+        assert!(valid_name("a\u{202e}b").is_err());
+        for host in ["a\nb", "a/b", "../x", "a:b", "\x1b[2J", "a\u{2069}"] {
             assert!(valid_host(host).is_err(), "{host:?}");
         }
         assert_eq!(valid_host("<none>"), Ok("<none>".to_owned()));

@@ -217,7 +217,7 @@ impl Report {
             writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
         }
         self.write_hints(&mut out);
-        out
+        names::printable_lines(&out)
     }
 
     /// The report with what `detail` adds to it: `hints` has the lines to copy.

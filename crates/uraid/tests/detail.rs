@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{MIB, Scratch};
-use std::path::Path;
+use common::{Done, MIB, Scratch};
+use std::path::{Path, PathBuf};
 
 #[test]
 fn members_tell_what_is_missing_and_what_would_refuse_to_start() {
@@ -32,4 +32,83 @@ fn members_tell_what_is_missing_and_what_would_refuse_to_start() {
     assert!(json["refusal"].as_str().is_some_and(|text| text.contains("--run")), "{json}");
     scratch.create("away", "--run -l 6 -n 4 -c 64K -e 1.0", &members);
     assert!(detail(&[], 4).contains("           Version : 1.0\n"));
+}
+
+/// `uraid detail WORDS MEMBERS`, to its end.
+fn detail<'a>(scratch: &Scratch, words: &[&str], members: impl IntoIterator<Item = &'a PathBuf>) -> Done {
+    let words = ["detail"].iter().chain(words).map(PathBuf::from);
+    scratch.uraid(words.chain(members.into_iter().cloned()))
+}
+
+#[test]
+fn the_halves_of_two_arrays_are_two_reports_and_an_error() {
+    let scratch = Scratch::new();
+    let (left, right) = (scratch.members("l", 4, 20 * MIB), scratch.members("r", 3, 20 * MIB));
+    scratch.create("left", "-l 5 -n 4 -c 64K --assume-clean", &left);
+    scratch.create("right", "-l 0 -n 3 -c 64K", &right);
+    let halves = || left[..2].iter().chain(&right[..2]);
+    let done = detail(&scratch, &[], halves());
+    let shown = done.expect_refused(&["the members belong to 2 arrays, expected one"]).stdout;
+    let (one, other) = shown.split_once("\n\nleft:\n").or_else(|| shown.split_once("\n\nright:\n")).expect("two");
+    for report in [one, other] {
+        assert!(report.contains("State : clean, FAILED, Not Started"), "{shown}");
+        assert!(report.contains("\nWould not start: found 2 of "), "{shown}");
+    }
+    assert!(shown.contains("       3      not given\n"), "{shown}");
+    // The size of a raid0 is that of its members together, and one of them is not known.
+    assert_eq!(shown.matches("Array Size").count(), 1, "{shown}");
+    let done = detail(&scratch, &["--json"], halves()).expect_refused(&[]);
+    let json: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let names = |key: &str| json.as_array().expect("two").iter().map(|report| report[key].clone()).collect::<Vec<_>>();
+    assert!(names("name").contains(&"left".into()) && names("name").contains(&"right".into()), "{json}");
+    let drawn = detail(&scratch, &["--draw"], &right[..2]);
+    drawn.expect_refused(&["right: cannot be drawn: raid0 is laid out by the sizes of its members"]);
+}
+
+#[test]
+fn too_few_members_are_shown_before_the_error() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 20 * MIB);
+    scratch.create("few", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let done = detail(&scratch, &[], &members[1..3]).expect_refused(&["found 2 of 4 members, raid5 needs at least 3"]);
+    assert!(done.stdout.contains("State : clean, FAILED, Not Started [4/2] [_UU_]\n"), "{}", done.stdout);
+    assert!(done.stdout.contains("        Array Size : 58368 "), "{}", done.stdout);
+    assert_eq!(done.stdout.matches("not given\n").count(), 2, "{}", done.stdout);
+    assert!(!done.stdout.contains("removed"), "{}", done.stdout);
+    // What is lost can be drawn all the same.
+    let drawn = detail(&scratch, &["--draw", "--stripes", "1"], &members[1..3]).expect_refused(&[]).stdout;
+    assert!(drawn.contains("    0       0  [D0]    D1    D2   [P]\n"), "{drawn}");
+}
+
+#[test]
+fn dirty_and_degraded_is_told_with_everybody_in_place() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 20 * MIB);
+    scratch.create("hole", "-l 5 -n 3 -c 64K", &members);
+    let done = detail(&scratch, &[], &members[..2]).expect_refused(&["the raid5 is dirty and degraded"]);
+    assert!(done.stdout.contains("State : active, degraded, Not Started [3/2] [UU_]\n"), "{}", done.stdout);
+    assert!(done.stdout.contains("\nWould not start: the raid5 is dirty and degraded"), "{}", done.stdout);
+    assert!(done.stdout.contains("       2      not given\n"), "{}", done.stdout);
+}
+
+#[test]
+fn a_stale_member_is_left_out_with_its_reason() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 20 * MIB);
+    scratch.create("stale", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&["--run"], &members[..3]);
+    assert_eq!(served.client().write(0, &[7; 4096]).expect("served"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    let all = detail(&scratch, &[], &members).expect_done().stdout;
+    assert!(all.contains("State : clean, degraded, Not Started [4/3] [UUU_]\n"), "{all}");
+    assert!(all.contains("       3      removed\n") && all.contains("m3: stale: has "), "{all}");
+    assert!(!all.contains("Would not start"), "{all}");
+    let json = detail(&scratch, &["--json"], &members).expect_done().stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["left_out"][0]["path"].as_str().is_some_and(|path| path.ends_with("m3")), "{json}");
+    assert_eq!(json["hints"]["mkfs_xfs"], "mkfs.xfs -d su=64k,sw=3 DEVICE", "{json}");
+    assert!(json["hints"]["mdadm_conf"].as_str().is_some_and(|line| line.starts_with("ARRAY <ignore> UUID=")));
+    let few = detail(&scratch, &[], &members[1..]).expect_refused(&["needs at least 3", "m3: stale: has "]).stdout;
+    assert!(few.contains("m3: stale: has ") && few.contains("FAILED"), "{few}");
+    assert!(few.contains("       0      missing\n") && few.contains("       3      removed\n"), "{few}");
 }

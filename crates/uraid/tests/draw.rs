@@ -47,22 +47,10 @@ fn parity_goes_round_as_the_layout_s_name_says() {
     expect(&scratch, "-l 4 -n 3 --stripes 2", &["D0 D1 P", "D2 D3 P"]);
     let raid6 = |layout: &str, rows: &[&str]| expect(&scratch, &format!("-l 6 -n 5 -p {layout} --stripes 5"), rows);
     raid6("ls", &["Q D0 D1 D2 P", "D3 D4 D5 P Q", "D7 D8 P Q D6", "D11 P Q D9 D10", "P Q D12 D13 D14"]);
-    raid6("ddf-zero-restart", &[
-        "P Q D0 D1 D2",
-        "D3 P Q D4 D5",
-        "D6 D7 P Q D8",
-        "D9 D10 D11 P Q",
-        "Q D12 D13 D14 P",
-    ]);
+    raid6("ddf-zero-restart", &["P Q D0 D1 D2", "D3 P Q D4 D5", "D6 D7 P Q D8", "D9 D10 D11 P Q", "Q D12 D13 D14 P"]);
     raid6("ddf-N-restart", &["D0 D1 D2 P Q", "D3 D4 P Q D5", "D6 P Q D7 D8", "P Q D9 D10 D11", "Q D12 D13 D14 P"]);
     raid6("ddf-N-continue", &["D0 D1 D2 Q P", "D4 D5 Q P D3", "D8 Q P D6 D7", "Q P D9 D10 D11", "P D12 D13 D14 Q"]);
-    raid6("left-symmetric-6", &[
-        "D0 D1 D2 P Q",
-        "D4 D5 P D3 Q",
-        "D8 P D6 D7 Q",
-        "P D9 D10 D11 Q",
-        "D12 D13 D14 P Q",
-    ]);
+    raid6("left-symmetric-6", &["D0 D1 D2 P Q", "D4 D5 P D3 Q", "D8 P D6 D7 Q", "P D9 D10 D11 Q", "D12 D13 D14 P Q"]);
 }
 
 #[test]
@@ -96,7 +84,9 @@ fn zones_stretches_and_mirrors_say_where_they_begin_and_end() {
     expect(&scratch, "-l 0 -n 3 -c 64K --size 64K,192K,192K", &["0 1 2", "/", "- 4 3", "- 6 5"]);
     expect(&scratch, "-l 0 -n 3 -c 64K -p alternate --size 64K,192K,192K", &["0 1 2", "/", "- 3 4", "- 5 6"]);
     let linear = draw(&scratch, "-l linear -n 3 --size 1M,3M,2M");
-    for line in ["     0              0 to 2047       0 to 2047  1.00 MiB\n", "2048 to 8191       0 to 6143  3.00 MiB\n"] {
+    for line in
+        ["     0              0 to 2047       0 to 2047  1.00 MiB\n", "2048 to 8191       0 to 6143  3.00 MiB\n"]
+    {
         assert!(linear.contains(line), "{linear}");
     }
     let mirror = draw(&scratch, "-l 1 -n 2 --size 1M");
@@ -129,7 +119,9 @@ fn members_stand_above_their_columns_and_a_missing_one_is_marked() {
     // Running, the drawing is the same, with all members.
     let served = scratch.ready(&["--read-only"], &members);
     let running = scratch.uraid(["detail", "--draw", "--stripes", "2", "drawn"]).expect_done().stdout;
-    assert_eq!(running, text.replace("   -  ", "disk1  ").replace("[1]", " 1").replace("[D1]", " D1").replace("[D5]", " D5").replace("  [ ]: on a slot without a member\n", ""));
+    assert!(running.contains("\n               disk0  disk1  disk2  disk3\n"), "{running}");
+    assert!(running.contains("\n    1     128     D4     D5      P     D3\n"), "{running}");
+    assert!(!running.contains('['), "{running}");
     assert_eq!(served.stop().code, Some(0));
 }
 
@@ -226,6 +218,14 @@ fn every_level_and_layout_shows_each_chunk_as_often_as_it_has_copies() {
             check(whole("0", Some(layout), n, &sizes.join(",")), n * (n + 1) / 2, 1, false, false);
         }
         for copies in 2..=n {
+            // Rows are drawn whole, also where the drawing ends among them.
+            for kind in ["n", "f", "o"] {
+                let options = format!("--json --stripes 5 -l 10 -n {n} -c 4K -p {kind}{copies} --size 1M");
+                let drawing: Value = serde_json::from_str(&draw(&scratch, &options)).expect("JSON");
+                let rows = drawing["rows"].as_array().expect("rows");
+                let cells = || rows.iter().flat_map(|row| row["cells"].as_array().expect("cells"));
+                assert!(rows.len() >= 5 && cells().all(|cell| cell["holds"] == "data"), "{options}: {drawing}");
+            }
             let near = whole("10", Some(&format!("n{copies}")), n, "128K");
             check(near, ROWS * n / copies, copies as usize, false, false);
             for kind in ["f", "o"] {
@@ -242,9 +242,8 @@ fn every_level_and_layout_shows_each_chunk_as_often_as_it_has_copies() {
             assert_eq!(held.len() as u64, expected, "{options}");
             let expected: Vec<u64> = (0..n).map(|slot| if level == "1" { 0 } else { slot * 256 }).collect();
             assert_eq!(held, expected, "{options}");
-            drawn += 1;
         }
     }
     println!("{drawn} drawings");
-    assert_eq!(drawn, 7 * 9 + 7 + 5 * 14 + 7 * 4 + 28 * 3 + 7 * 2);
+    assert_eq!(drawn, 7 * 9 + 7 + 5 * 14 + 7 * 4 + 28 * 3);
 }

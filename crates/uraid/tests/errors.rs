@@ -442,3 +442,43 @@ fn create_refuses_what_cannot_last_and_what_it_does_not_make_yet() {
     assert_eq!(done.code, Some(1));
     assert_eq!(create(&["-l", "0", "--metadata=1.2", "-c", "5", &a, &b]).code, Some(0));
 }
+
+#[test]
+fn the_words_of_mdadm_are_answered_with_the_subcommand() {
+    let scratch = Scratch::new();
+    for (word, expected) in [
+        ("--assemble", "uraid serve MEMBER..."),
+        ("assemble", "uraid serve MEMBER..."),
+        ("-A", "uraid serve MEMBER..."),
+        ("--create", "uraid create --level"),
+        ("-D", "uraid detail ARRAY"),
+        ("-E", "uraid examine MEMBER..."),
+        ("--examine", "uraid examine MEMBER..."),
+        ("--stop", "uraid stop ARRAY"),
+    ] {
+        let done = scratch.uraid([word, "--scan"]);
+        assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
+        assert!(done.stderr.lines().count() == 1 && done.stderr.contains(expected), "{done:?}");
+    }
+}
+
+#[test]
+fn names_give_no_orders_to_a_terminal_wherever_they_are_shown() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m\u{1b}[2J\u{202e}", 2, 8 * MIB);
+    scratch.create("plain", RAID1, &members);
+    let other = scratch.members("o", 2, 8 * MIB);
+    scratch.create("other", RAID1, &other);
+    let is_plain = |text: &str| !text.contains(['\u{1b}', '\u{202e}']) && !text.is_empty();
+    let words = |verb: &str, members: &[PathBuf]| {
+        scratch.uraid([PathBuf::from(verb)].into_iter().chain(members.iter().cloned()))
+    };
+    for verb in ["examine", "detail"] {
+        let done = words(verb, &members);
+        assert!(done.code == Some(0) && is_plain(&done.stdout), "{done:?}");
+    }
+    let done = words("serve", &[members[0].clone(), other[0].clone()]);
+    assert!(done.code == Some(1) && is_plain(&done.stderr), "{done:?}");
+    let drawn = scratch.uraid(["detail", "--draw"].map(PathBuf::from).into_iter().chain(members.clone()));
+    assert!(drawn.code == Some(0) && is_plain(&drawn.stdout), "{drawn:?}");
+}

@@ -83,9 +83,9 @@ impl Known {
             Ok(plan) => report_of(plan, &self.names),
             Err(error) => self.report_of_none(error),
         };
-        // What `serve` would say without options.
+        // Where this could start at all: what `serve` would say without options.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
-        report.refusal = as_served.err().map(|error| self.text(&error));
+        report.refusal = outcome.as_ref().err().or(as_served.as_ref().err()).map(|error| self.text(error));
         report
     }
 
