@@ -10,7 +10,7 @@ mod output;
 mod reader;
 mod writer;
 
-use crate::cli::{CopyArgs, usage_error};
+use crate::cli::{CopyArgs, layout_number};
 use crate::errand;
 use crate::progress::ProgressLine;
 use crate::serve::{self, Patience, ServeError};
@@ -31,7 +31,7 @@ use uraid_block::{IoError, Range, Sector, Sectors};
 use uraid_engine::AssembleOptions;
 use uraid_format::uuid;
 use uraid_host::Local;
-use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
+use uraid_layout::{Level, default_chunk};
 use writer::{Queue, WriteError, Writer, Written};
 
 /// How long the output may take with what is under way when the copy is told to stop.
@@ -171,11 +171,7 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
 /// What the command line says, and what `create` chooses where it says nothing.
 fn geometry(args: &CopyArgs) -> Geometry {
     let level = args.level.expect("clap requires it");
-    let layout = match &args.layout {
-        None => default_layout(level),
-        Some(text) => parse_layout(level, text)
-            .unwrap_or_else(|| usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))),
-    };
+    let layout = layout_number(level, args.layout.as_deref());
     let chunk = match level {
         Level::Raid1 => Sectors::ZERO,
         Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
