@@ -4,6 +4,7 @@
 //! Spec: reliability.md sections 2 to 4.
 
 pub mod client;
+pub mod crash;
 pub mod disk;
 pub mod executor;
 pub mod exhaust;

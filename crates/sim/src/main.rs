@@ -10,6 +10,7 @@ use uraid_sim::shrink::shrink;
 use uraid_sim::tape::Tape;
 
 const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
+  --crash-images   exhaustive crash images of tiny arrays instead, with options of its own
   --verbose        print every event
   --threads N      how many at a time (2)
   --hashes         print one line a seed: its number, trace hash and events
@@ -147,6 +148,10 @@ fn run_tape(tape: Tape, options: Options) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().is_some_and(|first| first == "--crash-images") {
+        return uraid_sim::crash::command::command(arguments);
+    }
     let wanted = match parse() {
         Ok(wanted) => wanted,
         Err(error) => {

@@ -1,0 +1,133 @@
+//! Exhaustive crash images of tiny arrays.
+//! Owns: [`run`], its counts and its report. Not here: what is explored (`catalogue`), how (`explore`).
+//! Invariant: the counts do not depend on the number of threads; every finding is printed with the command that shows
+//! it again.
+//!
+//! At every moment of a script of concurrent requests, every subset of the sectors in flight or not yet flushed, those
+//! of superblocks among them, with every set of members that may be lost: each such *image* is assembled by the real
+//! assembly, brought to clean by the real engine, read from end to end, compared with what the oracle allows, and its
+//! copies and parity are recomputed by the slow model. At depth 2 the same is done at every moment of those restarts.
+//!
+//! An image is told apart by the contents of the members that are there, and by who is lost.
+//!
+//! It does not check: several shards (the seeds do), errors other than a member that is gone, torn sectors, restarts
+//! of restarts (depth 3; `exhaust` does it for superblocks), bitmaps, partial parity logs, spares.
+
+pub mod catalogue;
+pub mod command;
+pub mod content;
+pub mod expect;
+pub mod explore;
+pub mod lab;
+pub mod machine;
+pub mod media;
+pub mod recover;
+pub mod report;
+pub mod script;
+
+use catalogue::{Entry, Portion};
+use explore::{Explorer, Found};
+use lab::Lab;
+use report::{Finding, Group, Report};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to explore.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Only this level, as "raid5".
+    pub level: Option<String>,
+    /// How much of the catalogue.
+    pub portion: Portion,
+    /// No script starts later than this.
+    pub time: Option<Duration>,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Explores the catalogue. `on_thread` runs first on each thread.
+pub fn run(wanted: &Wanted, on_thread: impl Fn() + Sync) -> Report {
+    let start = Instant::now();
+    let mut entries = catalogue::arrays(wanted.portion);
+    entries.retain(|entry| wanted.level.as_ref().is_none_or(|level| level == entry.tiny.level_name()));
+    let end = wanted.time.map(|time| start + time);
+    let next = AtomicUsize::new(0);
+    let results: Mutex<BTreeMap<usize, (Group, Option<Finding>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.threads {
+            scope.spawn(|| {
+                on_thread();
+                while let Some((at, entry)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    entries.get(at).map(|entry| (at, entry))
+                } {
+                    let result = run_array(entry, end);
+                    results.lock().expect("no panic while summing").insert(at, result);
+                }
+            });
+        }
+    });
+    let mut report = Report::default();
+    for (at, (one, finding)) in results.into_inner().expect("no panic while summing") {
+        let tiny = &entries[at].tiny;
+        let name = format!("{}{}", tiny.level_name(), if tiny.missing == 0 { "" } else { " degraded" });
+        let group = report.groups.entry(name).or_default();
+        group.counts.add(&one.counts);
+        group.arrays += one.arrays;
+        group.scripts += one.scripts;
+        group.scripts_left += one.scripts_left;
+        group.seconds += one.seconds;
+        report.findings.extend(finding);
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    report
+}
+
+/// All scripts of one array, up to the first finding.
+fn run_array(entry: &Entry, end: Option<Instant>) -> (Group, Option<Finding>) {
+    let start = Instant::now();
+    let lab = Lab::new(entry.tiny.clone());
+    let jobs = catalogue::scripts(entry, lab.model.array_size());
+    let mut explorer = Explorer::new(lab);
+    let mut group = Group { arrays: 1, ..Group::default() };
+    let mut finding = None;
+    for (done, job) in jobs.iter().enumerate() {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            group.scripts_left = (jobs.len() - done) as u64;
+            break;
+        }
+        group.scripts += 1;
+        if let Err(found) = run_caught(&mut explorer, job) {
+            let (tiny, script) = (entry.tiny.clone(), job.script.clone());
+            finding = Some(Finding { tiny, script, schedule: job.schedule, depth: job.depth, found });
+            break;
+        }
+    }
+    group.counts = explorer.counts;
+    group.seconds = start.elapsed().as_secs_f64();
+    if finding.is_some() {
+        // What is half done is leaked: after a panic its destructors could panic again.
+        std::mem::forget(explorer);
+    }
+    (group, finding)
+}
+
+/// A panic of the engine is a finding like any other.
+fn run_caught(explorer: &mut Explorer, job: &catalogue::Job) -> Result<(), Found> {
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| explorer.run(&job.script, job.schedule, job.depth)));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
+        Err(Found { what: format!("panic: {}", text.unwrap_or_default()), crashes: explorer.crashes().to_vec() })
+    })
+}
+
+/// Shows a finding again: prints the image and what became of it.
+pub fn replay(finding: &Finding) -> Result<(), Found> {
+    let mut explorer = Explorer::new(Lab::new(finding.tiny.clone()));
+    explorer.only(finding.found.crashes.clone());
+    explorer.run(&finding.script, finding.schedule, finding.depth)
+}

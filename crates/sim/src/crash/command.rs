@@ -1,0 +1,73 @@
+//! `uraid-sim --crash-images`: the options and what is printed.
+//! Owns: [`command`]. Not here: anything that is explored.
+//! Invariant: a finding ends with a failure and prints the command that shows it again.
+
+use super::catalogue::Portion;
+use super::report::Finding;
+use super::{Wanted, replay, run};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const USAGE: &str =
+    "usage: uraid-sim --crash-images [--level raid1|raid10|raid5|raid6] [--time 90s] [--threads N] [--short]
+       uraid-sim --crash-images --replay ARRAY;SCRIPT;SCHEDULE;DEPTH;CRASHES";
+
+enum Order {
+    Explore(Wanted),
+    Replay(Finding),
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "" | "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number.checked_mul(60)?)),
+        _ => None,
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Order> {
+    let mut wanted = Wanted { level: None, portion: Portion::Full, time: None, threads: 2 };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--level" => {
+                let level = arguments.next()?;
+                ["raid1", "raid10", "raid5", "raid6"].contains(&level.as_str()).then_some(())?;
+                wanted.level = Some(level);
+            }
+            "--time" => wanted.time = Some(seconds(&arguments.next()?)?),
+            "--threads" => wanted.threads = arguments.next()?.parse().ok().filter(|threads| *threads > 0)?,
+            "--short" => wanted.portion = Portion::Short,
+            "--replay" => return Some(Order::Replay(Finding::parse(&arguments.next()?)?)),
+            _ => return None,
+        }
+    }
+    Some(Order::Explore(wanted))
+}
+
+/// Does what the arguments behind `--crash-images` say.
+pub fn command(arguments: impl Iterator<Item = String>) -> ExitCode {
+    match parse(arguments) {
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+        Some(Order::Replay(finding)) => match replay(&finding) {
+            Ok(()) => {
+                println!("nothing is wrong with it");
+                ExitCode::SUCCESS
+            }
+            Err(found) => {
+                println!("{}", found.what);
+                ExitCode::FAILURE
+            }
+        },
+        Some(Order::Explore(wanted)) => {
+            let report = run(&wanted, || {});
+            report.findings.iter().for_each(|finding| println!("{finding}\n"));
+            println!("{report}");
+            if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}

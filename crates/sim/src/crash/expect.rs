@@ -1,0 +1,94 @@
+//! What may be found after a crash at one moment.
+//! Owns: [`Expectation`]: legal contents per sector, rows in which a lost member is guessed, members that may be left
+//! out. Not here: the registers themselves (`oracle`).
+//! Invariant: what a flush covered is the only legal content; without force nothing is undefined.
+//!
+//! | a sector                                         | may read as                    |
+//! |--------------------------------------------------|--------------------------------|
+//! | nobody wrote, or its last write is flushed       | that one content               |
+//! | written and not flushed, or being written        | old or any of the new contents |
+//! | the same, forced start, its member lost or out   | anything                       |
+//! | of a row being written, forced, its member lost  | anything                       |
+
+use super::content::Content;
+use super::lab::{Lab, slots_of};
+use super::recover::Outcome;
+use super::script::Script;
+use crate::oracle::Oracle;
+use uraid_block::SECTOR_BYTES;
+
+/// What may be found.
+#[derive(Clone, Default, Debug)]
+pub struct Expectation {
+    legal: Vec<Vec<Content>>,
+    // Per row of sectors: something in it is not durable everywhere.
+    suspect: Vec<bool>,
+    given_up: Vec<bool>,
+    /// Slots whose member was hurt or away before, and may be left out though it is here.
+    pub may_miss: u32,
+}
+
+impl Expectation {
+    /// After a crash now, in the middle of a script.
+    pub fn new(lab: &Lab, script: &Script, oracle: &mut Oracle, may_miss: u32) -> Expectation {
+        let size = lab.model.array_size();
+        let mut legal = Vec::with_capacity(size as usize);
+        for x in 0..size {
+            let requests = script.groups.iter().flatten();
+            let writers = (1u64..).zip(requests).filter(|(_, request)| request.sectors().contains(&x));
+            let tags = std::iter::once(0).chain(writers.map(|(op, _)| op)).map(|op| lab.tag(x, op));
+            let zero = lab.contents.borrow_mut().number(&[0; SECTOR_BYTES]);
+            let mut may = |content: &Content| {
+                let bytes = *lab.contents.borrow().bytes(*content);
+                oracle.may_hold_after_crash(x, &bytes).is_ok()
+            };
+            legal.push(tags.chain([zero]).filter(&mut may).collect());
+        }
+        let mut suspect = vec![false; lab.model.rows.len()];
+        if lab.model.is_parity() {
+            oracle.uncertain().into_iter().for_each(|x| suspect[lab.model.row_of[x as usize]] = true);
+        }
+        Expectation { legal, suspect, given_up: vec![false; size as usize], may_miss }
+    }
+
+    /// After a crash in the start that led to an outcome without `missing`, by force or not.
+    pub fn after_start(&self, lab: &Lab, is_forced: bool, missing: u32) -> Expectation {
+        let mut next = self.clone();
+        next.may_miss |= missing;
+        for x in 0..next.given_up.len() {
+            next.given_up[x] |= is_forced && self.is_guessed(lab, x, missing);
+        }
+        next
+    }
+
+    /// Whether a sector without its member comes from a parity that the crash may have left half written.
+    fn is_guessed(&self, lab: &Lab, x: usize, missing: u32) -> bool {
+        let is_out = lab.model.copies[x].iter().all(|place| missing & 1 << place.slot != 0);
+        is_out && lab.model.is_parity() && self.suspect[lab.model.row_of[x]]
+    }
+
+    /// How many sectors held none of their legal contents, rightly; or what must not be.
+    pub fn judge(&self, lab: &Lab, lost: u32, outcome: &Outcome) -> Result<u64, String> {
+        let known = lost | self.may_miss | lab.tiny.missing;
+        if outcome.missing & !known != 0 {
+            let left_out = slots_of(outcome.missing & !known);
+            return Err(format!("members {left_out:?} had no fault and are left out"));
+        }
+        if outcome.is_forced && (!lab.model.is_parity() || outcome.missing == 0) {
+            return Err("refused as dirty and degraded without a member missing".to_string());
+        }
+        let mut undefined = 0;
+        for (x, content) in outcome.found.iter().enumerate() {
+            if self.legal[x].contains(content) {
+                continue;
+            }
+            if self.given_up[x] || (outcome.is_forced && self.is_guessed(lab, x, outcome.missing)) {
+                undefined += 1;
+                continue;
+            }
+            let legal: Vec<String> = self.legal[x].iter().map(|content| lab.describe(*content)).collect();
+            return Err(format!("sector {x} holds {}; legal are: {}", lab.describe(*content), legal.join("; ")));
+        }
+        Ok(undefined)
+    }
+}

@@ -1,0 +1,377 @@
+//! Every crash of a script: each moment, each lost set, each subset of what is not durable, and again in the restart.
+//! Owns: [`Explorer`], the walk over subsets, which images are new. Not here: bringing an image back (`recover`), what
+//! is legal (`expect`).
+//! Invariant: an image is told apart by the contents of all members that are there and by who is lost; it is revived
+//! once, and judged anew at every moment at which it could be left.
+//!
+//! ```text
+//!   member 0   | durable, w1, w2 |    w1       |        cells that are not certain, with what they may hold:
+//!   member 1   | durable, w1     |             |        3 * 2 * 2 = 12 images, for every lost set those of the others
+//! ```
+
+use super::content::{Content, Keyed};
+use super::expect::Expectation;
+use super::lab::{Image, Lab};
+use super::machine::Machine;
+use super::recover::{Outcome, assemble_image, boot, drive, missing_of, revive};
+use super::report::Counts;
+use super::script::{Request, Schedule, Script};
+use crate::oracle::{Oracle, Value};
+use crate::rng::mix;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::join_all;
+use uraid_block::{Device, Fua, Range, Sector, Sectors};
+use uraid_engine::{Array, World};
+
+/// Subsets of one moment and one lost set, at most. What is beyond is counted as left out.
+pub const SUBSETS_MAX: u64 = 1 << 16;
+
+/// One crash: when, who is lost, which of the subsets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crash {
+    /// The number of the moment, from 1.
+    pub point: u64,
+    /// Mask of the slots that are lost with it.
+    pub lost: u32,
+    /// The number of the subset.
+    pub subset: u64,
+}
+
+/// What was found, and at which crash, or crashes one after the other.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What must not be.
+    pub what: String,
+    /// Where; the last one's subset may be missing when no image is to blame.
+    pub crashes: Vec<Crash>,
+}
+
+/// Explores the scripts of one array.
+pub struct Explorer {
+    /// The array.
+    pub lab: Rc<Lab>,
+    /// What was done.
+    pub counts: Counts,
+    depth: usize,
+    // One machine runs the script, one the restart that is interrupted, one what comes after.
+    machines: [Machine; 3],
+    seen: Keyed<u128, usize>,
+    outcomes: Vec<Known>,
+    at: Vec<Crash>,
+    only: Option<Vec<Crash>>,
+    tells: bool,
+}
+
+/// An image that has been revived.
+struct Known {
+    outcome: Outcome,
+    // Its restart was interrupted everywhere, too.
+    is_deep: bool,
+}
+
+/// A cell that is not certain.
+struct Loose {
+    place: usize,
+    options: Vec<(Content, u128)>,
+}
+
+/// A moment of a running machine.
+struct Moment<'a> {
+    level: usize,
+    expectation: &'a Expectation,
+    // Slots that count against what the array tolerates, whether or not they are lost with the crash.
+    hurt: u32,
+}
+
+impl Explorer {
+    /// An explorer of an array.
+    pub fn new(lab: Lab) -> Explorer {
+        let machines = std::array::from_fn(|_| Machine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
+        machines[2].set_instant(true);
+        Explorer {
+            lab: Rc::new(lab),
+            counts: Counts::default(),
+            depth: 1,
+            machines,
+            seen: Keyed::default(),
+            outcomes: Vec::new(),
+            at: Vec::new(),
+            only: None,
+            tells: false,
+        }
+    }
+
+    /// Looks only at these crashes, one after the other, and prints what they leave.
+    pub fn only(&mut self, crashes: Vec<Crash>) {
+        self.only = Some(crashes);
+        self.tells = true;
+    }
+
+    /// Runs a script, with every crash in it; with `depth` 2 every crash in the restarts, too.
+    pub fn run(&mut self, script: &Script, schedule: Schedule, depth: usize) -> Result<(), Found> {
+        assert!((1..=2).contains(&depth));
+        self.depth = depth;
+        self.at.clear();
+        let outcome = self.run_script(script, schedule);
+        outcome.map_err(|what| Found { what, crashes: self.at.clone() })
+    }
+
+    /// The crashes that are being looked at, one after the other.
+    pub fn crashes(&self) -> &[Crash] {
+        &self.at
+    }
+
+    fn run_script(&mut self, script: &Script, schedule: Schedule) -> Result<(), String> {
+        let (lab, machine) = (self.lab.clone(), self.machines[0].clone());
+        let image = lab.first_image();
+        for (slot, medium) in machine.media_mut().iter_mut().enumerate() {
+            medium.load(&image[slot * lab.cells..(slot + 1) * lab.cells]);
+            let loss = script.loss.filter(|loss| usize::from(loss.slot) == slot);
+            medium.writes_left = loss.map(|loss| loss.after);
+        }
+        let assembled = assemble_image(&lab, &image, 0)?;
+        let array = boot(&machine, &assembled.plan, &assembled.owners);
+        let client = Client {
+            machine: machine.clone(),
+            oracle: Rc::new(RefCell::new(Oracle::new(lab.array, lab.model.array_size(), Value::Op(0)))),
+            version: Rc::default(),
+        };
+        let is_over = Rc::new(Cell::new(false));
+        let (result, inside, own) = (is_over.clone(), client.clone(), script.clone());
+        machine.spawn(async move {
+            inside.run(array, own).await;
+            result.set(true);
+        });
+        let mut expectation = Expectation::default();
+        let mut seen = (u64::MAX, u64::MAX, 0);
+        let mut point = 0;
+        drive(&machine, schedule, &|| is_over.get(), &mut |machine: &Machine| {
+            let hurt = hurt_of(machine);
+            let now = (machine.changes(), client.version.get(), hurt);
+            if now == seen {
+                return Ok(());
+            }
+            if (now.1, now.2) != (seen.1, seen.2) {
+                expectation = Expectation::new(&lab, script, &mut client.oracle.borrow_mut(), hurt);
+            }
+            seen = now;
+            point += 1;
+            self.look(machine, point, &Moment { level: 0, expectation: &expectation, hurt })
+        })?;
+        machine.reset();
+        Ok(())
+    }
+
+    /// Every image that a crash at this moment can leave.
+    fn look(&mut self, machine: &Machine, point: u64, moment: &Moment<'_>) -> Result<(), String> {
+        let only = self.only.as_ref().map(|only| only.get(moment.level).copied());
+        if only.is_some_and(|only| only.is_none_or(|only| only.point != point)) {
+            return Ok(());
+        }
+        self.counts.points += 1;
+        let lab = self.lab.clone();
+        for lost in 0..1u32 << lab.slots() {
+            let is_known = lost & lab.tiny.missing == 0 && only.flatten().is_none_or(|only| only.lost == lost);
+            if is_known && lab.serves_without(lost | lab.tiny.missing | moment.hurt) {
+                self.at.truncate(moment.level);
+                self.at.push(Crash { point, lost, subset: 0 });
+                self.walk(machine, moment, lost, only.flatten().map(|only| only.subset))?;
+            }
+        }
+        self.at.truncate(moment.level);
+        Ok(())
+    }
+
+    /// The images of one lost set, from one subset to the next.
+    fn walk(&mut self, machine: &Machine, moment: &Moment<'_>, lost: u32, only: Option<u64>) -> Result<(), String> {
+        let (mut image, mut key, loose) = self.base(machine, lost);
+        let all = loose.iter().fold(1u64, |all, cell| all.saturating_mul(cell.options.len() as u64));
+        let subsets = match only {
+            Some(subset) => subset..subset + 1,
+            None => 0..all.min(SUBSETS_MAX),
+        };
+        self.counts.subsets += subsets.end - subsets.start;
+        self.counts.left_out += all.saturating_sub(SUBSETS_MAX);
+        let mut digits = vec![0; loose.len()];
+        for subset in subsets {
+            let mut rest = subset;
+            for (cell, Loose { place, options }) in loose.iter().enumerate() {
+                let digit = (rest % options.len() as u64) as usize;
+                rest /= options.len() as u64;
+                if digit != digits[cell] {
+                    key ^= options[digits[cell]].1 ^ options[digit].1;
+                    image[*place] = options[digit].0;
+                    digits[cell] = digit;
+                }
+            }
+            self.at.last_mut().expect("a crash is being looked at").subset = subset;
+            self.visit(&image, key, lost, moment)?;
+        }
+        Ok(())
+    }
+
+    /// What certainly is there, its key, and what may be there instead.
+    fn base(&self, machine: &Machine, lost: u32) -> (Image, u128, Vec<Loose>) {
+        let lab = &self.lab;
+        let contents = lab.contents.borrow();
+        let mut image = Vec::with_capacity(lab.slots() * lab.cells);
+        let mut key = u128::from(mix(u64::from(lost))) << 64 | u128::from(mix(!u64::from(lost)));
+        let mut loose = Vec::new();
+        let mut options = Vec::new();
+        for (slot, medium) in machine.media().iter().enumerate() {
+            let is_lost = (lost | lab.tiny.missing) & 1 << slot != 0;
+            for cell in 0..lab.cells {
+                let place = image.len();
+                image.push(medium.durable[cell]);
+                if is_lost {
+                    continue;
+                }
+                key ^= contents.key(place, medium.durable[cell]);
+                if medium.loose[cell].is_empty() {
+                    continue;
+                }
+                medium.options(cell, &mut options);
+                if options.len() > 1 {
+                    let options = options.iter().map(|&content| (content, contents.key(place, content))).collect();
+                    loose.push(Loose { place, options });
+                }
+            }
+        }
+        (image, key, loose)
+    }
+
+    fn visit(&mut self, image: &Image, key: u128, lost: u32, moment: &Moment<'_>) -> Result<(), String> {
+        let is_deep = moment.level + 1 < self.depth;
+        let at = match self.seen.get(&key) {
+            Some(at) if self.outcomes[*at].is_deep || !is_deep => *at,
+            Some(at) => {
+                let at = *at;
+                self.check(image, lost, moment)?;
+                self.outcomes[at].is_deep = true;
+                at
+            }
+            None => {
+                let outcome = self.check(image, lost, moment)?;
+                self.count(&outcome, moment);
+                self.outcomes.push(Known { outcome, is_deep });
+                self.seen.insert(key, self.outcomes.len() - 1);
+                self.outcomes.len() - 1
+            }
+        };
+        self.counts.judged += 1;
+        let outcome = &self.outcomes[at].outcome;
+        let verdict = moment.expectation.judge(&self.lab, lost, outcome);
+        if self.tells {
+            println!("crash {:?}\n{}{outcome:?}", self.at, self.lab.describe_image(image, lost));
+        }
+        self.counts.undefined += verdict?;
+        Ok(())
+    }
+
+    fn count(&mut self, outcome: &Outcome, moment: &Moment<'_>) {
+        self.counts.refused += u64::from(outcome.is_forced);
+        self.counts.resyncs += u64::from(outcome.was_dirty);
+        self.counts.degraded += u64::from(outcome.missing != 0);
+        self.counts.again += u64::from(moment.level > 0);
+        self.counts.images += 1;
+    }
+
+    fn check(&mut self, image: &Image, lost: u32, moment: &Moment<'_>) -> Result<Outcome, String> {
+        let lab = self.lab.clone();
+        let assembled = assemble_image(&lab, image, lost)?;
+        if moment.level + 1 >= self.depth {
+            let machine = self.machines[2].clone();
+            return revive(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |_| Ok(()));
+        }
+        let machine = self.machines[1].clone();
+        let missing = missing_of(&lab, &assembled)?;
+        let expectation = moment.expectation.after_start(&lab, assembled.is_forced, missing);
+        let next = Moment { level: moment.level + 1, expectation: &expectation, hurt: moment.hurt | lost };
+        let (mut seen, mut point) = (u64::MAX, 0);
+        revive(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &Machine| {
+            let now = machine.changes();
+            if now == seen {
+                return Ok(());
+            }
+            seen = now;
+            point += 1;
+            self.look(machine, point, &next)
+        })
+    }
+}
+
+fn hurt_of(machine: &Machine) -> u32 {
+    let media = machine.media();
+    media.iter().enumerate().filter(|(_, medium)| medium.is_gone).map(|(slot, _)| 1 << slot).sum()
+}
+
+/// The one who makes the requests.
+#[derive(Clone)]
+struct Client {
+    machine: Machine,
+    oracle: Rc<RefCell<Oracle>>,
+    // Counts what the oracle has been told.
+    version: Rc<Cell<u64>>,
+}
+
+impl Client {
+    fn tell<T>(&self, tell: impl FnOnce(&mut Oracle) -> T) -> T {
+        self.version.set(self.version.get() + 1);
+        tell(&mut self.oracle.borrow_mut())
+    }
+
+    async fn run(&self, array: Rc<Array<Machine>>, script: Script) {
+        if let Err(error) = array.start(|_| {}).await {
+            self.machine.complain(format!("start failed in vain: {error}"));
+        }
+        let mut op = 0;
+        for group in script.groups {
+            let first = op;
+            op += group.len() as u64;
+            let requests = group.into_iter().zip(first + 1..);
+            join_all(requests.map(async |(request, op)| {
+                if let Err(error) = self.make(&array, request, op).await {
+                    self.machine.complain(format!("I7: {request} failed in vain: {error}"));
+                }
+            }))
+            .await;
+        }
+    }
+
+    async fn make(&self, array: &Rc<Array<Machine>>, request: Request, op: u64) -> Result<(), String> {
+        match request {
+            Request::Write { at, length, is_fua } => {
+                let payload = self.tell(|oracle| {
+                    oracle.begin_write(op, at, length, Value::Op(op));
+                    oracle.payload(op, at, length)
+                });
+                let mut pieces = self.machine.client_arena().take(payload.len()).map_err(|full| full.to_string())?;
+                pieces.copy_from(&payload);
+                let fua = if is_fua { Fua::Yes } else { Fua::No };
+                let outcome = array.write(Sector(at), pieces.freeze(), fua).await;
+                self.tell(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), is_fua));
+                outcome.map_err(|error| format!("{error:?}"))
+            }
+            Request::Zeroes { at, length } => {
+                self.tell(|oracle| oracle.begin_write(op, at, length, Value::Zero));
+                let range = Range::new(Sector(at), Sectors(length));
+                let outcome = array.write_zeroes(range).await;
+                self.tell(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), false));
+                outcome.map_err(|error| format!("{error:?}"))
+            }
+            Request::Flush => {
+                self.tell(|oracle| oracle.begin_flush(op));
+                let outcome = array.flush().await;
+                self.tell(|oracle| oracle.end_flush(op, outcome.is_ok()));
+                outcome.map_err(|error| format!("{error:?}"))
+            }
+            Request::Idle => {
+                self.machine.sleep(Duration::from_secs(3)).await;
+                Ok(())
+            }
+            Request::Stop => array.stop().await.map_err(|error| error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! One tiny array with all that is known of it: contents, superblocks, the slow model.
+//! Owns: [`Lab`]: the first image, what the slow model says of rows, parsed superblocks. Not here: running the engine.
+//! Invariant: what is remembered is a pure function of contents, said once by the slow model or the real parser.
+
+use super::content::{Content, Contents, Keyed};
+use super::media::{DATA_AT, SUPER_AT};
+use super::script::Tiny;
+use crate::model::{Model, Place, RowSector, gf_power, gf_product};
+use crate::oracle::{describe, tag};
+use crate::setup::Setup;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_format::{Role, Superblock};
+
+/// What superblock and data of all members hold: member after member, cell after cell.
+pub type Image = Vec<Content>;
+
+/// A tiny array and what is known of it.
+pub struct Lab {
+    /// The array.
+    pub tiny: Tiny,
+    /// Where everything is.
+    pub model: Model,
+    /// All contents met.
+    pub contents: Rc<RefCell<Contents>>,
+    /// Cells per member: the superblock's and the data's.
+    pub cells: usize,
+    /// Identifies the array in tags.
+    pub array: u64,
+    // By mask of slots.
+    serves_without: Vec<bool>,
+    // The rows one by one, so that what the slow model says of one can be remembered.
+    rows: Vec<Model>,
+    row_lies: RefCell<Keyed<u128, bool>>,
+    row_reads: RefCell<Keyed<u128, Option<Content>>>,
+    superblocks: RefCell<Keyed<u32, Rc<Superblock>>>,
+}
+
+impl Lab {
+    /// The lab of an array.
+    pub fn new(tiny: Tiny) -> Lab {
+        let model = Model::new(tiny.shape.clone());
+        let one = |row: &RowSector| Model {
+            shape: tiny.shape.clone(),
+            copies: Vec::new(),
+            rows: vec![row.clone()],
+            row_of: Vec::new(),
+        };
+        let rows = model.rows.iter().map(one).collect();
+        let cells = 1 + tiny.shape.size as usize;
+        let array = Setup::plain(tiny.shape.clone()).array;
+        let serves_without = (0..1 << tiny.shape.slots).map(|lost| model.can_serve_without(&slots_of(lost))).collect();
+        Lab {
+            tiny,
+            model,
+            serves_without,
+            contents: Rc::default(),
+            cells,
+            array,
+            rows,
+            row_lies: RefCell::default(),
+            row_reads: RefCell::default(),
+            superblocks: RefCell::default(),
+        }
+    }
+
+    /// Slots.
+    pub fn slots(&self) -> usize {
+        usize::from(self.tiny.shape.slots)
+    }
+
+    /// Where a place's content lies in an image.
+    pub fn at(&self, place: Place) -> usize {
+        usize::from(place.slot) * self.cells + 1 + place.sector as usize
+    }
+
+    /// Whether the array serves without these slots.
+    pub fn serves_without(&self, lost: u32) -> bool {
+        self.serves_without[lost as usize]
+    }
+
+    /// The content that request `op` writes to a sector.
+    pub fn tag(&self, x: u64, op: u64) -> Content {
+        self.contents.borrow_mut().number(&tag(self.array, x, op))
+    }
+
+    /// A clean array, as if stopped: every sector holds its own tag of request 0, and parity is right.
+    pub fn first_image(&self) -> Image {
+        let zero = self.contents.borrow_mut().number(&[0; SECTOR_BYTES]);
+        let mut image = vec![zero; self.slots() * self.cells];
+        for slot in 0..self.slots() {
+            image[slot * self.cells] = self.first_superblock(slot as u16);
+        }
+        for (x, places) in self.model.copies.iter().enumerate() {
+            let content = self.tag(x as u64, 0);
+            places.iter().for_each(|place| image[self.at(*place)] = content);
+        }
+        for row in &self.model.rows {
+            let (p, q) = self.parity(&image, row);
+            image[self.at(row.p)] = p;
+            if let Some(place) = row.q {
+                image[self.at(place)] = q;
+            }
+        }
+        image
+    }
+
+    fn parity(&self, image: &Image, row: &RowSector) -> (Content, Content) {
+        let mut contents = self.contents.borrow_mut();
+        let (mut p, mut q) = ([0; SECTOR_BYTES], [0; SECTOR_BYTES]);
+        for (_, place, exponent) in &row.data {
+            for (at, byte) in contents.bytes(image[self.at(*place)]).iter().enumerate() {
+                p[at] ^= byte;
+                q[at] ^= gf_product(*byte, gf_power(*exponent));
+            }
+        }
+        (contents.number(&p), contents.number(&q))
+    }
+
+    fn first_superblock(&self, slot: u16) -> Content {
+        let mut superblock = Setup::plain(self.tiny.shape.clone()).superblock(slot);
+        superblock.roles.truncate(self.slots());
+        for (number, role) in superblock.roles.iter_mut().enumerate() {
+            if self.tiny.missing & 1 << number != 0 {
+                *role = Role::Faulty;
+            }
+        }
+        superblock.data_offset = Sector(DATA_AT);
+        superblock.data_size = Sectors(self.device_size().0 - DATA_AT);
+        assert_eq!(superblock.written_bytes(), SECTOR_BYTES, "a superblock is one cell");
+        let bytes = superblock.encode();
+        self.contents.borrow_mut().number(bytes[..SECTOR_BYTES].try_into().expect("a sector"))
+    }
+
+    /// Sectors of a member.
+    pub fn device_size(&self) -> Sectors {
+        // md asks for at least 10 sectors of data.
+        Sectors(DATA_AT + self.tiny.shape.size.max(10))
+    }
+
+    /// The superblock that a content is, by the real parser.
+    pub fn superblock(&self, content: Content) -> Result<Rc<Superblock>, String> {
+        if let Some(known) = self.superblocks.borrow().get(&content.0) {
+            return Ok(known.clone());
+        }
+        let mut bytes = [0; 4096];
+        bytes[..SECTOR_BYTES].copy_from_slice(self.contents.borrow().bytes(content));
+        let parsed = Superblock::parse(&bytes, Sector(SUPER_AT), self.device_size());
+        let parsed = Rc::new(parsed.map_err(|error| format!("M1: a superblock does not parse: {error}"))?);
+        self.superblocks.borrow_mut().insert(content.0, parsed.clone());
+        Ok(parsed)
+    }
+
+    /// What the slow model reads from a sector when these slots are missing; nothing when too much is.
+    pub fn read(&self, image: &Image, missing: u32, x: u64) -> Option<Content> {
+        let is_here = |place: &&Place| missing & 1 << place.slot == 0;
+        if let Some(place) = self.model.copies[x as usize].iter().find(is_here) {
+            return Some(image[self.at(*place)]);
+        }
+        if !self.model.is_parity() {
+            return None;
+        }
+        let row = self.model.row_of[x as usize];
+        let key = self.row_key(image, missing, row) ^ u128::from(crate::rng::mix(x));
+        if let Some(known) = self.row_reads.borrow().get(&key) {
+            return *known;
+        }
+        let bytes = self.model.read(x, &|place| self.bytes(image, missing, place)).pop();
+        let content = bytes.map(|bytes| self.contents.borrow_mut().number(&bytes));
+        self.row_reads.borrow_mut().insert(key, content);
+        content
+    }
+
+    /// What is wrong with the redundancy among the members that are not missing, by the slow model.
+    pub fn find_lie(&self, image: &Image, missing: u32) -> Option<String> {
+        let is_here = |place: &Place| missing & 1 << place.slot == 0;
+        for (x, places) in self.model.copies.iter().enumerate() {
+            let mut copies = places.iter().copied().filter(is_here);
+            let Some(first) = copies.next() else { continue };
+            if let Some(other) = copies.find(|other| image[self.at(*other)] != image[self.at(first)]) {
+                return Some(format!("copies of sector {x} differ: {first:?} and {other:?}"));
+            }
+        }
+        (0..self.rows.len())
+            .find(|row| self.row_lies(image, missing, *row))
+            .and_then(|row| self.rows[row].find_lie(&|place| self.bytes(image, missing, place), &|_| false))
+    }
+
+    fn row_lies(&self, image: &Image, missing: u32, row: usize) -> bool {
+        let key = self.row_key(image, missing, row);
+        if let Some(known) = self.row_lies.borrow().get(&key) {
+            return *known;
+        }
+        let lies = self.rows[row].find_lie(&|place| self.bytes(image, missing, place), &|_| false).is_some();
+        self.row_lies.borrow_mut().insert(key, lies);
+        lies
+    }
+
+    /// A row's contents and who is missing, as one number.
+    fn row_key(&self, image: &Image, missing: u32, row: usize) -> u128 {
+        let row = &self.model.rows[row];
+        let contents = self.contents.borrow();
+        let places = row.data.iter().map(|(_, place, _)| *place).chain([row.p]).chain(row.q);
+        let key = |place: Place| contents.key(self.at(place), image[self.at(place)]);
+        places.map(key).fold(u128::from(missing) << 64, |sum, key| sum ^ key)
+    }
+
+    fn bytes(&self, image: &Image, missing: u32, place: Place) -> Option<[u8; SECTOR_BYTES]> {
+        (missing & 1 << place.slot == 0).then(|| *self.contents.borrow().bytes(image[self.at(place)]))
+    }
+
+    /// What a content is, to read.
+    pub fn describe(&self, content: Content) -> String {
+        describe(self.contents.borrow().bytes(content))
+    }
+
+    /// What every member of an image says and holds, to read.
+    pub fn describe_image(&self, image: &Image, lost: u32) -> String {
+        let mut text = String::new();
+        for slot in 0..self.slots() {
+            let cells = &image[slot * self.cells..(slot + 1) * self.cells];
+            if (lost | self.tiny.missing) & 1 << slot != 0 {
+                text += &format!("member {slot}: lost\n");
+                continue;
+            }
+            match self.superblock(cells[0]) {
+                Ok(found) => {
+                    let roles: Vec<String> = found.roles.iter().map(|role| format!("{role:?}")).collect();
+                    let state = if found.is_dirty() { "dirty" } else { "clean" };
+                    text += &format!("member {slot}: events {}, {state}, {}\n", found.events, roles.join(" "));
+                }
+                Err(found) => text += &format!("member {slot}: {found}\n"),
+            }
+            for (sector, content) in cells[1..].iter().enumerate() {
+                text += &format!("  {sector}: {}\n", self.describe(*content));
+            }
+        }
+        text
+    }
+}
+
+/// The slots of a mask.
+pub fn slots_of(mask: u32) -> BTreeSet<u16> {
+    (0..32).filter(|slot| mask & 1 << slot != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_image_is_right_by_the_slow_model_and_a_change_is_not() {
+        for text in ["1,0,3,0,4,0", "10,258,3,1,4,0", "5,2,4,1,3,0", "6,2,5,2,4,0", "6,2,4,1,3,1"] {
+            let lab = Lab::new(Tiny::parse(text).expect("a good array"));
+            let mut image = lab.first_image();
+            assert_eq!(lab.find_lie(&image, lab.tiny.missing), None, "{text}");
+            let place = lab.model.copies[0].iter().find(|place| place.slot != 0).or(lab.model.copies[0].first());
+            image[lab.at(*place.expect("every sector is somewhere"))] = lab.tag(0, 9);
+            assert!(lab.find_lie(&image, lab.tiny.missing).is_some(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The members' sectors: what is certain, and what a crash may leave instead.
+//! Owns: [`Medium`], versions of a cell, what a flush covers. Not here: when an operation ends (`machine`), which
+//! choice of versions makes an image (`explore`).
+//! Invariant: a cell is written whole or not at all; after a crash it holds its durable content or that of one write
+//! that no flush has covered yet.
+//!
+//! ```text
+//!   cell      0           1    2    3   ..         a cell is one sector
+//!   sector    8           16   17   18  ..         of the device: the superblock, then the data
+//! ```
+
+use super::content::Content;
+
+/// The sector of the device that holds the superblock, all of it.
+pub const SUPER_AT: u64 = crate::watch::SUPER_AT;
+/// The first sector of data on every member.
+pub const DATA_AT: u64 = 16;
+
+/// One write of a cell that power failure may keep or lose.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    /// What it brings.
+    pub content: Content,
+    write: u64,
+    // When it was answered; nothing while it is in flight.
+    completed: Option<u64>,
+}
+
+/// The sectors of one member.
+#[derive(Clone, Default)]
+pub struct Medium {
+    /// What a read returns, per cell.
+    pub current: Vec<Content>,
+    /// What surely survives, per cell.
+    pub durable: Vec<Content>,
+    /// What may survive instead, per cell, oldest first.
+    pub loose: Vec<Vec<Version>>,
+    /// Writes of data that it still does before it is gone; nothing: it stays.
+    pub writes_left: Option<u64>,
+    /// It answers nothing well any more.
+    pub is_gone: bool,
+    clock: u64,
+    write_next: u64,
+}
+
+/// What a flush covers: what was answered before this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark(u64);
+
+impl Medium {
+    /// Other contents, all durable; the member is well.
+    pub fn load(&mut self, cells: &[Content]) {
+        self.current.clear();
+        self.current.extend_from_slice(cells);
+        self.durable.clear();
+        self.durable.extend_from_slice(cells);
+        self.loose.iter_mut().for_each(Vec::clear);
+        self.loose.resize(cells.len(), Vec::new());
+        self.writes_left = None;
+        self.is_gone = false;
+    }
+
+    /// The cell of a sector of the device.
+    pub fn cell(&self, sector: u64) -> Option<usize> {
+        if sector == SUPER_AT {
+            return Some(0);
+        }
+        let cell = sector.checked_sub(DATA_AT)? as usize + 1;
+        (cell < self.current.len()).then_some(cell)
+    }
+
+    /// Takes a write in; a crash may leave it or not. Gives its number.
+    pub fn submit(&mut self, first: usize, contents: &[Content]) -> u64 {
+        self.write_next += 1;
+        for (cell, &content) in (first..).zip(contents) {
+            self.loose[cell].push(Version { content, write: self.write_next, completed: None });
+        }
+        self.write_next
+    }
+
+    /// Answers a write: reads see it, a flush from now on covers it, and a FUA is durable.
+    pub fn complete(&mut self, first: usize, contents: &[Content], number: u64, is_fua: bool) {
+        self.clock += 1;
+        for (cell, &content) in (first..).zip(contents) {
+            self.current[cell] = content;
+            let Some(at) = self.loose[cell].iter().position(|version| version.write == number) else { continue };
+            self.loose[cell][at].completed = Some(self.clock);
+            if is_fua {
+                self.durable[cell] = content;
+                self.loose[cell].drain(..=at);
+            }
+        }
+    }
+
+    /// What a flush that is submitted now covers.
+    pub fn mark(&self) -> Mark {
+        Mark(self.clock)
+    }
+
+    /// Makes durable what the flush covers.
+    pub fn flush(&mut self, mark: Mark) {
+        for (cell, versions) in self.loose.iter_mut().enumerate() {
+            let is_covered = |version: &Version| version.completed.is_some_and(|moment| moment <= mark.0);
+            if let Some(last) = versions.iter().rposition(is_covered) {
+                self.durable[cell] = versions[last].content;
+                versions.drain(..=last);
+            }
+        }
+    }
+
+    /// What power failure may leave in a cell: the durable content first, each other one once.
+    pub fn options(&self, cell: usize, into: &mut Vec<Content>) {
+        into.clear();
+        into.push(self.durable[cell]);
+        for version in &self.loose[cell] {
+            if !into.contains(&version.content) {
+                into.push(version.content);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(medium: &Medium, cell: usize) -> Vec<u32> {
+        let mut list = Vec::new();
+        medium.options(cell, &mut list);
+        list.iter().map(|content| content.0).collect()
+    }
+
+    #[test]
+    fn a_flush_settles_what_was_answered_before_it_and_nothing_else() {
+        let mut medium = Medium::default();
+        medium.load(&[Content(0); 3]);
+        let first = medium.submit(1, &[Content(1)]);
+        assert_eq!(options(&medium, 1), [0, 1]);
+        medium.complete(1, &[Content(1)], first, false);
+        let mark = medium.mark();
+        let second = medium.submit(1, &[Content(2), Content(3)]);
+        assert_eq!(options(&medium, 1), [0, 1, 2]);
+        medium.complete(1, &[Content(2), Content(3)], second, false);
+        medium.flush(mark);
+        assert_eq!((options(&medium, 1), options(&medium, 2)), (vec![1, 2], vec![0, 3]));
+    }
+
+    #[test]
+    fn an_answered_fua_is_durable() {
+        let mut medium = Medium::default();
+        medium.load(&[Content(0); 2]);
+        let number = medium.submit(0, &[Content(9)]);
+        medium.complete(0, &[Content(9)], number, true);
+        assert_eq!((options(&medium, 0), medium.current[0]), (vec![9], Content(9)));
+    }
+}

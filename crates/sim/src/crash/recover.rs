@@ -1,0 +1,198 @@
+//! An image brought back to life: the real assembly, the real engine, every sector read, the slow model's word.
+//! Owns: [`revive`], [`drive`], [`Outcome`]. Not here: which contents are legal (`expect`), which image (`explore`).
+//! Invariant: an outcome is the same whenever the same image is revived; what is wrong with every outcome, whatever
+//! was written before, is an error here.
+//! It does not check: starts without `--run`, read-only starts, several shards.
+
+use super::content::Content;
+use super::lab::{Image, Lab};
+use super::machine::Machine;
+use super::script::Schedule;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, SECTOR_BYTES, Sector, Sectors};
+use uraid_engine::{Array, AssembleError, AssembleOptions, Candidate, Config, Place, StartPlan, World, assemble};
+use uraid_format::Superblock;
+
+/// Polls and answers that a piece of work may take before it counts as a loop without end.
+const STEPS_MAX: u64 = 100_000;
+
+/// What became of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// It was refused as dirty and degraded, and started by force.
+    pub is_forced: bool,
+    /// It was resynced.
+    pub was_dirty: bool,
+    /// Slots without a member, lost or left out.
+    pub missing: u32,
+    /// What a client reads from each sector.
+    pub found: Box<[Content]>,
+}
+
+/// What is looked at after every step.
+pub type Look<'a> = &'a mut dyn FnMut(&Machine) -> Result<(), String>;
+
+/// Runs the machine until `is_done`, with a look after every poll and every answer of a member.
+pub fn drive(machine: &Machine, schedule: Schedule, is_done: &dyn Fn() -> bool, look: Look<'_>) -> Result<(), String> {
+    let mut turn = 0;
+    for _ in 0..STEPS_MAX {
+        if let Some(complaint) = machine.complaint() {
+            return Err(complaint);
+        }
+        if is_done() {
+            return Ok(());
+        }
+        if !machine.step() {
+            let in_flight = machine.in_flight();
+            if !in_flight.is_empty() {
+                machine.complete(schedule.next(&in_flight, turn));
+                turn += 1;
+            } else if !machine.fire() {
+                return Err("L1: nothing left to happen".to_string());
+            }
+        }
+        look(machine)?;
+    }
+    Err(format!("L1: no end after {STEPS_MAX} steps"))
+}
+
+/// The array of a plan on the machine's members; `owners` are the slots of the candidates.
+pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<Machine>> {
+    let members = plan.members.iter().map(|member| machine.member(owners[member.candidate])).collect();
+    let config = Config { clean_after: Duration::from_secs(1), ..Config::default() };
+    let array = Array::new(machine.clone(), plan, members, config);
+    machine.set_array(array.clone());
+    array
+}
+
+/// A plan, the slots of its candidates, and whether it took force.
+pub struct Assembled {
+    /// How it starts.
+    pub plan: StartPlan,
+    /// The slot of each candidate.
+    pub owners: Vec<usize>,
+    /// Refused without force.
+    pub is_forced: bool,
+}
+
+/// The real assembly, `--run` always and `--force` where it is refused as dirty and degraded.
+pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, String> {
+    let gone = lost | lab.tiny.missing;
+    let owners: Vec<usize> = (0..lab.slots()).filter(|slot| gone & 1 << slot == 0).collect();
+    let mut candidates = Vec::with_capacity(owners.len());
+    for slot in &owners {
+        let superblock = Superblock::clone(&*lab.superblock(image[slot * lab.cells])?);
+        candidates.push(Candidate { superblock, device_size: lab.device_size() });
+    }
+    let mut options = AssembleOptions { run: true, ..AssembleOptions::default() };
+    match assemble(&candidates, &options) {
+        Ok(plan) => Ok(Assembled { plan, owners, is_forced: false }),
+        Err(AssembleError::DirtyDegraded { .. }) => {
+            options.force = true;
+            let plan = assemble(&candidates, &options).map_err(|error| format!("force does not help: {error}"))?;
+            Ok(Assembled { plan, owners, is_forced: true })
+        }
+        Err(error) => Err(format!("cannot be assembled: {error}")),
+    }
+}
+
+/// The slots that a plan has no member for.
+pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
+    let mut missing = (1 << lab.slots()) - 1;
+    for member in &assembled.plan.members {
+        let owner = assembled.owners[member.candidate];
+        match member.place {
+            Place::Slot(slot) if slot.index() == owner => missing &= !(1 << owner),
+            Place::Slot(_) | Place::Spare => return Err(format!("member {owner} was put into {:?}", member.place)),
+        }
+    }
+    Ok(missing)
+}
+
+/// Loads an image, with a look all along the way to a clean array; then reads everything. The machine is empty
+/// afterwards unless there is an error.
+pub fn revive(
+    lab: &Lab,
+    machine: &Machine,
+    image: &Image,
+    assembled: &Assembled,
+    schedule: Schedule,
+    look: Look<'_>,
+) -> Result<Outcome, String> {
+    let missing = missing_of(lab, assembled)?;
+    let was_dirty = assembled.plan.is_dirty;
+    if !was_dirty && let Some(lie) = lab.find_lie(image, missing) {
+        return Err(format!("I6: the superblocks say clean, but {lie}"));
+    }
+    for (slot, medium) in machine.media_mut().iter_mut().enumerate() {
+        medium.load(&image[slot * lab.cells..(slot + 1) * lab.cells]);
+    }
+    let array = boot(machine, &assembled.plan, &assembled.owners);
+    let started = Rc::new(Cell::new(None));
+    let (inside, result) = (array.clone(), started.clone());
+    machine.spawn(async move { result.set(Some(inside.start(|_| {}).await)) });
+    drive(machine, schedule, &|| started.get().is_some(), look)?;
+    if let Some(Err(error)) = started.get() {
+        return Err(format!("start failed in vain: {error}"));
+    }
+    let is_instant = machine.is_instant();
+    machine.set_instant(true);
+    let found = read_all(lab, machine, array)?;
+    let end: Image = machine.media().iter().flat_map(|medium| medium.current.iter().copied()).collect();
+    check_end(lab, &end, missing, &found)?;
+    machine.reset();
+    machine.set_instant(is_instant);
+    Ok(Outcome { is_forced: assembled.is_forced, was_dirty, missing, found: found.into() })
+}
+
+fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<Machine>>) -> Result<Vec<Content>, String> {
+    let size = lab.model.array_size() as usize;
+    let own = array.geometry().size;
+    if own != Sectors(size as u64) {
+        return Err(format!("the array has {} sectors, the model {size}", own.0));
+    }
+    let into = machine.client_arena().take(size * SECTOR_BYTES).map_err(|error| error.to_string())?;
+    let outcome = Rc::new(RefCell::new(None));
+    let result = outcome.clone();
+    machine.spawn(async move { *result.borrow_mut() = Some(array.read(Sector(0), into).await) });
+    drive(machine, Schedule::Fifo, &|| outcome.borrow().is_some(), &mut |_| Ok(()))?;
+    let outcome = outcome.borrow_mut().take().expect("the read has ended");
+    let pieces = outcome.map_err(|error| format!("I7: a read failed in vain: {error:?}"))?;
+    let mut contents = lab.contents.borrow_mut();
+    let sectors = pieces.iter().flat_map(|piece| piece.chunks_exact(SECTOR_BYTES));
+    Ok(sectors.map(|bytes| contents.number(bytes.try_into().expect("a sector"))).collect())
+}
+
+/// What must be right on the members of an array that has started, whatever it was before.
+fn check_end(lab: &Lab, end: &Image, missing: u32, found: &[Content]) -> Result<(), String> {
+    if let Some(lie) = lab.find_lie(end, missing) {
+        return Err(format!("I6: after the start, {lie}"));
+    }
+    for (x, content) in found.iter().enumerate() {
+        let told = lab.read(end, missing, x as u64);
+        if told != Some(*content) {
+            let told = told.map_or("nothing".to_string(), |told| lab.describe(told));
+            return Err(format!("sector {x} reads as {}, the slow model says {told}", lab.describe(*content)));
+        }
+    }
+    let here = (0..lab.slots()).filter(|slot| missing & 1 << slot == 0);
+    let superblocks: Result<Vec<Rc<Superblock>>, String> =
+        here.map(|slot| lab.superblock(end[slot * lab.cells])).collect();
+    let superblocks = superblocks?;
+    // A raid1 with one member left has nothing to differ from and is not marked anew.
+    let is_alone = lab.tiny.shape.level == 1 && superblocks.len() == 1;
+    for (superblock, other) in superblocks.iter().zip(superblocks.iter().skip(1)) {
+        if (superblock.events, &superblock.roles) != (other.events, &other.roles) {
+            return Err(format!(
+                "M6: superblocks disagree after the start: {} and {} events",
+                superblock.events, other.events
+            ));
+        }
+    }
+    if !is_alone && superblocks.iter().any(|superblock| superblock.is_dirty()) {
+        return Err("the array is still marked dirty after the start".to_string());
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! The sums of an exploration, to read and to count on.
+//! Owns: [`Counts`], [`Group`], [`Report`], [`Finding`]. Not here: who fills them (`crash`).
+//! Invariant: adding in any order gives the same.
+
+use super::explore::{Crash, Found};
+use super::script::{Schedule, Script, Tiny};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What was done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Moments at which power failed, those in restarts among them.
+    pub points: u64,
+    /// Subsets of what was not durable, over all moments and lost sets.
+    pub subsets: u64,
+    /// Subsets beyond the bound of one moment, not looked at.
+    pub left_out: u64,
+    /// Distinct images that were assembled, brought to clean, read and verified.
+    pub images: u64,
+    /// Of them: left by a crash in a restart (depth 2).
+    pub again: u64,
+    /// Of them: refused as dirty and degraded, and then forced.
+    pub refused: u64,
+    /// Of them: resynced.
+    pub resyncs: u64,
+    /// Of them: started without some member.
+    pub degraded: u64,
+    /// Judgements: an image is judged at every moment that can leave it.
+    pub judged: u64,
+    /// In these: sectors of lost members that held nothing legal after a forced start, as the policy says.
+    pub undefined: u64,
+}
+
+impl Counts {
+    /// Adds others.
+    pub fn add(&mut self, other: &Counts) {
+        self.points += other.points;
+        self.subsets += other.subsets;
+        self.left_out += other.left_out;
+        self.images += other.images;
+        self.again += other.again;
+        self.refused += other.refused;
+        self.resyncs += other.resyncs;
+        self.degraded += other.degraded;
+        self.judged += other.judged;
+        self.undefined += other.undefined;
+    }
+}
+
+/// The arrays of one level, those that start degraded apart.
+#[derive(Clone, Default, Debug)]
+pub struct Group {
+    /// Sums.
+    pub counts: Counts,
+    /// Arrays.
+    pub arrays: u64,
+    /// Scripts, each under one schedule.
+    pub scripts: u64,
+    /// Scripts that the time did not suffice for.
+    pub scripts_left: u64,
+    /// Seconds of threads.
+    pub seconds: f64,
+}
+
+/// Something that must not be.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The array.
+    pub tiny: Tiny,
+    /// The requests.
+    pub script: Script,
+    /// The order of answers.
+    pub schedule: Schedule,
+    /// How deep it went.
+    pub depth: usize,
+    /// What, and where.
+    pub found: Found,
+}
+
+/// All of it.
+#[derive(Clone, Default, Debug)]
+pub struct Report {
+    /// By level; "raid5 degraded" is apart from "raid5".
+    pub groups: BTreeMap<String, Group>,
+    /// What was found, in the order of the catalogue.
+    pub findings: Vec<Finding>,
+    /// How long it took by the clock.
+    pub seconds: f64,
+}
+
+impl Report {
+    /// The sum of all groups.
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.groups.values().for_each(|group| total.add(&group.counts));
+        total
+    }
+
+    /// Scripts that the time did not suffice for.
+    pub fn scripts_left(&self) -> u64 {
+        self.groups.values().map(|group| group.scripts_left).sum()
+    }
+}
+
+impl fmt::Display for Crash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}:{}", self.point, self.lost, self.subset)
+    }
+}
+
+impl Crash {
+    /// From its text.
+    pub fn parse(text: &str) -> Option<Crash> {
+        let mut numbers = text.split(':');
+        let crash = Crash {
+            point: numbers.next()?.parse().ok()?,
+            lost: numbers.next()?.parse().ok()?,
+            subset: numbers.next()?.parse().ok()?,
+        };
+        numbers.next().is_none().then_some(crash)
+    }
+}
+
+impl Finding {
+    /// What shows it again.
+    pub fn replay(&self) -> String {
+        let Finding { tiny, script, schedule, depth, found } = self;
+        let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
+        format!("{tiny};{script};{schedule};{depth};{}", crashes.join("/"))
+    }
+
+    /// The same from its text, with nothing found yet.
+    pub fn parse(text: &str) -> Option<Finding> {
+        let parts: Vec<&str> = text.split(';').collect();
+        let [tiny, script, schedule, depth, crashes] = parts[..] else { return None };
+        let crashes: Option<Vec<Crash>> =
+            crashes.split('/').filter(|text| !text.is_empty()).map(Crash::parse).collect();
+        Some(Finding {
+            tiny: Tiny::parse(tiny)?,
+            script: Script::parse(script)?,
+            schedule: Schedule::parse(schedule)?,
+            depth: depth.parse().ok().filter(|depth| (1..=2).contains(depth))?,
+            found: Found { what: String::new(), crashes: crashes? },
+        })
+    }
+}
+
+/// A finding with the crashes that led to it (moment, lost set, subset) and the command that shows it again.
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{}: {}", self.tiny.level_name(), self.found.what)?;
+        write!(out, "again: cargo run --release -p uraid-sim -- --crash-images --replay '{}'", self.replay())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["moments", "subsets", "left out", "images", "depth 2", "refused", "resyncs", "degraded"];
+        write!(out, "{:16} {:>6} {:>7}", "", "arrays", "scripts")?;
+        names.iter().try_for_each(|name| write!(out, " {name:>9}"))?;
+        writeln!(out, " {:>10} {:>9} {:>7}", "judged", "undefined", "seconds")?;
+        for (name, group) in &self.groups {
+            let one = &group.counts;
+            write!(out, "{name:16} {:>6} {:>7}", group.arrays, group.scripts)?;
+            let counts =
+                [one.points, one.subsets, one.left_out, one.images, one.again, one.refused, one.resyncs, one.degraded];
+            counts.iter().try_for_each(|count| write!(out, " {count:>9}"))?;
+            writeln!(out, " {:>10} {:>9} {:>7.1}", one.judged, one.undefined, group.seconds)?;
+        }
+        let (total, left) = (self.total(), self.scripts_left());
+        if left > 0 {
+            writeln!(out, "the time did not suffice for {left} scripts")?;
+        }
+        write!(
+            out,
+            "crash images: {} distinct, all checked, {} violations, {:.1} seconds",
+            total.images,
+            self.findings.len(),
+            self.seconds
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_comes_back_as_it_was() {
+        let text = "5,2,4,1,3,0;x1@2 w0+3|f;mix7;2;57:2:1234/12:0:5";
+        assert_eq!(Finding::parse(text).expect("a good replay").replay(), text);
+        assert!(Finding::parse("5,2,4,1,3,0;w0+3;fifo;3;").is_none(), "no depth 3");
+    }
+}

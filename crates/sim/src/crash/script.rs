@@ -1,0 +1,247 @@
+//! What happens before the power fails: an array, its clients' requests, the order in which members answer.
+//! Owns: [`Tiny`], [`Script`], [`Schedule`], each as a short text and back. Not here: running them (`explore`).
+//! Invariant: the text is all there is: a finding is replayed from it.
+//!
+//! ```text
+//!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots missing for long
+//!   script    w0+9 W4+1|f|s    requests of one group at the same time, the next group when all are answered:
+//!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop;
+//!                              x1@2 first of all: member 1 is gone from its third write of data on
+//!   schedule  fifo lifo up down mix7
+//! ```
+
+use crate::model::Shape;
+use crate::rng::mix;
+use std::fmt;
+
+/// A tiny array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tiny {
+    /// Its shape.
+    pub shape: Shape,
+    /// Slots whose member was lost long ago, and recorded so: bit n is slot n.
+    pub missing: u32,
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// A write of `length` sectors from `at` on.
+    Write {
+        /// First sector.
+        at: u64,
+        /// Sectors.
+        length: u64,
+        /// Whether it is FUA.
+        is_fua: bool,
+    },
+    /// Zeroes.
+    Zeroes {
+        /// First sector.
+        at: u64,
+        /// Sectors.
+        length: u64,
+    },
+    /// A flush.
+    Flush,
+    /// Nothing for so long that the array marks itself clean.
+    Idle,
+    /// The array stops.
+    Stop,
+}
+
+/// A member that is gone from some write on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Its slot.
+    pub slot: u16,
+    /// Writes of data that it still does.
+    pub after: u64,
+}
+
+/// What the clients do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// A member that fails meanwhile.
+    pub loss: Option<Loss>,
+    /// Groups of requests made at the same time.
+    pub groups: Vec<Vec<Request>>,
+}
+
+/// Which operation in flight ends next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Schedule {
+    /// The oldest.
+    Fifo,
+    /// The newest.
+    Lifo,
+    /// That of the lowest slot.
+    Up,
+    /// That of the highest slot.
+    Down,
+    /// Any, by a number.
+    Mix(u64),
+}
+
+impl Tiny {
+    /// From its text.
+    pub fn parse(text: &str) -> Option<Tiny> {
+        let numbers: Option<Vec<u64>> = text.split(',').map(|part| part.parse().ok()).collect();
+        let [level, layout, slots, chunk, size, missing] = numbers?[..] else { return None };
+        let shape = Shape {
+            level: i32::try_from(level).ok()?,
+            layout: u32::try_from(layout).ok()?,
+            slots: u16::try_from(slots).ok().filter(|slots| (1..=8).contains(slots))?,
+            chunk,
+            size: Some(size).filter(|size| (1..=64).contains(size))?,
+            member_sizes: Vec::new(),
+        };
+        matches!(shape.level, 1 | 4 | 5 | 6 | 10).then_some(())?;
+        Some(Tiny { shape, missing: u32::try_from(missing).ok()? })
+    }
+
+    /// The name of the level.
+    pub fn level_name(&self) -> &'static str {
+        match self.shape.level {
+            1 => "raid1",
+            10 => "raid10",
+            4 => "raid4",
+            5 => "raid5",
+            _ => "raid6",
+        }
+    }
+}
+
+impl fmt::Display for Tiny {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shape { level, layout, slots, chunk, size, .. } = &self.shape;
+        write!(out, "{level},{layout},{slots},{chunk},{size},{}", self.missing)
+    }
+}
+
+fn range(text: &str) -> Option<(u64, u64)> {
+    let (at, length) = text.split_once('+')?;
+    Some((at.parse().ok()?, length.parse().ok().filter(|length| *length > 0)?))
+}
+
+impl Request {
+    fn parse(text: &str) -> Option<Request> {
+        match text {
+            "f" => return Some(Request::Flush),
+            "i" => return Some(Request::Idle),
+            "s" => return Some(Request::Stop),
+            _ => {}
+        }
+        let (at, length) = range(text.get(1..)?)?;
+        match text.as_bytes()[0] {
+            b'w' => Some(Request::Write { at, length, is_fua: false }),
+            b'W' => Some(Request::Write { at, length, is_fua: true }),
+            b'z' => Some(Request::Zeroes { at, length }),
+            _ => None,
+        }
+    }
+
+    /// The sectors it changes.
+    pub fn sectors(&self) -> std::ops::Range<u64> {
+        match *self {
+            Request::Write { at, length, .. } | Request::Zeroes { at, length } => at..at + length,
+            Request::Flush | Request::Idle | Request::Stop => 0..0,
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Write { at, length, is_fua: false } => write!(out, "w{at}+{length}"),
+            Request::Write { at, length, is_fua: true } => write!(out, "W{at}+{length}"),
+            Request::Zeroes { at, length } => write!(out, "z{at}+{length}"),
+            Request::Flush => out.write_str("f"),
+            Request::Idle => out.write_str("i"),
+            Request::Stop => out.write_str("s"),
+        }
+    }
+}
+
+impl Script {
+    /// From its text.
+    pub fn parse(text: &str) -> Option<Script> {
+        let (loss, rest) = match text.strip_prefix('x') {
+            None => (None, text),
+            Some(rest) => {
+                let (loss, rest) = rest.split_once(' ')?;
+                let (slot, after) = loss.split_once('@')?;
+                (Some(Loss { slot: slot.parse().ok()?, after: after.parse().ok()? }), rest)
+            }
+        };
+        let group = |text: &str| -> Option<Vec<Request>> { text.split_whitespace().map(Request::parse).collect() };
+        let groups: Option<Vec<Vec<Request>>> = rest.split('|').map(group).collect();
+        Some(Script { loss, groups: groups? })
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Loss { slot, after }) = self.loss {
+            write!(out, "x{slot}@{after} ")?;
+        }
+        let group = |group: &Vec<Request>| group.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        out.write_str(&self.groups.iter().map(group).collect::<Vec<_>>().join("|"))
+    }
+}
+
+impl Schedule {
+    /// From its text.
+    pub fn parse(text: &str) -> Option<Schedule> {
+        match text {
+            "fifo" => Some(Schedule::Fifo),
+            "lifo" => Some(Schedule::Lifo),
+            "up" => Some(Schedule::Up),
+            "down" => Some(Schedule::Down),
+            _ => Some(Schedule::Mix(text.strip_prefix("mix")?.parse().ok()?)),
+        }
+    }
+
+    /// Which of the operations in flight, given by their members, ends as the `turn`th of all. Panics when there are
+    /// none.
+    pub fn next(self, in_flight: &[usize], turn: u64) -> usize {
+        let of_slot = |slot: Option<&usize>| in_flight.iter().position(|member| Some(member) == slot);
+        match self {
+            Schedule::Fifo => 0,
+            Schedule::Lifo => in_flight.len() - 1,
+            Schedule::Up => of_slot(in_flight.iter().min()).expect("something is in flight"),
+            Schedule::Down => of_slot(in_flight.iter().max()).expect("something is in flight"),
+            Schedule::Mix(seed) => (mix(seed ^ mix(turn)) % in_flight.len() as u64) as usize,
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Fifo => out.write_str("fifo"),
+            Schedule::Lifo => out.write_str("lifo"),
+            Schedule::Up => out.write_str("up"),
+            Schedule::Down => out.write_str("down"),
+            Schedule::Mix(seed) => write!(out, "mix{seed}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_come_back_as_they_were() {
+        for text in ["w0+9 W4+1|f|s", "x1@2 w0+3|f|w1+1 f|i|z0+2"] {
+            assert_eq!(Script::parse(text).expect("a good script").to_string(), text);
+        }
+        for text in ["fifo", "lifo", "up", "down", "mix7"] {
+            assert_eq!(Schedule::parse(text).expect("a good schedule").to_string(), text);
+        }
+        assert_eq!(Tiny::parse("5,2,4,1,3,1").expect("a good array").to_string(), "5,2,4,1,3,1");
+        assert!(Tiny::parse("0,2,4,1,3,1").is_none(), "nothing to lose on raid0");
+        assert!(Script::parse("w0+0").is_none() && Script::parse("q").is_none());
+    }
+}

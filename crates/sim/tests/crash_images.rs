@@ -1,0 +1,56 @@
+//! Crash images of tiny arrays in a short form, and that the engine's mistakes are found in them.
+//! Owns: the short form. Not here: the exploration (`uraid_sim::crash`); the full form is `uraid-sim --crash-images`.
+
+use uraid_sim::crash::catalogue::Portion;
+use uraid_sim::crash::explore::Explorer;
+use uraid_sim::crash::lab::Lab;
+use uraid_sim::crash::script::{Schedule, Script, Tiny};
+use uraid_sim::crash::{Wanted, run};
+
+fn short(threads: usize) -> Wanted {
+    Wanted { level: None, portion: Portion::Short, time: None, threads }
+}
+
+#[test]
+fn one_write_to_two_mirrors_leaves_only_legal_images() {
+    let lab = Lab::new(Tiny::parse("1,0,2,0,3,0").expect("an array"));
+    let mut explorer = Explorer::new(lab);
+    let script = Script::parse("w0+2|f|s").expect("a script");
+    let outcome = explorer.run(&script, Schedule::Fifo, 1);
+    println!("{:?}", explorer.counts);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert!(explorer.counts.images > 30);
+}
+
+#[test]
+fn no_crash_of_a_tiny_array_leaves_what_it_must_not() {
+    let report = run(&short(2), || {});
+    println!("{report}");
+    report.findings.iter().for_each(|finding| println!("{finding}"));
+    assert!(report.findings.is_empty());
+    assert_eq!((report.total().left_out, report.scripts_left()), (0, 0));
+}
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn every_mistake_that_a_crash_can_show_is_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    let mut missed = Vec::new();
+    for mistake in [
+        Sabotage::SkipDirtyMark,
+        Sabotage::SkipResync,
+        Sabotage::SkipRecord,
+        Sabotage::SkipCleanFlush,
+        Sabotage::SkipParity,
+        Sabotage::SkipFlush,
+        Sabotage::SkipFua,
+        Sabotage::AnswerEarly,
+    ] {
+        let report = run(&short(2), || set(Some(mistake)));
+        match report.findings.first() {
+            Some(finding) => println!("{mistake:?}: {} findings, first: {finding}", report.findings.len()),
+            None => missed.push(mistake),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
