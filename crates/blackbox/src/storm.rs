@@ -29,22 +29,15 @@ use thiserror::Error;
 /// Kills that an array lives through before the next one is made.
 pub const KILLS_PER_ARRAY: u64 = 6;
 
-/// When a storm is over.
-#[derive(Clone, Copy, Debug)]
-pub enum Until {
-    /// After so many kills.
-    Kills(u64),
-    /// After so long; the arrays of that moment end their runs first.
-    Time(Duration),
-}
-
-/// A storm to run.
+/// A storm to run. It is over when both bounds are reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Of all choices.
     pub seed: u64,
-    /// How long.
-    pub until: Until,
+    /// So many kills at least; exactly so many where `time` is zero.
+    pub kills: u64,
+    /// So long at least; the arrays of that moment end their runs first.
+    pub time: Duration,
     /// Arrays at a time.
     pub threads: usize,
 }
@@ -70,24 +63,19 @@ pub fn run(plan: Plan) -> Figures {
     let began = Instant::now();
     let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let sum = Mutex::new(Figures { seed: plan.seed, ..Figures::default() });
-    let is_time_up = || match plan.until {
-        Until::Kills(_) => false,
-        Until::Time(time) => began.elapsed() >= time,
-    };
+    let is_time_up = || began.elapsed() >= plan.time;
     std::thread::scope(|scope| {
         for _ in 0..plan.threads {
             scope.spawn(|| {
-                while !is_time_up() && !is_over.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let kills = match plan.until {
-                        Until::Kills(all) => all.saturating_sub(index * KILLS_PER_ARRAY).min(KILLS_PER_ARRAY),
-                        Until::Time(_) => KILLS_PER_ARRAY,
-                    };
+                    let wanted = plan.kills.saturating_sub(index * KILLS_PER_ARRAY);
+                    let kills = if is_time_up() { wanted.min(KILLS_PER_ARRAY) } else { KILLS_PER_ARRAY };
                     if kills == 0 {
                         break;
                     }
                     let mut episode = Episode::new(index, mix(plan.seed ^ mix(index)));
-                    let ended = episode.run(kills, &is_time_up);
+                    let ended = episode.run(kills, &|| wanted == 0 && is_time_up());
                     let mut sum = sum.lock().expect("no panic while summing");
                     sum.add(episode.figures());
                     if let Err(trouble) = ended {

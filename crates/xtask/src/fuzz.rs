@@ -56,7 +56,7 @@ fn parse<'a>(words: &[&'a str]) -> Option<Options<'a>> {
 }
 
 /// `90`, `90s`, `10m`, `2h`.
-fn seconds(text: &str) -> Option<u64> {
+pub(crate) fn seconds(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
         Some(number) => (number, text.as_bytes()[text.len() - 1]),
         None => (text, b's'),

@@ -7,6 +7,7 @@ mod floors;
 mod fuzz;
 mod packages;
 mod project;
+mod prove;
 mod source;
 mod stage;
 mod tidy;
@@ -21,6 +22,9 @@ cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, SAFETY, reasons, links
 cargo xtask fuzz [TARGET] [--time 10m] [--keep]
                         libFuzzer over the parsers and the planner; --keep adds to their corpora
+cargo xtask prove [--time 5m] [--json]
+                        the figures of every proof, measured now: simulator, crash images, museum, layouts,
+                        erasures, kill -9
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         ["floors"] => ci::floors(),
         ["tidy"] => ci::tidy(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["prove", rest @ ..] => prove::run(rest),
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),

@@ -4,13 +4,16 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
-use uraid_blackbox::storm::{Canary, Figures, Plan, Until, run};
+use uraid_blackbox::storm::{Canary, Figures, Plan, run};
 
 const USAGE: &str = "\
-usage: uraid-storm [--kills N | --time 90s] [--seed N] [--threads N] [--json]
+usage: uraid-storm [--kills N] [--time 90s] [--seed N] [--threads N] [--json]
        uraid-storm --canaries [--seed N]
-The binary under test is the `uraid` of the same build; URAID_BIN names another. --canaries plays members that lie, and succeeds
-when every lie is found.";
+Without --time 60 kills; with both, until so many kills are made and so much time has passed. The binary under test is the `uraid` of
+the same build; URAID_BIN names another. --canaries plays members that lie, and succeeds when every lie is found.";
+
+/// Unless told otherwise.
+const KILLS: u64 = 60;
 
 struct Wanted {
     plan: Plan,
@@ -37,19 +40,22 @@ fn time(text: &str) -> Option<Duration> {
 }
 
 fn parse() -> Option<Wanted> {
-    let plan = Plan { seed: 0x5eed, until: Until::Kills(60), threads: 2 };
+    let plan = Plan { seed: 0x5eed, kills: 0, time: Duration::ZERO, threads: 2 };
     let mut wanted = Wanted { plan, is_json: false, plays_canaries: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--kills" => wanted.plan.until = Until::Kills(number(&arguments.next()?)?),
-            "--time" => wanted.plan.until = Until::Time(time(&arguments.next()?)?),
+            "--kills" => wanted.plan.kills = number(&arguments.next()?)?,
+            "--time" => wanted.plan.time = time(&arguments.next()?)?,
             "--seed" => wanted.plan.seed = number(&arguments.next()?)?,
             "--threads" => wanted.plan.threads = usize::try_from(number(&arguments.next()?)?).ok()?,
             "--json" => wanted.is_json = true,
             "--canaries" => wanted.plays_canaries = true,
             _ => return None,
         }
+    }
+    if wanted.plan.kills == 0 && wanted.plan.time.is_zero() {
+        wanted.plan.kills = KILLS;
     }
     (wanted.plan.threads > 0).then_some(wanted)
 }

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const USAGE: &str =
-    "usage: uraid-sim --crash-images [--level raid1|raid10|raid5|raid6] [--time 90s] [--threads N] [--short]
+    "usage: uraid-sim --crash-images [--level raid1|raid10|raid5|raid6] [--time 90s] [--threads N] [--short] [--json]
        uraid-sim --crash-images --replay ARRAY;SCRIPT;SCHEDULE;DEPTH;CRASHES";
 
 enum Order {
-    Explore(Wanted),
+    Explore { wanted: Wanted, is_json: bool },
     Replay(Finding),
 }
 
@@ -29,8 +29,10 @@ fn seconds(text: &str) -> Option<Duration> {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Order> {
     let mut wanted = Wanted { level: None, portion: Portion::Full, time: None, threads: 2 };
+    let mut is_json = false;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
+            "--json" => is_json = true,
             "--level" => {
                 let level = arguments.next()?;
                 ["raid1", "raid10", "raid5", "raid6"].contains(&level.as_str()).then_some(())?;
@@ -43,7 +45,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Order> {
             _ => return None,
         }
     }
-    Some(Order::Explore(wanted))
+    Some(Order::Explore { wanted, is_json })
 }
 
 /// Does what the arguments behind `--crash-images` say.
@@ -63,10 +65,13 @@ pub fn command(arguments: impl Iterator<Item = String>) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Some(Order::Explore(wanted)) => {
+        Some(Order::Explore { wanted, is_json }) => {
             let report = run(&wanted, || {});
             report.findings.iter().for_each(|finding| println!("{finding}\n"));
             println!("{report}");
+            if is_json {
+                println!("{}", report.json());
+            }
             if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }

@@ -97,6 +97,12 @@ impl Report {
         total
     }
 
+    /// One line for programs.
+    pub fn json(&self) -> String {
+        let (images, violations) = (self.total().images, self.findings.len());
+        format!("{{\"crash_images\": {images}, \"violations\": {violations}}}")
+    }
+
     /// Scripts that the time did not suffice for.
     pub fn scripts_left(&self) -> u64 {
         self.groups.values().map(|group| group.scripts_left).sum()
