@@ -71,6 +71,11 @@ pub enum BadBlocksError {
     },
 }
 
+/// The bytes of a list without entries that has this much room.
+pub fn empty(room: Sectors) -> Vec<u8> {
+    vec![END.to_le_bytes()[0]; room.len_bytes()]
+}
+
 impl BadBlockLog {
     /// Reads the list up to its end mark; `shift` is the superblock's.
     pub fn parse(bytes: &[u8; BAD_BLOCKS_BYTES], shift: u8) -> Result<BadBlockLog, BadBlocksError> {

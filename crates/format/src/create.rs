@@ -6,7 +6,7 @@
 mod geometry;
 
 use crate::superblock::{HEADER_BYTES, data_offset_min};
-use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version};
+use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
 
@@ -70,6 +70,14 @@ pub struct Creation {
     pub superblocks: Vec<Option<Superblock>>,
     /// Whether the array starts in sync, without a first resync.
     pub is_clean: bool,
+}
+
+/// What to write to a new member: where, and the bytes. Each must be durable before the next is written: the empty
+/// bad-block list, then the superblock that points to it.
+pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
+    let list = superblock.bad_blocks_extent().map(|list| (list.start, bad_blocks::empty(list.length)));
+    let own = (superblock.super_offset, superblock.encode().to_vec());
+    list.into_iter().chain([own]).collect()
 }
 
 /// Why such an array cannot be made. Member numbers count the list from 0.

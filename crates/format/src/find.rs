@@ -81,7 +81,7 @@ pub enum FindError<E> {
 /// from a sector on, all of them inside the device.
 ///
 /// One that lies among another's data, while the other does not lie among its own, is what that other array holds: an
-/// array over arrays. Of those left the one that was made last counts, as in mdadm, which knows this rule only; of two
+/// array over arrays. A damaged one can hold others too. Of those left the one that was made last counts, as in mdadm, which knows this rule only; of two
 /// made in the same moment the first in the order of [`Version::ALL`].
 pub fn find<E>(
     device_size: Sectors,
@@ -137,10 +137,9 @@ pub fn find<E>(
 
 /// Which of them, in the order of [`Version::ALL`], speaks for the device; `None` of none.
 fn own(good: &[Superblock], device_size: Sectors) -> Option<usize> {
+    // What holds another is not held by it, and only 1.0 and 0.90 hold any: one is always left.
     let is_held = |it: &Superblock| good.iter().any(|holder| holds(holder, it, device_size));
-    // Three of them can hold each other in a ring, if made for it: then the time decides among all.
-    let are_all_held = good.iter().all(is_held);
-    let left = good.iter().enumerate().filter(|(_, it)| are_all_held || !is_held(it));
+    let left = good.iter().enumerate().filter(|(_, it)| !is_held(it));
     // The first of equals: max_by_key alone would take the last.
     left.rev().max_by_key(|(_, it)| made(it)).map(|(index, _)| index)
 }
@@ -154,7 +153,8 @@ fn made(superblock: &Superblock) -> (u64, u64) {
 /// does not lie among its own. Data that would run past the end of the device is not here: a member of an array over a
 /// stripe is longer than one device of the stripe.
 ///
-/// On a device of 1003 sectors a mirror 1.0 holds a member 1.2 of another array, whose size is that of the mirror:
+/// A superblock says at which sector it is, and only data that starts at sector 0 keeps that true for the array and for
+/// the device. On a device of 1003 sectors a mirror 1.0 holds a member 1.2 of another array, whose size is the mirror's:
 ///
 /// ```text
 ///   0     8    16                               976  984  992  1003
@@ -163,8 +163,7 @@ fn made(superblock: &Superblock) -> (u64, u64) {
 /// ```
 fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
     let (holder_data, held_data) = (data(holder), data(held));
-    let held_place = place(held);
-    let contains = holder_data.start <= held_place.start && held_place.end() <= holder_data.end();
+    let contains = holder_data.start == Sector(0) && place(held).end() <= holder_data.end();
     let is_data_here = held_data.end().0 <= device_size.0;
     contains && !(is_data_here && held_data.overlaps(place(holder)))
 }

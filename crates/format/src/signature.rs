@@ -2,8 +2,9 @@
 //! Owns: magic numbers and their places. Not here: the decision to overwrite (`uraid create --force`).
 //! Invariant: no bytes make it panic; silence means that nothing known was found, not that a device is free.
 
+use crate::SUPERBLOCK_BYTES;
 use std::fmt;
-use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
 /// Bytes of the device's head and tail that are worth giving to [`detect`]; more are ignored, fewer see less.
 pub const WINDOW_BYTES: usize = 128 * 1024;
@@ -105,6 +106,16 @@ pub struct Signature {
     pub kind: Kind,
     /// The byte of the device where the mark is.
     pub at: u64,
+}
+
+impl Signature {
+    /// What to overwrite for nobody to find the mark again: all of an md superblock, the sector of any other. It ends
+    /// with the device at the latest.
+    pub fn extent(self, device_size: Sectors) -> Range {
+        let start = self.at / SECTOR_BYTES as u64;
+        let length = if self.kind.is_md() { SUPERBLOCK_BYTES / SECTOR_BYTES } else { 1 };
+        Range::new(Sector(start), Sectors(device_size.0.saturating_sub(start).min(length as u64)))
+    }
 }
 
 /// The first mark in a fixed order of importance: md first, then what holds other volumes, then file systems.
@@ -304,6 +315,17 @@ mod tests {
 
     fn kinds(marks: &[Mark<'_>]) -> Vec<Kind> {
         with(marks).into_iter().map(|signature| signature.kind).collect()
+    }
+
+    #[test]
+    fn a_superblock_is_overwritten_whole_and_any_other_mark_by_its_sector() {
+        let range = |kind, at, size| {
+            let range = Signature { kind, at }.extent(Sectors(size));
+            (range.start.0, range.length.0)
+        };
+        assert_eq!(range(Kind::Md12, 4096, 100), (8, 8));
+        assert_eq!(range(Kind::Ext, 1080, 100), (2, 1));
+        assert_eq!(range(Kind::Md10, 96 * 512, 100), (96, 4));
     }
 
     #[test]

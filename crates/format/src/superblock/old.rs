@@ -149,7 +149,6 @@ impl Superblock090 {
         if size > data_size {
             return Err(SuperblockError::Size { found: size.0, maximum: data_size.0 });
         }
-        let is_reshaping = self.minor_version == 91;
         let sectors = |bytes: u32| bytes / SECTOR_BYTES as u32;
         let reshape = Reshape { new_chunk: sectors(self.reshape.new_chunk), ..self.reshape };
         Ok(Superblock {
@@ -164,7 +163,7 @@ impl Superblock090 {
             chunk: Sectors(if self.level == 1 { 0 } else { sectors(self.chunk_bytes).into() }),
             raid_disks: self.raid_disks,
             bitmap_offset: if self.has_bitmap() { Superblock090::BITMAP_OFFSET } else { 0 },
-            reshape: is_reshaping.then_some(reshape),
+            reshape: self.is_reshaping().then_some(reshape),
             data_offset: Sector(0),
             data_size,
             super_offset: found_at,
@@ -182,6 +181,16 @@ impl Superblock090 {
         })
     }
 
+    /// Whether everything is in sync.
+    pub fn is_clean(&self) -> bool {
+        self.state & Superblock090::CLEAN != 0
+    }
+
+    /// Whether the array is being reshaped, which its own minor version says.
+    pub fn is_reshaping(&self) -> bool {
+        self.minor_version == 91
+    }
+
     /// Whether a bitmap stands behind the superblock.
     pub fn has_bitmap(&self) -> bool {
         self.state & Superblock090::BITMAP_PRESENT != 0
@@ -189,7 +198,7 @@ impl Superblock090 {
 
     /// Sectors of each member in sync; [`Superblock::CLEAN`] for all.
     pub fn resync_offset(&self) -> u64 {
-        if self.state & Superblock090::CLEAN != 0 {
+        if self.is_clean() {
             return Superblock::CLEAN;
         }
         if self.cp_events == self.events { self.recovery_cp.into() } else { 0 }
@@ -200,7 +209,7 @@ impl Superblock090 {
         if self.has_bitmap() {
             features = features.with(Features::BITMAP_OFFSET);
         }
-        if self.minor_version == 91 {
+        if self.is_reshaping() {
             features = features.with(Features::RESHAPE_ACTIVE);
         }
         features
