@@ -12,6 +12,7 @@ use crate::draw::Drawing;
 use crate::print;
 use crate::probe::ProbeError;
 use crate::report::Report;
+use crate::serve::ServeError;
 use members::Told;
 pub use members::shape_of;
 use serde_json::Value;
@@ -32,6 +33,9 @@ pub enum DetailError {
         /// With the members' names.
         reason: String,
     },
+    /// Arrays that could not be looked at, or are no arrays.
+    #[error(transparent)]
+    Arrays(#[from] ServeError),
     /// There is nothing to draw it by.
     #[error("{array}: cannot be drawn: {level} is laid out by the sizes of its members, and not all of them are known")]
     NoGeometry {
@@ -72,11 +76,14 @@ fn show<T>(args: &DetailArgs, arrays: &[T], text: fn(&T) -> String, json: fn(&T)
 }
 
 fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
-    let first = args.array.first().map(String::as_str);
-    let are_members = args.array.len() > 1 || first.is_some_and(crate::member_name::exists);
+    if !args.arrays.0.is_empty() {
+        return members::tell_stacked(&args.arrays.0);
+    }
+    let first = args.named.first().map(String::as_str);
+    let are_members = args.named.len() > 1 || first.is_some_and(crate::member_name::exists);
     match client::find(first, args.control.as_deref()) {
         Ok(mut client) => Ok(Told { reports: vec![client.status()?], outcome: Ok(()) }),
-        Err(ClientError::NotRunning { .. }) if are_members => members::tell(&args.array),
+        Err(ClientError::NotRunning { .. }) if are_members => members::tell(&args.named),
         Err(error) => Err(error.into()),
     }
 }

@@ -455,9 +455,13 @@ fn copies(layout: &Layout, rows: u64) -> Vec<Part> {
     let mut parts = area.parts(layout, rows);
     if parts.len() > 1 {
         for (index, part) in parts.iter_mut().enumerate() {
-            let what = if index == 0 { "First copies".to_owned() } else { format!("Far copies {index}") };
             let from = part.lines[0].sector;
-            part.title = format!("{what}, from sector {from} of each member ({})", sizes::binary(Sectors(from)));
+            part.title = match index {
+                0 => "First copies".to_owned(),
+                _ => {
+                    format!("Far copies {index}, from sector {from} of each member ({})", sizes::binary(Sectors(from)))
+                }
+            };
         }
     }
     parts
@@ -489,8 +493,12 @@ fn zones(layout: &Layout, rows: u64) -> Vec<Part> {
         let index = parts.len();
         for mut part in area.parts(layout, rows) {
             if count > 1 {
-                let (from, size) = (ends[0], sizes::binary(Sectors(ends[0])));
-                part.title = format!("Zone {index}, from sector {from} of the array on ({size})");
+                part.title = match ends[0] {
+                    0 => format!("Zone {index}"),
+                    from => {
+                        format!("Zone {index}, from sector {from} of the array on ({})", sizes::binary(Sectors(from)))
+                    }
+                };
             }
             parts.push(part);
         }

@@ -4,7 +4,7 @@
 //! Invariant: it only looks and asks; the array does not wait for it.
 
 use crate::control::Controlled;
-use crate::report::{self, Counts, Member, Report, Resync};
+use crate::report::{self, Clients, Counts, Member, Report, Resync};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
@@ -16,6 +16,7 @@ use std::rc::Rc;
 use uraid_block::Slot;
 use uraid_engine::view::Gate;
 use uraid_engine::{Counters, MemberState, Progress, Status};
+use uraid_export_nbd::Statistics;
 
 /// One array of a session.
 pub struct Overseer {
@@ -99,7 +100,7 @@ impl Overseer {
 
 impl Controlled for Overseer {
     async fn report(&self) -> Report {
-        let counts = self.session.counts(self.index).await;
+        let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));
         self.name().clone_into(&mut report.name);
@@ -116,6 +117,7 @@ impl Controlled for Overseer {
         report.state = state_words(&status, report.resync.is_some());
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();
+        report.clients = Some(requests(&clients, setup.faces.exports.len()));
         let exports = setup.faces.exports.iter().filter(|export| export.array == self.index);
         report.server = Some(report::Server {
             pid: std::process::id(),
@@ -166,6 +168,25 @@ fn sum(counts: &[Counters]) -> Counts {
         reads_retried: sum.reads_retried + shard.reads_retried,
         read_errors: sum.read_errors + shard.read_errors,
     })
+}
+
+/// What the clients of the process have asked for.
+fn requests(counted: &Statistics, exports: usize) -> Clients {
+    Clients {
+        exports,
+        connections: counted.connections,
+        reads: counted.reads,
+        read_bytes: counted.read_bytes,
+        writes: counted.writes,
+        written_bytes: counted.written_bytes,
+        flushes: counted.flushes,
+        trims: counted.trims,
+        write_zeroes: counted.write_zeroes,
+        caches: counted.caches,
+        block_statuses: counted.statuses,
+        refused: counted.refused,
+        failed: counted.failed,
+    }
 }
 
 /// mdadm's words for the state.

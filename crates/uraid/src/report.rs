@@ -47,6 +47,9 @@ pub struct Report {
     pub server: Option<Server>,
     /// What its request paths have counted; none when it does not run.
     pub counts: Option<Counts>,
+    /// What clients have asked for; none when it does not run.
+    #[serde(default)]
+    pub clients: Option<Clients>,
     /// Of an array that does not run: members that were given and are left out.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
@@ -101,6 +104,38 @@ pub struct Counts {
     pub reads_retried: u64,
     /// Member reads that failed on the medium.
     pub read_errors: u64,
+}
+
+/// What NBD clients have asked of the process since it was started: of all its arrays together. Requests count when
+/// they are answered, also with an error.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Clients {
+    /// Arrays that the process serves.
+    pub exports: usize,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Reads.
+    pub reads: u64,
+    /// And their bytes.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// And their bytes.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub trims: u64,
+    /// Writes of zeroes.
+    pub write_zeroes: u64,
+    /// Cache requests: read ahead of time.
+    pub caches: u64,
+    /// Questions what is allocated.
+    pub block_statuses: u64,
+    /// Requests that were refused before they reached an array.
+    pub refused: u64,
+    /// Requests that an array failed.
+    pub failed: u64,
 }
 
 /// How far a resync is.
@@ -334,6 +369,7 @@ impl Report {
 
     fn work(&self, out: &mut String) {
         let Some(counts) = &self.counts else { return };
+        self.write_clients(out);
         field(out, "Requests", &format!("{} reads, {} writes", counts.reads, counts.writes));
         let rows = counts.rows_full + counts.rows_modified + counts.rows_reconstructed;
         if rows > 0 {
@@ -352,6 +388,31 @@ impl Report {
             field(out, "Read Errors", &text);
         }
         out.push('\n');
+    }
+
+    fn write_clients(&self, out: &mut String) {
+        let Some(clients) = &self.clients else { return };
+        let of_all = if clients.exports > 1 { " of all arrays of the process" } else { "" };
+        field(out, "NBD Connections", &format!("{}{of_all}", clients.connections));
+        let size = |bytes: u64| sizes::binary(Sectors(bytes / 512));
+        let mut parts = vec![
+            format!("{} reads ({})", clients.reads, size(clients.read_bytes)),
+            format!("{} writes ({})", clients.writes, size(clients.written_bytes)),
+        ];
+        for (count, what) in [
+            (clients.flushes, "flushes"),
+            (clients.trims, "trims"),
+            (clients.write_zeroes, "write-zeroes"),
+            (clients.caches, "cache"),
+            (clients.block_statuses, "block status"),
+            (clients.refused, "refused"),
+            (clients.failed, "failed"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        field(out, "NBD Requests", &parts.join(", "));
     }
 
     fn table(&self, out: &mut String) {
@@ -411,6 +472,7 @@ mod tests {
             ],
             server: None,
             counts: None,
+            clients: None,
             left_out: Vec::new(),
             refusal: None,
             geometry: None,

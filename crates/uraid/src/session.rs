@@ -23,7 +23,7 @@ use std::time::Duration;
 use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{Counters, Progress};
-use uraid_export_nbd::{Export, Limits, Server};
+use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Local, Shard, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
@@ -59,7 +59,7 @@ struct Heard {
     close: Cell<bool>,
     end: Cell<bool>,
     closed_shards: Cell<u16>,
-    counts: RefCell<BTreeMap<ShardIndex, Vec<Counters>>>,
+    counts: RefCell<BTreeMap<ShardIndex, (Vec<Counters>, Statistics)>>,
     changed: Notify,
 }
 
@@ -112,9 +112,9 @@ impl Station {
             Letter::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
             Letter::CountsWanted => {
                 let counts = self.arrays.iter().map(|array| array.counters()).collect();
-                return self.shard.post(FIRST, Letter::Counts(self.shard.index(), counts));
+                return self.shard.post(FIRST, Letter::Counts(self.shard.index(), counts, self.nbd.statistics()));
             }
-            Letter::Counts(of, counts) => drop(heard.counts.borrow_mut().insert(of, counts)),
+            Letter::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
             Letter::Close => heard.close.set(true),
             Letter::End => heard.end.set(true),
             Letter::Closed => heard.closed_shards.set(heard.closed_shards.get() + 1),
@@ -243,15 +243,19 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// What each shard has counted for one array; what has come after a while where a shard is slow.
-    pub async fn counts(&self, of: ArrayIndex) -> Vec<Counters> {
+    /// What each shard has counted for one array, and all together for the clients of the process; what has come after a
+    /// while where a shard is slow.
+    pub async fn counts(&self, of: ArrayIndex) -> (Vec<Counters>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
         heard.counts.borrow_mut().clear();
         self.station.tell_all(|| Letter::CountsWanted);
         let all = heard.wait(|heard| heard.counts.borrow().len() >= usize::from(shard.count()));
         race(all, shard.sleep(COUNTING_TIME_MAX)).await;
-        heard.counts.borrow().values().map(|counts| counts[of.0]).collect()
+        let all = heard.counts.borrow();
+        let mut clients = Statistics::default();
+        all.values().for_each(|(_, shard)| clients += *shard);
+        (all.values().map(|(counts, _)| counts[of.0]).collect(), clients)
     }
 
     /// From the first start to the last stop.

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
 use uraid_engine::{Array, Counters, Mail, Pool, World};
+use uraid_export_nbd::Statistics;
 use uraid_host::{Options, Shard};
 
 /// The engine's array on the host's machine.
@@ -31,8 +32,8 @@ pub enum Letter {
     Closed,
     /// From shard 0: say what you have counted.
     CountsWanted,
-    /// To shard 0: what a shard has counted so far, for each array.
-    Counts(ShardIndex, Vec<Counters>),
+    /// To shard 0: what a shard has counted so far, for each array and for its clients.
+    Counts(ShardIndex, Vec<Counters>, Statistics),
     /// From shard 0: the arrays have been stopped, this shard may end.
     End,
 }

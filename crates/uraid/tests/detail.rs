@@ -112,3 +112,47 @@ fn a_stale_member_is_left_out_with_its_reason() {
     assert!(few.contains("m3: stale: has ") && few.contains("FAILED"), "{few}");
     assert!(few.contains("       0      missing\n") && few.contains("       3      removed\n"), "{few}");
 }
+
+#[test]
+fn what_clients_asked_for_is_counted_and_shown() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 20 * MIB);
+    scratch.create("asked", "-l 1 -n 2 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    assert_eq!(client.write(0, &[7; 8192]).expect("served"), 0);
+    assert!(client.read(0, 4096).expect("served").is_ok());
+    assert_eq!(client.cache(0, 4096).expect("served"), 0);
+    assert_eq!(client.flush().expect("served"), 0);
+    let shown = detail(&scratch, &[], [&PathBuf::from("asked")]).expect_done().stdout;
+    assert!(shown.contains("   NBD Connections : 1\n"), "{shown}");
+    let line = "      NBD Requests : 1 reads (4.00 KiB), 1 writes (8.00 KiB), 1 flushes, 1 cache\n";
+    assert!(shown.contains(line), "{shown}");
+    let json = detail(&scratch, &["--json"], [&PathBuf::from("asked")]).expect_done().stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let clients = &json["clients"];
+    assert_eq!((&clients["caches"], &clients["block_statuses"]), (&1.into(), &0.into()), "{json}");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn arrays_and_the_array_they_make_up_are_shown_together() {
+    let scratch = Scratch::new();
+    let (left, right) = (scratch.members("l", 3, 20 * MIB), scratch.members("r", 3, 20 * MIB));
+    scratch.create("left", "-l 5 -n 3 -c 64K --assume-clean", &left);
+    scratch.create("right", "-l 5 -n 3 -c 64K --assume-clean", &right);
+    let arrays = |verb: &str, options: &str| {
+        let words = [verb].into_iter().chain(options.split_whitespace()).map(PathBuf::from);
+        let group = |members: &[PathBuf]| [PathBuf::from("--array")].into_iter().chain(members.to_vec());
+        scratch.uraid(words.chain(group(&left)).chain(group(&right)))
+    };
+    let apart = arrays("detail", "").expect_done().stdout;
+    assert_eq!(apart.matches("Raid Level : raid5").count(), 2, "{apart}");
+    arrays("create", "-l 0 -n 2 -c 64K --homehost none -N wide").expect_done();
+    let all = arrays("detail", "").expect_done().stdout;
+    assert_eq!((all.matches("raid5").count(), all.matches("Raid Level : raid0").count()), (2, 1), "{all}");
+    assert!(all.contains("\nwide:\n") && all.contains("       1           1      active sync      right\n"), "{all}");
+    let drawn = arrays("detail", "--draw --stripes 1").expect_done().stdout;
+    assert!(drawn.contains("wide: raid0, original, 2 members, chunk 64K"), "{drawn}");
+    assert!(drawn.contains("  Row  Sector   left  right\n") || drawn.contains("  left  right\n"), "{drawn}");
+}

@@ -1,6 +1,7 @@
 //! `uraid examine`, `uraid detail` and `uraid list` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`).
 
+use super::arrays::MemberArrays;
 use super::create::level;
 use crate::draw::ROWS_MAX;
 use crate::sizes::parse_size;
@@ -53,6 +54,9 @@ members: who is left out and why, who was not given, and what would keep it from
 lines for mkfs that fit its stripes, and the one for mdadm.conf that keeps udev's mdadm off it.
 Members that make up no array are shown too, as far as they go; then the exit code is 1.
 
+With --array, once for each, show arrays that do not run and, where they carry the superblocks of an
+array of arrays, that one as well.
+
 With --draw, show which chunk lies where: a row of the table is a chunk of every member, a column a
 member. Without an array it draws the one that --level, --raid-devices, --layout, --chunk and
 --size describe, as `create` would lay it out.";
@@ -62,6 +66,7 @@ EXAMPLES
   uraid detail home
   uraid detail --json home
   uraid detail disk0 disk1 disk2 disk3
+  uraid detail --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid detail --draw disk0 disk1 disk2 disk3
   uraid detail --draw --level 6 --raid-devices 6 --layout ls --chunk 64K
   uraid detail --draw --level 0 --raid-devices 3 --size 1G,2G,2G --stripes 4
@@ -80,7 +85,7 @@ pub struct DetailArgs {
     #[arg(long)]
     pub json: bool,
     /// The control socket of the process that serves the array
-    #[arg(long, value_name = "SOCK", conflicts_with = "array")]
+    #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,
     /// Draw the first stripes: which chunk, P, Q or copy lies where
     #[arg(long)]
@@ -90,9 +95,11 @@ pub struct DetailArgs {
     pub stripes: Option<u64>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
+    #[command(flatten)]
+    pub arrays: MemberArrays,
     /// The array's name, or its members
-    #[arg(required_unless_present_any = ["control", "level"], value_name = "ARRAY")]
-    pub array: Vec<String>,
+    #[arg(required_unless_present_any = ["control", "level", "array"], conflicts_with = "array", value_name = "ARRAY")]
+    pub named: Vec<String>,
 }
 
 /// An array that is not there: `uraid detail --draw --level ...`.
@@ -100,7 +107,7 @@ pub struct DetailArgs {
 pub struct GeometryArgs {
     /// With --draw, instead of an array: the RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
-    #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["array", "control"])]
+    #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["named", "array", "control"])]
     pub level: Option<Level>,
     /// With --level: how many slots
     #[arg(short = 'n', long, value_name = "N", requires = "level")]

@@ -8,6 +8,7 @@ use crate::client;
 use crate::names;
 use crate::probe::probe;
 use crate::report::{Geometry, LeftOut, Member, Report};
+use crate::serve::{self, Patience};
 use std::path::Path;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
@@ -63,7 +64,31 @@ pub fn tell(members: &[String]) -> Result<Told, DetailError> {
     Ok(Told { reports, outcome })
 }
 
+/// The array of each group of members, and the one that they make up where they carry the superblocks of one.
+pub fn tell_stacked(groups: &[Vec<String>]) -> Result<Told, DetailError> {
+    let look = AssembleOptions { force: false, run: true, read_only: true };
+    let stack = serve::stack(groups, true, &look, &Patience::begin())?;
+    let report = |index| {
+        let array = stack.array(index);
+        let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();
+        Report { name: array.name.clone(), ..report_of(&array.plan, &paths, Vec::new()) }
+    };
+    Ok(Told { reports: stack.indexes().map(report).collect(), outcome: Ok(()) })
+}
+
 impl Known {
+    /// The report of a start; `outcome` is of all of them.
+    fn report_of_start(&self, plan: &StartPlan) -> Report {
+        let name = |at: usize| &self.names[at];
+        let paths: Vec<String> =
+            plan.members.iter().map(|member| client::member_path(name(member.candidate))).collect();
+        let left_out = plan
+            .refused
+            .iter()
+            .map(|refused| LeftOut { path: name(refused.candidate).clone(), reason: refused.reason.to_string() });
+        report_of(plan, &paths, left_out.collect())
+    }
+
     fn only(&self, candidates: &[usize]) -> Known {
         Known {
             names: candidates.iter().map(|&at| self.names[at].clone()).collect(),
@@ -80,7 +105,7 @@ impl Known {
     /// `outcome`: of all of them together.
     fn report(&self, outcome: &Result<StartPlan, AssembleError>) -> Report {
         let mut report = match outcome {
-            Ok(plan) => report_of(plan, &self.names),
+            Ok(plan) => self.report_of_start(plan),
             Err(error) => self.report_of_none(error),
         };
         // Where this could start at all: what `serve` would say without options.
@@ -96,7 +121,7 @@ impl Known {
             AssembleError::DirtyDegraded { .. } | AssembleError::SplitBrain { .. } => {
                 let options = AssembleOptions { force: true, run: true, read_only: true };
                 if let Ok(plan) = assemble(&self.candidates, &options) {
-                    return report_of(&plan, &self.names);
+                    return self.report_of_start(&plan);
                 }
             }
             AssembleError::NoCandidates
@@ -171,42 +196,38 @@ impl Known {
             Role::Journal => (None, "journal"),
             Role::Reserved(_) => (None, "unknown"),
         };
-        member(slot, state, superblock, &self.names[at])
+        member(slot, state, superblock, client::member_path(&self.names[at]))
     }
 }
 
-/// The report of an array as its members tell it.
-fn report_of(plan: &StartPlan, names: &[String]) -> Report {
+/// The report of an array that could be started. `paths` are those of the plan's members.
+fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Report {
     let mut state = vec![if plan.is_dirty { "active" } else { "clean" }.to_owned()];
     if !plan.missing.is_empty() {
         state.push("degraded".to_owned());
     }
     state.push("Not Started".to_owned());
-    let placed = plan.members.iter().map(|found| {
+    let placed = plan.members.iter().zip(paths).map(|(found, path)| {
         let (slot, state) = match found.place {
             // Only force would take it.
             Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
             Place::Slot(slot) => (Some(slot.0), "active sync"),
             Place::Spare => (None, "spare"),
         };
-        member(slot, state, &found.superblock, &names[found.candidate])
+        member(slot, state, &found.superblock, path.clone())
     });
     let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
-    let left_out = plan
-        .refused
-        .iter()
-        .map(|refused| LeftOut { path: names[refused.candidate].clone(), reason: refused.reason.to_string() });
-    Report { state, members, left_out: left_out.collect(), ..shape_of(&plan.template, Some(&plan.layout)) }
+    Report { state, members, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
 }
 
-fn member(slot: Option<u16>, state: &str, superblock: &Superblock, name: &str) -> Member {
+fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String) -> Member {
     Member {
         number: Some(superblock.dev_number),
         slot,
         state: state.to_owned(),
-        path: Some(client::member_path(name)),
+        path: Some(path),
         reason: None,
         data_offset: Some(superblock.data_offset.0),
     }
@@ -264,6 +285,7 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         members: Vec::new(),
         server: None,
         counts: None,
+        clients: None,
         left_out: Vec::new(),
         refusal: None,
         geometry,

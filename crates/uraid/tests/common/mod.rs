@@ -311,6 +311,12 @@ impl Client {
         Ok(Ok(data))
     }
 
+    /// Asks to have these bytes at hand.
+    pub fn cache(&mut self, offset: u64, length: u32) -> io::Result<u32> {
+        self.send_request(5, offset, length)?;
+        self.answer()
+    }
+
     pub fn flush(&mut self) -> io::Result<u32> {
         self.send_request(3, 0, 0)?;
         self.answer()
