@@ -215,7 +215,7 @@ fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creat
 pub fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
     let data = Range::new(superblock.data_offset, superblock.data_size);
     let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));
-    metadata::is_md(mark.kind) || !is_in_data || !creation.is_clean
+    mark.kind.is_md() || !is_in_data || !creation.is_clean
 }
 
 /// An error about one member of the list, with its name.

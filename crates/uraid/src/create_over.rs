@@ -6,21 +6,18 @@
 use crate::cli::CreateArgs;
 use crate::create::{self, Refusal};
 use crate::errand;
-use crate::metadata::{self, MetadataError};
+use crate::metadata::MetadataError;
 use crate::nested::read;
 use crate::serve::{self, Patience};
 use crate::stack::Stack;
 use crate::world::HostArray;
 use std::rc::Rc;
-use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
+use uraid_block::{Device, Fua, IoError, Range, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::AssembleOptions;
-use uraid_format::create::{CreateOptions, Creation, NewMember};
+use uraid_format::Superblock;
+use uraid_format::create::{CreateOptions, Creation, NewMember, writes};
 use uraid_format::signature::{self, Signature};
-use uraid_format::{SUPERBLOCK_BYTES, Superblock};
 use uraid_host::{CLIENT_ARENA, Local};
-
-/// What md fills an empty bad-block list with.
-const UNUSED_ENTRY: u8 = 0xff;
 
 /// Makes the array; gives what it is like.
 pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refusal> {
@@ -49,8 +46,9 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
     let marks = marks_of(&stack, &names)?;
     create::check_unoccupied(&names, &marks, args.may_overwrite())?;
     let superblocks: Vec<&Superblock> = creation.superblocks.iter().flatten().collect();
-    let plan: Vec<Writes> =
-        superblocks.iter().zip(&marks).map(|(it, marks)| Writes::new(it, marks, &creation)).collect();
+    let sizes = stack.arrays.iter().map(|array| array.plan.layout.array_size());
+    let plan = superblocks.iter().zip(&marks).zip(sizes);
+    let plan: Vec<Writes> = plan.map(|((it, marks), size)| Writes::new(it, marks, size, &creation)).collect();
     let write = |arrays: Vec<Rc<HostArray>>, local: Local| {
         let (plan, names) = (&plan, &names);
         async move { write_all(&arrays, &local, plan, names).await }
@@ -83,25 +81,14 @@ async fn marks_in(array: &HostArray, local: &Local) -> Result<Vec<Signature>, Io
 
 /// What is written to one member: the old metadata goes first, everywhere, the superblock comes last.
 struct Writes {
-    zeroes: Vec<(Sector, usize)>,
-    bad_blocks: Option<(Sector, usize)>,
-    superblock: (Sector, Box<[u8; SUPERBLOCK_BYTES]>),
+    zeroes: Vec<Range>,
+    made: Vec<(Sector, Vec<u8>)>,
 }
 
 impl Writes {
-    fn new(superblock: &Superblock, marks: &[Signature], creation: &Creation) -> Writes {
+    fn new(superblock: &Superblock, marks: &[Signature], device_size: Sectors, creation: &Creation) -> Writes {
         let marks = marks.iter().filter(|mark| create::may_wipe(mark, superblock, creation));
-        let zeroes = marks.map(|mark| {
-            let length = if metadata::is_md(mark.kind) { SUPERBLOCK_BYTES } else { SECTOR_BYTES };
-            (Sector(mark.at / SECTOR_BYTES as u64), length)
-        });
-        let list = superblock.bad_blocks;
-        let list_at = Sector(superblock.super_offset.0.saturating_add_signed(list.offset.into()));
-        Writes {
-            zeroes: zeroes.collect(),
-            bad_blocks: (list.size > 0).then(|| (list_at, usize::from(list.size) * SECTOR_BYTES)),
-            superblock: (superblock.super_offset, superblock.encode()),
-        }
+        Writes { zeroes: marks.map(|mark| mark.extent(device_size)).collect(), made: writes(superblock) }
     }
 }
 
@@ -126,21 +113,18 @@ async fn write_all(arrays: &[Rc<HostArray>], local: &Local, plan: &[Writes], nam
 }
 
 async fn wipe(array: &HostArray, local: &Local, writes: &Writes) -> Result<(), IoError> {
-    for &(at, length) in &writes.zeroes {
-        let room = (array.geometry().size.0 - at.0).saturating_mul(SECTOR_BYTES as u64).min(length as u64);
-        write(array, local, at, &vec![0; room as usize]).await?;
+    for zeroes in &writes.zeroes {
+        write(array, local, zeroes.start, &vec![0; zeroes.length.len_bytes()]).await?;
     }
     array.flush().await
 }
 
 async fn write_new(array: &HostArray, local: &Local, writes: &Writes) -> Result<(), IoError> {
-    if let Some((at, length)) = writes.bad_blocks {
-        write(array, local, at, &vec![UNUSED_ENTRY; length]).await?;
+    for (at, bytes) in &writes.made {
+        write(array, local, *at, bytes).await?;
         array.flush().await?;
     }
-    let (at, bytes) = &writes.superblock;
-    write(array, local, *at, &bytes[..]).await?;
-    array.flush().await
+    Ok(())
 }
 
 async fn write(array: &HostArray, local: &Local, at: Sector, bytes: &[u8]) -> Result<(), IoError> {

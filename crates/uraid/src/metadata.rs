@@ -3,13 +3,12 @@
 //! Invariant: what a function here wrote is durable when it returns.
 
 use crate::member_name::{self, NameError};
+use crate::warn;
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
-use uraid_format::signature::{self, Kind, Signature};
-use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, find};
+use uraid_format::create::writes;
+use uraid_format::signature::{self, Signature};
+use uraid_format::{FindError, Found, Superblock, SuperblockError, find};
 use uraid_host::{Access, Claimed, OpenError};
-
-/// What md fills an empty bad-block list with.
-const UNUSED_ENTRY: u8 = 0xff;
 
 /// Why a member was not claimed.
 #[derive(Debug, thiserror::Error)]
@@ -98,17 +97,30 @@ fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> Metadat
     move |source| MetadataError::Io { member: member.clone(), action, source }
 }
 
-/// Reads the superblock of a claimed member, wherever it is: of several the one that was made last.
+/// Reads the superblock of a claimed member, wherever it is, and says so where it may be the wrong one.
 pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     let name = || member.name().to_owned();
     let found = find(member.size(), |at, block| member.read_at(byte(at), block));
-    found.map(|found| found.superblock).map_err(|error| match error {
+    let found = found.map_err(|error| match error {
         FindError::DeviceTooSmall { .. } => MetadataError::Short { member: name(), found: member.size().bytes() },
         FindError::Read { source, .. } => {
             MetadataError::Io { member: name(), action: "reading the superblock", source }
         }
         FindError::Superblock { source, .. } => MetadataError::Superblock { member: name(), source },
-    })
+    })?;
+    warn_of_rivals(member.name(), &found);
+    Ok(found.superblock)
+}
+
+/// Says where a member carries superblocks of several arrays, and what made the choice.
+pub fn warn_of_rivals(member: &str, found: &Found) {
+    for rival in found.rivals() {
+        warn(&format!(
+            "{member}: carries superblocks of two arrays: version {} (sector {}) counts, because it was not made before \
+             version {} (sector {})",
+            found.superblock.version, found.superblock.super_offset.0, rival.version, rival.at.0
+        ));
+    }
 }
 
 /// The marks that others left on the member, the most important first.
@@ -121,36 +133,24 @@ pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
     Ok(signature::detect_all(&head, &tail, member.size()))
 }
 
-/// Overwrites marks with zeroes: all of an md superblock, the sector of any other mark.
+/// Overwrites marks with zeroes.
 pub fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> {
     let writing = failed(member, "wiping the old metadata");
     for mark in marks {
-        let sector = mark.at / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
-        let length = if is_md(mark.kind) { SUPERBLOCK_BYTES } else { SECTOR_BYTES };
-        let room = member.size().bytes().saturating_sub(sector).min(length as u64);
-        member.write_at(sector, &vec![0; room as usize]).map_err(&writing)?;
+        let extent = mark.extent(member.size());
+        member.write_at(byte(extent.start), &vec![0; extent.length.len_bytes()]).map_err(&writing)?;
     }
     member.sync().map_err(&writing)
 }
 
-/// Whether the mark is a superblock of md.
-pub fn is_md(kind: Kind) -> bool {
-    // Anything else is left to its own tools: new kinds of foreign marks must not stop the build here.
-    [Kind::Md090, Kind::Md10, Kind::Md11, Kind::Md12].contains(&kind)
-}
-
-/// Writes a new member's metadata: the empty bad-block list, then the superblock that points to it.
+/// Writes a new member's metadata.
 pub fn write_new(member: &Claimed, superblock: &Superblock) -> Result<(), MetadataError> {
     let writing = failed(member, "writing the superblock");
-    let list = superblock.bad_blocks;
-    if list.size > 0 {
-        let at = superblock.super_offset.0.saturating_add_signed(list.offset.into());
-        let empty = vec![UNUSED_ENTRY; usize::from(list.size) * SECTOR_BYTES];
-        member.write_at(byte(Sector(at)), &empty).map_err(&writing)?;
+    for (at, bytes) in writes(superblock) {
+        member.write_at(byte(at), &bytes).map_err(&writing)?;
         member.sync().map_err(&writing)?;
     }
-    member.write_at(byte(superblock.super_offset), &superblock.encode()[..]).map_err(&writing)?;
-    member.sync().map_err(&writing)
+    Ok(())
 }
 
 fn byte(at: Sector) -> u64 {

@@ -73,6 +73,6 @@ pub fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
 fn md_marks(member: &Claimed) -> Result<Vec<Signature>, ZeroError> {
     let unreadable = |source| ZeroError::Read { member: member.name().to_owned(), source };
     let mut marks = metadata::signatures(member).map_err(unreadable)?;
-    marks.retain(|mark| metadata::is_md(mark.kind));
+    marks.retain(|mark| mark.kind.is_md());
     Ok(marks)
 }
