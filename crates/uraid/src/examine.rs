@@ -7,11 +7,12 @@
 mod areas;
 mod machine;
 mod member;
+mod old;
 mod text;
 
 use crate::cli::ExamineArgs;
 use crate::{complain, names, print, warn};
-use member::{Checksum, Examined, examine};
+use member::{Examined, examine};
 use serde_json::json;
 
 /// Prints every member; gives whether all had a superblock, and a good one.
@@ -36,13 +37,12 @@ pub fn run(args: &ExamineArgs) -> bool {
         }
     }
     // Shown, and all the same refused: the reason is on stderr as for any other.
-    for (path, found) in looked.iter().filter_map(|(path, found)| Some((path, found.as_ref().ok()?))) {
-        let Checksum { found, computed } = found.checksum;
-        if found != computed {
-            warn(&format!("{}: superblock checksum is {found:#010x}, computed {computed:#010x}", path.display()));
+    for found in &good {
+        if let Some(refusal) = &found.refusal {
+            warn(&format!("{}: {refusal}", found.path.display()));
         }
     }
-    good.len() == looked.len() && good.iter().all(|found| found.checksum.is_correct())
+    good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
 }
 
 /// An error and what caused it, in one line.

@@ -28,7 +28,6 @@ pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
     let features = superblock.features;
     let has_list = features.contains(Features::BAD_BLOCKS) && superblock.bad_blocks.size > 0;
     let has_bitmap = features.contains(Features::BITMAP_OFFSET);
-    let has_log = features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));
     let is_journal = superblock.own_role() == Role::Journal;
     let id = &superblock.set_uuid;
     Areas {
@@ -37,7 +36,7 @@ pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
             BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map_err(text_of)
         }),
         bitmap: has_bitmap.then(|| bitmap(member, superblock.bitmap_start())),
-        ppl: has_log.then(|| {
+        ppl: superblock.ppl_word().map(|_| {
             let bytes = block(member, superblock.ppl_extent().map(|log| log.start))?;
             PplHeader::parse(&bytes, id).map_err(text_of)
         }),
@@ -55,7 +54,7 @@ fn text_of(error: impl std::error::Error) -> String {
 
 fn block(member: &Unclaimed, at: Option<Sector>) -> Result<Box<[u8; 4096]>, String> {
     let at = at.ok_or("its place is outside the device")?;
-    read_block(member, at).ok_or_else(|| format!("sector {}, where it should be, cannot be read", at.0))
+    read_block(member, at).map_err(|_| format!("sector {}, where it should be, cannot be read", at.0))
 }
 
 fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, BitmapStatistics), String> {

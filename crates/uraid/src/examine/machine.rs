@@ -3,13 +3,13 @@
 //! Invariant: keys stay; a new fact is a new key. No line can be broken by a name from a superblock.
 //! Spec: md-reference 4.4 and 4.2.
 
-use super::areas;
 use super::member::Examined;
 use super::text::{flag_names, human_brief, layout_word, level_word, reshape_of, role};
+use super::{areas, old};
 use crate::names::printable;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use uraid_format::{Features, Role, uuid};
+use uraid_format::{Disk090, Features, Role, uuid};
 
 /// One object: lengths and places in sectors, times in seconds since 1970.
 pub fn facts(found: &Examined) -> Value {
@@ -25,7 +25,7 @@ pub fn facts(found: &Examined) -> Value {
             "is_backwards": features.contains(Features::RESHAPE_BACKWARDS),
         })
     });
-    json!({
+    let mut facts = json!({
         "path": found.path.display().to_string(),
         "device_sectors": found.size.0,
         "version": superblock.version.name(),
@@ -57,7 +57,7 @@ pub fn facts(found: &Examined) -> Value {
         "flags": flag_names(superblock.devflags),
         "corrected_reads": superblock.corrected_reads,
         "bitmap_offset": features.contains(Features::BITMAP_OFFSET).then_some(superblock.bitmap_offset),
-        "ppl": found.log_place().map(|(offset, size)| json!({ "offset": offset, "size": size })),
+        "ppl": found.superblock.ppl_word().map(|(offset, size)| json!({ "offset": offset, "size": size })),
         "reshape": reshape,
         "bad_block_log": list.map(|log| json!({ "offset": log.offset, "size": log.size, "shift": log.shift })),
         "areas": areas::facts(&found.areas),
@@ -67,7 +67,9 @@ pub fn facts(found: &Examined) -> Value {
         "checksum_expected": format!("{:08x}", found.checksum.computed),
         "checksum_is_correct": found.checksum.is_correct(),
         "array_state": found.slot_letters(),
-    })
+    });
+    facts["metadata_0_90"] = found.old.as_ref().map_or(Value::Null, old::facts);
+    facts
 }
 
 /// `KEY=VALUE` lines, as `mdadm --examine --export`.
@@ -83,12 +85,21 @@ pub fn export(found: &Examined) -> String {
     if !name.is_empty() {
         line("MD_NAME", &printable(name));
     }
-    if let Some(bytes) = found.mdadm_array_bytes() {
+    // 0.90 has no ids of devices, and mdadm leaves the array's size out too.
+    let is_new = found.old.is_none();
+    if let Some(bytes) = found.mdadm_array_bytes().filter(|_| is_new) {
         line("MD_ARRAY_SIZE", &human_brief(bytes));
     }
     line("MD_UUID", &uuid::text(&superblock.set_uuid));
-    line("MD_UPDATE_TIME", &superblock.updated_seconds().to_string());
-    line("MD_DEV_UUID", &uuid::text(&superblock.device_uuid));
+    // Of 0.90 mdadm gives the time of the making where there was no update.
+    let updated = match superblock.updated_seconds() {
+        0 if !is_new => superblock.created_seconds(),
+        updated => updated,
+    };
+    line("MD_UPDATE_TIME", &updated.to_string());
+    if is_new {
+        line("MD_DEV_UUID", &uuid::text(&superblock.device_uuid));
+    }
     line("MD_EVENTS", &superblock.events.to_string());
     out
 }
@@ -109,38 +120,38 @@ pub fn brief(members: &[&Examined], is_verbose: bool) -> String {
 fn array_line(members: &[&Examined], is_verbose: bool) -> String {
     let superblock = &members[0].superblock;
     let name = printable(&superblock.set_name.as_str());
+    let level = level_word(superblock.level);
     let mut out = "ARRAY ".to_owned();
+    let mut put = |text: &str| out.push_str(text);
+    match &members[0].old {
+        Some(old) => {
+            put(&format!("/dev/md{}", old.md_minor.cast_signed()));
+            if is_verbose {
+                put(&format!(" level={level} num-devices={}", superblock.raid_disks));
+            }
+        }
+        None => {
+            if !name.is_empty() {
+                put(&format!("/dev/md/{} ", file_name(&name)));
+            }
+            if is_verbose {
+                put(&format!(" level={level}"));
+            }
+            put(&format!(" metadata={}", superblock.version.name()));
+            if is_verbose {
+                put(&format!(" num-devices={}", superblock.raid_disks));
+            }
+        }
+    }
+    put(&format!(" UUID={}", uuid::text(&superblock.set_uuid)));
     if !name.is_empty() {
-        let short = name.split_once(':').map_or(name.as_str(), |(_, name)| name);
-        let file: String = short
-            .chars()
-            .map(|c| {
-                if c == '/' {
-                    '-'
-                } else if c == ' ' {
-                    '_'
-                } else {
-                    c
-                }
-            })
-            .collect();
-        write!(out, "/dev/md/{file} ").expect("a string takes all");
-    }
-    if is_verbose {
-        write!(out, " level={}", level_word(superblock.level)).expect("a string takes all");
-    }
-    write!(out, " metadata={}", superblock.version.name()).expect("a string takes all");
-    if is_verbose {
-        write!(out, " num-devices={}", superblock.raid_disks).expect("a string takes all");
-    }
-    write!(out, " UUID={}", uuid::text(&superblock.set_uuid)).expect("a string takes all");
-    if !name.is_empty() {
-        write!(out, " name={}", quoted(&name)).expect("a string takes all");
+        put(&format!(" name={}", quoted(&name)));
     }
     // To mdadm a replacement of a member that is still there is a spare, and so is a journal.
-    let is_spare = |member: &&&Examined| match member.superblock.own_role() {
-        Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => true,
-        Role::Slot(_) => member.superblock.features.contains(Features::REPLACEMENT),
+    let is_spare = |member: &&&Examined| match (&member.old, member.superblock.own_role()) {
+        (Some(old), _) => old.this_disk.state & Disk090::SYNC == 0,
+        (None, Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_)) => true,
+        (None, Role::Slot(_)) => member.superblock.features.contains(Features::REPLACEMENT),
     };
     let spares = members.iter().filter(is_spare).count();
     out.push('\n');
@@ -155,6 +166,12 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What mdadm calls the array's file: its name without the host, as one file.
+fn file_name(name: &str) -> String {
+    let short = name.split_once(':').map_or(name, |(_, name)| name);
+    short.replace('/', "-").replace(' ', "_")
 }
 
 /// A word of mdadm's configuration file: quoted where it holds a blank or a quote.

@@ -3,28 +3,13 @@
 //! Invariant: nothing is written; a checksum is never hidden: it is correct, or both values are there.
 
 use super::areas::{self, Areas};
+use crate::metadata;
 use crate::probe::{self, ProbeError, Unclaimed};
+use std::io;
 use std::path::{Path, PathBuf};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_format::{Features, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version};
+use uraid_format::{Checksum, SUPERBLOCK_BYTES, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
-
-/// Where a version-1 superblock keeps its checksum.
-const CHECKSUM_AT: usize = 216;
-
-/// The sum in a superblock, and the sum of its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Checksum {
-    pub found: u32,
-    pub computed: u32,
-}
-
-impl Checksum {
-    /// Whether they are the same.
-    pub fn is_correct(self) -> bool {
-        self.found == self.computed
-    }
-}
 
 /// What a look at a member gave.
 pub struct Examined {
@@ -32,7 +17,11 @@ pub struct Examined {
     /// The device's size.
     pub size: Sectors,
     pub superblock: Superblock,
+    /// The same in the words of version 0.90, where it is one.
+    pub old: Option<Superblock090>,
     pub checksum: Checksum,
+    /// Why nobody may use it, although its fields make sense: its checksum is wrong.
+    pub refusal: Option<SuperblockError>,
     /// What the superblock says is beside it.
     pub areas: Areas,
 }
@@ -40,45 +29,32 @@ pub struct Examined {
 /// Looks at a member without claiming it.
 pub fn examine(path: &Path) -> Result<Examined, ProbeError> {
     let member = probe::open(path)?;
-    let (superblock, checksum) = match member.find_superblock() {
-        Ok(Found { superblock, .. }) => {
-            let found = read_block(&member, superblock.super_offset).map_or(0, |block| checksum_of(&block));
-            (superblock, Checksum { found, computed: found })
+    let (at, version) = match member.find_superblock() {
+        Ok(found) => {
+            metadata::warn_of_rivals(&path.display().to_string(), &found);
+            (found.superblock.super_offset, found.superblock.version)
         }
-        Err(ProbeError::Superblock { path, at, version, source: source @ SuperblockError::Checksum { .. } }) => {
-            damaged(&member, at, version).ok_or(ProbeError::Superblock { path, at, version, source })?
-        }
+        Err(ProbeError::Superblock { at, version, source: SuperblockError::Checksum { .. }, .. }) => (at, version),
         Err(error) => return Err(error),
     };
-    let areas = areas::read(&member, &superblock);
-    Ok(Examined { path: path.to_owned(), size: member.size(), superblock, checksum, areas })
-}
-
-/// A superblock whose fields make sense but for the checksum: looked at as if the sum were right.
-fn damaged(member: &Unclaimed, at: Sector, version: Version) -> Option<(Superblock, Checksum)> {
-    match version {
-        // Its sum is elsewhere.
-        Version::V0_90 => return None,
-        Version::V1_0 | Version::V1_1 | Version::V1_2 => (),
-    }
-    let mut block = read_block(member, at)?;
-    let Err(SuperblockError::Checksum { found, computed }) = Superblock::parse(&block, at, member.size()) else {
-        return None;
+    let block = read_block(&member, at).map_err(|source| ProbeError::Read { path: path.to_owned(), source })?;
+    let refused = |source| ProbeError::Superblock { path: path.to_owned(), at, version, source };
+    let (superblock, checksum) = Superblock::parse_damaged(&block, at, member.size()).map_err(refused)?;
+    let old = match superblock.version {
+        Version::V0_90 => Some(Superblock090::parse_damaged(&block).map_err(refused)?.0),
+        Version::V1_0 | Version::V1_1 | Version::V1_2 => None,
     };
-    block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&computed.to_le_bytes());
-    let superblock = Superblock::parse(&block, at, member.size()).ok()?;
-    Some((superblock, Checksum { found, computed }))
+    let refusal = Superblock::parse(&block, at, member.size()).err();
+    let areas = areas::read(&member, &superblock);
+    Ok(Examined { path: path.to_owned(), size: member.size(), superblock, old, checksum, refusal, areas })
 }
 
-fn checksum_of(block: &[u8; SUPERBLOCK_BYTES]) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|n| block[CHECKSUM_AT + n]))
-}
-
-/// 4096 bytes of a member from a sector on; `None` where they cannot be read.
-pub fn read_block(member: &Unclaimed, at: Sector) -> Option<Box<[u8; SUPERBLOCK_BYTES]>> {
+/// 4096 bytes of a member from a sector on.
+pub fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBLOCK_BYTES]>> {
     let mut block = Box::new([0; SUPERBLOCK_BYTES]);
-    member.read_at(at.0.checked_mul(SECTOR_BYTES as u64)?, &mut *block).ok()?;
-    Some(block)
+    let byte = at.0.checked_mul(SECTOR_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+    member.read_at(byte, &mut *block)?;
+    Ok(block)
 }
 
 impl Examined {
@@ -124,44 +100,25 @@ impl Examined {
             // 1.0: superblock and areas are behind the data.
             return 0;
         }
-        let areas = [self.bad_blocks_end(), self.log_end()].into_iter().flatten();
-        data.saturating_sub(areas.fold(at.saturating_add(KEPT), u64::max))
+        let areas = [self.superblock.bad_blocks_extent(), self.superblock.ppl_extent()].into_iter().flatten();
+        data.saturating_sub(areas.map(|area| area.end().0).fold(at.saturating_add(KEPT), u64::max))
     }
 
     /// Sectors behind the data that nothing has a use for; negative where the device is too small for the data.
     pub fn unused_after(&self) -> i128 {
         let superblock = &self.superblock;
         let data_end = i128::from(superblock.data_offset.0) + i128::from(self.used().0);
-        let at = superblock.super_offset.0;
-        let is_behind = at > superblock.data_offset.0;
-        let end = if is_behind && superblock.version == Version::V1_0 {
-            let list = Some(superblock.bad_blocks).filter(|log| log.size > 0 && log.offset < 0).map(|log| log.offset);
-            let bitmap = superblock.features.contains(Features::BITMAP_OFFSET).then_some(superblock.bitmap_offset);
-            let log = self.log_place().map(|(offset, _)| i32::from(offset));
-            let lowest = [list, bitmap, log].into_iter().flatten().fold(0, i32::min);
-            i128::from(at) + i128::from(lowest)
-        } else {
-            i128::from(self.size.0)
+        let at = superblock.super_offset;
+        let end = match superblock.version {
+            // The superblock and what is beside it stand behind the data.
+            Version::V1_0 => {
+                let extents = [superblock.bad_blocks_extent(), superblock.ppl_extent()].map(|it| it.map(|it| it.start));
+                extents.into_iter().chain([superblock.bitmap_start()]).flatten().fold(at, Sector::min).0
+            }
+            Version::V0_90 => at.0,
+            Version::V1_1 | Version::V1_2 => self.size.0,
         };
-        end - data_end
-    }
-
-    fn bad_blocks_end(&self) -> Option<u64> {
-        let log = self.superblock.bad_blocks;
-        let start = self.superblock.super_offset.0.checked_add_signed(log.offset.into())?;
-        (log.size > 0).then(|| start.saturating_add(log.size.into()))
-    }
-
-    fn log_end(&self) -> Option<u64> {
-        let (offset, size) = self.log_place()?;
-        Some(self.superblock.super_offset.0.checked_add_signed(offset.into())?.saturating_add(size.into()))
-    }
-
-    /// The partial parity log: sectors from the superblock, and its size in sectors.
-    pub fn log_place(&self) -> Option<(i16, u16)> {
-        let raw = self.superblock.bitmap_offset;
-        let has_log = self.superblock.features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));
-        has_log.then_some((raw as i16, (raw >> 16) as u16))
+        i128::from(end) - data_end
     }
 
     /// One letter per slot, as this member sees the others.

@@ -1,19 +1,29 @@
 //! A superblock in `mdadm --examine`'s words and order.
-//! Owns: the text. Not here: the values (`member`, `areas`).
+//! Owns: the text. Not here: the values (`member`, `areas`), the text of version 0.90 (`old`).
 //! Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC). On purpose unlike
 //! mdadm: control characters of names show as `_`, and space behind the data that is not there is no huge number.
 //! Spec: md-reference 4.4; `tests/examine.rs` compares with the installed mdadm.
 
-use super::areas;
 use super::member::Examined;
+use super::{areas, old};
 use crate::{dates, names};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
-use uraid_format::{Features, Reshape, Role, Superblock, uuid};
+use uraid_format::{Checksum, Features, Reshape, Role, Superblock, uuid};
 use uraid_layout::{Level, layout_name};
 
 /// The whole text of a member.
 pub fn text(found: &Examined) -> String {
+    let mut out = match &found.old {
+        Some(old) => old::text(found, old),
+        None => new(found),
+    };
+    areas::write(&mut out, &found.areas);
+    out
+}
+
+/// The superblock of version 1.
+fn new(found: &Examined) -> String {
     let superblock = &found.superblock;
     let mut out = format!("{}:\n", found.path.display());
     head(&mut out, superblock);
@@ -25,9 +35,7 @@ pub fn text(found: &Examined) -> String {
     extras(&mut out, found);
     field(&mut out, "Update Time", &dates::utc(superblock.updated_seconds()));
     bad_blocks(&mut out, superblock);
-    let sum = found.checksum;
-    let verdict = if sum.is_correct() { "correct".to_owned() } else { format!("expected {:x}", sum.computed) };
-    field(&mut out, "Checksum", &format!("{:x} - {verdict}", sum.found));
+    field(&mut out, "Checksum", &checksum(found.checksum));
     field(&mut out, "Events", &superblock.events.to_string());
     out.push('\n');
     shape(&mut out, superblock);
@@ -36,8 +44,13 @@ pub fn text(found: &Examined) -> String {
     let letters = found.slot_letters();
     writeln!(out, "   Array State : {letters} ('A' == active, '.' == missing, 'R' == replacing)")
         .expect("a string takes all");
-    areas::write(&mut out, &found.areas);
     out
+}
+
+/// `61822436 - correct`
+pub fn checksum(sum: Checksum) -> String {
+    let verdict = if sum.is_correct() { "correct".to_owned() } else { format!("expected {:x}", sum.computed) };
+    format!("{:x} - {verdict}", sum.found)
 }
 
 fn head(out: &mut String, superblock: &Superblock) {
@@ -88,11 +101,13 @@ fn extras(out: &mut String, found: &Examined) {
     if features.contains(Features::BITMAP_OFFSET) {
         field(out, "Internal Bitmap", &format!("{} sectors from superblock", superblock.bitmap_offset));
     }
-    if let Some((offset, size)) = found.log_place() {
+    if let Some((offset, size)) = found.superblock.ppl_word() {
         field(out, "PPL", &format!("{size} sectors at offset {offset} sectors from superblock"));
     }
     if features.contains(Features::RESHAPE_ACTIVE) {
-        reshape(out, superblock);
+        let new_chunk = reshape_of(superblock).new_chunk;
+        let new_chunk = (u64::from(new_chunk) != superblock.chunk.0).then(|| format!("{}K", new_chunk / 2));
+        reshape(out, superblock, layout_word, new_chunk);
         out.push('\n');
     }
     let flags = flag_names(superblock.devflags).join(" ");
@@ -101,8 +116,14 @@ fn extras(out: &mut String, found: &Examined) {
     }
 }
 
-/// What of the reshape differs from how the array is now.
-fn reshape(out: &mut String, superblock: &Superblock) {
+/// What of the reshape differs from how the array is now. How a layout is called and what the new chunk is, if it
+/// differs, are the version's own words.
+pub fn reshape(
+    out: &mut String,
+    superblock: &Superblock,
+    layout_word: impl Fn(Level, u32) -> String,
+    new_chunk: Option<String>,
+) {
     let to = reshape_of(superblock);
     field(out, "Reshape pos'n", &format!("{}{}", to.position / 2, human(u128::from(to.position) * 512)));
     if to.delta_disks != 0 {
@@ -119,8 +140,8 @@ fn reshape(out: &mut String, superblock: &Superblock) {
             Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 => (),
         }
     }
-    if u64::from(to.new_chunk) != superblock.chunk.0 {
-        field(out, "New Chunksize", &format!("{}K", to.new_chunk / 2));
+    if let Some(chunk) = new_chunk {
+        field(out, "New Chunksize", &chunk);
     }
 }
 
