@@ -11,11 +11,12 @@
 //! ```
 
 use crate::ReadPieces;
+use crate::sync::{AtomicU32, AtomicU64, fence};
 use std::alloc;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// Bytes of a small block: one page, the common small request.
 pub const SMALL_BLOCK_BYTES: usize = 4096;

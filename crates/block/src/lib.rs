@@ -9,6 +9,7 @@ pub mod error;
 pub mod local;
 pub mod pieces;
 pub mod slots;
+mod sync;
 pub mod units;
 
 pub use buffer::{Arena, ArenaFull, Lease, Shared};

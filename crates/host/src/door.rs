@@ -2,16 +2,16 @@
 //! Owns: [`Door`], the table that a waker finds its executor's door by. Not here: what came through it.
 //! Invariant: what is put down before [`Door::knock`] is seen by the shard before it sleeps again.
 
-use crate::sys;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use crate::bell::Bell;
+use crate::sync::{AtomicBool, Mutex, fence};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// One shard's door.
 pub(crate) struct Door {
-    bell: OwnedFd,
-    // Both flags are SeqCst: the sleeper sets one and reads the other, whoever knocks does it the other way round,
-    // so at least one of them sees the other.
+    bell: Bell,
+    // The sleeper sets one and reads the other, whoever knocks does it the other way round. Each has a SeqCst fence in
+    // between, so at least one of them sees the other.
     something_came: AtomicBool,
     is_sleeping: AtomicBool,
     wakes: Mutex<Vec<u32>>,
@@ -20,7 +20,7 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new() -> Arc<Door> {
         Arc::new(Door {
-            bell: sys::eventfd().expect("the system has one more eventfd at start"),
+            bell: Bell::new(),
             something_came: AtomicBool::new(false),
             is_sleeping: AtomicBool::new(false),
             wakes: Mutex::default(),
@@ -28,20 +28,19 @@ impl Door {
     }
 
     /// What a ring waits for while the shard sleeps.
-    pub(crate) fn bell(&self) -> RawFd {
-        self.bell.as_raw_fd()
-    }
-
-    /// Makes the bell silent again.
-    pub(crate) fn silence(&self) {
-        sys::eventfd_take(self.bell());
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// Tells the shard that something was put down for it. From any thread.
     pub(crate) fn knock(&self) {
-        self.something_came.store(true, Ordering::SeqCst);
-        if self.is_sleeping.load(Ordering::SeqCst) && self.is_sleeping.swap(false, Ordering::SeqCst) {
-            sys::eventfd_add(self.bell());
+        self.something_came.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // Who ends the sleep rings, once; nothing is written over a shard that is awake or has just fallen asleep again.
+        let ends_sleep =
+            || self.is_sleeping.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if self.is_sleeping.load(Ordering::Relaxed) && ends_sleep() {
+            self.bell.ring();
         }
     }
 
@@ -52,22 +51,23 @@ impl Door {
 
     /// Whether something came since the last time this was asked. By the shard only.
     pub(crate) fn answer(&self) -> bool {
-        self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::SeqCst)
+        self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::AcqRel)
     }
 
     /// Announces sleep. False: something has come, do not sleep. By the shard only.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.is_sleeping.store(true, Ordering::SeqCst);
-        let may = !self.something_came.load(Ordering::SeqCst);
+        self.is_sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let may = !self.something_came.load(Ordering::Acquire);
         if !may {
-            self.is_sleeping.store(false, Ordering::SeqCst);
+            self.is_sleeping.store(false, Ordering::Relaxed);
         }
         may
     }
 
     /// Ends what [`Door::may_sleep`] announced.
     pub(crate) fn is_awake(&self) {
-        self.is_sleeping.store(false, Ordering::SeqCst);
+        self.is_sleeping.store(false, Ordering::Relaxed);
     }
 
     /// Leaves a task's index to be woken, and knocks.

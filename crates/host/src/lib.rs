@@ -2,6 +2,7 @@
 //! Owns: every thread, clock and syscall of the project. Not here: arrays, parity, the protocols that are served.
 //! Invariant: a buffer that the kernel may still read or write is held until the completion, whoever was dropped.
 
+mod bell;
 mod door;
 mod executor;
 mod last_words;
@@ -12,6 +13,7 @@ pub mod net;
 mod ring;
 mod shard;
 mod signals;
+mod sync;
 mod sys;
 mod timers;
 

@@ -4,10 +4,11 @@
 //! at most one bell for each receiver, however many letters.
 
 use crate::door::Door;
+use crate::sync::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use uraid_block::ShardIndex;
 
 /// Where a shard gets its mail from the others. Its length is bounded by what the senders have under way.

@@ -85,7 +85,7 @@ impl Ring for Threads {
             Wait::Forever => None,
         };
         self.poll.clear();
-        self.poll.push(libc::pollfd { fd: self.door.bell(), events: libc::POLLIN, revents: 0 });
+        self.poll.push(libc::pollfd { fd: self.door.bell().descriptor(), events: libc::POLLIN, revents: 0 });
         for waiting in &self.waiting {
             // SAFETY: in flight, so the cargo is there and ours.
             let cargo = unsafe { &*waiting.cargo };
@@ -94,7 +94,7 @@ impl Ring for Threads {
         }
         if sys::poll(&mut self.poll, timeout) > 0 {
             if self.poll[0].revents != 0 {
-                self.door.silence();
+                self.door.bell().silence();
             }
             let mut place = 0;
             let poll = &self.poll[1..];

@@ -79,7 +79,7 @@ impl Uring {
             match entry.user_data() {
                 BELL => {
                     self.bell_is_armed = false;
-                    self.door.silence();
+                    self.door.bell().silence();
                 }
                 CANCEL => {}
                 token => {
@@ -160,7 +160,7 @@ impl Ring for Uring {
         if completions.is_empty() && wait != Wait::No {
             if !self.bell_is_armed {
                 self.bell_is_armed = true;
-                let bell = types::Fd(self.door.bell());
+                let bell = types::Fd(self.door.bell().descriptor());
                 self.push(&opcode::PollAdd::new(bell, libc::POLLIN as u32).build().user_data(BELL));
             }
             self.enter(Some(wait));

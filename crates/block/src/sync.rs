@@ -1,0 +1,4 @@
+//! What threads share is made of these.
+//! Owns: their names. Not here: any of them; host's `tests/loom` puts loom's in their place and compiles the same files.
+
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};

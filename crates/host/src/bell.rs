@@ -1,0 +1,28 @@
+//! What a sleeping shard is woken by.
+//! Owns: [`Bell`], an eventfd. Not here: when it is rung (`door`), who waits for it (`ring`).
+//! Invariant: once rung it is heard by everybody who waits, until it is silenced.
+
+use crate::sys;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// A descriptor that can be read once the bell was rung.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell(sys::eventfd().expect("the system has one more eventfd at start"))
+    }
+
+    pub(crate) fn ring(&self) {
+        sys::eventfd_add(self.descriptor());
+    }
+
+    pub(crate) fn silence(&self) {
+        sys::eventfd_take(self.descriptor());
+    }
+
+    /// What to wait for.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}

@@ -1,0 +1,132 @@
+//! Mail between shards, and wakes from other threads, against shards that fall asleep.
+//! Owns: the models of `door` and `mail`. A shard here takes its turns as `shard::turn` does, and waits for nothing but
+//! its bell. Shown: nothing that was put down is slept through, mail comes once and in order, nobody waits for ever.
+//! Not shown: that a bell wakes a ring (the eventfd is loom's here), time, more than three threads.
+
+use crate::door::Door;
+use crate::mail::{Inbox, Post};
+use loom::thread;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use uraid_block::ShardIndex;
+
+type Inboxes = Arc<[Arc<Inbox<u32>>]>;
+
+fn inboxes(shards: u16) -> Inboxes {
+    (0..shards).map(|_| Inbox::new(Door::new())).collect()
+}
+
+/// One shard: its post, and the letters that came.
+struct Shard {
+    post: Rc<Post<u32>>,
+    door: Arc<Door>,
+    letters: Rc<RefCell<Vec<u32>>>,
+}
+
+impl Shard {
+    fn new(inboxes: &Inboxes, index: u16) -> Shard {
+        let post = Rc::new(Post::new(inboxes.clone(), ShardIndex(index)));
+        let letters = Rc::new(RefCell::new(Vec::new()));
+        let into = letters.clone();
+        post.on_mail(move |letter| into.borrow_mut().push(letter));
+        Shard { post, door: inboxes[usize::from(index)].door().clone(), letters }
+    }
+
+    fn send(&self, to: u16, letters: &[u32]) {
+        letters.iter().for_each(|&letter| self.post.post(ShardIndex(to), letter));
+        self.post.send_all();
+    }
+
+    /// Turns until so many letters came.
+    fn receive(&self, count: usize) -> Vec<u32> {
+        loop {
+            if self.door.answer() {
+                self.post.fetch();
+            }
+            self.post.deliver();
+            if self.letters.borrow().len() >= count {
+                return self.letters.take();
+            }
+            sleep(&self.door);
+        }
+    }
+}
+
+/// As the end of a shard's turn: with nothing to do it waits for its bell.
+fn sleep(door: &Door) {
+    if door.may_sleep() {
+        door.bell().wait();
+    }
+    door.is_awake();
+}
+
+pub(crate) fn one_letter() {
+    let inboxes = inboxes(2);
+    let to = inboxes.clone();
+    let sender = thread::spawn(move || Shard::new(&to, 1).send(0, &[7]));
+    assert_eq!(Shard::new(&inboxes, 0).receive(1), [7]);
+    sender.join().expect("the sender does not panic");
+}
+
+pub(crate) fn batches() {
+    let inboxes = inboxes(2);
+    let to = inboxes.clone();
+    let sender = thread::spawn(move || {
+        let shard = Shard::new(&to, 1);
+        shard.send(0, &[1, 2]);
+        shard.send(0, &[3]);
+    });
+    assert_eq!(Shard::new(&inboxes, 0).receive(3), [1, 2, 3]);
+    sender.join().expect("the sender does not panic");
+}
+
+pub(crate) fn two_senders() {
+    let inboxes = inboxes(3);
+    let senders = [1, 2].map(|index| {
+        let to = inboxes.clone();
+        thread::spawn(move || Shard::new(&to, index).send(0, &[u32::from(index), u32::from(index) + 10]))
+    });
+    let letters = Shard::new(&inboxes, 0).receive(4);
+    assert!(letters == [1, 11, 2, 12] || letters == [2, 12, 1, 11], "once each, and in order: {letters:?}");
+    senders.into_iter().for_each(|sender| sender.join().expect("a sender does not panic"));
+}
+
+pub(crate) fn question() {
+    let inboxes = inboxes(2);
+    let other = inboxes.clone();
+    let answering = thread::spawn(move || {
+        let shard = Shard::new(&other, 1);
+        let question = shard.receive(1);
+        shard.send(0, &[question[0] + 1]);
+    });
+    let shard = Shard::new(&inboxes, 0);
+    shard.send(1, &[41]);
+    assert_eq!(shard.receive(1), [42]);
+    answering.join().expect("the other shard does not panic");
+}
+
+pub(crate) fn wakes() {
+    let door = Door::new();
+    let wakers: Vec<_> = [3, 5]
+        .into_iter()
+        .map(|task| {
+            let door = door.clone();
+            thread::spawn(move || door.wake(task))
+        })
+        .collect();
+    let (mut woken, mut taken) = (Vec::new(), Vec::new());
+    loop {
+        if door.answer() {
+            door.take_wakes(&mut taken);
+            woken.append(&mut taken);
+        }
+        if woken.len() == 2 {
+            break;
+        }
+        sleep(&door);
+    }
+    woken.sort_unstable();
+    assert_eq!(woken, [3, 5]);
+    wakers.into_iter().for_each(|waker| waker.join().expect("a waker does not panic"));
+}
