@@ -186,7 +186,7 @@ pub(crate) fn tally(assumed: &Assumed<'_>, votes: &[Vote], next: &Next) -> Tally
     for vote in votes {
         let (member, tail) = vote.tail;
         let behind = MemberSector(tail.0 + 1 - offset);
-        let claimed = if chunk != 0 && behind.0 % chunk != 0 {
+        let claimed = if chunk != 0 && !behind.0.is_multiple_of(chunk) {
             Some((member, tail + Sectors(1)))
         } else {
             let slot = (0..).zip(assumed.order).find(|(_, entry)| **entry == Some(member)).map(|(slot, _)| Slot(slot));
