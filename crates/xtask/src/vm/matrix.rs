@@ -167,7 +167,7 @@ fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
         disks: Vec::new(),
         script: SCRIPT.to_string(),
         arguments: Vec::new(),
-        seconds_max: 600,
+        seconds_max: 1500,
     };
     for case in batch.iter().chain([&canary]) {
         let Case { id, level, layout, metadata, members, tolerates, .. } = case;
