@@ -5,6 +5,7 @@
 
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
+use crate::mark::{self, Mark};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
@@ -281,7 +282,10 @@ impl<W: World> Array<W> {
             match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
                 Verdict::CondemnOrFreeze | Verdict::Freeze => grave.push(*failure),
                 Verdict::ReadElsewhere => {}
-                Verdict::FailRequest => answer = Condemned::Frozen(failure.error),
+                Verdict::FailRequest => {
+                    mark::hit(Mark::RequestFailed);
+                    answer = Condemned::Frozen(failure.error);
+                }
             }
         }
         if grave.is_empty() && !failures.is_empty() {
@@ -422,7 +426,7 @@ fn shape_of<W: World>(plan: &StartPlan, members: &[W::Member]) -> Shape {
     let active = || by_slot.iter().flatten().map(|member| members[*member].geometry());
     let can_discard = !layout.level().is_parity() && active().all(|member| !member.discard_granularity.is_zero());
     let geometry = Geometry {
-        size: layout.array_size(),
+        size: layout.array_size() + if sabotage::is(Sabotage::SizePastEnd) { layout.chunk() } else { Sectors::ZERO },
         logical_block: Sectors(1),
         physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
         chunk: layout.chunk(),

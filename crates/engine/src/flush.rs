@@ -14,6 +14,7 @@
 use crate::World;
 use crate::array::{Array, STEWARD, failure};
 use crate::mail::{Call, Failure};
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::verdict::Operation;
@@ -59,6 +60,7 @@ impl<W: World> Array<W> {
         {
             let served = flusher.served.borrow();
             if served.0 >= ticket {
+                mark::hit(Mark::FlushShared);
                 return served.1.clone();
             }
         }
@@ -71,12 +73,16 @@ impl<W: World> Array<W> {
     async fn flush_once(&self) -> Result<Recorded, IoError> {
         let view = self.view();
         if self.steward().master.borrow().has_lost_flush {
+            mark::hit(Mark::FlushRefused);
             // The flush that froze the array may have lost writes: the next one must not say that all is well.
             return Err(ErrorKind::Frozen.into());
         }
         // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
         // may have held answered writes in its cache.
         let failures = self.flush_slots(view.usable).await;
+        if !failures.is_empty() {
+            mark::hit(Mark::FlushFailed);
+        }
         self.settle(&view, &failures).await
     }
 

@@ -15,6 +15,7 @@
 use crate::World;
 use crate::array::Array;
 use crate::mail::Call;
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -46,6 +47,9 @@ impl Holds {
         let id = HoldId(self.next.get());
         self.next.set(id.0 + 1);
         self.list.borrow_mut().push((id, range));
+        if !self.is_first(id, range) {
+            mark::hit(Mark::HoldWaited);
+        }
         self.freed.wait_for(|| self.is_first(id, range).then_some(())).await;
         id
     }

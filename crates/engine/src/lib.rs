@@ -9,6 +9,7 @@ mod flush;
 mod holds;
 mod lifecycle;
 mod mail;
+pub mod mark;
 mod mirror;
 mod read;
 mod record;

@@ -4,6 +4,7 @@
 
 use crate::World;
 use crate::array::{Array, Counters, failure};
+use crate::mark::{self, Mark};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, MemberState};
@@ -117,6 +118,7 @@ impl<W: World> Array<W> {
         // A stop that comes meanwhile waits for this; the resync looks out for it.
         let _one = steward.transition.acquire(1).await;
         if steward.is_stopping.get() {
+            mark::hit(Mark::StartStopped);
             return Err(StartError::Stopping);
         }
         if self.config.read_only {
@@ -134,6 +136,7 @@ impl<W: World> Array<W> {
         }
         self.catch_up().await.map_err(StartError::Record)?;
         if self.needs_record() {
+            mark::hit(Mark::StartRecorded);
             let version = {
                 let mut master = steward.master.borrow_mut();
                 master.version += 1;
@@ -176,7 +179,13 @@ impl<W: World> Array<W> {
         } else {
             match self.resync(progress).await {
                 Ok(found) => found,
-                Err(_) if self.steward().is_stopping.get() => return Err(StartError::Stopping),
+                Err(_) if self.steward().is_stopping.get() => {
+                    mark::hit(Mark::ResyncStopped);
+                    if sabotage::is(Sabotage::StopSplits) {
+                        self.record_apart().await;
+                    }
+                    return Err(StartError::Stopping);
+                }
                 Err(error) => return Err(StartError::Resync(error)),
             }
         };
@@ -184,6 +193,7 @@ impl<W: World> Array<W> {
         let version = {
             let mut master = self.steward().master.borrow_mut();
             if !found.unreadable.is_zero() {
+                mark::hit(Mark::ResyncUnreadable);
                 // What nobody could read now may be read later, and then disagree: it is not called clean.
                 master.is_suspect = true;
                 master.view.takes_writes = true;
@@ -210,7 +220,10 @@ impl<W: World> Array<W> {
         let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;
         self.drain(epoch).await;
         let outcome = match frozen {
-            Some(error) => Err(StopError::Frozen(error)),
+            Some(error) => {
+                mark::hit(Mark::StoppedFrozen);
+                Err(StopError::Frozen(error))
+            }
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
@@ -250,9 +263,11 @@ impl<W: World> Array<W> {
             Gate::Open => {}
         }
         if !self.is_redundant() || !self.shape.layout.can_serve(&view.usable.without(slot)) {
+            mark::hit(Mark::NeededByHand);
             let working = view.usable.count();
             return Err(FailError::Needed { slot, working, needed: self.needed() });
         }
+        mark::hit(Mark::FailedByHand);
         match self.condemn(&[failure(slot, Operation::Command, ErrorKind::Gone.into())]).await {
             Condemned::Recorded => Ok(()),
             Condemned::Frozen(error) => Err(FailError::Frozen(error)),

@@ -5,13 +5,14 @@
 use crate::World;
 use crate::array::{Array, failure};
 use crate::mail::Failure;
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::verdict::Operation;
 use crate::view::View;
 use uraid_block::local::join_all;
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, WritePieces};
-use uraid_layout::{Plan, Run};
+use uraid_layout::{Level, Plan, Run};
 
 impl<W: World> Array<W> {
     /// Writes every copy, all members at once, then records who failed, then answers.
@@ -35,7 +36,14 @@ impl<W: World> Array<W> {
                 let before = uraid_block::Sector(at.0 - 1);
                 let _ = self.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua).await;
             }
-            (run, self.member(run.slot).write(at, gather(&plan, run, from), fua).await)
+            if sabotage::is(Sabotage::BufferChanges) && run.slot != plan.runs[0].slot {
+                let mut scribbled = self.take_buffers(crate::Pool::Request, run.length).await;
+                scribbled.fill(0x17);
+                return (run, self.member(run.slot).write(at, scribbled.freeze(), fua).await);
+            }
+            let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shape.layout.level() == Level::Raid10;
+            let slot = if is_together { plan.runs[0].slot } else { run.slot };
+            (run, self.member(slot).write(self.on_device(slot, run.at), gather(&plan, run, from), fua).await)
         }));
         if sabotage::is(Sabotage::NeverAnswer) {
             std::future::pending::<()>().await;
@@ -60,7 +68,11 @@ impl<W: World> Array<W> {
     /// refuses keeps its place; one that is gone does not.
     pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_discard(range, &view.usable);
+        let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones) {
+            sabotage::other_zones(&self.shape.layout).plan_discard(range, &view.usable)
+        } else {
+            self.shape.layout.plan_discard(range, &view.usable)
+        };
         let outcomes = join_all(plan.runs.iter().map(async |run| {
             let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
             (run, self.member(run.slot).discard(of_member).await)
@@ -70,6 +82,9 @@ impl<W: World> Array<W> {
             .into_iter()
             .filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone))
             .collect();
+        if !gone.is_empty() {
+            mark::hit(Mark::DiscardMemberGone);
+        }
         self.settle_runs(&view, gone).await
     }
 

@@ -5,6 +5,7 @@
 
 use crate::array::{Array, failure};
 use crate::mail::{Call, Failure, RowRead};
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{Copies, View};
@@ -63,6 +64,7 @@ impl<W: World> Array<W> {
     /// The whole request again, after the one member it was sent to has failed.
     async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
         let view = self.view();
+        mark::hit(Mark::ReadAround);
         self.note_read_failure(&view, failed).await?;
         let mut into = self.take_buffers(Pool::Request, range.length).await;
         if sabotage::is(Sabotage::ZeroesForError) {
@@ -73,7 +75,7 @@ impl<W: World> Array<W> {
         self.read_wanted(range, vec![Wanted { offset: Sectors::ZERO, into, avoid }]).await
     }
 
-    /// Works a list of wanted parts off. Each round either gets a part or adds a slot to what it avoids, so it ends.
+    /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, or halves it: it ends.
     async fn read_wanted(&self, range: ArrayRange, mut wanted: Vec<Wanted>) -> Result<ReadPieces, IoError> {
         let mut got: Vec<Got> = Vec::new();
         while let Some(part) = wanted.pop() {
@@ -105,7 +107,21 @@ impl<W: World> Array<W> {
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view));
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
-            return Err(if part.avoid.is_empty() { ErrorKind::TooManyLost } else { ErrorKind::Media }.into());
+            if part.avoid.is_empty() {
+                return Err(ErrorKind::TooManyLost.into());
+            }
+            if of_part.length == Sectors(1) {
+                mark::hit(Mark::ReadExhausted);
+                return Err(ErrorKind::Media.into());
+            }
+            // No copy gives the whole; each may give some of it.
+            mark::hit(Mark::ReadHalved);
+            let mut rest = part.into;
+            let half = Sectors(of_part.length.0 / 2);
+            let first = rest.split_to(half.len_bytes());
+            wanted.push(Wanted { offset: base + half, into: rest, avoid: SlotSet::EMPTY });
+            wanted.push(Wanted { offset: base, into: first, avoid: SlotSet::EMPTY });
+            return Ok(());
         }
         let (runs, lost) = carve(&plan, part.into);
         let from_members = join_all(plan.runs.iter().zip(runs).map(async |(run, pieces)| {

@@ -12,6 +12,7 @@
 
 use crate::array::{Array, failure};
 use crate::mail::Failure;
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Master, MemberState};
 use crate::verdict::Operation;
@@ -30,19 +31,25 @@ impl<W: World> Array<W> {
             return Ok(());
         }
         let _one = steward.recording.acquire(1).await;
+        let mut is_first = true;
         loop {
             {
                 let master = steward.master.borrow();
                 if let Some(error) = master.frozen_error() {
+                    mark::hit(Mark::RecordFrozen);
                     return Err(error);
                 }
                 if master.recorded >= version {
+                    if is_first {
+                        mark::hit(Mark::RecordShared);
+                    }
                     return Ok(());
                 }
                 if master.view.gate == Gate::Stopped {
                     return Err(ErrorKind::Stopping.into());
                 }
             }
+            is_first = false;
             self.record_round().await;
         }
     }
@@ -64,7 +71,13 @@ impl<W: World> Array<W> {
             };
             master.lagging.iter().map(of_member).collect()
         };
+        if !images.is_empty() {
+            mark::hit(Mark::CaughtUp);
+        }
         let failed = self.write_superblocks(images.iter()).await;
+        if !failed.is_empty() {
+            mark::hit(Mark::CatchUpFailed);
+        }
         let changed = {
             let mut master = steward.master.borrow_mut();
             master.lagging.clear();
@@ -94,7 +107,10 @@ impl<W: World> Array<W> {
         for image in waiting.by_ref() {
             match self.write_superblock(image).await {
                 Ok(()) => break,
-                Err(error) => failed.push((image.0, error)),
+                Err(error) => {
+                    mark::hit(Mark::RecordFirstFailed);
+                    failed.push((image.0, error));
+                }
             }
         }
         failed.extend(self.write_superblocks(waiting).await);
@@ -108,11 +124,24 @@ impl<W: World> Array<W> {
                 master.view.is_recorded |= is_recorded;
                 changed
             } else {
+                mark::hit(Mark::RecordRepeated);
                 self.judge_record(&mut master, &failed)
             }
         };
         if changed {
             self.publish(|_| {}).await;
+        }
+    }
+
+    /// What a sabotaged stop does: one member is left two rounds ahead of all others.
+    pub(crate) async fn record_apart(&self) {
+        let image = {
+            let mut master = self.steward().master.borrow_mut();
+            master.events += 2;
+            self.images(&master).into_iter().next()
+        };
+        if let Some(image) = image {
+            let _ = self.write_superblock(&image).await;
         }
     }
 
@@ -122,6 +151,7 @@ impl<W: World> Array<W> {
             match master.members[*member] {
                 MemberState::Active(slot) => failures.push(failure(slot, Operation::Superblock, *error)),
                 MemberState::Spare => {
+                    mark::hit(Mark::SpareFailed);
                     master.members[*member] = MemberState::Faulty {
                         slot: None,
                         operation: Operation::Superblock,

@@ -5,6 +5,7 @@
 
 use crate::array::{Array, failure};
 use crate::mail::Failure;
+use crate::mark::{self, Mark};
 use crate::row_io::OldBytes;
 use crate::verdict::Operation;
 use crate::{Pool, World};
@@ -102,6 +103,7 @@ impl<W: World> Array<W> {
         if let Some(window) = self.resync_piece(at, length).await? {
             return Ok(window);
         }
+        mark::hit(Mark::ResyncTakenApart);
         let mut sum = Window::default();
         for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
             let piece = Sectors(SMALL_PIECE.min(at + length.0 - start));
@@ -163,6 +165,7 @@ impl<W: World> Array<W> {
             if copy.bytes.as_ref().is_some_and(|bytes| bytes[..] == right[..]) {
                 continue;
             }
+            mark::hit(Mark::ResyncCorrected);
             window.corrected += length.0;
             failures.extend(self.write_window(copy.slot, copy.at, right).await.err());
         }
@@ -226,6 +229,7 @@ impl<W: World> Array<W> {
         let unread_p = old.p.is_none() && usable.contains(map.parity);
         let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
         if healed.is_empty() && !unread_p && !unread_q && !unknown.is_empty() && unknown.len() == parities {
+            mark::hit(Mark::ResyncSkipped);
             return Ok(Window { skipped: length.0, ..Window::default() });
         }
         if !unknown.is_empty() {
@@ -244,6 +248,9 @@ impl<W: World> Array<W> {
         at: MemberSector,
     ) -> Result<(), IoError> {
         let mut failures = Vec::new();
+        if !healed.is_empty() {
+            mark::hit(Mark::ResyncHealed);
+        }
         for index in healed {
             let bytes = known.data[*index].as_ref().expect("all data is known");
             failures.extend(self.write_window(map.data[*index], at, bytes).await.err());
@@ -275,6 +282,7 @@ impl<W: World> Array<W> {
             if found.as_ref().is_some_and(|found| found[..] == right[..]) {
                 continue;
             }
+            mark::hit(Mark::ResyncCorrected);
             window.corrected += length.0;
             failures.extend(self.write_window(slot, at, right).await.err());
         }
@@ -296,6 +304,7 @@ impl<W: World> Array<W> {
                 Ok(bytes) => Some(bytes),
                 Err(failed) => {
                     if failed.error.kind == ErrorKind::Gone {
+                        mark::hit(Mark::ResyncMemberGone);
                         self.settle_pass(&[failed]).await?;
                         continue;
                     }
@@ -320,6 +329,7 @@ impl<W: World> Array<W> {
         if failures.is_empty() {
             return Ok(());
         }
+        mark::hit(Mark::ResyncWriteFailed);
         self.report(failures).await.into_recorded().map(|_recorded| ())
     }
 }

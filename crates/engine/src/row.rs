@@ -5,6 +5,7 @@
 
 use crate::array::Array;
 use crate::mail::{Call, RowRead, RowWrite};
+use crate::mark::{self, Mark};
 use crate::row_plan::Overlay;
 use crate::steward::Recorded;
 use crate::{Pool, World};
@@ -178,6 +179,9 @@ impl<W: World> Array<W> {
             return done;
         }
         let batch = visit.take_waiting();
+        if batch.len() > 1 {
+            mark::hit(Mark::RowShared);
+        }
         self.count(|counters| counters.writes_absorbed += batch.len() as u64 - 1);
         let mut overlay = Overlay::default();
         let mut fua = Fua::No;

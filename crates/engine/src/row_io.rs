@@ -6,6 +6,7 @@
 
 use crate::array::{Array, failure};
 use crate::mail::Failure;
+use crate::mark::{self, Mark};
 use crate::row_plan::{Block, Blocks, Interval, RowPlan, choose};
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
@@ -69,7 +70,7 @@ impl<W: World> Array<W> {
 
     /// Writes an interval: plans it, reads what the plan needs, makes parity, writes, and records who failed.
     pub(crate) async fn write_interval(&self, map: &RowMap, interval: Interval, fua: Fua) -> Result<Recorded, IoError> {
-        let _room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let covered: SmallVec<[bool; 16]> = interval.new.iter().map(Option::is_some).collect();
         let at = map.start + interval.start;
         let mut unreadable = SlotSet::EMPTY;
@@ -79,11 +80,19 @@ impl<W: World> Array<W> {
             let plan = choose(&covered, &blocks);
             let list = match reads_of(plan, &covered, &blocks) {
                 Some(list) => list,
-                None => return Err(lost_error(unreadable)),
+                None if !unreadable.is_empty() && interval.length > Sectors(1) => {
+                    drop(room);
+                    return self.write_halves(map, &interval, fua).await;
+                }
+                None => {
+                    mark::hit(Mark::RowImpossible);
+                    return Err(lost_error(unreadable));
+                }
             };
             match self.read_blocks(map, &list, at, interval.length).await {
                 Ok(old) => break (view, self.new_parity(map, &interval, plan, old).await),
                 Err(failures) => {
+                    mark::hit(Mark::RowPlannedAgain);
                     for failed in failures {
                         self.note_read_failure(&view, failed).await?;
                         unreadable.insert(failed.slot);
@@ -92,6 +101,18 @@ impl<W: World> Array<W> {
             }
         };
         self.write_blocks(map, &interval, parity, &view, fua).await
+    }
+
+    /// What cannot be read at once may be readable by the sector: members seldom lose the same one.
+    async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, IoError> {
+        mark::hit(Mark::RowHalved);
+        let half = Sectors(interval.length.0 / 2);
+        let part = |from: Sectors, length: Sectors| {
+            let new = interval.new.iter().map(|new| Some(new.as_ref()?.slice(from.len_bytes(), length.len_bytes())));
+            Interval { start: interval.start + from, length, new: new.collect() }
+        };
+        let _first = Box::pin(self.write_interval(map, part(Sectors::ZERO, half), fua)).await?;
+        Box::pin(self.write_interval(map, part(half, interval.length - half), fua)).await
     }
 
     async fn write_blocks(
@@ -124,10 +145,12 @@ impl<W: World> Array<W> {
         let lost_data = map.data.iter().any(|slot| !view.usable.contains(*slot));
         let mut outcome = self.settle(view, &failures).await;
         if fua == Fua::Yes && lost_data && outcome.is_ok() {
+            mark::hit(Mark::FuaFlushed);
             // What a lost member would hold is computed from all others: all of them must be on stable storage.
             outcome = self.flush_members().await;
         }
         if outcome.is_err() {
+            mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: what one of them held can no longer be computed.
             self.rows.mark_torn(map.row);
         }
@@ -212,6 +235,7 @@ impl<W: World> Array<W> {
                 self.generate(map, interval, &old).await
             }
             RowPlan::Recover => {
+                mark::hit(Mark::RowRecovered);
                 self.count(|counters| counters.rows_reconstructed += 1);
                 let all = self.recover_blocks(map, old, length, Pool::Row).await;
                 self.generate(map, interval, &all).await
@@ -292,17 +316,24 @@ impl<W: World> Array<W> {
         mut into: ReadPieces,
         avoid: SlotSet,
     ) -> Result<ReadPieces, IoError> {
-        let _room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         self.count(|counters| counters.rows_recovered += 1);
         let length = into.length();
         let mut unreadable = avoid;
         loop {
             if self.rows.is_torn(map.row) {
+                mark::hit(Mark::TornRowRefused);
                 return Err(ErrorKind::Media.into());
             }
             let view = self.view();
             let blocks = self.blocks(map, &view, unreadable);
-            let Some(list) = reads_to_recover(&blocks, data) else { return Err(lost_error(unreadable)) };
+            let Some(list) = reads_to_recover(&blocks, data) else {
+                if unreadable.is_empty() || length == Sectors(1) {
+                    return Err(lost_error(unreadable));
+                }
+                drop(room);
+                return self.recover_halves(map, data, start, into).await;
+            };
             match self.read_blocks(map, &list, map.start + start, length).await {
                 Ok(old) => {
                     let all = if old.data[data].is_some() {
@@ -314,6 +345,7 @@ impl<W: World> Array<W> {
                     return Ok(into);
                 }
                 Err(failures) => {
+                    mark::hit(Mark::RecoveredAround);
                     for failed in failures {
                         self.note_read_failure(&view, failed).await?;
                         unreadable.insert(failed.slot);
@@ -321,6 +353,23 @@ impl<W: World> Array<W> {
                 }
             }
         }
+    }
+
+    /// As `write_halves`, for a read.
+    async fn recover_halves(
+        &self,
+        map: &RowMap,
+        data: usize,
+        start: Sectors,
+        into: ReadPieces,
+    ) -> Result<ReadPieces, IoError> {
+        mark::hit(Mark::RecoveredInHalves);
+        let mut rest = into;
+        let half = Sectors(rest.length().0 / 2);
+        let first = rest.split_to(half.len_bytes());
+        let mut whole = Box::pin(self.recover_interval(map, data, start, first, SlotSet::EMPTY)).await?;
+        whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY)).await?);
+        Ok(whole)
     }
 }
 

@@ -2,6 +2,8 @@
 //! Owns: [`Sabotage`], `set`. Not here: the checkers that must shout (`sim`).
 //! Invariant: without the feature every question is a constant `false`.
 
+use uraid_layout::{Layout, Level};
+
 /// A mistake the engine makes on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
@@ -39,11 +41,27 @@ pub enum Sabotage {
     SkipHold,
     /// Flushes for two clients at the same time, so that one is answered over the other's failure (A8).
     FlushTogether,
+    /// Computes raid0's zones behind the first by the other of its two layouts (R2).
+    Raid0OtherZones,
+    /// Does that for discards only (R2's twin).
+    Raid0DiscardOtherZones,
+    /// Takes a member one event behind although the freshest superblock records its failure (R3).
+    EventsSlack,
+    /// Writes the second copy from memory that the client has changed meanwhile (R17).
+    BufferChanges,
+    /// Puts all copies of raid10 on one member (R18).
+    CopiesTogether,
+    /// Writes a superblock to one member only when a resync is stopped (R23, unassemblable).
+    StopSplits,
+    /// Says that the array is a chunk larger than its members (R23, capacity).
+    SizePastEnd,
+    /// Starts a dirty and degraded parity array without being forced (R27).
+    StartDirtyDegraded,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 17] = [
+    pub const ALL: [Sabotage; 25] = [
         Sabotage::SkipRecord,
         Sabotage::SkipDirtyMark,
         Sabotage::SkipFlush,
@@ -61,7 +79,24 @@ impl Sabotage {
         Sabotage::NeverAnswer,
         Sabotage::SkipHold,
         Sabotage::FlushTogether,
+        Sabotage::Raid0OtherZones,
+        Sabotage::Raid0DiscardOtherZones,
+        Sabotage::EventsSlack,
+        Sabotage::BufferChanges,
+        Sabotage::CopiesTogether,
+        Sabotage::StopSplits,
+        Sabotage::SizePastEnd,
+        Sabotage::StartDirtyDegraded,
     ];
+}
+
+/// The zones of raid0 by the other layout; other levels as they are.
+pub(crate) fn other_zones(layout: &Layout) -> Layout {
+    let mut spec = layout.spec().clone();
+    if spec.level == Level::Raid0 {
+        spec.layout = 3 - spec.layout;
+    }
+    Layout::new(&spec).expect("raid0 has both layouts")
 }
 
 #[cfg(feature = "sabotage")]

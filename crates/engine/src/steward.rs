@@ -12,6 +12,7 @@
 use crate::array::Array;
 use crate::flush::Flusher;
 use crate::mail::{Call, Failure};
+use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Copies, Epoch, Gate, View};
@@ -231,11 +232,14 @@ impl<W: World> Array<W> {
         let mut fresh: Vec<Failure> = Vec::new();
         for failure in failures {
             if !master.view.usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+                mark::hit(Mark::FailedBefore);
                 continue;
             }
             match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
                 Verdict::Freeze => {
-                    master.has_lost_flush |= failure.operation == Operation::Flush;
+                    let is_flush = failure.operation == Operation::Flush;
+                    mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
+                    master.has_lost_flush |= is_flush;
                     master.freeze(failure.error.kind);
                     return true;
                 }
@@ -250,8 +254,18 @@ impl<W: World> Array<W> {
         for failure in &fresh {
             left.remove(failure.slot);
         }
+        if fresh.len() > 1 {
+            mark::hit(Mark::FailedTogether);
+        }
+        if master.recorded < master.version {
+            mark::hit(Mark::FailedWhileRecording);
+        }
         if !self.shape.layout.can_serve(&left) {
-            master.has_lost_flush |= fresh.iter().any(|failure| failure.operation == Operation::Flush);
+            mark::hit(Mark::FrozenTooMany);
+            if fresh.iter().any(|failure| failure.operation == Operation::Flush) {
+                mark::hit(Mark::FrozenFlushLost);
+                master.has_lost_flush = true;
+            }
             master.freeze(fresh[0].error.kind);
             return true;
         }
@@ -277,9 +291,11 @@ impl<W: World> Array<W> {
         {
             let mut master = steward.master.borrow_mut();
             if let Some(error) = master.frozen_error() {
+                mark::hit(Mark::DirtyMarkRefused);
                 return Err(error);
             }
             if master.view.gate != Gate::Open || master.view.takes_writes {
+                mark::hit(Mark::DirtyMarkShared);
                 return Ok(());
             }
             master.is_dirty = true;
@@ -306,6 +322,7 @@ impl<W: World> Array<W> {
         let epoch = self.publish(|master| master.view.takes_writes = false).await;
         self.drain(epoch).await;
         if !sabotage::is(Sabotage::SkipCleanFlush) && self.flush_members().await.is_err() {
+            mark::hit(Mark::CleanGivenUp);
             return;
         }
         let version = {

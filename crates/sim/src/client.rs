@@ -3,6 +3,7 @@
 //! Invariant: every request is told to the oracle before it is made and when it is answered, never in between.
 
 use crate::executor::Executor;
+use crate::faults::FaultKind;
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
 use crate::rng::Rng;
@@ -67,6 +68,10 @@ pub struct Tally {
     pub zero_claims: u64,
     /// What clients did, the reading of everything left out.
     pub operations: u64,
+    /// Faults by kind, in the order of `FaultKind::ALL`.
+    pub kinds: [u64; FaultKind::COUNT],
+    /// Members that were rebuilt while the array was off.
+    pub rebuilds: u64,
 }
 
 /// What the clients of one round share.

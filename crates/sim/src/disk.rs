@@ -9,7 +9,7 @@
 //! ```
 
 use crate::rng::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::SECTOR_BYTES;
 
@@ -208,6 +208,21 @@ impl Medium {
         self.writes.clear();
         self.cache.clear();
         self.durable.copy_from_slice(&self.current);
+    }
+
+    /// Whether a write to metadata is under way: power failure may tear it.
+    pub fn writes_super(&self) -> bool {
+        self.writes.values().any(|write| write.at < self.data_start)
+    }
+
+    /// Data sectors that are not certain to survive power failure.
+    pub fn loose_data(&self) -> BTreeSet<u64> {
+        let flying = self.writes.values().flat_map(|write| {
+            let length = (write.bytes.len() / SECTOR_BYTES) as u64;
+            write.at..write.at + length
+        });
+        let all = self.cache.keys().copied().chain(flying);
+        all.filter(|sector| *sector >= self.data_start).collect()
     }
 
     /// The writes to metadata that a crash may keep or drop, oldest first: visible or not.

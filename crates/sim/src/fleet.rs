@@ -3,6 +3,7 @@
 //! Invariant: the sum does not depend on which core ran which seed.
 
 use crate::client::Tally;
+use crate::faults::FaultKind;
 use crate::rng::mix;
 use crate::scenario::{Options, Outcome, run_seed};
 use std::collections::BTreeMap;
@@ -10,12 +11,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use uraid_engine::mark::Mark;
 
 /// What many seeds came to.
 #[derive(Clone, Default, Debug)]
 pub struct Sum {
     /// Seeds run.
     pub seeds: u64,
+    /// Whether they were long ones.
+    pub is_long: bool,
     /// Counts of all.
     pub tally: Tally,
     /// Seeds per level and layout.
@@ -28,6 +32,10 @@ pub struct Sum {
     pub sectors: u64,
     /// All trace hashes in one.
     pub hash: u64,
+    /// How often each rare branch of the engine was taken, in the order of `Mark::ALL`.
+    pub marks: Vec<u64>,
+    /// The fewest client operations and the fewest faults that a seed had.
+    pub least: Option<(u64, u64)>,
     /// Seeds that found something, with what.
     pub failures: BTreeMap<u64, String>,
 }
@@ -45,6 +53,13 @@ impl Sum {
         if let Some(found) = &outcome.failure {
             self.failures.insert(outcome.seed, format!("({}) {found}", outcome.kind));
         }
+        self.marks.resize(outcome.marks.len(), 0);
+        for (sum, one) in self.marks.iter_mut().zip(&outcome.marks) {
+            *sum += one;
+        }
+        let (operations, faults) = (outcome.tally.operations, outcome.tally.faults);
+        let least = self.least.unwrap_or((operations, faults));
+        self.least = Some((least.0.min(operations), least.1.min(faults)));
         let (sum, one) = (&mut self.tally, &outcome.tally);
         sum.done += one.done;
         sum.failed += one.failed;
@@ -57,12 +72,36 @@ impl Sum {
         sum.degraded += one.degraded;
         sum.zero_claims += one.zero_claims;
         sum.operations += one.operations;
+        sum.rebuilds += one.rebuilds;
+        for (sum, one) in sum.kinds.iter_mut().zip(one.kinds) {
+            *sum += one;
+        }
+    }
+
+    /// Rare branches of the engine, most taken first, and those that were never taken.
+    pub fn marks_report(&self) -> String {
+        let mut hits: Vec<(u64, Mark)> = self.marks.iter().copied().zip(Mark::ALL.iter().copied()).collect();
+        hits.sort_by_key(|(count, mark)| (std::cmp::Reverse(*count), *mark));
+        let never: Vec<String> =
+            hits.iter().filter(|(count, _)| *count == 0).map(|(_, mark)| format!("{mark:?}")).collect();
+        let lines: String = hits.iter().map(|(count, mark)| format!("{count:>10} {mark:?}\n")).collect();
+        let taken = hits.len() - never.len();
+        format!("{lines}{taken} of {} marks hit; never: {}\n", hits.len(), never.join(", "))
+    }
+
+    /// Marks that were hit.
+    pub fn marks_hit(&self) -> usize {
+        self.marks.iter().filter(|count| **count > 0).count()
     }
 
     /// The failures, each with the command that shows it again.
     pub fn report(&self) -> String {
+        let class = if self.is_long { "--swarm --" } else { "--" };
         let one = |(seed, found): (&u64, &String)| {
-            format!("seed {seed} {found}\nagain: cargo run --release -p uraid-sim -- --seed {seed} --verbose\n\n")
+            format!(
+                "seed {seed} {found}\nagain: cargo run --release -p uraid-sim -- {}seed {seed} --verbose\n\n",
+                class
+            )
         };
         self.failures.iter().map(one).collect()
     }
@@ -93,6 +132,9 @@ impl fmt::Display for Sum {
             tally.zero_claims,
             self.time / 1_000_000_000
         )?;
+        let faults: Vec<String> =
+            FaultKind::ALL.iter().zip(tally.kinds).map(|(kind, hits)| format!("{kind:?} {hits}")).collect();
+        writeln!(out, "faults: {}; {} members rebuilt meanwhile", faults.join(", "), tally.rebuilds)?;
         let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         write!(out, "{}", kinds.join(", "))
     }
@@ -100,13 +142,27 @@ impl fmt::Display for Sum {
 
 /// Runs the seeds on so many threads. `on_thread` runs first on each.
 pub fn run_seeds(seeds: Range<u64>, threads: usize, options: Options, on_thread: impl Fn() + Sync) -> Sum {
+    run_seeds_while(seeds, threads, options, on_thread, || true)
+}
+
+/// The same, as long as `goes_on` before each seed.
+pub fn run_seeds_while(
+    seeds: Range<u64>,
+    threads: usize,
+    options: Options,
+    on_thread: impl Fn() + Sync,
+    goes_on: impl Fn() -> bool + Sync,
+) -> Sum {
     let next = AtomicU64::new(seeds.start);
-    let sum = Mutex::new(Sum::default());
+    let sum = Mutex::new(Sum { is_long: options.is_long, ..Sum::default() });
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 on_thread();
                 loop {
+                    if !goes_on() {
+                        return;
+                    }
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end {
                         return;

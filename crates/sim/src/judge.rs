@@ -1,6 +1,6 @@
 //! What power failure would leave now, and whether it would do.
-//! Owns: [`Judge`]: images of all members, the real assembly on them, every sector of the chosen members against the
-//! oracle and the model (I1, I2, I4, I6, M2). Not here: starting an engine on them (`scenario`).
+//! Owns: [`Judge`]: images of all members, the real assembly on them. Not here: what is checked on the members that
+//! were chosen (`checks`), starting an engine on them (`scenario`).
 //! Invariant: reads nothing but images; changes nothing.
 
 use crate::disk::CrashMode;
@@ -38,6 +38,12 @@ pub struct Judge {
     pub may_be_split: Cell<bool>,
     /// More has failed than the level survives: only wrong bytes count.
     pub is_over_budget: Cell<bool>,
+    /// Members whose superblock is damaged; they are among the lost.
+    pub unreadable: RefCell<BTreeSet<u16>>,
+    /// Members whose superblock the last imagined power failure has torn.
+    pub torn: RefCell<BTreeSet<u16>>,
+    /// Members that are older than all others by more than one change.
+    pub must_stay_out: RefCell<BTreeSet<u16>>,
 }
 
 /// How to assemble. Always with `--run`: that members are missing is meant.
@@ -71,7 +77,7 @@ fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
 impl Judge {
     /// Slots without which the array has to do: the lost ones, those that are hurt now, and `away`.
     pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
-        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].faults_fired() > 0).map(|slot| slot as u16);
+        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].is_hurt()).map(|slot| slot as u16);
         self.lost.borrow().union(away).copied().chain(hurt).collect()
     }
 
@@ -83,34 +89,68 @@ impl Judge {
         }
     }
 
+    /// Whether a start without these members could make two histories.
+    pub fn would_split(&self, away: &BTreeSet<u16>) -> bool {
+        self.missing_before.borrow().iter().any(|before| !before.is_subset(away) && !away.is_subset(before))
+    }
+
+    /// Data of a member goes bad without anybody being told.
+    pub fn spoil(&self, slot: u16, at: u64, length: u64) {
+        for sector in at..at + length {
+            for x in self.model.sectors_at(Place { slot, sector }) {
+                self.oracle.borrow_mut().spoil(x);
+            }
+        }
+    }
+
+    /// Array sectors whose stripes a member has not got for certain, although it says so.
+    pub fn unsettled_by_liars(&self) -> BTreeSet<u64> {
+        let mut unsettled = BTreeSet::new();
+        for (slot, disk) in self.disks.iter().enumerate().filter(|(_, disk)| disk.is_liar()) {
+            let start = self.setup.data_offsets[slot];
+            for sector in disk.medium().loose_data() {
+                unsettled.extend(self.model.sectors_at(Place { slot: slot as u16, sector: sector - start }));
+            }
+        }
+        unsettled
+    }
+
+    /// All members are in sync, and all is as it should be: what happened before is over.
+    pub fn all_is_well(&self) {
+        let slots = self.setup.shape.slots;
+        self.lost.borrow_mut().retain(|slot| *slot >= slots);
+        self.unreadable.borrow_mut().retain(|slot| *slot >= slots);
+        self.must_stay_out.borrow_mut().clear();
+        self.missing_before.borrow_mut().clear();
+        self.may_be_split.set(false);
+    }
+
     /// Assembles these images; `images[n]` is member n, `None` when it is away.
     pub fn assemble(&self, images: &[Option<Vec<u8>>], how: How) -> Result<Assembled, String> {
         let mut candidates = Vec::new();
         let mut owners = Vec::new();
         for (slot, image) in images.iter().enumerate() {
             let Some(image) = image else { continue };
-            let superblock = superblock_of(image).map_err(|found| format!("M1: superblock of disk {slot}: {found}"))?;
-            candidates.push(Candidate { superblock, device_size: Sectors((image.len() / SECTOR_BYTES) as u64) });
+            let superblock = match superblock_of(image) {
+                Ok(superblock) => superblock,
+                Err(_) if self.may_be_damaged(slot as u16) => continue,
+                Err(found) => return Err(format!("M1: superblock of disk {slot}: {found}")),
+            };
+            candidates.push(Candidate { superblock, device_size: Sectors(self.disks[slot].size_now()) });
             owners.push(slot);
         }
         let slots = self.setup.shape.slots;
         let options = AssembleOptions { force: how == How::Forced, run: true, read_only: how == How::ReadOnly };
         let away: BTreeSet<u16> =
-            (0..images.len() as u16).filter(|&slot| images[usize::from(slot)].is_none()).collect();
+            (0..images.len() as u16).filter(|&slot| !owners.contains(&usize::from(slot))).collect();
         match assemble(&candidates, &options) {
             Ok(mut plan) => {
                 for member in &mut plan.members {
-                    let disk = owners[member.candidate];
-                    member.candidate = disk;
-                    if let Role::Slot(slot) = member.place
-                        && slot.index() != disk
-                    {
-                        return Err(format!("disk {disk} was put into {slot}"));
-                    }
+                    member.candidate = owners[member.candidate];
                 }
-                let left_out = self.left_out(&plan, &away);
-                if !left_out.is_empty() && !self.is_over_budget.get() {
-                    return Err(format!("{left_out:?} had no fault and are left out: {:?}", plan.refused));
+                self.check_members(&plan, &away, how == How::Forced)?;
+                if how == How::Plain && !self.is_over_budget.get() {
+                    self.check_not_guessed(&plan)?;
                 }
                 Ok(Assembled::Plan(Box::new(plan)))
             }
@@ -131,22 +171,50 @@ impl Judge {
         }
     }
 
-    /// Members that are here, were never hurt, and have no place in the plan.
-    fn left_out(&self, plan: &StartPlan, away: &BTreeSet<u16>) -> Vec<u16> {
-        let missing = self.missing(away);
-        let is_in = |slot: u16| plan.members.iter().any(|member| member.candidate == usize::from(slot));
-        (0..self.disks.len() as u16).filter(|&slot| !missing.contains(&slot) && !is_in(slot)).collect()
-    }
-
     /// The images that power failure would leave now. Members draw the same mode, or each its own.
     pub fn images(&self, rng: &mut Rng) -> Vec<Option<Vec<u8>>> {
         let one = *rng.pick(&CrashMode::ALL);
         let is_mixed = rng.chance(1, 3);
-        let image = |disk: &Rc<Disk>| {
+        self.torn.borrow_mut().clear();
+        let mut images = Vec::new();
+        for (slot, disk) in self.disks.iter().enumerate() {
             let mode = if is_mixed { *rng.pick(&CrashMode::ALL) } else { one };
-            Some(disk.medium().image(mode, rng, None))
-        };
-        self.disks.iter().map(image).collect()
+            // Superblocks of one sector cannot be torn; of others most writes that are under way are.
+            let tears = self.setup.roles > 128 && disk.medium().writes_super() && rng.chance(2, 3);
+            let mode = if tears { CrashMode::Random } else { mode };
+            let image = disk.medium().image(mode, rng, None);
+            let image = match superblock_of(&image) {
+                Err(_) if self.may_tear(slot as u16) => {
+                    self.torn.borrow_mut().insert(slot as u16);
+                    image
+                }
+                // More than can be spared: each superblock whole or not at all.
+                Err(_) if self.is_writing_super(slot) => {
+                    let luck = rng.next();
+                    disk.medium().image(mode, rng, Some(&|write| crate::rng::mix(luck ^ write) & 1 == 0))
+                }
+                Ok(_) | Err(_) => image,
+            };
+            images.push(Some(image));
+        }
+        images
+    }
+
+    fn is_writing_super(&self, slot: usize) -> bool {
+        self.disks[slot].medium().writes_super() || self.disks[slot].is_liar()
+    }
+
+    /// Whether power failure may tear this member's superblock: it is being written, and the others will do.
+    fn may_tear(&self, slot: u16) -> bool {
+        let mut torn = self.torn.borrow().clone();
+        torn.insert(slot);
+        self.is_writing_super(usize::from(slot))
+            && self.setup.is_redundant()
+            && (self.is_over_budget.get() || self.model.can_serve_without(&self.missing(&torn)))
+    }
+
+    fn may_be_damaged(&self, slot: u16) -> bool {
+        self.torn.borrow().contains(&slot) || self.unreadable.borrow().contains(&slot)
     }
 
     /// The images of one mode for data, with those superblock writes that `keeps` says: of this disk, this write.
@@ -162,75 +230,6 @@ impl Judge {
         self.disks.iter().enumerate().map(image).collect()
     }
 
-    /// Whether every sector that these images tell is one that may be, should power have failed.
-    pub fn check_power_cut(&self, images: &[Option<Vec<u8>>]) -> Result<(), String> {
-        let mut is_forced = false;
-        let plan = match self.assemble(images, How::Plain)? {
-            Assembled::Plan(plan) => plan,
-            Assembled::Impossible => return Ok(()),
-            Assembled::DirtyDegraded => match self.assemble(images, How::Forced)? {
-                Assembled::Plan(plan) => {
-                    is_forced = true;
-                    plan
-                }
-                Assembled::Impossible => return Ok(()),
-                Assembled::DirtyDegraded => return Err("dirty and degraded, and force does not help".to_string()),
-            },
-        };
-        if self.is_over_budget.get() {
-            return Ok(());
-        }
-        let mut rows = self.suspect.borrow().clone();
-        if self.model.is_parity() {
-            rows.extend(self.oracle.borrow().uncertain().into_iter().map(|x| self.model.row_of[x as usize]));
-        }
-        let may_guess = is_forced || plan.is_dirty;
-        let told = self.tell(images, &plan);
-        let get = |place: Place| self.sector_of(images, &told, place);
-        for x in 0..self.model.array_size() {
-            let is_there = self.model.copies[x as usize].iter().any(|place| told.contains(&place.slot));
-            if !is_there && may_guess && rows.contains(&self.model.row_of[x as usize]) {
-                continue;
-            }
-            let found = self.model.read(x, &get);
-            if found.is_empty() {
-                return Err(format!("sector {x} cannot be read from the members that were chosen, {told:?}"));
-            }
-            for bytes in found {
-                let verdict = self.oracle.borrow_mut().may_hold_after_crash(x, &bytes);
-                verdict.map_err(|found| format!("after a power cut, from members {told:?}: {found}"))?;
-            }
-        }
-        if !plan.is_dirty {
-            self.check_redundancy(images, &plan)?;
-        }
-        Ok(())
-    }
-
-    /// Whether parity and copies are right among the members of a plan.
-    pub fn check_redundancy(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
-        let told = self.tell(images, plan);
-        let get = |place: Place| self.sector_of(images, &told, place);
-        let oracle = self.oracle.borrow();
-        match self.model.find_lie(&get, &|x| oracle.is_any(x)) {
-            None => Ok(()),
-            Some(lie) => Err(format!("I6: marked clean, members {told:?}, but {lie}")),
-        }
-    }
-
-    /// Whether everything at rest is what it should be, on every member of the plan.
-    pub fn check_rest(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
-        let told = self.tell(images, plan);
-        let get = |place: Place| self.sector_of(images, &told, place);
-        for x in 0..self.model.array_size() {
-            for bytes in self.model.read(x, &get) {
-                let verdict = self.oracle.borrow_mut().may_hold_at_rest(x, &bytes);
-                verdict.map_err(|found| format!("after a clean stop, on members {told:?}: {found}"))?;
-            }
-        }
-        self.check_redundancy(images, plan)
-    }
-
     /// Slots that have a member in the plan.
     pub fn in_slots(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
@@ -240,11 +239,16 @@ impl Judge {
         slots.collect()
     }
 
-    fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
+    pub(crate) fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
         Self::in_slots(plan).into_iter().filter(|&slot| images[usize::from(slot)].is_some()).collect()
     }
 
-    fn sector_of(&self, images: &[Option<Vec<u8>>], told: &BTreeSet<u16>, place: Place) -> Option<[u8; SECTOR_BYTES]> {
+    pub(crate) fn sector_of(
+        &self,
+        images: &[Option<Vec<u8>>],
+        told: &BTreeSet<u16>,
+        place: Place,
+    ) -> Option<[u8; SECTOR_BYTES]> {
         let slot = usize::from(place.slot);
         if !told.contains(&place.slot) {
             return None;

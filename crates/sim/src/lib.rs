@@ -3,16 +3,21 @@
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
 //! Spec: reliability.md sections 2 to 4.
 
+mod checks;
 pub mod client;
 pub mod crash;
 pub mod disk;
 pub mod executor;
 pub mod exhaust;
+pub mod faults;
 pub mod fleet;
 pub mod judge;
 pub mod member;
 pub mod model;
+pub mod museum;
 pub mod oracle;
+pub mod prove;
+pub mod rebuild;
 pub mod rig;
 pub mod rng;
 pub mod scenario;

@@ -11,6 +11,9 @@ use uraid_sim::tape::Tape;
 
 const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --crash-images   exhaustive crash images of tiny arrays instead, with options of its own
+  --prove SECONDS  long seeds for that time, then the museum; figures as one line of JSON; in a build with both features
+  --swarm          long seeds: 1,000 client operations and 20 faults each
+  --marks          say which rare branches of the engine were taken; only in a build with the feature `marks`
   --verbose        print every event
   --threads N      how many at a time (2)
   --hashes         print one line a seed: its number, trace hash and events
@@ -22,7 +25,10 @@ struct Wanted {
     seeds: std::ops::Range<u64>,
     tape: Option<Tape>,
     threads: usize,
+    proves: Option<Duration>,
     is_verbose: bool,
+    is_long: bool,
+    prints_marks: bool,
     prints_hashes: bool,
     shrinks: bool,
     budget: Duration,
@@ -50,7 +56,10 @@ fn parse() -> Result<Wanted, String> {
         seeds: 0..0,
         tape: None,
         threads: 2,
+        proves: None,
         is_verbose: false,
+        is_long: false,
+        prints_marks: false,
         prints_hashes: false,
         shrinks: false,
         budget: Duration::from_secs(60),
@@ -81,15 +90,25 @@ fn parse() -> Result<Wanted, String> {
                 let text = value()?;
                 wanted.budget = Duration::from_secs(number(&text).ok_or(is_no_number(text))?);
             }
+            "--prove" => {
+                let text = value()?;
+                wanted.proves = Some(Duration::from_secs(number(&text).ok_or(is_no_number(text))?));
+            }
             "--sabotage" => wanted.sabotage = Some(value()?),
+            "--swarm" => wanted.is_long = true,
+            "--marks" if !cfg!(feature = "marks") => {
+                return Err("this build counts no marks; build it with `--features marks`".to_string());
+            }
+            "--marks" => wanted.prints_marks = true,
             "--verbose" => wanted.is_verbose = true,
             "--hashes" => wanted.prints_hashes = true,
             "--shrink" => wanted.shrinks = true,
             _ => return Err(format!("{argument} is no option")),
         }
     }
-    if wanted.tape.is_some() != wanted.seeds.is_empty() {
-        return Err("expected one of --seed, --seeds and --tape".to_string());
+    let chosen = [wanted.tape.is_some(), !wanted.seeds.is_empty(), wanted.proves.is_some()];
+    if chosen.iter().filter(|is_chosen| **is_chosen).count() != 1 {
+        return Err("expected one of --seed, --seeds, --tape and --prove".to_string());
     }
     Ok(wanted)
 }
@@ -111,6 +130,21 @@ fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
         None => Ok(|| {}),
         Some(_) => Err("this build has no sabotage; build it with `--features sabotage`".to_string()),
     }
+}
+
+#[cfg(all(feature = "sabotage", feature = "marks"))]
+fn prove(time: Duration, threads: usize) -> ExitCode {
+    // Panics are findings here.
+    std::panic::set_hook(Box::new(|_| {}));
+    let figures = uraid_sim::prove::prove(time, threads, |line| println!("{line}"));
+    println!("{}", figures.json());
+    if figures.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(all(feature = "sabotage", feature = "marks")))]
+fn prove(_: Duration, _: usize) -> ExitCode {
+    eprintln!("uraid-sim: --prove needs a build with `--features sabotage,marks`");
+    ExitCode::from(2)
 }
 
 /// Makes one failing run small and prints it as a test.
@@ -167,7 +201,10 @@ fn main() -> ExitCode {
         }
     };
     on_thread();
-    let options = Options { is_verbose: wanted.is_verbose, ..Options::default() };
+    if let Some(time) = wanted.proves {
+        return prove(time, wanted.threads);
+    }
+    let options = Options { is_verbose: wanted.is_verbose, is_long: wanted.is_long, ..Options::default() };
     let one = || wanted.tape.clone().map_or(Source::Seed(wanted.seeds.start), Source::Tape);
     if wanted.shrinks {
         return print_small(one(), options, wanted.budget);
@@ -186,5 +223,8 @@ fn main() -> ExitCode {
     let sum = run_seeds(wanted.seeds, threads, options, on_thread);
     print!("{}", sum.report());
     println!("{sum}");
+    if wanted.prints_marks {
+        print!("{}", sum.marks_report());
+    }
     if sum.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

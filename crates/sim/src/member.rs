@@ -1,13 +1,17 @@
 //! A simulated member as the engine drives it: latency, faults, and a watch on every access.
-//! Owns: [`Disk`], [`SimMember`], [`Fault`]. Not here: bytes and durability (`disk`), what is allowed (`watch`).
+//! Owns: [`Disk`], [`SimMember`], lies. Not here: bytes and durability (`disk`), what is allowed (`watch`), which fault
+//! hits what (`member::faulty`).
 //! Invariant: every operation is answered once, from an event of the executor; its buffers stay with that event.
+
+mod faulty;
 
 use crate::disk::{CrashMode, Medium};
 use crate::executor::{Executor, Luck};
+use crate::faults::FaultKind;
 use crate::rng::Rng;
 use crate::trace::Event;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
@@ -15,6 +19,8 @@ use uraid_block::{
     Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors,
     WritePieces,
 };
+
+pub use faulty::{Effect, Fault, Victim};
 
 /// What kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,47 +74,8 @@ pub trait Watch {
     fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String>;
     /// An operation has failed.
     fn failed(&self, access: Access, error: ErrorKind);
-}
-
-/// Which operations a fault is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Victim {
-    /// Reads of data.
-    Reads,
-    /// Writes of data.
-    Writes,
-    /// Writes of superblocks.
-    SuperWrites,
-    /// Flushes.
-    Flushes,
-    /// Anything.
-    Any,
-}
-
-/// What happens to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// An error, nothing done.
-    Error(ErrorKind),
-    /// An error although it was done.
-    ErrorAfter(ErrorKind),
-    /// This and every later operation of the kind fails.
-    ErrorsFromNow(ErrorKind),
-    /// The member is gone for good.
-    Vanish,
-    /// It takes this long.
-    Hang(Duration),
-}
-
-/// A planned fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fault {
-    /// What it hits.
-    pub victim: Victim,
-    /// How many such operations go well first.
-    pub after: u64,
-    /// What it does.
-    pub effect: Effect,
+    /// These sectors do not hold what they were told to, and nobody was told so.
+    fn spoilt(&self, disk: u16, at: u64, length: u64);
 }
 
 /// A lie that the member tells, for testing the tester.
@@ -146,11 +113,16 @@ pub struct Disk {
     medium: RefCell<Medium>,
     latency: Latency,
     faults: RefCell<Vec<Fault>>,
-    latent: RefCell<BTreeSet<u64>>,
+    // Unreadable sectors, and whether anybody has noticed.
+    latent: RefCell<BTreeMap<u64, bool>>,
     lie: Cell<Option<Lie>>,
     is_gone: Cell<bool>,
     watch: RefCell<Option<Rc<dyn Watch>>>,
-    faults_fired: Cell<u64>,
+    hits: RefCell<[u64; FaultKind::COUNT]>,
+    is_hurt: Cell<bool>,
+    has_no_space: Cell<bool>,
+    lies_about_flushes: Cell<bool>,
+    sectors_lost: Cell<u64>,
     in_flight: Cell<u64>,
 }
 
@@ -186,7 +158,11 @@ impl Disk {
             lie: Cell::new(None),
             is_gone: Cell::new(false),
             watch: RefCell::default(),
-            faults_fired: Cell::new(0),
+            hits: RefCell::default(),
+            is_hurt: Cell::new(false),
+            has_no_space: Cell::new(false),
+            lies_about_flushes: Cell::new(false),
+            sectors_lost: Cell::new(0),
             in_flight: Cell::new(0),
         })
     }
@@ -203,7 +179,7 @@ impl Disk {
 
     /// Makes sectors unreadable until they are written.
     pub fn add_latent(&self, sectors: impl IntoIterator<Item = u64>) {
-        self.latent.borrow_mut().extend(sectors);
+        self.latent.borrow_mut().extend(sectors.into_iter().map(|sector| (sector, false)));
     }
 
     /// Tells a lie from now on.
@@ -213,12 +189,74 @@ impl Disk {
 
     /// How many faults have hit.
     pub fn faults_fired(&self) -> u64 {
-        self.faults_fired.get()
+        self.hits.borrow().iter().sum()
+    }
+
+    /// How many faults of each kind have hit.
+    pub fn hits(&self) -> [u64; FaultKind::COUNT] {
+        *self.hits.borrow()
+    }
+
+    /// Whether it has answered in a way that may cost it its place.
+    pub fn is_hurt(&self) -> bool {
+        self.is_hurt.get()
+    }
+
+    /// Whether it was out of space: the array may freeze.
+    pub fn has_no_space(&self) -> bool {
+        self.has_no_space.get()
     }
 
     /// Nothing has been hurt so far.
     pub fn reset_faults(&self) {
-        self.faults_fired.set(0);
+        self.hits.replace([0; FaultKind::COUNT]);
+        self.is_hurt.set(false);
+        self.has_no_space.set(false);
+    }
+
+    fn count(&self, kind: FaultKind) {
+        self.hits.borrow_mut()[kind as usize] += 1;
+        self.executor.record(Event::Fault { disk: self.index, kind });
+    }
+
+    /// From now on flushes and FUA are answered and do nothing.
+    pub fn lie_about_flushes(&self) {
+        self.lies_about_flushes.set(true);
+        self.is_hurt.set(true);
+    }
+
+    /// Whether it lies about flushes.
+    pub fn is_liar(&self) -> bool {
+        self.lies_about_flushes.get()
+    }
+
+    /// Its cache has become durable by itself, as time went by; the lying is over.
+    pub fn stop_lying(&self) {
+        if self.lies_about_flushes.replace(false) {
+            self.medium.borrow_mut().settle_all();
+        }
+    }
+
+    /// Sectors that it has now.
+    pub fn size_now(&self) -> u64 {
+        self.geometry.size.0 - self.sectors_lost.get()
+    }
+
+    /// Whether it became smaller.
+    pub fn is_shrunk(&self) -> bool {
+        self.sectors_lost.get() > 0
+    }
+
+    /// It is another device of the full size.
+    pub fn restore_size(&self) {
+        self.sectors_lost.set(0);
+    }
+
+    /// Flips a bit of a sector, at rest.
+    pub fn flip(&self, sector: u64, bit: usize) {
+        let mut image = self.medium.borrow().current().to_vec();
+        image[sector as usize * SECTOR_BYTES + bit / 8] ^= 1 << (bit % 8);
+        self.replace(image);
     }
 
     /// How many operations are in flight.
@@ -247,6 +285,7 @@ impl Disk {
         self.medium.borrow_mut().crash(mode, rng);
         self.forget_faults();
         self.is_gone.set(false);
+        self.lies_about_flushes.set(false);
         self.in_flight.set(0);
     }
 
@@ -261,43 +300,8 @@ impl Disk {
         self.medium.borrow_mut().replace(image);
     }
 
-    fn take_fault(&self, op: Op, at: u64) -> Option<Effect> {
-        let is_super = at < self.data_start;
-        let mut faults = self.faults.borrow_mut();
-        let mut hit = None;
-        for (index, fault) in faults.iter_mut().enumerate() {
-            let is_match = match (fault.victim, op) {
-                (Victim::Any, Op::Read | Op::Write { .. } | Op::Flush | Op::Discard | Op::Zeroes) => true,
-                (Victim::Reads, Op::Read) => !is_super,
-                (Victim::Writes, Op::Write { .. } | Op::Zeroes) => !is_super,
-                (Victim::SuperWrites, Op::Write { .. } | Op::Zeroes) => is_super,
-                (Victim::Flushes, Op::Flush) => true,
-                (Victim::Reads | Victim::Writes | Victim::SuperWrites | Victim::Flushes, _) => false,
-            };
-            if !is_match || hit.is_some() {
-                continue;
-            }
-            if fault.after > 0 {
-                fault.after -= 1;
-                continue;
-            }
-            hit = Some((index, fault.effect));
-        }
-        let (index, effect) = hit?;
-        if !matches!(effect, Effect::ErrorsFromNow(_)) {
-            faults.remove(index);
-        }
-        self.faults_fired.set(self.faults_fired.get() + 1);
-        self.executor.record(Event::Note { what: "fault hits disk", value: u64::from(self.index) });
-        Some(effect)
-    }
-
-    fn is_latent(&self, at: u64, length: u64) -> bool {
-        self.latent.borrow().range(at..at + length).next().is_some()
-    }
-
     /// Draws how long it takes and how it ends.
-    fn begin(&self, op: Op, at: u64, length: u64) -> (Duration, Fate) {
+    fn begin(&self, op: Op, at: u64, length: u64) -> (Duration, Fate, Option<Effect>) {
         self.executor.record(Event::Submit { disk: self.index, op: op.letter(), at, length });
         self.in_flight.set(self.in_flight.get() + 1);
         let access = Access { disk: self.index, op, at, length };
@@ -313,22 +317,31 @@ impl Disk {
             if latency.slow_one_in > 0 && rng.chance(1, latency.slow_one_in) { time * 50 } else { time }
         }));
         let mut fate = Fate::Fine;
+        let mut effect = None;
         if !self.is_gone.get() {
-            match self.take_fault(op, at) {
-                None => {}
-                Some(Effect::Error(kind) | Effect::ErrorsFromNow(kind)) => {
+            effect = self.take_fault(op, at);
+            match effect {
+                None | Some(Effect::LoseWrite | Effect::Misdirect) => {}
+                Some(Effect::Error(kind) | Effect::ErrorsFromNow(kind) | Effect::StillErrors(kind)) => {
                     fate = Fate::Error { kind, has_effect: false }
                 }
                 Some(Effect::ErrorAfter(kind)) => fate = Fate::Error { kind, has_effect: true },
                 Some(Effect::Vanish) => self.is_gone.set(true),
                 Some(Effect::Hang(time)) => wait += time,
+                Some(Effect::Shrink(sectors)) => {
+                    let data = self.geometry.size.0 - self.data_start;
+                    self.sectors_lost.set(sectors.min(data - 1));
+                    self.is_hurt.set(true);
+                }
             }
             if op == Op::Read && self.is_latent(at, length) {
-                self.faults_fired.set(self.faults_fired.get() + 1);
                 fate = Fate::Error { kind: ErrorKind::Media, has_effect: false };
             }
+            if self.cut_off(op, at, length) {
+                fate = Fate::Error { kind: ErrorKind::OutOfRange, has_effect: false };
+            }
         }
-        (wait, fate)
+        (wait, fate, effect)
     }
 
     /// What is wrong with the operation as a whole, before anything is done.
@@ -363,6 +376,7 @@ impl Disk {
         match fate {
             Fate::Fine => Ok(()),
             Fate::Error { kind, has_effect } => {
+                self.note_error(op, kind);
                 let watch = self.watch.borrow().clone();
                 if let Some(watch) = watch {
                     watch.failed(Access { disk: self.index, op, at, length }, kind);
@@ -399,23 +413,25 @@ impl Disk {
     /// Takes the bytes of a write and answers when it is done.
     async fn write_bytes(self: &Rc<Self>, op: Op, at: u64, bytes: Vec<u8>) -> Result<(), IoError> {
         let length = (bytes.len() / SECTOR_BYTES) as u64;
-        let (wait, fate) = self.begin(op, at, length);
+        let (wait, fate, effect) = self.begin(op, at, length);
+        let diverted = self.divert(effect, at, &bytes);
         let is_super = at < self.data_start;
         let lies = self.lie.get().filter(|lie| match lie {
             Lie::SuperWrite => is_super,
             Lie::Write | Lie::Misdirect => !is_super && self.executor.luck(|rng| rng.chance(1, 16)),
             Lie::Flush | Lie::ReadBit => false,
         });
-        let mut target = at;
+        let mut target = diverted.unwrap_or(at);
         if lies == Some(Lie::Misdirect) && at + length < self.geometry.size.0 {
             target = at + 1;
         }
-        let is_fua = op == Op::Write { fua: true } && self.lie.get() != Some(Lie::Flush);
+        let is_honest = self.lie.get() != Some(Lie::Flush) && !self.is_liar();
+        let is_fua = op == Op::Write { fua: true } && is_honest;
         let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
         let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2));
         let (sender, receiver) = oneshot();
         let disk = self.clone();
-        if lies.is_some_and(|lie| lie == Lie::SuperWrite || lie == Lie::Write) {
+        if diverted.is_none() || lies.is_some_and(|lie| lie == Lie::SuperWrite || lie == Lie::Write) {
             disk.medium.borrow_mut().abandon(number, false);
             self.executor.after(wait, move || sender.send(disk.end(op, at, length, fate).map_err(|(error, _)| error)));
         } else {
@@ -439,7 +455,7 @@ impl Device for SimMember {
         if let Some(kind) = disk.refuse(Op::Read, at, length, into.count()) {
             return Err(kind.into());
         }
-        let (wait, fate) = disk.begin(Op::Read, at, length);
+        let (wait, fate, _) = disk.begin(Op::Read, at, length);
         let bytes_of = move |disk: &Disk| {
             let start = at as usize * SECTOR_BYTES;
             disk.medium.borrow().current()[start..start + length as usize * SECTOR_BYTES].to_vec()
@@ -470,7 +486,7 @@ impl Device for SimMember {
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        let (wait, fate) = self.0.begin(Op::Flush, 0, 0);
+        let (wait, fate, _) = self.0.begin(Op::Flush, 0, 0);
         let mark = self.0.medium.borrow().flush_mark();
         let (sender, receiver) = oneshot();
         let disk = self.0.clone();
@@ -478,7 +494,7 @@ impl Device for SimMember {
             let result = disk.end(Op::Flush, 0, 0, fate);
             if result.is_err() {
                 disk.executor.luck(|rng| disk.medium.borrow_mut().flush_failed(&mark, rng));
-            } else if disk.lie.get() != Some(Lie::Flush) {
+            } else if disk.lie.get() != Some(Lie::Flush) && !disk.is_liar() {
                 disk.medium.borrow_mut().flush(&mark);
             }
             sender.send(result.map_err(|(error, _)| error));

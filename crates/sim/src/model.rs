@@ -284,6 +284,44 @@ impl Model {
         self.copies.iter().all(|places| places.iter().any(|place| !lost.contains(&place.slot)))
     }
 
+    /// Whether what lies in the stripes of a place can be told although the places of `is_bad` cannot.
+    pub fn survives_at(&self, place: Place, is_bad: &dyn Fn(Place) -> bool) -> bool {
+        if self.is_parity() {
+            let Some(row) = self.rows.get(place.sector as usize) else { return true };
+            let places = row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]);
+            return places.filter(|place| is_bad(*place)).count() <= self.parities();
+        }
+        let of_place = self.copies.iter().filter(|places| places.contains(&place));
+        of_place.into_iter().all(|places| places.iter().any(|place| !is_bad(*place)))
+    }
+
+    /// The array sectors whose stripes have a block in this place.
+    pub fn sectors_at(&self, place: Place) -> Vec<u64> {
+        if self.is_parity() {
+            let row = self.rows.get(place.sector as usize);
+            return row.into_iter().flat_map(|row| &row.data).map(|(x, _, _)| *x).collect();
+        }
+        let numbered = self.copies.iter().enumerate().filter(|(_, places)| places.contains(&place));
+        numbered.map(|(x, _)| x as u64).collect()
+    }
+
+    /// What belongs in a place, as the members in `get` tell; zeroes where nothing of the array lies.
+    pub fn content(&self, place: Place, get: &dyn Fn(Place) -> Option<Bytes>) -> Option<Bytes> {
+        if let Some(x) = self.copies.iter().position(|places| places.contains(&place)) {
+            return self.read(x as u64, get).first().copied();
+        }
+        let Some(row) = self.rows.get(place.sector as usize).filter(|row| row.p == place || row.q == Some(place))
+        else {
+            return Some([0; SECTOR_BYTES]);
+        };
+        let data = solve(row, get)?;
+        let mut sum = [0; SECTOR_BYTES];
+        for ((_, _, exponent), bytes) in row.data.iter().zip(&data) {
+            add_scaled(&mut sum, bytes, if row.p == place { 1 } else { gf_power(*exponent) });
+        }
+        Some(sum)
+    }
+
     /// Whether data is lost from sight without these slots, not only parity.
     pub fn hides_data(&self, lost: &BTreeSet<u16>) -> bool {
         self.copies.iter().flatten().any(|place| lost.contains(&place.slot))
@@ -318,15 +356,29 @@ impl Model {
     /// What is wrong with the redundancy among the members in `get`; sectors in `skip` are not looked at on levels
     /// with copies. `None` when all is right.
     pub fn find_lie(&self, get: &dyn Fn(Place) -> Option<Bytes>, skip: &dyn Fn(u64) -> bool) -> Option<String> {
+        self.find_lie_beside(get, skip, &|_| false)
+    }
+
+    /// The same, without the stripes of sectors that are spoilt.
+    pub fn find_lie_beside(
+        &self,
+        get: &dyn Fn(Place) -> Option<Bytes>,
+        skip: &dyn Fn(u64) -> bool,
+        is_spoilt: &dyn Fn(u64) -> bool,
+    ) -> Option<String> {
         for (x, places) in self.copies.iter().enumerate() {
             let copies: Vec<(Place, Bytes)> = places.iter().filter_map(|&place| Some((place, get(place)?))).collect();
             if let Some((other, _)) = copies.iter().find(|(_, bytes)| *bytes != copies[0].1)
                 && !skip(x as u64)
+                && !is_spoilt(x as u64)
             {
                 return Some(format!("copies of array sector {x} differ: {:?} and {other:?}", copies[0].0));
             }
         }
         for (index, row) in self.rows.iter().enumerate() {
+            if row.data.iter().any(|(x, _, _)| is_spoilt(*x)) {
+                continue;
+            }
             let Some(data) = solve(row, get) else { continue };
             let sum = |scale: &dyn Fn(u32) -> u8| {
                 let mut sum = [0u8; SECTOR_BYTES];

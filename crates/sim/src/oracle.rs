@@ -80,6 +80,8 @@ struct Register {
     others: Vec<Value>,
     // No read decides between the values of the base: the policy promises nothing until a resync is through.
     is_loose: bool,
+    // Bytes of its stripe went bad and nobody was told: without checksums nothing is promised any more.
+    is_spoilt: bool,
     records: Vec<Record>,
 }
 
@@ -261,6 +263,9 @@ impl Oracle {
 
     fn fitting(&mut self, x: u64, allowed: &[Value], sector: &[u8]) -> Vec<Value> {
         self.matches += 1;
+        if self.sectors[x as usize].is_spoilt {
+            return vec![Value::Any];
+        }
         let array = self.array;
         let fits = |value: &Value| match *value {
             Value::Any => true,
@@ -307,6 +312,21 @@ impl Oracle {
             return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
         }
         Ok(())
+    }
+
+    /// Nothing is promised about this sector any more.
+    pub fn spoil(&mut self, x: u64) {
+        self.sectors[x as usize].is_spoilt = true;
+    }
+
+    /// Whether nothing is promised about the sector any more.
+    pub fn is_spoilt(&self, x: u64) -> bool {
+        self.sectors[x as usize].is_spoilt
+    }
+
+    /// How many sectors that is.
+    pub fn spoilt(&self) -> u64 {
+        self.sectors.iter().filter(|register| register.is_spoilt).count() as u64
     }
 
     /// Whether the sector may hold anything.

@@ -6,6 +6,7 @@
 use crate::client::{Client, Session, Tally};
 use crate::disk::CrashMode;
 use crate::executor::{Ended, Executor};
+use crate::faults::FaultKind;
 use crate::judge::{Assembled, How, Judge};
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
@@ -19,8 +20,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::SECTOR_BYTES;
 use uraid_block::local::Notify;
+use uraid_block::{Device, SECTOR_BYTES};
 use uraid_engine::{Array, Config, StartPlan};
 
 /// Polls and events that a piece of work may take before it counts as a loop without end.
@@ -42,6 +43,10 @@ pub struct Rig {
     pub guard: Rc<Guard>,
     /// Counts.
     pub tally: Rc<RefCell<Tally>>,
+    /// After a clean stop with every member in sync.
+    pub is_well: bool,
+    /// A member as it was: slot, bytes, events.
+    pub old_image: Option<(u16, Vec<u8>, u64)>,
     op_next: Rc<Cell<u64>>,
     may_fail: Rc<dyn Fn() -> bool>,
     members_before: BTreeSet<u16>,
@@ -86,14 +91,21 @@ impl Rig {
             missing_before: RefCell::default(),
             may_be_split: Cell::new(false),
             is_over_budget: Cell::new(false),
+            unreadable: RefCell::default(),
+            torn: RefCell::default(),
+            must_stay_out: RefCell::default(),
         });
+        let spoiler = judge.clone();
+        guard.on_spoil(move |slot, at, length| spoiler.spoil(slot, at, length));
         let (inside, is_redundant) = (judge.clone(), setup.is_redundant());
         let may_fail: Rc<dyn Fn() -> bool> = Rc::new(move || {
             let fired = inside.disks.iter().any(|disk| disk.faults_fired() > 0);
-            fired && (!is_redundant || inside.is_over_budget.get())
+            let has_no_space = inside.disks.iter().any(|disk| disk.has_no_space());
+            has_no_space || fired && (!is_redundant || inside.is_over_budget.get())
         });
         let members_before = (0..setup.shape.slots).collect();
-        Rig { executor, rng, setup, judge, guard, tally, op_next: Rc::new(Cell::new(1)), may_fail, members_before }
+        let (op_next, old_image) = (Rc::new(Cell::new(1)), None);
+        Rig { executor, rng, setup, judge, guard, tally, is_well: false, old_image, op_next, may_fail, members_before }
     }
 
     /// What would be if power failed now and left these images: another machine, with its own time.
@@ -109,6 +121,7 @@ impl Rig {
         oracle.crash();
         *branch.judge.oracle.borrow_mut() = oracle;
         *branch.judge.lost.borrow_mut() = self.judge.missing(&BTreeSet::new());
+        branch.judge.unreadable.borrow_mut().clone_from(&self.judge.unreadable.borrow());
         for (disk, image) in branch.judge.disks.iter().zip(images) {
             disk.replace(image.expect("every disk has an image"));
         }
@@ -121,7 +134,7 @@ impl Rig {
         &self.judge.disks[usize::from(slot)]
     }
 
-    fn images_without(&self, away: &BTreeSet<u16>) -> Vec<Option<Vec<u8>>> {
+    pub(crate) fn images_without(&self, away: &BTreeSet<u16>) -> Vec<Option<Vec<u8>>> {
         let image = |(slot, disk): (usize, &Rc<Disk>)| {
             (!away.contains(&(slot as u16))).then(|| disk.medium().current().to_vec())
         };
@@ -215,6 +228,10 @@ impl Rig {
             arrays.push(array);
         }
         let size = arrays[0].layout().array_size().0;
+        let offered = arrays[0].geometry().size.0;
+        if offered != size {
+            return Err(format!("C14: the array offers {offered} sectors and has {size}"));
+        }
         if size != self.judge.model.array_size() {
             return Err(format!("the array has {size} sectors, the model {}", self.judge.model.array_size()));
         }
@@ -381,6 +398,7 @@ impl Rig {
     fn check_clean(&mut self, usable: BTreeSet<u16>) -> Result<(), String> {
         self.tally.borrow_mut().stops += 1;
         self.executor.record(Event::Note { what: "clean stop", value: 0 });
+        self.judge.disks.iter().for_each(|disk| disk.stop_lying());
         let images: Vec<Option<Vec<u8>>> =
             self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
         if !self.judge.is_over_budget.get() && !(self.may_fail)() {
@@ -388,10 +406,16 @@ impl Rig {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
                     let here = Judge::in_slots(&plan);
+                    // Who became smaller while nobody asked for what it lost works, and cannot be started from.
+                    let usable: BTreeSet<u16> =
+                        usable.into_iter().filter(|slot| !self.disk(*slot).is_shrunk()).collect();
                     if here != usable && self.setup.is_redundant() {
                         return Err(format!("M6: members {usable:?} worked, the superblocks say {here:?}"));
                     }
                     self.judge.check_rest(&images, &plan)?;
+                    if here.len() == usize::from(self.setup.shape.slots) {
+                        self.is_well = true;
+                    }
                 }
                 Assembled::DirtyDegraded => return Err("dirty and degraded after a clean stop".to_string()),
                 Assembled::Impossible => {}
@@ -424,8 +448,12 @@ impl Rig {
             self.judge.suspect.borrow_mut().extend(uncertain.into_iter().map(|x| rows[x as usize]));
         }
         let images = self.judge.images(&mut self.rng);
+        self.note_damage(&images);
         self.tally.borrow_mut().crashes += 1;
         self.judge.check_power_cut(&images).map_err(|found| format!("crash: {found}"))?;
+        for x in self.judge.unsettled_by_liars() {
+            self.judge.oracle.borrow_mut().spoil(x);
+        }
         self.judge.oracle.borrow_mut().crash();
         self.guard.reset();
         for (disk, image) in self.judge.disks.iter().zip(images) {
@@ -435,9 +463,24 @@ impl Rig {
         self.reset_events()
     }
 
+    /// What power failure does to superblocks that were being written, and to members that lied about flushes.
+    fn note_damage(&self, images: &[Option<Vec<u8>>]) {
+        let torn = self.judge.torn.borrow().clone();
+        self.tally.borrow_mut().count_fault(FaultKind::TornSuper, torn.len() as u64);
+        self.judge.lost.borrow_mut().extend(torn.iter().copied());
+        self.judge.unreadable.borrow_mut().extend(torn);
+        for (disk, image) in self.judge.disks.iter().zip(images).filter(|(disk, _)| disk.is_liar()) {
+            let is_changed = image.as_deref() != Some(disk.medium().current());
+            self.tally.borrow_mut().count_fault(FaultKind::LyingFlush, u64::from(is_changed));
+        }
+    }
+
     /// Each member's events are what power failure left.
-    fn reset_events(&self) -> Result<(), String> {
+    pub(crate) fn reset_events(&self) -> Result<(), String> {
         for (slot, disk) in self.judge.disks.iter().enumerate() {
+            if self.judge.unreadable.borrow().contains(&(slot as u16)) {
+                continue;
+            }
             let bytes = disk.medium().current()[8 * SECTOR_BYTES..16 * SECTOR_BYTES].to_vec();
             let facts = raw_facts(&bytes).map_err(|found| format!("M1: superblock of disk {slot}: {found}"))?;
             self.guard.reset_events(slot as u16, facts.events);

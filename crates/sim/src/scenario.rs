@@ -4,7 +4,8 @@
 
 use crate::client::{Client, Tally};
 use crate::executor::{Ended, Executor};
-use crate::member::{Effect, Fault, Lie, Victim};
+use crate::faults::{FaultKind, Plan};
+use crate::member::Lie;
 use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
 use crate::rng::Rng;
 use crate::setup::{OverBudget, Setup};
@@ -15,8 +16,15 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{ErrorKind, Slot};
+use uraid_block::Slot;
 use uraid_engine::Config;
+
+/// What a long seed has had when it ends: client operations and faults.
+pub const LONG_OPERATIONS: u64 = 1_000;
+/// Faults that changed a result or a byte.
+pub const LONG_FAULTS: u64 = 20;
+/// Rounds of a seed, at most.
+const ROUNDS_MAX: u64 = 1_000;
 
 /// How to run a seed.
 #[derive(Clone, Copy, Default, Debug)]
@@ -25,6 +33,8 @@ pub struct Options {
     pub is_verbose: bool,
     /// A lie that one member tells, to see whether it is found.
     pub lie: Option<Lie>,
+    /// A long seed.
+    pub is_long: bool,
 }
 
 /// What came out of a seed.
@@ -48,6 +58,8 @@ pub struct Outcome {
     pub sectors: u64,
     /// What was found, if anything, with the last events.
     pub failure: Option<String>,
+    /// How often each rare branch was taken, in the order of `Mark::ALL`; zeroes without the feature `marks`.
+    pub marks: Vec<u64>,
     /// What happened, to read; empty unless the choices were recorded.
     pub story: String,
 }
@@ -83,8 +95,19 @@ pub fn run_recorded(source: Source, options: Options) -> (Outcome, Tape) {
     (outcome, tape)
 }
 
+#[cfg(feature = "marks")]
+fn take_marks() -> Vec<u64> {
+    uraid_engine::mark::take()
+}
+
+#[cfg(not(feature = "marks"))]
+fn take_marks() -> Vec<u64> {
+    vec![0; uraid_engine::mark::Mark::ALL.len()]
+}
+
 fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) -> Executor) -> Outcome {
-    let setup = Rc::new(Setup::draw(&mut rng));
+    let setup = if options.is_long { Setup::draw_long(&mut rng) } else { Setup::draw(&mut rng) };
+    let setup = Rc::new(setup);
     let executor = executor_of(rng.fork());
     let (inside, plan) = (executor.clone(), setup.clone());
     let tally = Rc::new(RefCell::new(Tally::default()));
@@ -125,6 +148,7 @@ fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) 
         tally,
         sectors: sectors.get(),
         failure,
+        marks: take_marks(),
         story,
     }
 }
@@ -132,7 +156,10 @@ fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) 
 impl Rig {
     fn all_rounds(&mut self) -> Result<(), String> {
         let mut root = std::mem::replace(&mut self.rng, Rng::new(0));
-        for round in 0..self.setup.rounds {
+        for round in 0..ROUNDS_MAX {
+            if self.has_had_enough(round) {
+                break;
+            }
             // Each round has a lane of its own, and one that a tape says nothing of does not take place.
             self.rng = root.fork();
             if !self.rng.goes_on() {
@@ -154,27 +181,29 @@ impl Rig {
         self.round(true).map(|_| ())
     }
 
+    fn has_had_enough(&self, rounds: u64) -> bool {
+        let tally = self.tally.borrow();
+        let is_long = tally.operations >= LONG_OPERATIONS && tally.faults >= LONG_FAULTS;
+        if self.setup.is_long { is_long } else { rounds >= self.setup.rounds }
+    }
+
     /// One life of the array. False when it cannot start again. A calm round has no faults and ends well.
     fn round(&mut self, is_calm: bool) -> Result<bool, String> {
         self.executor.draw_order(self.setup.shards);
+        if !is_calm {
+            self.hurt_at_rest();
+        }
         if self.setup.looks && self.rng.chance(1, 2) {
             self.look()?;
         }
         let away = if is_calm { BTreeSet::new() } else { self.draw_away() };
-        let Some(plan) = self.assemble(&away)? else { return Ok(false) };
-        let victims = if is_calm { BTreeSet::new() } else { self.draw_victims() };
-        self.prepare_oracle(&plan, &victims);
-        let live = self.boot(&plan, &Config::default())?;
-        for &slot in &victims {
-            self.plan_faults(slot);
-        }
-        let spares = self.setup.shape.slots..self.setup.shape.slots + self.setup.spares;
-        for slot in spares.clone().filter(|_| !is_calm) {
-            if self.rng.chance(1, 3) {
-                self.plan_faults(slot);
-            }
-        }
-        let is_clean = self.work(&live, &victims, is_calm)?;
+        let Some(start) = self.assemble(&away)? else { return Ok(false) };
+        let plan = if is_calm { Plan::default() } else { self.draw_plan() };
+        self.prepare_oracle(&start, &plan.unsure());
+        let live = self.boot(&start, &Config::default())?;
+        self.carry_out(&plan);
+        let victims = &plan.victims;
+        let is_clean = self.work(&live, victims, is_calm)?;
         if self.setup.over_budget == OverBudget::Passing {
             // The errors are over and no member was lost for good: from now on everything must be as it should.
             self.judge.is_over_budget.set(false);
@@ -184,74 +213,27 @@ impl Rig {
         } else {
             self.crash(live)?;
         }
-        let hurt = victims.iter().copied().chain(spares).filter(|&slot| self.disk(slot).faults_fired() > 0);
-        let hurt: Vec<u16> = hurt.collect();
-        self.tally.borrow_mut().faults += hurt.iter().map(|&slot| self.disk(slot).faults_fired()).sum::<u64>();
-        if self.setup.is_redundant() {
-            self.judge.lost.borrow_mut().extend(hurt);
-        }
-        for disk in &self.judge.disks {
-            disk.reset_faults();
+        self.count_hits();
+        if std::mem::take(&mut self.is_well) {
+            self.judge.all_is_well();
+        } else if is_clean && !is_calm && (self.setup.is_long || self.rng.chance(1, 4)) {
+            self.rebuild()?;
         }
         Ok(true)
     }
 
-    /// Some members that are not there this time, as many as may be.
-    fn draw_away(&mut self) -> BTreeSet<u16> {
-        let mut away = BTreeSet::new();
-        if !self.setup.has_faults || !self.setup.is_redundant() || self.rng.chance(2, 3) {
-            return away;
+    /// Takes in what has hit members in this round, and who may be out because of it.
+    fn count_hits(&mut self) {
+        let disks = self.judge.disks.iter();
+        let hurt = disks.clone().enumerate().filter(|(_, disk)| disk.is_hurt()).map(|(slot, _)| slot as u16);
+        if self.setup.is_redundant() {
+            self.judge.lost.borrow_mut().extend(hurt);
         }
-        for _ in 0..self.rng.between(1, 2) {
-            let slot = self.rng.below(u64::from(self.setup.shape.slots)) as u16;
-            away.insert(slot);
-            if !self.judge.model.can_serve_without(&self.judge.missing(&away)) {
-                away.remove(&slot);
+        for disk in disks {
+            for (kind, hits) in FaultKind::ALL.into_iter().zip(disk.hits()) {
+                self.tally.borrow_mut().count_fault(kind, hits);
             }
-        }
-        away
-    }
-
-    /// Members that will be hurt this time, as many as may be; any number when the budget is off.
-    fn draw_victims(&mut self) -> BTreeSet<u16> {
-        let mut victims = BTreeSet::new();
-        if !self.setup.has_faults && !self.judge.is_over_budget.get() {
-            return victims;
-        }
-        for _ in 0..self.rng.between(0, 3) {
-            let slot = self.rng.below(u64::from(self.setup.shape.slots)) as u16;
-            victims.insert(slot);
-            let is_within = self.judge.model.can_serve_without(&self.judge.missing(&victims));
-            if self.setup.is_redundant() && !is_within && !self.judge.is_over_budget.get() {
-                victims.remove(&slot);
-            }
-        }
-        victims
-    }
-
-    fn plan_faults(&mut self, slot: u16) {
-        let disk = self.disk(slot).clone();
-        let is_passing = self.judge.is_over_budget.get() && self.setup.over_budget == OverBudget::Passing;
-        for _ in 0..self.rng.between(1, 4) {
-            let victims =
-                [Victim::Reads, Victim::Writes, Victim::Writes, Victim::SuperWrites, Victim::Flushes, Victim::Any];
-            let victim = *self.rng.pick(if is_passing { &victims[..4] } else { &victims[..] });
-            let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Media, ErrorKind::Gone, ErrorKind::ReadOnly]);
-            let kind = if self.judge.is_over_budget.get() && self.rng.chance(1, 4) { ErrorKind::NoSpace } else { kind };
-            let effect = match self.rng.below(6) {
-                0 | 1 => Effect::Error(kind),
-                2 => Effect::ErrorAfter(kind),
-                3 => Effect::ErrorsFromNow(kind),
-                4 if !is_passing => Effect::Vanish,
-                _ => Effect::Hang(Duration::from_millis(self.rng.between(1, 5000))),
-            };
-            let after = self.rng.below(30);
-            disk.add_fault(Fault { victim, after, effect });
-        }
-        if self.rng.chance(1, 3) {
-            let (start, size) = (self.setup.data_offsets[usize::from(slot)], self.setup.data_sizes[usize::from(slot)]);
-            let sectors: Vec<u64> = (0..self.rng.between(1, 3)).map(|_| start + self.rng.below(size)).collect();
-            disk.add_latent(sectors);
+            disk.reset_faults();
         }
     }
 
@@ -274,23 +256,32 @@ impl Rig {
     fn fail_by_hand(&mut self, live: &Live, slot: u16) {
         let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
         let wait = Duration::from_micros(self.rng.below(5_000));
+        let (tally, is_redundant) = (self.tally.clone(), self.setup.is_redundant());
         self.executor.spawn(0, "operator", async move {
             executor.sleep(wait).await;
             let outcome = array.fail(Slot(slot)).await;
             executor.record(Event::Note { what: "failed by hand", value: u64::from(outcome.is_ok()) });
+            tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
+            if outcome.is_ok() && !is_redundant {
+                executor.violate(format!("C1: slot {slot} was taken out of an array that cannot do without"));
+            }
         });
-        self.judge.lost.borrow_mut().insert(slot);
+        if self.setup.is_redundant() {
+            self.judge.lost.borrow_mut().insert(slot);
+        }
     }
 
     /// Lets clients work and the array stop, or power fail. True after a clean stop.
     fn work(&mut self, live: &Live, victims: &BTreeSet<u16>, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
         if let Some(&slot) = victims.first()
-            && self.rng.chance(1, 8)
+            && self.setup.kinds.has(FaultKind::ByHand)
+            && self.rng.chance(1, 4)
         {
             self.fail_by_hand(live, slot);
         }
-        let crashes = !is_calm && self.setup.has_crashes && self.rng.chance(3, 4);
+        let often = if self.setup.is_long { 2 } else { 3 };
+        let crashes = !is_calm && self.setup.has_crashes && self.rng.chance(often, 4);
         let mut stop = None;
         if !is_calm && self.rng.chance(1, 5) {
             let longest = *self.rng.pick(&[100, 3_000, 400_000]);

@@ -4,6 +4,7 @@
 
 use crate::client::Mix;
 use crate::executor::Executor;
+use crate::faults::{FaultKind, Kinds};
 use crate::member::{Disk, Latency};
 use crate::model::Shape;
 use crate::rng::Rng;
@@ -70,6 +71,14 @@ pub struct Setup {
     pub spare_blocks: u32,
     /// One answer in so many is followed by an imagined power cut.
     pub image_one_in: u64,
+    /// What can go wrong with members.
+    pub kinds: Kinds,
+    /// A long seed: rounds until it has had enough operations and faults.
+    pub is_long: bool,
+    /// Entries of the role tables: with more than 128 a superblock is more than one sector, and can be torn.
+    pub roles: u16,
+    /// A member that takes thirty times as long as the others.
+    pub slow_disk: Option<u16>,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -141,6 +150,7 @@ impl Setup {
         let shape = Shape { level, layout, chunk, slots, size: if is_plain { 0 } else { size }, member_sizes };
         let stripe = unit * u64::from(slots);
         let mix = draw_mix(rng, stripe);
+        let kinds = Kinds::draw(rng);
         let slow = *rng.pick(&[0, 0, 16, 100]);
         let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
         Setup {
@@ -166,7 +176,22 @@ impl Setup {
             latency: Latency { min: 100, max, slow_one_in: slow },
             spare_blocks: *rng.pick(&[0, 1, 8]),
             image_one_in: if is_big { 64 } else { *rng.pick(&[2, 8, 32]) },
+            is_long: false,
+            roles: if kinds.has(FaultKind::TornSuper) { *rng.pick(&[384, 1000]) } else { 128 },
+            slow_disk: if rng.chance(1, 8) { Some(rng.below(u64::from(slots)) as u16) } else { None },
+            kinds,
         }
+    }
+
+    /// The same for a long seed: members always fail, and only so much that it can go on.
+    pub fn draw_long(rng: &mut Rng) -> Setup {
+        let mut setup = Setup::draw(rng);
+        while setup.pool_factor > 1 {
+            setup = Setup::draw(rng);
+        }
+        let (requests, clients) = (rng.between(4, 16), *rng.pick(&[2, 4, 4, 8, 16]));
+        let image_one_in = *rng.pick(&[16, 32, 64]);
+        Setup { is_long: true, has_faults: true, requests, clients, image_one_in, ..setup }
     }
 
     /// A quiet array of this shape: one shard, quick members, nothing goes wrong by itself.
@@ -206,6 +231,10 @@ impl Setup {
             latency: Latency { min: 1_000, max: 30_000, slow_one_in: 0 },
             spare_blocks: 1,
             image_one_in: 1_000_000,
+            kinds: Kinds::default(),
+            is_long: false,
+            roles: 128,
+            slow_disk: None,
         }
     }
 
@@ -246,7 +275,8 @@ impl Setup {
         set_uuid[..8].copy_from_slice(&self.array.to_le_bytes());
         let mut device_uuid = set_uuid;
         device_uuid[15] = slot as u8;
-        let roles = (0..128).map(|number| if number < shape.slots { Role::Slot(Slot(number)) } else { Role::Spare });
+        let roles =
+            (0..self.roles).map(|number| if number < shape.slots { Role::Slot(Slot(number)) } else { Role::Spare });
         Superblock {
             version: uraid_format::Version::V1_2,
             features,
@@ -306,6 +336,8 @@ impl Setup {
             zeroes_after_discard: self.discard.1,
             volatile_cache: true,
         };
-        Disk::new(executor, slot, geometry, bytes, offset, self.latency)
+        let factor = if self.slow_disk == Some(slot) { 30 } else { 1 };
+        let latency = Latency { min: self.latency.min * factor, max: self.latency.max * factor, ..self.latency };
+        Disk::new(executor, slot, geometry, bytes, offset, latency)
     }
 }

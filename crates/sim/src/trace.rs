@@ -2,6 +2,7 @@
 //! Owns: [`Trace`], [`Event`]. Not here: what the events mean.
 //! Invariant: the hash takes in every poll, wake, I/O and decision, so equal hashes mean equal runs.
 
+use crate::faults::FaultKind;
 use crate::rng::mix;
 use std::collections::VecDeque;
 use std::fmt;
@@ -85,6 +86,13 @@ pub enum Event {
         /// Whether it went well.
         is_ok: bool,
     },
+    /// A fault has hit a member.
+    Fault {
+        /// The member.
+        disk: u16,
+        /// What.
+        kind: FaultKind,
+    },
     /// Any other decision, by name.
     Note {
         /// What.
@@ -108,6 +116,7 @@ impl Event {
             }
             Event::Request { op, kind, at, length } => [8 | ((kind as u64) << 8), op, at, length],
             Event::Answer { op, is_ok } => [9, op, u64::from(is_ok), 0],
+            Event::Fault { disk, kind } => [11, u64::from(disk), kind as u64, 0],
             Event::Note { what, value } => {
                 let name = what.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
                 [10, name, value, 0]
@@ -132,6 +141,7 @@ impl fmt::Display for Event {
             Event::Answer { op, is_ok } => {
                 write!(out, "CLIENT op {op} answered {}", if *is_ok { "ok" } else { "ERROR" })
             }
+            Event::Fault { disk, kind } => write!(out, "-- disk {disk}: {kind:?}"),
             Event::Note { what, value } => write!(out, "-- {what} {value}"),
         }
     }
@@ -171,7 +181,9 @@ impl Trace {
         }
         if let Some(story) = &mut self.story {
             match event {
-                Event::Request { .. } | Event::Answer { .. } | Event::Note { .. } => story.push((now, event)),
+                Event::Request { .. } | Event::Answer { .. } | Event::Note { .. } | Event::Fault { .. } => {
+                    story.push((now, event))
+                }
                 Event::Complete { is_ok: false, .. } => story.push((now, event)),
                 Event::Complete { .. } | Event::Poll { .. } | Event::Wake { .. } | Event::Fire { .. } => {}
                 Event::Spawn { .. } | Event::Mail { .. } | Event::Submit { .. } => {}

@@ -29,7 +29,10 @@ pub struct Guard {
     superblocks: Cell<u64>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
     on_failure: RefCell<Option<Rc<dyn Fn()>>>,
+    on_spoil: RefCell<Option<OnSpoil>>,
 }
+
+type OnSpoil = Rc<dyn Fn(u16, u64, u64)>;
 
 /// The fields of a superblock that the guard needs, read without `format`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +81,7 @@ impl Guard {
         }
         Guard {
             model,
-            events: RefCell::new(vec![0; data_offsets.len()]),
+            events: RefCell::new(vec![1; data_offsets.len()]),
             data_offsets,
             used,
             open: RefCell::default(),
@@ -87,12 +90,23 @@ impl Guard {
             superblocks: Cell::new(0),
             failures: RefCell::default(),
             on_failure: RefCell::default(),
+            on_spoil: RefCell::default(),
         }
     }
 
     /// What to do at the moment a member fails an operation.
     pub fn on_failure(&self, action: impl Fn() + 'static) {
         *self.on_failure.borrow_mut() = Some(Rc::new(action));
+    }
+
+    /// What to do when data goes bad without an error: member, first sector from the start of its data, sectors.
+    pub fn on_spoil(&self, action: impl Fn(u16, u64, u64) + 'static) {
+        *self.on_spoil.borrow_mut() = Some(Rc::new(action));
+    }
+
+    /// How many data sectors of a member the array uses.
+    pub fn used(&self, disk: u16) -> u64 {
+        self.used[usize::from(disk)]
     }
 
     /// A client operation starts that may change this range.
@@ -202,6 +216,13 @@ impl Watch for Guard {
         *last = facts.events;
         self.superblocks.set(self.superblocks.get() + 1);
         Ok(())
+    }
+
+    fn spoilt(&self, disk: u16, at: u64, length: u64) {
+        let action = self.on_spoil.borrow().clone();
+        if let Some(action) = action {
+            action(disk, at - self.data_offsets[usize::from(disk)], length);
+        }
     }
 
     fn failed(&self, access: Access, error: ErrorKind) {

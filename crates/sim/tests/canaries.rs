@@ -1,8 +1,9 @@
 //! The tester tested: the engine makes one mistake on purpose, and some seed must notice.
-//! Owns: one canary per checker. Run with `--features sabotage`; without, the engine cannot make them.
+//! Owns: one canary per checker; those that are bugs of others are in the `museum`. Run with `--features sabotage`; without, the engine cannot make them.
 
 use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::fleet::run_seeds;
+use uraid_sim::museum::ENTRIES;
 use uraid_sim::scenario::Options;
 
 /// Seeds that each mistake must be found in.
@@ -20,7 +21,7 @@ fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
 #[test]
 fn every_mistake_of_the_engine_is_found() {
     let mut missed = Vec::new();
-    for mistake in Sabotage::ALL {
+    for mistake in Sabotage::ALL.into_iter().filter(|mistake| ENTRIES.iter().all(|entry| entry.switch != *mistake)) {
         match first_find(mistake) {
             Some((seed, found)) => println!("{mistake:?}: seed {seed}: {found}"),
             None => missed.push(mistake),

@@ -13,6 +13,8 @@
 
 use super::error::{AssembleError, Duplicate, History, SetCount, Unsupported};
 use super::{Candidate, Refusal, Refused};
+use crate::mark::{self, Mark};
+use crate::sabotage::{self, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock, Version};
@@ -59,6 +61,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         contenders.into_iter().partition(|at| candidates[*at].superblock.events == events);
     let (winners, losers, is_disputed) = freshest_history(candidates, &freshest);
     if is_disputed && !is_forced {
+        mark::hit(Mark::SplitBrainRefused);
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
     }
@@ -70,7 +73,10 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         let found = candidates[candidate].superblock.events;
         let reason = match is_disputed {
             true => Refusal::SplitBrain { found, expected: events },
-            false => Refusal::Faulty { found, recorded: events },
+            false => {
+                mark::hit(Mark::HistorySuperseded);
+                Refusal::Faulty { found, recorded: events }
+            }
         };
         sorter.refuse(candidate, reason);
     }
@@ -295,13 +301,24 @@ impl<'a> Sorter<'a> {
         let (found, expected) = (superblock.events, self.chosen.template.events);
         let own = superblock.own_role().slot().expect("a contender has a slot");
         if found.saturating_add(1) < expected {
+            mark::hit(Mark::StaleRefused);
             self.refuse(candidate, Refusal::Stale { found, expected });
             return Ok(());
         }
         match self.table.get(&superblock.dev_number).copied() {
-            None => self.refuse(candidate, Refusal::Faulty { found, recorded: expected }),
+            None if sabotage::is(Sabotage::EventsSlack) => {
+                self.table.insert(superblock.dev_number, own);
+                return self.admit(candidate);
+            }
+            None => {
+                mark::hit(Mark::FaultyRefused);
+                self.refuse(candidate, Refusal::Faulty { found, recorded: expected });
+            }
             Some(slot) if slot != own => self.refuse(candidate, Refusal::Moved { found: own, expected: slot }),
-            Some(_) => return self.admit(candidate),
+            Some(_) => {
+                mark::hit(Mark::LaggingTaken);
+                return self.admit(candidate);
+            }
         }
         Ok(())
     }
@@ -323,6 +340,7 @@ impl<'a> Sorter<'a> {
             let found = Sectors(superblock.recovery_offset.min(expected.0));
             self.refuse(candidate, Refusal::NotInSync { slot, found, expected });
         } else if *device_size < data_end {
+            mark::hit(Mark::ShrunkRefused);
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
         } else if superblock.features.contains(Features::BAD_BLOCKS) && !self.is_forced {
             self.refuse(candidate, Refusal::BadBlocks);
@@ -350,6 +368,7 @@ impl<'a> Sorter<'a> {
             return Ok(());
         }
         if !is_forced {
+            mark::hit(Mark::SplitBrainRefused);
             let theirs = apart.iter().map(|at| self.chosen.refused[*at].candidate);
             let both: Vec<usize> = self.chosen.slots.values().copied().chain(theirs).collect();
             return Err(split_brain(self.candidates, &both));

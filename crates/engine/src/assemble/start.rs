@@ -5,6 +5,8 @@
 use super::choose::{Chosen, data_end, mismatch};
 use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
+use crate::mark::{self, Mark};
+use crate::sabotage::{self, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Slot, SlotSet};
 use uraid_format::{Features, Superblock, Version};
@@ -42,6 +44,7 @@ pub(super) fn start(
             Layout::new(&spec).map_err(AssembleError::Layout)?
         }
     };
+    let layout = if sabotage::is(Sabotage::Raid0OtherZones) { sabotage::other_zones(&layout) } else { layout };
     if !options.run && !options.force {
         check_recorded(candidates, &chosen, &usable)?;
     }
@@ -49,9 +52,11 @@ pub(super) fn start(
     let is_dirty = is_dirty(&chosen, level, &forced);
     let guessed = guessed_slots(&layout, &missing);
     if is_dirty && !guessed.is_empty() {
-        if !options.force {
+        if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
+            mark::hit(Mark::DirtyDegradedRefused);
             return Err(AssembleError::DirtyDegraded { level: level.name(), missing: guessed });
         }
+        mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
     }
     let read_only = read_only(chosen.template.version, chosen.features, options);

@@ -1,0 +1,18 @@
+//! I4, R27: an array with parity is not started dirty and degraded unless it is forced.
+//! Not checked here: a start that is forced; a missing member that holds parity only, of which nothing is computed.
+
+use crate::judge::Judge;
+use std::collections::BTreeSet;
+use uraid_engine::StartPlan;
+
+impl Judge {
+    /// Whether this plan, which nobody forced, would compute data from parity that a crash may have left wrong.
+    pub(crate) fn check_not_guessed(&self, plan: &StartPlan) -> Result<(), String> {
+        let here = Judge::in_slots(plan);
+        let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
+        if plan.is_dirty && self.model.is_parity() && self.model.hides_data(&missing) {
+            return Err(format!("I4: dirty, without {missing:?}, and started without being forced"));
+        }
+        Ok(())
+    }
+}

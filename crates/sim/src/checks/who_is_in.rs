@@ -1,0 +1,38 @@
+//! M6, D1, D2: who never failed is never left out; who was put back to an older state is never taken; everybody has the
+//! slot that is theirs. Not checked here: members that were hurt, which may be in or out; forced starts may take anybody.
+
+use crate::judge::Judge;
+use std::collections::BTreeSet;
+use uraid_engine::{Place as Role, StartPlan};
+
+impl Judge {
+    /// Whether the plan's members may be those.
+    pub(crate) fn check_members(&self, plan: &StartPlan, away: &BTreeSet<u16>, is_forced: bool) -> Result<(), String> {
+        for member in &plan.members {
+            if let Role::Slot(slot) = member.place
+                && slot.index() != member.candidate
+            {
+                return Err(format!("D4: disk {} was put into {slot}", member.candidate));
+            }
+        }
+        if self.is_over_budget.get() {
+            return Ok(());
+        }
+        let left_out = self.left_out(plan, away);
+        if !left_out.is_empty() {
+            return Err(format!("D1: {left_out:?} had no fault and are left out: {:?}", plan.refused));
+        }
+        let stale = self.must_stay_out.borrow();
+        match Judge::in_slots(plan).into_iter().find(|slot| stale.contains(slot)) {
+            Some(slot) if !is_forced => Err(format!("D3: disk {slot} was put back to an older state and is taken")),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Members that are here, were never hurt, and have no place in the plan.
+    pub(crate) fn left_out(&self, plan: &StartPlan, away: &BTreeSet<u16>) -> Vec<u16> {
+        let missing = self.missing(away);
+        let is_in = |slot: u16| plan.members.iter().any(|member| member.candidate == usize::from(slot));
+        (0..self.disks.len() as u16).filter(|&slot| !missing.contains(&slot) && !is_in(slot)).collect()
+    }
+}

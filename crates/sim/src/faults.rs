@@ -1,0 +1,350 @@
+//! What can go wrong with members, and how much of it at a time.
+//! Owns: [`FaultKind`], [`Kinds`], what a round plans to go wrong, the budget of every stripe. Not here: carrying it out
+//! (`member`), what power failure leaves (`disk`).
+//! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to go beyond. A fault
+//! counts when it changed a result or a byte: a delay does not, nor does a second error of a member that fails for good.
+//! Spec: reliability 2, 4.3.
+//!
+//! ```text
+//!   a member    errors, vanishing, becoming smaller, an old image, lost metadata, flushes that lie    a slot of the budget
+//!   a sector    unreadable                                       a block of its stripe, if its members leave one to spare
+//!   bytes       rot, writes that are lost or land elsewhere      md has no checksums: nothing is promised of the stripe
+//!                                                                 any more, and of everything else all that it was before
+//! ```
+
+use crate::client::Tally;
+use crate::member::{Effect, Fault, Victim};
+use crate::model::Place;
+use crate::rig::Rig;
+use crate::rng::Rng;
+use crate::setup::OverBudget;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use uraid_block::ErrorKind;
+
+/// What can go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FaultKind {
+    /// A read fails.
+    ReadError,
+    /// A write of data fails, with or without an effect.
+    WriteError,
+    /// A write of a superblock fails.
+    SuperError,
+    /// A flush fails, and part of what it covered is lost.
+    FlushError,
+    /// The member is gone.
+    Vanish,
+    /// The member becomes smaller.
+    Shrink,
+    /// A sector cannot be read until it is written.
+    Unreadable,
+    /// There is no space for a write.
+    NoSpace,
+    /// The member comes back as it was rounds ago.
+    OldImage,
+    /// Flushes are answered and do nothing, and power fails.
+    LyingFlush,
+    /// Power fails in the middle of a superblock.
+    TornSuper,
+    /// A bit of a superblock flips.
+    SuperRot,
+    /// A bit of the data flips.
+    BitRot,
+    /// A write is answered and lands elsewhere.
+    Misdirected,
+    /// A write is answered and not done.
+    LostWrite,
+    /// The member is missing at a start.
+    Away,
+    /// The operator takes the member out.
+    ByHand,
+    /// An operation takes seconds. Never counted: it changes no result.
+    Hang,
+}
+
+impl FaultKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 18;
+    /// All of them.
+    pub const ALL: [FaultKind; FaultKind::COUNT] = [
+        FaultKind::ReadError,
+        FaultKind::WriteError,
+        FaultKind::SuperError,
+        FaultKind::FlushError,
+        FaultKind::Vanish,
+        FaultKind::Shrink,
+        FaultKind::Unreadable,
+        FaultKind::NoSpace,
+        FaultKind::OldImage,
+        FaultKind::LyingFlush,
+        FaultKind::TornSuper,
+        FaultKind::SuperRot,
+        FaultKind::BitRot,
+        FaultKind::Misdirected,
+        FaultKind::LostWrite,
+        FaultKind::Away,
+        FaultKind::ByHand,
+        FaultKind::Hang,
+    ];
+}
+
+/// The kinds that exist for a seed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Kinds(u32);
+
+impl Kinds {
+    /// Each kind in half of all seeds, and of those that every level can have at least one.
+    pub fn draw(rng: &mut Rng) -> Kinds {
+        let bits = (0..FaultKind::COUNT).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
+        let sure = *rng.pick(&[FaultKind::ReadError, FaultKind::WriteError, FaultKind::Unreadable]);
+        Kinds(bits | 1 << sure as u32)
+    }
+
+    /// Whether this kind exists.
+    pub fn has(self, kind: FaultKind) -> bool {
+        self.0 & (1 << kind as u32) != 0
+    }
+}
+
+/// What a round plans.
+#[derive(Default)]
+pub struct Plan {
+    /// Members that will be hurt.
+    pub victims: BTreeSet<u16>,
+    /// Sectors that cannot be read, counted from the start of each member's data.
+    pub unreadable: BTreeMap<u16, BTreeSet<u64>>,
+    faults: Vec<(u16, Fault)>,
+    liar: Option<u16>,
+}
+
+impl Plan {
+    /// Members whose data may not be there when it is needed.
+    pub fn unsure(&self) -> BTreeSet<u16> {
+        self.victims.iter().chain(self.unreadable.keys()).copied().collect()
+    }
+}
+
+impl Tally {
+    /// A fault has changed a result or a byte.
+    pub fn count_fault(&mut self, kind: FaultKind, count: u64) {
+        self.faults += count;
+        self.kinds[kind as usize] += count;
+    }
+}
+
+impl Rig {
+    fn has(&self, kind: FaultKind) -> bool {
+        self.setup.has_faults && self.setup.kinds.has(kind)
+    }
+
+    fn any_slot(&mut self) -> u16 {
+        self.rng.below(u64::from(self.setup.shape.slots)) as u16
+    }
+
+    /// Whether the array can do without these as well.
+    fn is_within(&self, more: &BTreeSet<u16>) -> bool {
+        !self.setup.is_redundant() || self.judge.model.can_serve_without(&self.judge.missing(more))
+    }
+
+    /// Some members that are not there this time, as many as may be.
+    pub fn draw_away(&mut self) -> BTreeSet<u16> {
+        let mut away = BTreeSet::new();
+        if !self.has(FaultKind::Away) || !self.setup.is_redundant() || !self.rng.chance(1, 2) {
+            return away;
+        }
+        for _ in 0..self.rng.between(1, 2) {
+            let slot = self.any_slot();
+            away.insert(slot);
+            let splits = self.setup.is_long && self.judge.would_split(&away);
+            if splits || !self.is_within(&away) {
+                away.remove(&slot);
+            }
+        }
+        self.tally.borrow_mut().count_fault(FaultKind::Away, away.len() as u64);
+        away
+    }
+
+    /// Members that will be hurt this time, as many as may be; any number when the budget is off.
+    fn draw_victims(&mut self) -> BTreeSet<u16> {
+        let mut victims = BTreeSet::new();
+        let is_over = self.judge.is_over_budget.get();
+        if !self.setup.has_faults && !is_over {
+            return victims;
+        }
+        for _ in 0..self.rng.between(0, 3) {
+            let slot = self.any_slot();
+            victims.insert(slot);
+            if !is_over && !self.is_within(&victims) {
+                victims.remove(&slot);
+            }
+        }
+        victims
+    }
+
+    /// Everything that will go wrong while this round runs.
+    pub fn draw_plan(&mut self) -> Plan {
+        let mut plan = Plan { victims: self.draw_victims(), ..Plan::default() };
+        for slot in plan.victims.clone() {
+            for _ in 0..self.rng.between(1, 4) {
+                plan.faults.extend(self.draw_fault().map(|fault| (slot, fault)));
+            }
+        }
+        let spares = self.setup.shape.slots..self.setup.shape.slots + self.setup.spares;
+        for slot in spares {
+            if self.rng.chance(1, 3) {
+                plan.faults.extend(self.draw_fault().map(|fault| (slot, fault)));
+            }
+        }
+        if self.has(FaultKind::Unreadable) {
+            self.draw_unreadable(&mut plan);
+        }
+        if self.has(FaultKind::NoSpace) && self.rng.chance(1, 5) {
+            let victim = *self.rng.pick(&[Victim::Writes, Victim::SuperWrites]);
+            let effect = *self.rng.pick(&[Effect::Error, Effect::ErrorsFromNow]);
+            let fault = Fault { victim, after: self.rng.below(30), effect: effect(ErrorKind::NoSpace) };
+            plan.faults.push((self.any_slot(), fault));
+        }
+        for (kind, effect) in [(FaultKind::LostWrite, Effect::LoseWrite), (FaultKind::Misdirected, Effect::Misdirect)] {
+            if self.has(kind) && self.may_spoil() && self.rng.chance(1, 8) {
+                plan.faults
+                    .push((self.any_slot(), Fault { victim: Victim::Writes, after: self.rng.below(20), effect }));
+            }
+        }
+        if self.has(FaultKind::LyingFlush) && self.setup.is_redundant() && self.may_spoil() && self.rng.chance(1, 3) {
+            plan.liar = plan.victims.first().copied();
+        }
+        plan
+    }
+
+    /// Unreadable sectors on any members, as long as each of their stripes can do without.
+    fn draw_unreadable(&mut self, plan: &mut Plan) {
+        let missing = self.judge.missing(&plan.victims);
+        for _ in 0..self.rng.between(0, 6) {
+            let slot = self.any_slot();
+            let sector = self.rng.below(self.setup.data_sizes[usize::from(slot)]);
+            let bad = |place: Place, list: &BTreeMap<u16, BTreeSet<u64>>| {
+                missing.contains(&place.slot) || list.get(&place.slot).is_some_and(|bad| bad.contains(&place.sector))
+            };
+            let mut list = plan.unreadable.clone();
+            list.entry(slot).or_default().insert(sector);
+            let is_fine = self.judge.model.survives_at(Place { slot, sector }, &|place| bad(place, &list));
+            if !self.setup.is_redundant() || is_fine || self.judge.is_over_budget.get() {
+                plan.unreadable = list;
+            }
+        }
+    }
+
+    /// Whether promises may be given up for some more stripes: for a third of the array at most.
+    fn may_spoil(&self) -> bool {
+        self.judge.oracle.borrow().spoilt() * 3 < self.judge.model.array_size()
+    }
+
+    fn draw_fault(&mut self) -> Option<Fault> {
+        let is_over = self.judge.is_over_budget.get();
+        let is_passing = is_over && self.setup.over_budget == OverBudget::Passing;
+        let kinds = [
+            (FaultKind::ReadError, Victim::Reads),
+            (FaultKind::WriteError, Victim::Writes),
+            (FaultKind::SuperError, Victim::SuperWrites),
+            (FaultKind::FlushError, Victim::Flushes),
+            (FaultKind::Vanish, Victim::Any),
+            (FaultKind::Shrink, Victim::Any),
+            (FaultKind::Hang, Victim::Any),
+        ];
+        let loses = [FaultKind::FlushError, FaultKind::Vanish, FaultKind::Shrink];
+        let is_redundant = self.setup.is_redundant();
+        // What a level without redundancy loses for good it cannot start without.
+        let is_final = |kind: FaultKind| kind == FaultKind::Shrink && !is_redundant && !is_over;
+        let exists = |kind: FaultKind| (is_over || self.has(kind)) && !is_final(kind);
+        let exists = |kind: FaultKind| exists(kind) && !(is_passing && loses.contains(&kind));
+        let kinds: Vec<(FaultKind, Victim)> = kinds.into_iter().filter(|(kind, _)| exists(*kind)).collect();
+        if kinds.is_empty() {
+            return None;
+        }
+        let (kind, victim) = *self.rng.pick(&kinds);
+        let errors = [ErrorKind::Media, ErrorKind::Media, ErrorKind::Gone, ErrorKind::ReadOnly, ErrorKind::NoSpace];
+        let error = *self.rng.pick(if is_over { &errors } else { &errors[..4] });
+        let how = [Effect::Error, Effect::ErrorAfter, Effect::ErrorsFromNow];
+        let mut effect = self.rng.pick(&how)(error);
+        if kind == FaultKind::Vanish {
+            effect = Effect::Vanish;
+        } else if kind == FaultKind::Shrink {
+            effect = Effect::Shrink(self.rng.between(1, 12));
+        } else if kind == FaultKind::Hang {
+            effect = Effect::Hang(Duration::from_millis(self.rng.between(1, 5000)));
+        }
+        Some(Fault { victim, after: self.rng.below(if self.setup.is_long { 16 } else { 30 }), effect })
+    }
+
+    /// Lets the plan come true from now on.
+    pub fn carry_out(&mut self, plan: &Plan) {
+        for (slot, fault) in &plan.faults {
+            self.disk(*slot).add_fault(*fault);
+        }
+        for (slot, sectors) in &plan.unreadable {
+            let start = self.setup.data_offsets[usize::from(*slot)];
+            self.disk(*slot).add_latent(sectors.iter().map(|sector| start + sector));
+        }
+        if let Some(slot) = plan.liar {
+            self.disk(slot).lie_about_flushes();
+        }
+    }
+
+    /// What happens to members while the array is off.
+    pub fn hurt_at_rest(&mut self) {
+        if self.has(FaultKind::BitRot) && self.may_spoil() && self.rng.chance(1, 4) {
+            let slot = self.any_slot();
+            let used = self.guard.used(slot);
+            if used > 0 {
+                let (sector, bit) = (self.rng.below(used), self.rng.below(4096) as usize);
+                self.disk(slot).flip(self.setup.data_offsets[usize::from(slot)] + sector, bit);
+                self.judge.spoil(slot, sector, 1);
+                self.tally.borrow_mut().count_fault(FaultKind::BitRot, 1);
+            }
+        }
+        if !self.setup.is_redundant() {
+            return;
+        }
+        let slot = self.any_slot();
+        let is_whole = !self.judge.missing(&BTreeSet::new()).contains(&slot);
+        if is_whole && self.has(FaultKind::SuperRot) && self.rng.chance(1, 8) && self.is_within(&BTreeSet::from([slot]))
+        {
+            let bit = self.rng.below(2048) as usize;
+            self.disk(slot).flip(crate::watch::SUPER_AT, bit);
+            self.judge.lost.borrow_mut().insert(slot);
+            self.judge.unreadable.borrow_mut().insert(slot);
+            self.tally.borrow_mut().count_fault(FaultKind::SuperRot, 1);
+        }
+        if self.has(FaultKind::OldImage) {
+            self.put_back_old_image();
+        }
+    }
+
+    /// A member as it was some rounds ago. Only when all that are whole have recorded two changes since: of fewer than
+    /// that no superblock tells.
+    fn put_back_old_image(&mut self) {
+        let missing = self.judge.missing(&BTreeSet::new());
+        let whole: Vec<u16> = (0..self.setup.shape.slots).filter(|slot| !missing.contains(slot)).collect();
+        let events = self.guard.events();
+        if let Some((slot, image, then)) = self.old_image.take() {
+            let others = whole.iter().filter(|other| **other != slot).map(|other| events[usize::from(*other)]);
+            let is_old = others.min().is_some_and(|least| least >= then + 2);
+            if is_old && self.is_within(&BTreeSet::from([slot])) && self.rng.chance(1, 2) {
+                self.disk(slot).replace(image);
+                self.guard.reset_events(slot, then);
+                self.judge.lost.borrow_mut().insert(slot);
+                self.judge.unreadable.borrow_mut().remove(&slot);
+                self.judge.must_stay_out.borrow_mut().insert(slot);
+                self.tally.borrow_mut().count_fault(FaultKind::OldImage, 1);
+                return;
+            }
+            self.old_image = Some((slot, image, then));
+        }
+        if self.old_image.is_none() && !whole.is_empty() && self.rng.chance(1, 3) {
+            let slot = *self.rng.pick(&whole);
+            let image = self.disk(slot).medium().current().to_vec();
+            self.old_image = Some((slot, image, events[usize::from(slot)]));
+        }
+    }
+}

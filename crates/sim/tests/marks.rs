@@ -1,0 +1,17 @@
+//! The runs go where they should: every rare branch of the engine is taken. Run with `--features marks`.
+//! Owns: how many seeds that may take. Not here: what a branch does (`uraid_engine`).
+
+use uraid_sim::fleet::run_seeds;
+use uraid_sim::scenario::Options;
+
+/// Seeds that must reach every mark.
+const SEEDS: u64 = 3_000;
+
+#[test]
+fn every_rare_branch_is_taken() {
+    let sum = run_seeds(0..SEEDS, 2, Options::default(), || {});
+    println!("{}", sum.marks_report());
+    assert!(sum.failures.is_empty(), "{}", sum.report());
+    assert!(sum.marks.len() >= 30, "{} marks", sum.marks.len());
+    assert_eq!(sum.marks_hit(), sum.marks.len(), "some marks were never hit in {SEEDS} seeds");
+}
