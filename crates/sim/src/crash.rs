@@ -125,9 +125,12 @@ fn run_caught(explorer: &mut Explorer, job: &catalogue::Job) -> Result<(), Found
     })
 }
 
-/// Shows a finding again: prints the image and what became of it.
-pub fn replay(finding: &Finding) -> Result<(), Found> {
+/// Shows a finding again: prints the image and what became of it. Without a crash in it, explores its script.
+pub fn replay(finding: &Finding) -> Result<report::Counts, Found> {
     let mut explorer = Explorer::new(Lab::new(finding.tiny.clone()));
-    explorer.only(finding.found.crashes.clone());
-    explorer.run(&finding.script, finding.schedule, finding.depth)
+    if !finding.found.crashes.is_empty() {
+        explorer.only(finding.found.crashes.clone());
+    }
+    explorer.run(&finding.script, finding.schedule, finding.depth)?;
+    Ok(explorer.counts)
 }

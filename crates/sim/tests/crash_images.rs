@@ -31,6 +31,15 @@ fn no_crash_of_a_tiny_array_leaves_what_it_must_not() {
     assert_eq!((report.total().left_out, report.scripts_left()), (0, 0));
 }
 
+#[test]
+fn the_counts_do_not_depend_on_the_threads() {
+    let of = |threads| {
+        let report = run(&Wanted { level: Some("raid1".to_string()), ..short(threads) }, || {});
+        report.groups.into_values().map(|group| group.counts).collect::<Vec<_>>()
+    };
+    assert_eq!(of(1), of(3));
+}
+
 #[cfg(feature = "sabotage")]
 #[test]
 fn every_mistake_that_a_crash_can_show_is_found() {

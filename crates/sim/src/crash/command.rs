@@ -56,12 +56,12 @@ pub fn command(arguments: impl Iterator<Item = String>) -> ExitCode {
             ExitCode::from(2)
         }
         Some(Order::Replay(finding)) => match replay(&finding) {
-            Ok(()) => {
-                println!("nothing is wrong with it");
+            Ok(counts) => {
+                println!("nothing is wrong with it: {counts:?}");
                 ExitCode::SUCCESS
             }
             Err(found) => {
-                println!("{}", found.what);
+                println!("{}", Finding { found, ..finding });
                 ExitCode::FAILURE
             }
         },

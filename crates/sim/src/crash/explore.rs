@@ -161,7 +161,7 @@ impl Explorer {
             self.look(machine, point, &Moment { level: 0, expectation: &expectation, hurt })
         })?;
         machine.reset();
-        Ok(())
+        if machine.is_empty() { Ok(()) } else { Err("L3: a buffer has not come back".to_string()) }
     }
 
     /// Every image that a crash at this moment can leave.
