@@ -25,6 +25,14 @@ struct Wanted {
     into: ReadPieces,
     /// Slots that have failed to give it.
     avoid: SlotSet,
+    /// One of them failed to give more at once: 23+2 failed, and this is 24, which may be readable.
+    is_suspicion: bool,
+}
+
+impl Wanted {
+    fn new(offset: Sectors, into: ReadPieces) -> Wanted {
+        Wanted { offset, into, avoid: SlotSet::EMPTY, is_suspicion: false }
+    }
 }
 
 /// A part of the request with its bytes.
@@ -38,7 +46,7 @@ impl<W: World> Array<W> {
     pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
         let view = self.view();
         let plan = self.shape.layout.plan_read(range, &self.readable(&view), self.copy_choice(&view));
-        let whole = Wanted { offset: Sectors::ZERO, into, avoid: SlotSet::EMPTY };
+        let whole = Wanted::new(Sectors::ZERO, into);
         if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
             let run = &plan.runs[0];
             let at = self.on_device(run.slot, run.at);
@@ -72,7 +80,7 @@ impl<W: World> Array<W> {
             return Ok(into);
         }
         let avoid = SlotSet::EMPTY.with(failed.slot);
-        self.read_wanted(range, vec![Wanted { offset: Sectors::ZERO, into, avoid }]).await
+        self.read_wanted(range, vec![Wanted { avoid, ..Wanted::new(Sectors::ZERO, into) }]).await
     }
 
     /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, or halves it: it ends.
@@ -110,6 +118,10 @@ impl<W: World> Array<W> {
             if part.avoid.is_empty() {
                 return Err(ErrorKind::TooManyLost.into());
             }
+            if of_part.length == Sectors(1) && part.is_suspicion {
+                wanted.push(Wanted::new(base, part.into));
+                return Ok(());
+            }
             if of_part.length == Sectors(1) {
                 mark::hit(Mark::ReadExhausted);
                 return Err(ErrorKind::Media.into());
@@ -119,8 +131,8 @@ impl<W: World> Array<W> {
             let mut rest = part.into;
             let half = Sectors(of_part.length.0 / 2);
             let first = rest.split_to(half.len_bytes());
-            wanted.push(Wanted { offset: base + half, into: rest, avoid: SlotSet::EMPTY });
-            wanted.push(Wanted { offset: base, into: first, avoid: SlotSet::EMPTY });
+            wanted.push(Wanted::new(base + half, rest));
+            wanted.push(Wanted::new(base, first));
             return Ok(());
         }
         let (runs, lost) = carve(&plan, part.into);
@@ -141,9 +153,11 @@ impl<W: World> Array<W> {
         }
         for (failed, parts) in failures {
             self.note_read_failure(&view, failed).await?;
+            let is_suspicion = part.is_suspicion || parts.len() > 1;
             for of_run in parts {
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
-                wanted.push(Wanted { offset: base + of_run.offset, into, avoid: part.avoid.with(failed.slot) });
+                let avoid = part.avoid.with(failed.slot);
+                wanted.push(Wanted { offset: base + of_run.offset, into, avoid, is_suspicion });
             }
         }
         for (of_plan, into) in lost {

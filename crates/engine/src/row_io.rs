@@ -319,7 +319,7 @@ impl<W: World> Array<W> {
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         self.count(|counters| counters.rows_recovered += 1);
         let length = into.length();
-        let mut unreadable = avoid;
+        let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
             if self.rows.is_torn(map.row) {
                 mark::hit(Mark::TornRowRefused);
@@ -328,11 +328,16 @@ impl<W: World> Array<W> {
             let view = self.view();
             let blocks = self.blocks(map, &view, unreadable);
             let Some(list) = reads_to_recover(&blocks, data) else {
-                if unreadable.is_empty() || length == Sectors(1) {
+                if length > Sectors(1) && !unreadable.is_empty() {
+                    drop(room);
+                    return self.recover_halves(map, data, start, into).await;
+                }
+                if suspected.is_empty() {
                     return Err(lost_error(unreadable));
                 }
-                drop(room);
-                return self.recover_halves(map, data, start, into).await;
+                // What was to be avoided may have failed for the sectors beside this one.
+                (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
+                continue;
             };
             match self.read_blocks(map, &list, map.start + start, length).await {
                 Ok(old) => {

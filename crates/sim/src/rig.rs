@@ -406,11 +406,12 @@ impl Rig {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
                     let here = Judge::in_slots(&plan);
-                    // Who became smaller while nobody asked for what it lost works, and cannot be started from.
-                    let usable: BTreeSet<u16> =
-                        usable.into_iter().filter(|slot| !self.disk(*slot).is_shrunk()).collect();
-                    if here != usable && self.setup.is_redundant() {
-                        return Err(format!("M6: members {usable:?} worked, the superblocks say {here:?}"));
+                    // Who became smaller while nobody asked for what it lost works; the next start may do without it.
+                    let is_told = |slot: &u16| !self.disk(*slot).is_shrunk();
+                    let (worked, are_in): (BTreeSet<u16>, BTreeSet<u16>) =
+                        (usable.into_iter().filter(is_told).collect(), here.iter().copied().filter(is_told).collect());
+                    if worked != are_in && self.setup.is_redundant() {
+                        return Err(format!("M6: members {worked:?} worked, the superblocks say {are_in:?}"));
                     }
                     self.judge.check_rest(&images, &plan)?;
                     if here.len() == usize::from(self.setup.shape.slots) {

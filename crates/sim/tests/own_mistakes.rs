@@ -169,3 +169,21 @@ fn sectors_that_different_members_lost_are_read_and_written_round() {
         }
     }
 }
+
+/// Three copies, one on a member that is away, one unreadable, and the third in a run of two sectors of which only the
+/// other is unreadable: the run's error was taken for that of both, and the read failed though the copy was there.
+#[test]
+fn a_run_that_fails_speaks_for_none_of_its_sectors() {
+    for sector in 16..24 {
+        let shape = Shape { level: 10, layout: 0x1_0301, chunk: 1, slots: 7, size: 10, member_sizes: Vec::new() };
+        let mut rng = Rng::new(sector);
+        let executor = Executor::new(rng.fork(), false);
+        let setup = Rc::new(Setup { shards: 2, mail_delay_max: 50_000, ..Setup::plain(shape) });
+        let mut rig = Rig::new(executor, rng, setup, Rc::new(RefCell::new(Tally::default())));
+        let live = start(&mut rig, &BTreeSet::from([1]));
+        rig.disk(0).add_latent([sector]);
+        rig.disk(2).add_latent([sector + 1]);
+        rig.read_all(&live).unwrap_or_else(|found| panic!("sector {sector}: {found}"));
+        stop_and_check(&mut rig, &live);
+    }
+}
