@@ -16,17 +16,20 @@ use crate::progress::ProgressLine;
 use crate::serve::{self, Patience, ServeError};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::HostArray;
-use crate::{sizes, warn};
+use crate::{member_name, sizes, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use order::{OrderError, Search, Unknown};
 use output::{Before, Output, OutputError};
 use reader::Outcome;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use uraid_block::local::{Either, race};
 use uraid_block::{IoError, Range, Sector, Sectors};
 use uraid_engine::AssembleOptions;
 use uraid_format::uuid;
@@ -36,6 +39,8 @@ use writer::{Queue, WriteError, Writer, Written};
 
 /// How long the output may take with what is under way when the copy is told to stop.
 const LAST_WRITES_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether the output has taken the last of it.
+const WRITER_LOOK: Duration = Duration::from_millis(5);
 /// Stretches that are listed on stderr where there is no map to list them in.
 const LISTED_MAX: usize = 20;
 
@@ -205,8 +210,17 @@ impl Copy {
             (Some(_), false) => Before::Resumed,
             (None, false) => Before::Nothing,
         };
-        let output = Output::open(&args.out, &args.groups().concat(), size, before)?;
+        let given = args.groups().concat();
+        save_to.as_deref().map_or(Ok(()), Map::may_be_saved)?;
+        let output = Output::open(&args.out, &given, size, before)?;
         let map = old.unwrap_or_else(|| Map::new(identity, size));
+        if let Some(path) = &save_to {
+            for path in [path.clone(), map::new_beside(path)] {
+                output.refuse_map(&path, &given)?;
+            }
+            map.save(path)?;
+        }
+        output.begin()?;
         Ok(Copy { stack, output, map, save_to, out: args.out.clone() })
     }
 
@@ -222,17 +236,24 @@ impl Copy {
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
         let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
-            let work = &work;
+            let (work, writer) = (&work, &writer);
             async move {
                 let array = arrays.last().expect("a stack has an array");
                 let mut line = ProgressLine::new("copy");
                 let outcome = reader::read_all(&local, array, work, &queue, &mut line, done).await;
                 line.interrupted();
+                drop(queue);
+                // What is read may still wait for the output, and a signal must find somebody who listens.
+                let mut signal = pin!(local.terminated());
+                while matches!(outcome, Outcome::Done) && !writer.is_finished() {
+                    if let Either::Left(_) = race(signal.as_mut(), local.sleep(WRITER_LOOK)).await {
+                        return Outcome::Interrupted;
+                    }
+                }
                 outcome
             }
         };
         let outcome = errand::run(&stack, true, task);
-        drop(queue);
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -261,18 +282,25 @@ fn copied(stack: &Stack) -> &Assembled {
 fn identity(stack: &Stack) -> String {
     let Assembled { plan, members, .. } = copied(stack);
     let size = plan.layout.array_size();
-    let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
-    let Members::Arrays(members) = members else { return text };
+    let text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
     // Writes to an array without redundancy count with its members only; there, all of them are there always.
-    match plan.layout.level() {
-        Level::Linear | Level::Raid0 => {
-            let events: Vec<String> =
-                members.iter().map(|&member| stack.array(member).plan.events.to_string()).collect();
-            text += &format!(" over {}", events.join(", "));
+    let over: Vec<String> = match (plan.layout.level(), members) {
+        (Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10, _) => return text,
+        (Level::Linear | Level::Raid0, Members::Arrays(members)) => {
+            members.iter().map(|&member| stack.array(member).plan.events.to_string()).collect()
         }
-        Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => (),
-    }
-    text
+        (Level::Linear | Level::Raid0, Members::Claimed(members)) => {
+            members.iter().map(|member| written(member.name())).collect()
+        }
+    };
+    format!("{text} over {}", over.join(", "))
+}
+
+/// When a member was last written, as far as that can be told: of a device it cannot.
+fn written(member: &str) -> String {
+    let status = member_name::resolve(member).ok().and_then(|target| std::fs::metadata(target.path).ok());
+    let file = status.filter(|status| status.is_file());
+    file.map_or_else(|| "?".to_owned(), |file| format!("{}.{:09}", file.mtime(), file.mtime_nsec()))
 }
 
 fn announce(stack: &Stack, map: &Map, out: &Path) {
@@ -282,6 +310,13 @@ fn announce(stack: &Stack, map: &Map, out: &Path) {
         let present = usize::from(slots) - missing.len();
         let without = missing.join(", ");
         warn(&format!("{name}: {level} is copied degraded, {present} of {slots} slots, without {without}"));
+    }
+    let is_mirror = |level: Level| matches!(level, Level::Raid1 | Level::Raid10);
+    let one_copy = |array: &&Assembled| array.plan.is_dirty && is_mirror(array.plan.layout.level()) && !stack.force;
+    for Assembled { name, .. } in stack.arrays.iter().filter(one_copy) {
+        warn(&format!(
+            "{name}: was not stopped cleanly: one copy of each sector is read; --force reads the others too"
+        ));
     }
     let (copied, lost) = (map.count(State::Copied), map.count(State::Lost));
     if !copied.is_zero() || !lost.is_zero() {

@@ -264,6 +264,9 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     let listed: Vec<String> = args.members.iter().cloned().chain(groups).collect();
     let present: Vec<&str> =
         listed.iter().map(String::as_str).filter(|name| !matches!(*name, "missing" | "--array missing")).collect();
+    if options.spare_devices > 0 {
+        warn("spares are written into the superblocks; there is no recovery onto them yet");
+    }
     let missing = listed.len() - present.len();
     let absent = if missing > 0 { format!(", {missing} missing") } else { String::new() };
     let first = match (creation.is_clean, level) {

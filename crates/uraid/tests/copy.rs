@@ -110,6 +110,9 @@ fn nothing_that_is_there_is_overwritten_unasked_and_a_member_never() {
     assert_eq!(fs::metadata(&blank).expect("a file").len(), 8 * MIB);
     fs::write(scratch.path("out.map"), b"my notes").expect("room");
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
+    // OUT is given up, the notes are not.
+    scratch.uraid(words(&["--overwrite"], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
+    fs::remove_file(scratch.path("out.map")).expect("it is there");
     scratch.uraid(words(&["--overwrite"], &members, &out)).expect_done();
     scratch.uraid(words(&[], &members, &scratch.path(""))).expect_refused(&["is no file, block device or pipe"]);
 }
@@ -169,6 +172,24 @@ fn a_copy_that_is_interrupted_leaves_a_map_to_go_on_with() {
     copy.signal(rustix::process::Signal::INT);
     let done = copy.end();
     done.expect_refused(&["interrupted"]);
+}
+
+#[test]
+fn a_copy_that_has_read_everything_is_still_interrupted_while_its_output_stands() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 * MIB);
+    filled(&scratch, "last", "-l 1 -n 2 --assume-clean", &members);
+    let (fifo, map) = (scratch.path("fifo"), scratch.path("fifo.map"));
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is part of every system");
+    assert!(made.success());
+    let line = words(&["--map", &map.display().to_string()], &members, &fifo);
+    let copy = Served::start(&mut scratch.command(line));
+    let _reader = File::open(&fifo).expect("a pipe");
+    common::wait(|| map.exists()).expect("the map is there from the beginning");
+    // All of it fits the queue: what is left is the writer, who waits for the reader.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    copy.signal(rustix::process::Signal::TERM);
+    copy.end().expect_refused(&["interrupted"]);
 }
 
 #[test]
@@ -255,4 +276,67 @@ fn an_output_that_is_in_use_a_block_device_or_a_terminal_is_refused_and_so_is_a_
         }
         None => eprintln!("NOT TESTED: /dev has no block device, none could be given as OUT"),
     }
+}
+
+#[test]
+fn a_map_takes_the_place_of_nothing_but_a_map() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let bytes = filled(&scratch, "m", "-l 1 -n 2 --assume-clean", &members);
+    let whole = fs::read(&members[0]).expect("a member");
+    let out = scratch.path("out");
+    let member = members[0].to_str().expect("a name of letters");
+    // A member by the map's name, by that of the map beside it, or by a name that comes by itself.
+    let refused = |options: &[&str], members: &[PathBuf], out: &Path, said: &str| {
+        scratch.uraid(words(options, members, out)).expect_refused(&["nothing was copied", said]);
+    };
+    refused(&["--overwrite", "--map", member], &members, &out, "line 1 is not of a map");
+    for name in ["x.map", "x.map.new"] {
+        let linked = scratch.path(name);
+        fs::hard_link(&members[0], &linked).expect("a link");
+        refused(&["--overwrite"], &members, &scratch.path("x"), "line 1 is not of a map");
+        fs::remove_file(linked).expect("it is there");
+    }
+    // A file of somebody else.
+    let note = scratch.path("y.map.new");
+    fs::write(&note, "do not lose me").expect("a file");
+    refused(&[], &members, &scratch.path("y"), "y.map.new: line 1 is not of a map");
+    assert_eq!(fs::read(&note).expect("it is there"), b"do not lose me");
+    // OUT itself, there or not.
+    for _ in 0..2 {
+        refused(&["--overwrite", "--map", out.to_str().expect("letters")], &members, &out, "cannot be its map too");
+        fs::write(&out, "").expect("a file");
+    }
+    assert!(fs::read(&members[0]).expect("a member") == whole);
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    assert!(fs::read(&out).expect("a copy") == bytes);
+}
+
+#[test]
+fn a_copy_that_is_begun_anew_and_fails_at_once_is_not_taken_for_the_old_one() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let bytes = filled(&scratch, "m", "-l 0 -n 2 -c 64K", &members);
+    let out = scratch.path("out");
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    // The map cannot be written: OUT stays as it was.
+    fs::create_dir(scratch.path("out.map.new")).expect("a folder");
+    scratch.uraid(words(&["--overwrite"], &members, &out)).expect_refused(&["out.map.new: reading the map failed"]);
+    assert!(fs::read(&out).expect("a copy") == bytes);
+    fs::remove_dir(scratch.path("out.map.new")).expect("it is empty");
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    assert!(fs::read(&out).expect("a copy") == bytes);
+}
+
+#[test]
+fn a_copy_of_an_array_without_redundancy_is_not_gone_on_with_after_writes() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    filled(&scratch, "m", "-l 0 -n 2 -c 64K", &members);
+    let out = scratch.path("out");
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &pattern(9, MIB as usize)).expect("the server is there"), 0);
+    served.stop().expect_done();
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["is the map of another copy"]);
 }

@@ -384,7 +384,7 @@ fn a_0_90_superblock_that_cannot_be_used_says_why() {
 /// Makes the array of a member 1.0 older by an hour, as if it had been made before.
 fn age(path: &Path) {
     let file = OpenOptions::new().read(true).write(true).open(path).expect("a member");
-    let at = (file.metadata().expect("a file").len() / 512 - 16 & !7) * 512;
+    let at = ((file.metadata().expect("a file").len() / 512 - 16) & !7) * 512;
     let mut block = [0; 4096];
     file.read_exact_at(&mut block, at).expect("it has one");
     let covered = 256 + 2 * word(&block, 220) as usize;

@@ -207,6 +207,25 @@ fn case_7_members_have_unreadable_sectors() {
 }
 
 #[test]
+fn case_7_a_mirror_that_was_not_stopped_cleanly_says_how_to_read_its_other_copies() {
+    let broken = Broken::new("-l 1 -n 4 --data-offset 1M");
+    // A new array: its copies have not been made equal.
+    let create = ["create", "-l", "1", "-n", "4", "-N", "new", "--data-offset", "1M", "--force"].map(PathBuf::from);
+    let made =
+        broken.scratch.command(create.into_iter().chain(broken.members.clone())).output().expect("the binary runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut members = broken.members.clone();
+    members[0] = format!("bad:2053:{}", text(&members[0])).into();
+    let done = broken.copy("", &members);
+    done.expect_refused(&[
+        "one copy of each sector is read; --force reads the others too",
+        "1 sectors could not be read",
+    ]);
+    broken.copy("--force", &members).expect_done();
+    broken.expect_rescued();
+}
+
+#[test]
 fn case_7_a_level_without_redundancy_loses_what_cannot_be_read_and_no_more() {
     let broken = Broken::new("-l 0 -n 4 -c 64K --data-offset 1M");
     let mut members = broken.members.clone();

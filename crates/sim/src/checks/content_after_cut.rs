@@ -1,7 +1,7 @@
 //! I1, I2, M2: what power failure would leave now holds everything that was flushed, and nothing that nobody wrote.
-//! Not checked here: stripes that are spoilt or lie on a member that lies about flushes; on parity levels, blocks of
-//! missing members in rows that a crash left half written (that is the write hole, which md has too); that an engine
-//! can start on the images, which the next round does.
+//! Owns: that check. Not here: stripes that are spoilt or lie on a member that lies about flushes; on parity levels,
+//! blocks of missing members in rows that a crash left half written (that is the write hole, which md has too); that
+//! an engine can start on the images, which the next round does.
 
 use crate::judge::{Assembled, How, Judge};
 use crate::model::Place;

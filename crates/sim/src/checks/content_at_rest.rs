@@ -1,6 +1,6 @@
-//! After a clean stop every member of the plan tells what was last written, by whichever copy or computation.
-//! Not checked here: spoilt stripes; members that are out; that the stop was right to call itself clean (`redundancy`,
-//! which this ends with).
+//! After a clean stop every member of the plan tells what was last written, by whichever copy or computation. Owns:
+//! that check. Not here: spoilt stripes; members that are out; that the stop was right to call itself clean
+//! (`redundancy`, which this ends with).
 
 use crate::judge::Judge;
 use crate::model::Place;

@@ -1,6 +1,6 @@
-//! I6: copies are equal and parity is right, wherever the superblocks say clean.
-//! Not checked here: stripes that are spoilt; sectors of mirrors that were discarded, whose copies may differ; members
-//! that are not in the plan.
+//! I6: copies are equal and parity is right, wherever the superblocks say clean. Owns: that check. Not here: stripes
+//! that are spoilt; sectors of mirrors that were discarded, whose copies may differ; members that are not in the
+//! plan.
 
 use crate::judge::Judge;
 use crate::model::Place;

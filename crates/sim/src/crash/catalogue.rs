@@ -109,7 +109,7 @@ pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
         "w0+1|w0+1 f|W0+1|s".to_string(),
         format!("x{first}@1 w0+{stripe}|f|w0+1|f|s"),
         format!("w{before}+2|f|w0+1|i|w1+1|s"),
-        format!("W0+1 w1+1 f|w0+2|s"),
+        "W0+1 w1+1 f|w0+2|s".to_string(),
         format!("x{last}@0 w0+{stripe}|W1+1 w0+1|f|s"),
         "w0+2 w1+2|f w0+1|s".to_string(),
         format!("z0+{stripe} w1+1|f|s"),

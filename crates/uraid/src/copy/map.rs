@@ -17,6 +17,7 @@ use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
 /// Above this a file is no map of ours: two million stretches.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
+const HEAD: &str = "# Mapfile of uraid copy, in the format of GNU ddrescue";
 const IDENTITY: &str = "# Array: ";
 
 /// What is known of a stretch.
@@ -44,7 +45,7 @@ pub enum MapError {
         source: io::Error,
     },
     /// It is something else.
-    #[error("{}: line {line} is not of a map of uraid copy", path.display())]
+    #[error("{}: line {line} is not of a map of uraid copy; --map names another file", path.display())]
     NoMap {
         /// The file.
         path: PathBuf,
@@ -109,13 +110,29 @@ impl Map {
         Ok(Some(map))
     }
 
+    /// Refuses a path, and the one that [`Map::save`] writes beside it, where anything but a map would be lost.
+    pub fn may_be_saved(path: &Path) -> Result<(), MapError> {
+        for path in [path.to_owned(), new_beside(path)] {
+            let failed = |source| MapError::Io { path: path.clone(), action: "reading", source };
+            let mut start = Vec::new();
+            let read = std::fs::File::open(&path).and_then(|file| file.take(HEAD.len() as u64).read_to_end(&mut start));
+            match read {
+                // A save that was cut short leaves nothing, or a beginning.
+                Ok(_) if HEAD.as_bytes().starts_with(&start) => (),
+                Ok(_) => return Err(MapError::NoMap { path, line: 1 }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the map so that a crash leaves the old one or the new one.
     pub fn save(&self, path: &Path) -> Result<(), MapError> {
         let failed = |source| MapError::Io { path: path.to_owned(), action: "writing", source };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
+        let beside = new_beside(path);
         let text = self.text();
-        let replaced = write_durably(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
+        let replaced = write_durably(&beside, &text).and_then(|()| rename_durably(&beside, path));
         let Err(error) = replaced else { return Ok(()) };
         // What is left of the attempt may be in the way of the next one; it is no error that it is not there.
         let _ = std::fs::remove_file(&beside);
@@ -181,7 +198,7 @@ impl Map {
             None => ('+', self.size.bytes()),
         };
         let mut text = format!(
-            "# Mapfile of uraid copy, in the format of GNU ddrescue\n{IDENTITY}{}\n# current_pos  current_status  current_pass\n\
+            "{HEAD}\n{IDENTITY}{}\n# current_pos  current_status  current_pass\n\
              0x{at:08X}     {status}               1\n#      pos        size  status\n",
             self.identity
         );
@@ -196,6 +213,19 @@ impl Map {
 /// Where a sector begins.
 pub fn byte(at: Sector) -> u64 {
     Sectors(at.0).bytes()
+}
+
+/// Where a new map is written before it takes the old one's place.
+pub fn new_beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::rename(from, to)?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
 }
 
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {

@@ -70,6 +70,12 @@ pub enum OutputError {
         /// OUT.
         path: PathBuf,
     },
+    /// One file cannot be both.
+    #[error("{}: is OUT, and cannot be its map too: name another file with --map", path.display())]
+    IsMap {
+        /// OUT.
+        path: PathBuf,
+    },
     /// A folder, a socket.
     #[error("{}: is no file, block device or pipe", path.display())]
     NoStorage {
@@ -107,6 +113,8 @@ pub struct Output {
     file: File,
     kind: Kind,
     path: PathBuf,
+    /// What a file is made as large as, when the copy begins: until then it is as it was.
+    begins_with: Option<Sectors>,
 }
 
 /// Whether OUT is a pipe or another stream, which has no place for a map by default.
@@ -151,9 +159,34 @@ impl Output {
         }
         if status.file_type().is_fifo() || status.file_type().is_char_device() {
             let file = OpenOptions::new().write(true).open(&path).map_err(failed("opening"))?;
-            return Ok(Output { file, kind: Kind::Stream, path });
+            return Ok(Output { file, kind: Kind::Stream, path, begins_with: None });
         }
         Err(OutputError::NoStorage { path })
+    }
+
+    /// Empties a file that is begun anew. The map must say so by then, or a copy that ends here would be taken for one
+    /// that went far.
+    pub fn begin(&self) -> Result<(), OutputError> {
+        let Some(size) = self.begins_with else { return Ok(()) };
+        let failed = |action| move |source| OutputError::Io { path: self.path.clone(), action, source };
+        self.file.set_len(0).map_err(failed("emptying"))?;
+        self.file.set_len(size.bytes()).map_err(failed("making it as large as the array"))
+    }
+
+    /// Refuses a path of the map that is OUT or a member.
+    pub fn refuse_map(&self, path: &Path, members: &[String]) -> Result<(), OutputError> {
+        let failed = |source| OutputError::Io { path: path.to_owned(), action: "opening", source };
+        let status = match std::fs::metadata(path) {
+            Ok(status) => status,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        refuse_member(path, &status, members)?;
+        let out = self.file.metadata().map_err(failed)?;
+        if (out.dev(), out.ino()) == (status.dev(), status.ino()) {
+            return Err(OutputError::IsMap { path: path.to_owned() });
+        }
+        Ok(())
     }
 
     /// Its name.
@@ -220,7 +253,7 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     }
     let file = File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?);
     refuse_member(&path, &file.metadata().map_err(failed)?, members)?;
-    Ok(Output { file, kind: Kind::Stream, path })
+    Ok(Output { file, kind: Kind::Stream, path, begins_with: None })
 }
 
 /// Two copies to one file at a time would be neither; and a member that came in by a name of another kind is locked too.
@@ -234,25 +267,19 @@ fn lock(path: &Path, file: &File) -> Result<(), OutputError> {
 
 fn new_file(path: PathBuf, file: File, size: Sectors) -> Result<Output, OutputError> {
     lock(&path, &file)?;
-    let failed = |source| OutputError::Io { path: path.clone(), action: "making it as large as the array", source };
-    file.set_len(size.bytes()).map_err(failed)?;
-    Ok(Output { file, kind: Kind::File, path })
+    Ok(Output { file, kind: Kind::File, path, begins_with: Some(size) })
 }
 
 fn old_file(path: PathBuf, file: File, size: Sectors, before: Before) -> Result<Output, OutputError> {
     lock(&path, &file)?;
-    let failed = |source| OutputError::Io { path: path.clone(), action: "emptying", source };
+    let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
     let found = file.metadata().map_err(failed)?.len();
     match before {
         Before::Nothing if found > 0 => Err(OutputError::NotEmpty { path }),
-        Before::Nothing => new_file(path, file, size),
-        Before::GivenUp => {
-            file.set_len(0).map_err(failed)?;
-            new_file(path, file, size)
-        }
+        Before::Nothing | Before::GivenUp => new_file(path, file, size),
         Before::Resumed if found == 0 => Err(OutputError::Vanished { path }),
         Before::Resumed if found != size.bytes() => Err(OutputError::Size { path, found, expected: size.bytes() }),
-        Before::Resumed => Ok(Output { file, kind: Kind::File, path }),
+        Before::Resumed => Ok(Output { file, kind: Kind::File, path, begins_with: None }),
     }
 }
 
@@ -274,7 +301,7 @@ fn block_device(path: PathBuf, size: Sectors, before: Before) -> Result<Output, 
     if found < size.bytes() {
         return Err(OutputError::Size { path, found, expected: size.bytes() });
     }
-    Ok(Output { file, kind: Kind::BlockDevice, path })
+    Ok(Output { file, kind: Kind::BlockDevice, path, begins_with: None })
 }
 
 /// Writes all but whole blocks of zeroes: what a file does not hold reads as zeroes.

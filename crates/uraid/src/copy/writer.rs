@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uraid_block::Range;
+use uraid_block::{Range, Sectors};
 
 /// Jobs that wait for the output: so many times the largest read.
 const QUEUE_MAX: usize = 8;
+/// Zeroes that are written at a time: 1 GiB.
+const ZEROES_MAX: Sectors = Sectors(1 << 21);
 /// How often the map is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -102,6 +104,11 @@ impl Writer {
         Ok((Writer(thread), Queue { sender, waiting }))
     }
 
+    /// Whether all is written, or nothing more will be.
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
     /// Waits until all is written; the queue must be gone. `None` when it takes longer than `patience`: a pipe that
     /// nobody reads from can hold it for ever.
     pub fn end(self, patience: Option<Duration>) -> Option<Written> {
@@ -127,27 +134,36 @@ struct Work {
 impl Work {
     /// Does every job, until no more can come. The receiver goes first, so that nobody waits for room in vain.
     fn all(&mut self, jobs: Receiver<Job>) -> Result<(), WriteError> {
-        // The map is there from the beginning, so that a copy that is killed at once is known as one.
-        self.save()?;
         while let Ok(job) = jobs.recv() {
             self.wake();
             self.one(job)?;
-            if self.saved.elapsed() >= SAVE_EVERY {
-                self.save()?;
-            }
         }
         Ok(())
     }
 
     fn one(&mut self, job: Job) -> Result<(), WriteError> {
-        let (range, state, result) = match job {
-            Job::Data(range, bytes) => (range, State::Copied, self.output.write(range, &bytes)),
-            Job::Zero(range) => (range, State::Copied, self.output.write_zeroes(range)),
-            Job::Lost(range) => (range, State::Lost, self.output.write_zeroes(range)),
+        let (range, state) = match job {
+            Job::Data(range, bytes) => {
+                self.output.write(range, &bytes).map_err(|source| self.failed(source))?;
+                return self.wrote(range, State::Copied);
+            }
+            Job::Zero(range) => (range, State::Copied),
+            Job::Lost(range) => (range, State::Lost),
         };
-        result.map_err(|source| self.failed(source))?;
-        self.map.set(range, state);
+        // The map goes along with a stretch that may be the whole array.
+        let mut at = range.start;
+        while at < range.end() {
+            let part = Range::between(at, (at + ZEROES_MAX).min(range.end()));
+            self.output.write_zeroes(part).map_err(|source| self.failed(source))?;
+            self.wrote(part, state)?;
+            at = part.end();
+        }
         Ok(())
+    }
+
+    fn wrote(&mut self, range: Range, state: State) -> Result<(), WriteError> {
+        self.map.set(range, state);
+        if self.saved.elapsed() >= SAVE_EVERY { self.save() } else { Ok(()) }
     }
 
     fn failed(&self, source: io::Error) -> WriteError {
