@@ -379,6 +379,23 @@ mod tests {
     }
 
     #[test]
+    fn a_part_is_run_and_must_count_what_it_promised() {
+        let run = Run { built: "/no/such/folder".into(), seconds: 100, began: Instant::now() };
+        let shell = |_: &Run| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "echo some words; echo '{\"kill_cycles\": 61, \"lost_bytes\": 512}'; exit 1"]);
+            shell
+        };
+        let part = |counts| Part { name: "a storm", counts, command: shell, read: read_json };
+        let counted = Figures::from([("kill_cycles".into(), 61), ("lost_bytes".into(), 512)]);
+        // It ran, and what it found is counted; that it failed is kept.
+        assert_eq!(measure(&part(&["kill_cycles", "lost_bytes"]), &run), Ok((counted, false)));
+        assert_eq!(measure(&part(&["violations"]), &run), Err("it did not count violations".to_string()));
+        assert!(measure(&PARTS[2], &run).is_err_and(|what| what.contains("uraid-storm")));
+        assert_eq!((run.share(50), run.share(1)), (50, SECONDS_MIN));
+    }
+
+    #[test]
     fn the_sum_is_one_flat_object_with_the_keys_in_order() {
         let text = json(&whole());
         assert!(text.starts_with("{\"seeds\": 60, \"simulated_seconds\": 60,") && text.ends_with("\"lost_bytes\": 0}"));

@@ -189,7 +189,7 @@ The full matrix: a virtual machine boots Debian's kernel with its md driver and 
 ways. Linear arrays are run on the Debian 12 kernel, the last one that has the level; all others on Debian 13's.
 
 Every array of the form has a level, a layout, 4 to 6 members and metadata 1.0, 1.1 or 1.2; chunks are 64 KiB where
-there are chunks. Members hold 3 MiB; those of linear and raid0 are 1 MiB larger from slot to slot, so that raid0 has
+there are chunks. Members are of 1.5 MiB; those of linear and raid0 are 1 MiB larger from slot to slot, so that raid0 has
 several zones. Metadata 0.90 goes from the kernel to uraid only, with 4 members: uraid does not write it.
 Where an array can miss members, every single one is left out, and every pair where it can miss two or more.
 

@@ -66,7 +66,7 @@ impl Served {
         let errors = folder.join("stderr");
         let stderr = at(&errors, std::fs::File::create(&errors))?;
         let mut child = Command::new("timeout")
-            .args(["--kill-after=5", SECONDS_MAX])
+            .args(["--foreground", "--kill-after=5", SECONDS_MAX])
             .arg(uraid)
             .args(["serve", "--nbd", &format!("unix:{}", socket.display()), "--control"])
             .arg(control)
@@ -101,7 +101,7 @@ impl Served {
         std::fs::read_to_string(&self.errors).unwrap_or_default().trim().replace('\n', "; ")
     }
 
-    /// `timeout` hands the signal on.
+    /// `timeout` hands the signal on, in the foreground to its child alone: the second one would find it ended.
     fn signal(&self, name: &str) {
         let _ = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
     }

@@ -89,7 +89,8 @@ fn run_batch(uraid: &Path, batch: &[Case]) -> Lab<Results> {
         ours.insert(case.id.as_str(), made.ok());
     }
     let canary = Case::canary();
-    make_ours(uraid, folder, &canary).and_then(|_| spoil(&canary.images(folder, "u")[1], canary.bytes / 2))?;
+    make_ours(uraid, folder, &canary)
+        .and_then(|_| spoil(&canary.images(folder, "u")[1], canary.bytes - (256 << 10)))?;
     let facts = boot(folder, batch)?;
     let kernel = facts.get(&("guest".to_string(), "kernel".to_string()));
     results.kernels.extend(kernel.cloned());
