@@ -82,11 +82,16 @@ impl Sum {
     pub fn marks_report(&self) -> String {
         let mut hits: Vec<(u64, Mark)> = self.marks.iter().copied().zip(Mark::ALL.iter().copied()).collect();
         hits.sort_by_key(|(count, mark)| (std::cmp::Reverse(*count), *mark));
-        let never: Vec<String> =
-            hits.iter().filter(|(count, _)| *count == 0).map(|(_, mark)| format!("{mark:?}")).collect();
+        let never = self.marks_never_hit();
         let lines: String = hits.iter().map(|(count, mark)| format!("{count:>10} {mark:?}\n")).collect();
         let taken = hits.len() - never.len();
         format!("{lines}{taken} of {} marks hit; never: {}\n", hits.len(), never.join(", "))
+    }
+
+    /// Names of the marks that were not hit, in the engine's order.
+    pub fn marks_never_hit(&self) -> Vec<String> {
+        let never = self.marks.iter().zip(Mark::ALL.iter()).filter(|(count, _)| **count == 0);
+        never.map(|(_, mark)| format!("{mark:?}")).collect()
     }
 
     /// Marks that were hit.

@@ -492,9 +492,11 @@ impl Device for SimMember {
         let disk = self.0.clone();
         self.0.executor.after(wait, move || {
             let result = disk.end(Op::Flush, 0, 0, fate);
-            if result.is_err() {
+            if disk.is_liar() {
+                // Its cache stays as it is, also when it says so for once: what is loose there is known by the cache.
+            } else if result.is_err() {
                 disk.executor.luck(|rng| disk.medium.borrow_mut().flush_failed(&mark, rng));
-            } else if disk.lie.get() != Some(Lie::Flush) && !disk.is_liar() {
+            } else if disk.lie.get() != Some(Lie::Flush) {
                 disk.medium.borrow_mut().flush(&mark);
             }
             sender.send(result.map_err(|(error, _)| error));
