@@ -11,7 +11,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(crate) struct Door {
     bell: Bell,
     // The sleeper sets one and reads the other, whoever knocks does it the other way round. Each has a SeqCst fence in
-    // between, so at least one of them sees the other.
+    // between, so at least one of them sees the other, however many knock: if the knocker's fence comes first, the
+    // sleeper reads its `true`, or its own later answer, after which it has looked; if the sleeper's comes first, the
+    // knocker reads that it sleeps, or that somebody has ended the sleep since, who rings or is the sleeper awake.
     something_came: AtomicBool,
     is_sleeping: AtomicBool,
     wakes: Mutex<Vec<u32>>,

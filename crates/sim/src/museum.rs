@@ -1,5 +1,5 @@
 //! Bugs that cost people data elsewhere, put back one by one: the simulator must find each.
-//! Owns: [`ENTRIES`]: what happened there, which switch puts it back, what is to find it; [`hunt`]. Not here: the
+//! Owns: [`ENTRIES`]: what happened there, which switch puts it back, what is to find it; `hunt`. Not here: the
 //! switches (`uraid_engine::sabotage`), mistakes this engine once made (`tests/own_mistakes.rs`).
 //! Invariant: a switch is written from the bug's description, not from what a checker looks at.
 //! Spec: reliability 7, whose numbers these are.

@@ -1,5 +1,5 @@
 //! What the simulator can say in so much time, as figures.
-//! Owns: [`Figures`], [`prove`]. Not here: other kinds of proof (crash images, layouts, the black box).
+//! Owns: [`Figures`], `prove`. Not here: other kinds of proof (crash images, layouts, the black box).
 //! Invariant: every figure is counted in this run; nothing is carried over from another one.
 
 use crate::fleet::{Sum, run_seeds_while};

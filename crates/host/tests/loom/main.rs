@@ -4,7 +4,8 @@
 //! in mail. `block::local` is of one thread. Helper threads of the ring without io_uring (`ring::pool`) are not modelled:
 //! they meet the shard in one mutex and at its door. Nor is the table of doors, a lock around numbers.
 //! Two threads of which one knocks twice are not among the models either: loom then lets a shard overlook a knock after
-//! both fences, in an order of which it has not been shown whether the memory model allows it.
+//! both fences. The argument in `door` says that cannot be; loom remembers seven stores of each atomic, and three knocks
+//! need more. Neither has been shown to be the reason.
 //!
 //! `cargo test --release -p uraid-host --features loom --test loom`. The files under `src` are compiled here as they are;
 //! `sync` and `bell` are replaced: loom's atomics and locks, a bell that loom can see somebody wait for. loom takes
