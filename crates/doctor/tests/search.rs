@@ -243,7 +243,8 @@ fn text_tells_the_order_and_the_layout_of_a_raid5_without_any_mark() {
         let best = &found.candidates[0];
         assert_eq!((best.trial, &best.order), (right, &expected(&mixed, 4)), "{found:?}");
         assert!(matches!(found.verdict, Verdict::Ahead(_)), "{found:?}");
-        assert!(best.seams.asked > 100 && best.seams.agreed * 10 > best.seams.asked * 9, "{best:?}");
+        // Borders within chunks are asked too, and text has fewer strings that repeat there.
+        assert!(best.seams.asked > 100 && best.seams.agreed * 10 > best.seams.asked * 8, "{best:?}");
         assert!(best.parity.asked > 20 && best.parity.agreed * 10 > best.parity.asked * 9, "{best:?}");
     }
 }
