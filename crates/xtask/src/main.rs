@@ -16,7 +16,7 @@ mod vm;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask ci          fmt, floors, tidy, clippy, docs, tests, prove for a minute: what every commit must pass
+cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, SAFETY, reasons, links
