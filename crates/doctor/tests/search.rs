@@ -75,13 +75,8 @@ fn luck(seed: u64) -> impl FnMut() -> u32 {
 
 /// Lines of the project's own pages and sources, in an order that nobody wrote.
 fn text(length: usize) -> Vec<u8> {
-    let pages = [
-        include_str!("../../../ARCHITECTURE.md"),
-        include_str!("../../../STYLE.md"),
-        include_str!("../../../GLOSSARY.md"),
-        include_str!("../src/seams.rs"),
-        include_str!("../src/rows.rs"),
-    ];
+    // Not pages that change: a new line in one of them is another seam.
+    let pages = [include_str!("../../../LICENSE-APACHE"), include_str!("../../../LICENSE-MIT")];
     let lines: Vec<&str> = pages.iter().flat_map(|page| page.lines()).filter(|line| !line.is_empty()).collect();
     let mut next = luck(2);
     let mut text = Vec::with_capacity(length + 200);
@@ -243,8 +238,7 @@ fn text_tells_the_order_and_the_layout_of_a_raid5_without_any_mark() {
         let best = &found.candidates[0];
         assert_eq!((best.trial, &best.order), (right, &expected(&mixed, 4)), "{found:?}");
         assert!(matches!(found.verdict, Verdict::Ahead(_)), "{found:?}");
-        // Borders within chunks are asked too, and text has fewer strings that repeat there.
-        assert!(best.seams.asked > 100 && best.seams.agreed * 10 > best.seams.asked * 8, "{best:?}");
+        assert!(best.seams.asked > 100 && best.seams.agreed * 10 > best.seams.asked * 9, "{best:?}");
         assert!(best.parity.asked > 20 && best.parity.agreed * 10 > best.parity.asked * 9, "{best:?}");
     }
 }

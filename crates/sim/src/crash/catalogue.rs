@@ -71,7 +71,7 @@ const SHORT: &[(&str, usize)] = &[
     ("5,2,3,1,3,0", 5),
     ("5,2,4,1,2,1", 3),
     ("6,2,4,1,2,0", 3),
-    ("6,2,5,1,2,2", 1),
+    ("6,2,5,1,2,2", 2),
 ];
 
 /// The arrays.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn every_array_of_the_catalogue_has_scripts() {
         for entry in arrays(Portion::Full).iter().chain(&arrays(Portion::Short)) {
-            assert!(scripts(entry, 6).len() >= 4, "{}", entry.tiny);
+            assert!(scripts(entry, 6).len() > 4, "{}", entry.tiny);
         }
     }
 }
