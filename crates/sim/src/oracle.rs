@@ -82,6 +82,8 @@ struct Register {
     is_loose: bool,
     // Bytes of its stripe went bad and nobody was told: without checksums nothing is promised any more.
     is_spoilt: bool,
+    // A write was refused half-way: its row may be neither old nor new, whatever is said about this sector since.
+    is_torn: bool,
     records: Vec<Record>,
 }
 
@@ -142,7 +144,9 @@ impl Register {
     }
 
     fn is_certain(&self) -> bool {
-        self.records.is_empty() || (self.records.len() == 1 && self.records[0].is_durable && self.base.is_empty())
+        let is_one =
+            self.records.is_empty() || (self.records.len() == 1 && self.records[0].is_durable && self.base.is_empty());
+        is_one && !self.is_torn
     }
 }
 
@@ -200,6 +204,7 @@ impl Oracle {
                 record.is_ok = is_ok;
                 record.is_durable = is_ok && is_fua;
             }
+            register.is_torn |= !is_ok;
             register.prune();
         }
     }
@@ -352,6 +357,7 @@ impl Oracle {
     /// A clean stop: what can be read is durable.
     pub fn stop(&mut self) {
         for register in &mut self.sectors {
+            register.is_torn = false;
             register.base = register.readable();
             register.records.clear();
         }
@@ -379,6 +385,7 @@ impl Oracle {
         for register in &mut self.sectors {
             register.others.clear();
             register.is_loose = false;
+            register.is_torn = false;
         }
     }
 
@@ -485,6 +492,21 @@ mod tests {
         assert_eq!((read(&mut oracle, 1), read(&mut oracle, 0)), (Ok(()), Ok(())));
         wrote(&mut oracle, 2, false);
         assert!(read(&mut oracle, 1).is_err());
+    }
+
+    #[test]
+    fn a_torn_row_stays_uncertain_whatever_is_said_about_its_sectors_since() {
+        let mut oracle = Oracle::new(9, 1, Value::Zero);
+        wrote(&mut oracle, 1, true);
+        assert_eq!(oracle.uncertain(), []);
+        oracle.begin_write(2, 0, 1, Value::Op(2));
+        oracle.end_write(2, 0, 1, false, true);
+        // A discard that touches no member is answered and flushed, and the row is as torn as before.
+        oracle.begin_write(3, 0, 1, Value::Any);
+        oracle.end_write(3, 0, 1, true, true);
+        assert_eq!(oracle.uncertain(), [0]);
+        oracle.resynced();
+        assert_eq!(oracle.uncertain(), []);
     }
 
     #[test]
