@@ -9,7 +9,7 @@
 use super::host::{self, Served};
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
-use super::{Lab, at, lab_error, output_of};
+use super::{Lab, output_of};
 use crate::stage::Tally;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,18 +82,10 @@ fn staying(members: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Writes so many random bytes without slot 1; returns the sha256 of the whole content. Slot 1 becomes an empty disk.
 fn write_degraded(uraid: &Path, folder: &Path, members: &[PathBuf], bytes: u64) -> Lab<String> {
-    let (data, whole) = (folder.join("data"), folder.join("whole"));
-    host::random_image(&data, bytes)?;
     let served = Served::start(uraid, folder, &["--run"], &staying(members))?;
-    host::nbdcopy(&data.display().to_string(), &served.uri)?;
-    host::nbdcopy(&served.uri, &whole.display().to_string())?;
-    served.stop()?;
-    let (wrote, read) = (at(&data, std::fs::read(&data))?, at(&whole, std::fs::read(&whole))?);
-    if !read.starts_with(&wrote) {
-        return lab_error("what was written over NBD is not what was read");
-    }
+    let sum = served.fill_and_stop(folder, bytes)?;
     host::empty_image(&members[1], MEMBER_BYTES)?;
-    host::sha256(&whole)
+    Ok(sum)
 }
 
 fn read_degraded(uraid: &Path, folder: &Path, members: &[PathBuf]) -> Lab<String> {

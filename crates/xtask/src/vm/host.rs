@@ -90,6 +90,20 @@ impl Served {
         Ok(served)
     }
 
+    /// Writes `bytes` random bytes to the start of the array and stops it: the sha256 of all that was read back.
+    pub(crate) fn fill_and_stop(self, folder: &Path, bytes: u64) -> Lab<String> {
+        let (data, whole) = (folder.join("data"), folder.join("whole"));
+        random_image(&data, bytes)?;
+        nbdcopy(&data.display().to_string(), &self.uri)?;
+        nbdcopy(&self.uri, &whole.display().to_string())?;
+        self.stop()?;
+        let (wrote, read) = (at(&data, std::fs::read(&data))?, at(&whole, std::fs::read(&whole))?);
+        if !read.starts_with(&wrote) {
+            return lab_error("what was written over NBD is not what was read");
+        }
+        sha256(&whole)
+    }
+
     /// Asks it to stop, as a service manager would; an exit code other than 0 is an error.
     pub(crate) fn stop(mut self) -> Lab<()> {
         self.signal("TERM");

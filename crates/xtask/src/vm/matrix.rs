@@ -12,7 +12,7 @@ use super::cases::{self, Case};
 use super::compat::{Column, Results};
 use super::host::{self, Served};
 use super::machine::{Disk, Facts, Machine, Scratch};
-use super::{Lab, LabError, at, lab_error, output_of};
+use super::{Lab, LabError, at, output_of};
 use crate::packages;
 use crate::stage::Tally;
 use std::collections::BTreeMap;
@@ -126,16 +126,7 @@ fn make_ours(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
     output_of(create.args(&members))?;
     let served = Served::start(uraid, folder, &[], &members)?;
     // Part of the array is written, the rest keeps what the first resync made of the garbage.
-    let (data, whole) = (folder.join("data"), folder.join("whole"));
-    host::random_image(&data, case.data_bytes())?;
-    host::nbdcopy(&data.display().to_string(), &served.uri)?;
-    host::nbdcopy(&served.uri, &whole.display().to_string())?;
-    served.stop()?;
-    let (wrote, read) = (at(&data, std::fs::read(&data))?, at(&whole, std::fs::read(&whole))?);
-    if !read.starts_with(&wrote) {
-        return lab_error("what was written over NBD is not what was read");
-    }
-    host::sha256(&whole)
+    served.fill_and_stop(folder, case.data_bytes())
 }
 
 /// Overwrites one block in the middle of the data.
