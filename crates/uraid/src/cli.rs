@@ -11,7 +11,7 @@ mod show;
 
 use clap::{CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
-pub use create::{CreateArgs, ZeroArgs, layout_number};
+pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub use manage::{FailArgs, StopArgs};
 pub use serve::ServeArgs;
 pub use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};

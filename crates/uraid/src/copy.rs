@@ -10,7 +10,7 @@ mod output;
 mod reader;
 mod writer;
 
-use crate::cli::{CopyArgs, layout_number};
+use crate::cli::{CopyArgs, chunk_size, layout_number};
 use crate::errand;
 use crate::progress::ProgressLine;
 use crate::serve::{self, Patience, ServeError};
@@ -30,11 +30,11 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use uraid_block::local::{Either, race};
-use uraid_block::{IoError, Range, Sector, Sectors};
+use uraid_block::{IoError, Range, Sector};
 use uraid_engine::AssembleOptions;
 use uraid_format::uuid;
 use uraid_host::Local;
-use uraid_layout::{Level, default_chunk};
+use uraid_layout::Level;
 use writer::{Queue, WriteError, Writer, Written};
 
 /// How long the output may take with what is under way when the copy is told to stop.
@@ -177,12 +177,7 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
 fn geometry(args: &CopyArgs) -> Geometry {
     let level = args.level.expect("clap requires it");
     let layout = layout_number(level, args.layout.as_deref());
-    let chunk = match level {
-        Level::Raid1 => Sectors::ZERO,
-        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
-            args.chunk.unwrap_or_else(|| default_chunk(level))
-        }
-    };
+    let chunk = chunk_size(level, args.chunk);
     Geometry { level, layout, chunk, version: args.metadata, data_offset: args.data_offset, size: args.size }
 }
 
@@ -215,7 +210,7 @@ impl Copy {
         let output = Output::open(&args.out, &given, size, before)?;
         let map = old.unwrap_or_else(|| Map::new(identity, size));
         if let Some(path) = &save_to {
-            for path in [path.clone(), map::new_beside(path)] {
+            for path in map::files(path) {
                 output.refuse_map(&path, &given)?;
             }
             map.save(path)?;
@@ -253,8 +248,7 @@ impl Copy {
                 outcome
             }
         };
-        let outcome = errand::run(&stack, true, task);
-        let outcome = match outcome {
+        let outcome = match errand::run(&stack, true, task) {
             Ok(outcome) => outcome,
             Err(error) => {
                 drop(writer.end(Some(LAST_WRITES_TIME_MAX)));

@@ -1,9 +1,10 @@
 //! `uraid create`: a new array on members that carry nothing of value.
 //! Owns: the order of checks and writes, what is said about them. Not here: offsets, sizes, first state, bytes
-//! (`uraid_format::create`), how arrays are read and written as members (`create_over`). Invariant: every member is claimed and checked before any is changed; what was changed is
-//! durable before it is reported. Spec: md-reference 1.4.
+//! (`uraid_format::create`), how arrays are read and written as members (`create_over`).
+//! Invariant: every member is claimed and checked before any is changed; what was changed is durable before it is
+//! reported. Spec: md-reference 1.4.
 
-use crate::cli::{CreateArgs, layout_number};
+use crate::cli::{CreateArgs, chunk_size, layout_number};
 use crate::create_over;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names;
@@ -11,12 +12,12 @@ use crate::serve::ServeError;
 use crate::sizes::{self, MemberSize};
 use crate::stack::StackError;
 use crate::{print, warn};
-use uraid_block::{IoError, Range, Sectors};
+use uraid_block::{IoError, Range};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, SetName, Superblock, uuid};
 use uraid_host::{Access, Claimed};
-use uraid_layout::{Level, default_chunk, layout_name};
+use uraid_layout::{Level, layout_name};
 
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]
@@ -111,14 +112,13 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
 fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refusal> {
     let level = args.level;
     let layout = layout_number(level, args.layout.as_deref());
-    let chunk = match (args.chunk, level) {
-        (Some(_), Level::Raid1) => {
-            warn("raid1 has no chunks: --chunk is ignored");
-            Sectors::ZERO
-        }
-        (Some(chunk), _) => chunk,
-        (None, _) => default_chunk(level),
-    };
+    let chunk = chunk_size(level, args.chunk);
+    if level == Level::Raid1 && args.chunk.is_some() {
+        warn("raid1 has no chunks: --chunk is ignored");
+    }
+    if args.spare_devices > 0 {
+        warn("spares are written into the superblocks; there is no recovery onto them yet");
+    }
     let name = args.name.clone().unwrap_or_else(|| uuid::text(&set_uuid)[..8].to_owned());
     let host = names::homehost(args.homehost.as_deref());
     let size = match args.size {
@@ -264,9 +264,6 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     let listed: Vec<String> = args.members.iter().cloned().chain(groups).collect();
     let present: Vec<&str> =
         listed.iter().map(String::as_str).filter(|name| !matches!(*name, "missing" | "--array missing")).collect();
-    if options.spare_devices > 0 {
-        warn("spares are written into the superblocks; there is no recovery onto them yet");
-    }
     let missing = listed.len() - present.len();
     let absent = if missing > 0 { format!(", {missing} missing") } else { String::new() };
     let first = match (creation.is_clean, level) {

@@ -7,7 +7,7 @@ use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
 use uraid_block::Sectors;
 use uraid_format::Version;
-use uraid_layout::{Level, default_layout, parse_layout};
+use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
 
 pub(super) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.
@@ -146,4 +146,14 @@ pub fn layout_number(level: Level, option: Option<&str>) -> u32 {
     parse_layout(level, text).unwrap_or_else(|| {
         super::usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))
     })
+}
+
+/// The chunk that `--chunk` means, or that `create` chooses. raid1 has none, whatever the option says.
+pub fn chunk_size(level: Level, option: Option<Sectors>) -> Sectors {
+    match level {
+        Level::Raid1 => Sectors::ZERO,
+        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
+            option.unwrap_or_else(|| default_chunk(level))
+        }
+    }
 }

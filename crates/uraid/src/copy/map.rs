@@ -112,7 +112,7 @@ impl Map {
 
     /// Refuses a path, and the one that [`Map::save`] writes beside it, where anything but a map would be lost.
     pub fn may_be_saved(path: &Path) -> Result<(), MapError> {
-        for path in [path.to_owned(), new_beside(path)] {
+        for path in files(path) {
             let failed = |source| MapError::Io { path: path.clone(), action: "reading", source };
             let mut start = Vec::new();
             let read = std::fs::File::open(&path).and_then(|file| file.take(HEAD.len() as u64).read_to_end(&mut start));
@@ -216,10 +216,15 @@ pub fn byte(at: Sector) -> u64 {
 }
 
 /// Where a new map is written before it takes the old one's place.
-pub fn new_beside(path: &Path) -> PathBuf {
+fn new_beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
+}
+
+/// Every file that [`Map::save`] writes.
+pub fn files(path: &Path) -> [PathBuf; 2] {
+    [path.to_owned(), new_beside(path)]
 }
 
 fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {

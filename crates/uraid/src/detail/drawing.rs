@@ -2,11 +2,11 @@
 //! Owns: its layout and its columns. Not here: the drawing (`crate::draw`).
 
 use super::DetailError;
-use crate::cli::{GeometryArgs, layout_number, usage_error};
+use crate::cli::{GeometryArgs, chunk_size, layout_number, usage_error};
 use crate::draw::{Column, Drawing, Held};
 use crate::report::Report;
 use uraid_block::Sectors;
-use uraid_layout::{Layout, Level, Spec, default_chunk};
+use uraid_layout::{Layout, Level, Spec};
 
 /// Data on each member, when nobody says: 1 GiB; more where that is not many chunks.
 const SIZE: Sectors = Sectors(2 << 20);
@@ -38,8 +38,7 @@ pub fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailEr
 pub fn of_options(level: Level, options: &GeometryArgs, rows: Option<u64>) -> Result<Drawing, DetailError> {
     let raid_disks = options.raid_devices.expect("clap requires it");
     let layout = layout_number(level, options.layout.as_deref());
-    let chunk =
-        if level == Level::Raid1 { Sectors::ZERO } else { options.chunk.unwrap_or_else(|| default_chunk(level)) };
+    let chunk = chunk_size(level, options.chunk);
     let is_sized_by_member = matches!(level, Level::Linear | Level::Raid0);
     let default = SIZE.max(Sectors(chunk.0.saturating_mul(CHUNKS_MIN)));
     let sizes = match options.size[..] {
