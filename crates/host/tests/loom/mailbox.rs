@@ -5,6 +5,7 @@
 
 use crate::door::Door;
 use crate::mail::{Inbox, Post};
+use crate::sync::stores_are_swaps;
 use loom::thread;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -89,6 +90,25 @@ pub(crate) fn two_senders() {
     });
     let letters = Shard::new(&inboxes, 0).receive(4);
     assert!(letters == [1, 11, 2, 12] || letters == [2, 12, 1, 11], "once each, and in order: {letters:?}");
+    senders.into_iter().for_each(|sender| sender.join().expect("a sender does not panic"));
+}
+
+pub(crate) fn three_knocks() {
+    stores_are_swaps();
+    let inboxes = inboxes(3);
+    let senders = [1, 2].map(|index| {
+        let to = inboxes.clone();
+        thread::spawn(move || {
+            let shard = Shard::new(&to, index);
+            shard.send(0, &[u32::from(index)]);
+            if index == 1 {
+                shard.send(0, &[11]);
+            }
+        })
+    });
+    let mut letters = Shard::new(&inboxes, 0).receive(3);
+    letters.retain(|&letter| letter != 2);
+    assert_eq!(letters, [1, 11], "once each, and in order");
     senders.into_iter().for_each(|sender| sender.join().expect("a sender does not panic"));
 }
 

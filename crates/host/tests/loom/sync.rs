@@ -21,6 +21,14 @@ pub(crate) enum Spoilt {
 thread_local! {
     // loom runs all threads of a model on the one that explores it.
     static SPOILT: Cell<Spoilt> = const { Cell::new(Spoilt::Not) };
+    static STORES_ARE_SWAPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on every store of a bool is a swap. A swap stands right behind what it read, so what its own thread stores
+/// later comes behind both. loom does not know that: to it, the stores A1 A2 of one thread and a swap S that read A1
+/// may come in the order A1 A2 S, and a load that must see A2 may see S. It does order swaps.
+pub(crate) fn stores_are_swaps() {
+    STORES_ARE_SWAPS.set(true);
 }
 
 pub(crate) fn spoil(how: Spoilt) {
@@ -47,7 +55,11 @@ impl AtomicBool {
         self.0.load(weak(order))
     }
     pub(crate) fn store(&self, value: bool, order: Ordering) {
-        self.0.store(value, weak(order));
+        if STORES_ARE_SWAPS.get() {
+            self.0.swap(value, weak(order));
+        } else {
+            self.0.store(value, weak(order));
+        }
     }
     pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
         self.0.swap(value, weak(order))
