@@ -30,6 +30,34 @@ pub fn make(into: &Path, bytes_max: u64) -> io::Result<()> {
     make_odd(&into.join("odd"))
 }
 
+/// A tree in the form that `mkfs.xfs -p` reads: name, mode, owner, group, source; `$` ends a folder. Names with a space and
+/// links cannot be said in it.
+pub fn prototype(folder: &Path) -> String {
+    let mut text = String::from("/\n0 0\nd--755 0 0\n");
+    folder_of_prototype(folder, &mut text);
+    text + "$\n"
+}
+
+fn folder_of_prototype(folder: &Path, text: &mut String) {
+    let mut entries: Vec<_> = fs::read_dir(folder).expect("it is our tree").flatten().collect();
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let kind = entry.file_type().expect("it is our tree");
+        // The tool's buffer for a line is small: the long name is left to the mounted test.
+        if name.contains(char::is_whitespace) || name.len() > 100 {
+            continue;
+        }
+        if kind.is_dir() {
+            text.push_str(&format!("{name} d--755 0 0\n"));
+            folder_of_prototype(&path, text);
+            text.push_str("$\n");
+        } else if kind.is_file() {
+            text.push_str(&format!("{name} ---644 0 0 {}\n", path.display()));
+        }
+    }
+}
+
 struct Left {
     bytes: u64,
     files: usize,

@@ -81,39 +81,11 @@ fn an_xfs_image_with_a_tree_comes_out_of_a_degraded_array_clean_and_equal() {
     let files = served.scratch.file("tree");
     tree::make(&files, TREE_BYTES).expect("the folder is ours");
     let (image, prototype) = (served.image(), served.path("prototype"));
-    std::fs::write(&prototype, prototype_of(&files)).expect("the folder is ours");
+    std::fs::write(&prototype, tree::prototype(&files)).expect("the folder is ours");
     client("mkfs.xfs", ["-q", "-f", "-p", &prototype, &image]);
     let (_scratch, out) = served.through_a_degraded_array(&image);
     client("xfs_repair", ["-n", "-f", &out]);
     client("cmp", [&image, &out]);
-}
-
-/// A tree in the form that `mkfs.xfs -p` reads: name, mode, owner, group, source; `$` ends a folder. Names with a space and
-/// links cannot be said in it.
-fn prototype_of(folder: &Path) -> String {
-    let mut text = String::from("/\n0 0\nd--755 0 0\n");
-    folder_of_prototype(folder, &mut text);
-    text + "$\n"
-}
-
-fn folder_of_prototype(folder: &Path, text: &mut String) {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).expect("it is our tree").flatten().collect();
-    entries.sort_by_key(|entry| entry.file_name());
-    for entry in entries {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let kind = entry.file_type().expect("it is our tree");
-        // The tool's buffer for a line is small: the long name is left to the mounted test.
-        if name.contains(char::is_whitespace) || name.len() > 100 {
-            continue;
-        }
-        if kind.is_dir() {
-            text.push_str(&format!("{name} d--755 0 0\n"));
-            folder_of_prototype(&path, text);
-            text.push_str("$\n");
-        } else if kind.is_file() {
-            text.push_str(&format!("{name} ---644 0 0 {}\n", path.display()));
-        }
-    }
 }
 
 /// One kind of file system, mounted.
