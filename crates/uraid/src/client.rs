@@ -40,6 +40,12 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// It was about to end when it was told to stop.
+    #[error("{} is gone before it answered: it was being stopped already", path.display())]
+    Ending {
+        /// The socket.
+        path: PathBuf,
+    },
     /// What came back is none of ours.
     #[error("{} is no control socket of uraid", path.display())]
     Alien {
@@ -80,7 +86,10 @@ impl Client {
 
     /// Stops the array, or all of its process, and waits until that has let go of everything.
     pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
-        self.call(&Method::Stop { all })?;
+        self.call(&Method::Stop { all }).map_err(|error| match error {
+            ClientError::NoAnswer { path, source } if is_ended(source.kind()) => ClientError::Ending { path },
+            other => other,
+        })?;
         // The socket closes when the process ends; a late error says the same.
         let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
         Ok(())
@@ -102,6 +111,11 @@ impl Client {
     fn no_answer(&self, source: io::Error) -> ClientError {
         ClientError::NoAnswer { path: self.path.clone(), source }
     }
+}
+
+/// What a call finds whose server ends meanwhile, by how far it has got.
+fn is_ended(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 
 /// Finds a running array: by its control socket where one is given, else by its name, else by one of its members.
@@ -146,4 +160,24 @@ pub fn member_path(member: &str) -> String {
 /// A member as `fail` sends it: a slot stays a number, a path becomes what the server knows it by.
 pub fn member_argument(member: &str) -> String {
     if member.parse::<u16>().is_ok() { member.to_owned() } else { member_path(member) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_server_that_ends_while_it_is_told_to_stop_was_being_stopped() {
+        let path = std::env::temp_dir().join(format!("uraid-client-{}.ctl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
+        let client = Client::connect(&path).expect("somebody listens");
+        // It accepts, reads nothing and is gone: the call fails at once or finds no answer.
+        let server = std::thread::spawn(move || drop(listener.accept()));
+        let outcome = client.stop(false);
+        server.join().expect("it does not panic");
+        let _ = std::fs::remove_file(&path);
+        assert!(matches!(outcome, Err(ClientError::Ending { .. })), "{outcome:?}");
+    }
 }
