@@ -69,7 +69,7 @@ fn recipes(text: &str) -> Lab<Vec<Recipe>> {
             continue;
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        let bad = || LabError(format!("a recipe's head is NAME MEMBERS MIB [+MIB] [linux-6.1], not {line:?}"));
+        let bad = || LabError::Trouble(format!("a recipe's head is NAME MEMBERS MIB [+MIB] [linux-6.1], not {line:?}"));
         let [name, members, size, options @ ..] = words.as_slice() else { return Err(bad()) };
         let step = options.iter().find_map(|word| word.strip_prefix('+')).unwrap_or("0");
         recipes.push(Recipe {
@@ -143,7 +143,7 @@ fn json(folder: &Path, recipe: &Recipe, texts: &Texts, kernel: &str) -> Lab<Stri
         }
         let bytes = recipe.bytes + recipe.step * slot as u64;
         compare(folder, bytes, &content, &image, said("examine"))
-            .map_err(|error| LabError(format!("{} member {slot}: {error}", recipe.name)))?;
+            .map_err(|error| LabError::Trouble(format!("{} member {slot}: {error}", recipe.name)))?;
         let comma = if slot == 0 { "" } else { "," };
         write!(out, "{comma}\n{{\n\"sectors\": {},\n\"content\": [", bytes / 512).expect("a string takes everything");
         for (index, (sector, code)) in content.iter().enumerate() {

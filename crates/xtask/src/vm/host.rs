@@ -76,7 +76,7 @@ impl Served {
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
-            .map_err(|error| LabError(format!("cannot run uraid: {error}")))?;
+            .map_err(|error| LabError::Trouble(format!("cannot run uraid: {error}")))?;
         let output = child.stdout.take().expect("stdout is piped");
         let uri = BufReader::new(output)
             .lines()

@@ -86,7 +86,7 @@ impl Cpio {
             return lab_error(format!("{} needs a missing library:\n{libraries}", source.display()));
         }
         for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
-            let content = std::fs::read(library).map_err(|error| LabError(format!("{library}: {error}")))?;
+            let content = std::fs::read(library).map_err(|error| LabError::Trouble(format!("{library}: {error}")))?;
             self.file(library.trim_start_matches('/'), &content, 0o755);
         }
         Ok(())

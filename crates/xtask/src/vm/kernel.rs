@@ -55,7 +55,7 @@ pub(crate) fn cache() -> Lab<PathBuf> {
     variable("URAID_VM_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|home| home.join("uraid-vm")))
         .or_else(|| variable("HOME").map(|home| home.join(".cache/uraid-vm")))
-        .ok_or_else(|| LabError("no HOME to keep the guest's kernel in; set URAID_VM_CACHE".to_string()))
+        .ok_or_else(|| LabError::Trouble("no HOME to keep the guest's kernel in; set URAID_VM_CACHE".to_string()))
 }
 
 /// The kernel, fetched first where the cache does not have it.
@@ -118,7 +118,7 @@ fn download(suite: &str, scratch: &Path) -> Lab<PathBuf> {
     let package = depends
         .split_whitespace()
         .find(|word| word.starts_with("linux-image-") && *word != META_PACKAGE)
-        .ok_or_else(|| LabError(format!("{META_PACKAGE} of {suite} depends on no kernel: {depends}")))?;
+        .ok_or_else(|| LabError::Trouble(format!("{META_PACKAGE} of {suite} depends on no kernel: {depends}")))?;
     let folder = scratch.join("package");
     output_of(apt("apt-get").args(["download", package]).current_dir(&folder))?;
     find(&folder, |name| name.ends_with(".deb"))
@@ -206,7 +206,9 @@ fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Lab<PathBuf> {
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&is_wanted))
-        .ok_or_else(|| LabError(format!("{}: the file that the package should hold is not there", folder.display())))
+        .ok_or_else(|| {
+            LabError::Trouble(format!("{}: the file that the package should hold is not there", folder.display()))
+        })
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What `timeout` ends with when it has ended the machine.
+const TIMED_OUT: i32 = 124;
+
 /// A raw image, in the guest under `/disk/` by its file name.
 pub(crate) struct Disk {
     /// The file; its name has at most 20 characters, as virtio's serial numbers do.
@@ -69,7 +72,7 @@ impl Machine {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| LabError(format!("cannot start QEMU: {error}")))?;
+            .map_err(|error| LabError::Trouble(format!("cannot start QEMU: {error}")))?;
         let output = child.stdout.take().expect("stdout is piped");
         for text in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             line(String::from_utf8_lossy(&text).trim_end_matches('\r'));
@@ -82,10 +85,9 @@ impl Machine {
         let log = String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(30)..].join("\n");
-        lab_error(format!(
-            "the guest ended without a status ({ended}; limit {} s); its console:\n{last}",
-            self.seconds_max
-        ))
+        let what =
+            format!("the guest ended without a status ({ended}; limit {} s); its console:\n{last}", self.seconds_max);
+        Err(if ended.code() == Some(TIMED_OUT) { LabError::Hung(what) } else { LabError::Trouble(what) })
     }
 
     /// `timeout` around it, so that nothing of us has to live for the machine to end.

@@ -21,29 +21,36 @@ use std::process::{Command, ExitCode};
 
 /// Why the lab could not do its work, with the facts. The lab's own trouble, never a verdict about an array.
 #[derive(Debug)]
-pub(crate) struct LabError(String);
+pub(crate) enum LabError {
+    /// Anything but the next.
+    Trouble(String),
+    /// A guest was ended by its time limit.
+    Hung(String),
+}
 
 impl fmt::Display for LabError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+        match self {
+            LabError::Trouble(what) | LabError::Hung(what) => out.write_str(what),
+        }
     }
 }
 
 type Lab<T> = Result<T, LabError>;
 
 fn lab_error<T>(what: impl Into<String>) -> Lab<T> {
-    Err(LabError(what.into()))
+    Err(LabError::Trouble(what.into()))
 }
 
 /// Adds the path to what the system said.
 fn at<T>(path: &Path, result: std::io::Result<T>) -> Lab<T> {
-    result.map_err(|error| LabError(format!("{}: {error}", path.display())))
+    result.map_err(|error| LabError::Trouble(format!("{}: {error}", path.display())))
 }
 
 /// Runs a command to its end and returns what it wrote; an exit code other than 0 is an error with its last words.
 fn output_of(command: &mut Command) -> Lab<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let done = command.output().map_err(|error| LabError(format!("cannot run {name}: {error}")))?;
+    let done = command.output().map_err(|error| LabError::Trouble(format!("cannot run {name}: {error}")))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
