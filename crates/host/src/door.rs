@@ -3,9 +3,9 @@
 //! Invariant: what is put down before [`Door::knock`] is seen by the shard before it sleeps again.
 
 use crate::bell::Bell;
-use crate::sync::{AtomicBool, Mutex, fence};
+use crate::sync::{AtomicBool, Mutex, RwLock, fence};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 /// One shard's door.
 pub(crate) struct Door {

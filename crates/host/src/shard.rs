@@ -6,6 +6,7 @@ use crate::door::Door;
 use crate::executor::Executor;
 use crate::mail::{Inbox, Post};
 use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
+use crate::sync::thread;
 use crate::timers::Timers;
 use crate::{last_words, signals, sys};
 use std::cell::Cell;
@@ -98,7 +99,7 @@ where
     last_words::install();
     let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
     let main = &main;
-    let values = std::thread::scope(|scope| {
+    let values = thread::scope(|scope| {
         let threads: Vec<_> = (0..shards)
             .map(|index| {
                 let inboxes = inboxes.clone();
@@ -106,7 +107,7 @@ where
                     let _aborts = last_words::abort_on_panic();
                     run_shard(ShardIndex(index), inboxes, options, main)
                 };
-                let thread = std::thread::Builder::new().name(format!("uraid-shard-{index}"));
+                let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
                 thread.spawn_scoped(scope, body).expect("the system has one more thread at start")
             })
             .collect();

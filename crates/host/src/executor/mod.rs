@@ -10,6 +10,7 @@
 //! task is polled once for nothing.
 
 use crate::door::{self, Door};
+use crate::sync::thread_local;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -4,12 +4,13 @@
 
 use super::{Cargo, Completion, Kind};
 use crate::door::Door;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 use crate::sys;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// Where the buffers of a job are. Valid until its completion was given out.
 struct Segments(*const libc::iovec, usize);
@@ -78,7 +79,7 @@ impl Pool {
         drop(queue);
         if needs_worker {
             let shared = self.shared.clone();
-            let worker = std::thread::Builder::new().name("uraid-helper".into()).spawn(move || work_off(&shared));
+            let worker = thread::Builder::new().name("uraid-helper".into()).spawn(move || work_off(&shared));
             match worker {
                 Ok(worker) => self.workers.push(worker),
                 Err(error) => assert!(!self.workers.is_empty(), "no helper thread could be started: {error}"),

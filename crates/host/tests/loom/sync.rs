@@ -4,6 +4,7 @@
 
 pub(crate) use loom::sync::Mutex;
 use std::cell::Cell;
+pub(crate) use std::sync::RwLock;
 use std::sync::atomic::Ordering;
 
 /// A mistake that a model must notice.

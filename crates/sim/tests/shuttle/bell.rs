@@ -1,0 +1,73 @@
+//! A bell that shuttle can see somebody wait for, in place of the host's `src/bell.rs`.
+//! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), when somebody waits (`sys::poll`).
+//! Invariant: as there: once rung it is heard by its one listener until it is silenced.
+
+use crate::sync::{Spoilt, is_spoilt};
+use shuttle::sync::{Condvar, Mutex};
+use std::cell::RefCell;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Weak};
+
+#[derive(Default)]
+struct Rung {
+    is_rung: Mutex<bool>,
+    came: Condvar,
+}
+
+pub(crate) struct Bell {
+    rung: Arc<Rung>,
+    descriptor: RawFd,
+}
+
+std::thread_local! {
+    // By descriptor. One thread of the system is all threads of an execution.
+    static BELLS: RefCell<Vec<Weak<Rung>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An execution begins: bells of the one before are gone.
+pub(crate) fn forget_all() {
+    BELLS.take();
+}
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        let rung = Arc::new(Rung::default());
+        let descriptor = BELLS.with_borrow_mut(|bells| {
+            bells.push(Arc::downgrade(&rung));
+            bells.len() - 1
+        });
+        Bell { rung, descriptor: descriptor as RawFd }
+    }
+
+    pub(crate) fn ring(&self) {
+        if !is_spoilt(Spoilt::SilentBell) {
+            *self.rung.is_rung.lock().expect("nobody panics while holding it") = true;
+            self.rung.came.notify_one();
+        }
+    }
+
+    pub(crate) fn silence(&self) {
+        *self.rung.is_rung.lock().expect("nobody panics while holding it") = false;
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+}
+
+fn find(descriptor: RawFd) -> Arc<Rung> {
+    let index = usize::try_from(descriptor).expect("the descriptor of a bell");
+    BELLS.with_borrow(|bells| bells[index].upgrade()).expect("who waits for a bell has it")
+}
+
+/// Whether the bell has been rung and not been silenced.
+pub(crate) fn is_rung(descriptor: RawFd) -> bool {
+    *find(descriptor).is_rung.lock().expect("nobody panics while holding it")
+}
+
+/// Waits until the bell is rung: shuttle sees who waits for ever.
+pub(crate) fn wait(descriptor: RawFd) {
+    let rung = find(descriptor);
+    let guard = rung.is_rung.lock().expect("nobody panics while holding it");
+    drop(rung.came.wait_while(guard, |is_rung| !*is_rung).expect("nobody panics while holding it"));
+}

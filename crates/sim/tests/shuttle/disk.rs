@@ -1,0 +1,208 @@
+//! A member: memory that all shards share, and that a helper thread of the host's ring reads and writes.
+//! Owns: [`Disk`], [`Member`], what a flush makes durable. Not here: what must be on it (`judge`).
+//! Invariant: an operation is one step on the bytes, at a moment between its start and its completion that the schedule
+//! draws; it happens on a helper thread, never on the shard's.
+
+use crate::ring::{Buffers, Driver, Kind};
+use shuttle::rand::{Rng, thread_rng};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use uraid_block::{
+    Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors, WritePieces,
+};
+
+/// The bytes of a member. Nobody holds it across a scheduling point.
+pub(crate) struct Medium {
+    /// What a reader gets.
+    pub(crate) current: Vec<u8>,
+    /// What a power failure leaves.
+    pub(crate) durable: Vec<u8>,
+    /// Sectors that the next flush makes durable.
+    is_cached: Vec<bool>,
+    operations: u64,
+    /// It fails this operation and all later ones.
+    fails_from: u64,
+    flushes: u64,
+    /// It fails this flush, and forgets what it had not made durable.
+    fails_flush: u64,
+    /// The array has been stopped: nobody touches it any more.
+    is_let_go: bool,
+}
+
+/// One member for all shards.
+pub(crate) struct Disk {
+    geometry: Geometry,
+    medium: Mutex<Medium>,
+}
+
+/// What a helper thread does.
+enum Work {
+    Read { at: usize, into: ReadPieces },
+    Write { at: usize, from: WritePieces, fua: Fua },
+    Flush,
+}
+
+impl Disk {
+    /// A disk with these bytes, all of them durable.
+    pub(crate) fn new(bytes: Vec<u8>) -> Arc<Disk> {
+        let geometry = Geometry {
+            size: Sectors((bytes.len() / SECTOR_BYTES) as u64),
+            logical_block: Sectors(1),
+            physical_block: Sectors(1),
+            chunk: Sectors::ZERO,
+            stripe: Sectors::ZERO,
+            io_max: Sectors(2048),
+            segments_max: 1024,
+            discard_granularity: Sectors::ZERO,
+            zeroes_after_discard: false,
+            volatile_cache: true,
+        };
+        let medium = Medium {
+            durable: bytes.clone(),
+            is_cached: vec![false; bytes.len() / SECTOR_BYTES],
+            current: bytes,
+            operations: 0,
+            fails_from: u64::MAX,
+            flushes: 0,
+            fails_flush: u64::MAX,
+            is_let_go: false,
+        };
+        Arc::new(Disk { geometry, medium: Mutex::new(medium) })
+    }
+
+    /// The bytes.
+    pub(crate) fn medium(&self) -> MutexGuard<'_, Medium> {
+        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From its operation of this number on it fails all.
+    pub(crate) fn fail_from(&self, operation: u64) {
+        self.medium().fails_from = operation;
+    }
+
+    /// It fails this one flush, and goes on as if nothing had been, as Linux does: what it had cached is not written,
+    /// and no later flush tells.
+    pub(crate) fn fail_flush(&self, flush: u64) {
+        self.medium().fails_flush = flush;
+    }
+
+    /// Whoever touches it from now on is found.
+    pub(crate) fn let_go(&self) {
+        self.medium().is_let_go = true;
+    }
+
+    fn run(&self, work: Work) -> Result<ReadPieces, IoError> {
+        let mut medium = self.medium();
+        assert!(!medium.is_let_go, "a member is touched after the stop");
+        medium.operations += 1;
+        if medium.operations > medium.fails_from {
+            return Err(ErrorKind::Media.into());
+        }
+        let medium = &mut *medium;
+        match work {
+            Work::Read { at, mut into } => {
+                into.copy_from(&medium.current[at..at + into.bytes()]);
+                Ok(into)
+            }
+            Work::Write { at, from, fua } => {
+                let range = at..at + from.bytes();
+                from.copy_to(&mut medium.current[range.clone()]);
+                for sector in range.start / SECTOR_BYTES..range.end / SECTOR_BYTES {
+                    medium.is_cached[sector] = fua == Fua::No;
+                    if fua == Fua::Yes {
+                        medium.settle(sector);
+                    }
+                }
+                Ok(ReadPieces::new())
+            }
+            Work::Flush => {
+                medium.flushes += 1;
+                let fails = medium.flushes > medium.fails_flush;
+                for sector in 0..medium.is_cached.len() {
+                    if std::mem::take(&mut medium.is_cached[sector]) && !fails {
+                        medium.settle(sector);
+                    }
+                }
+                if !fails {
+                    return Ok(ReadPieces::new());
+                }
+                medium.fails_flush = u64::MAX;
+                Err(ErrorKind::Media.into())
+            }
+        }
+    }
+}
+
+impl Medium {
+    fn settle(&mut self, sector: usize) {
+        let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+        self.durable[range.clone()].copy_from_slice(&self.current[range]);
+    }
+
+    /// Other bytes, as if they had always been there.
+    pub(crate) fn replace(&mut self, start: usize, bytes: &[u8]) {
+        self.current[start..start + bytes.len()].copy_from_slice(bytes);
+        self.durable[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Lets others run, now and then.
+fn dawdle() {
+    for _ in 0..thread_rng().gen_range(0..4) {
+        shuttle::thread::sleep(Duration::ZERO);
+    }
+}
+
+/// A member as one shard drives it.
+pub(crate) struct Member {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) driver: Rc<Driver>,
+}
+
+impl Member {
+    async fn run(&self, work: Work) -> Result<ReadPieces, IoError> {
+        let answer = Arc::new(Mutex::new(None));
+        let (disk, into) = (self.disk.clone(), answer.clone());
+        let call = Box::new(move || {
+            dawdle();
+            let outcome = disk.run(work);
+            dawdle();
+            *into.lock().expect("nobody panics while holding it") = Some(outcome);
+            0
+        });
+        self.driver.start(Kind::Call(Some(call)), Buffers::None, None).await;
+        let outcome = answer.lock().expect("nobody panics while holding it").take();
+        outcome.expect("a completion comes after the operation")
+    }
+}
+
+fn byte_of(at: Sector) -> usize {
+    at.0 as usize * SECTOR_BYTES
+}
+
+impl Device for Member {
+    fn geometry(&self) -> &Geometry {
+        &self.disk.geometry
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.run(Work::Read { at: byte_of(at), into }).await
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        self.run(Work::Write { at: byte_of(at), from, fua }).await.map(drop)
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.run(Work::Flush).await.map(drop)
+    }
+
+    async fn discard(&self, _: Range) -> Result<(), IoError> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    async fn write_zeroes(&self, _: Range) -> Result<(), IoError> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}

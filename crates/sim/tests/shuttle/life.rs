@@ -1,0 +1,313 @@
+//! One execution: an array from its start to its stop, with clients on every shard.
+//! Owns: [`live`], [`Scenario`], what clients ask for, what the operator does. Not here: what must be true then (`judge`).
+//! Invariant: most sectors have one owner, who asks for one thing at a time, and owners share rows; the first few sectors
+//! are everybody's, so that writes of them overlap.
+
+use crate::disk::Member;
+use crate::judge::{Judge, content};
+use crate::shard::{ARENAS, ArenaBlocks, Options, RingChoice, Shard, run};
+use crate::world::{Letter, ShuttleArray, ShuttleWorld};
+use shuttle::rand::{Rng, thread_rng};
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use uraid_block::local::Notify;
+use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, ShardIndex, Slot};
+use uraid_engine::{Array, Config, FailError, StartError, StartPlan, World};
+use uraid_sim::model::{Model, Shape};
+
+/// How long an array is idle before it goes clean. Short: a shard that ends waits for the watch to see the stop.
+const CLEAN_AFTER: Duration = Duration::from_millis(2);
+/// What each client asks for.
+const REQUESTS: u64 = 3;
+
+/// What happens meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// Nothing but requests and the stop.
+    None,
+    /// The operator takes a member out.
+    FailByHand,
+    /// A member begins to fail all that it is asked.
+    MemberFails,
+    /// A member fails one flush, and forgets what was to be flushed.
+    FlushFails,
+    /// One is taken out and another one fails.
+    TwoFail,
+    /// The array was left dirty: the stop may come while it is made consistent.
+    StartsDirty,
+}
+
+/// What is the same in all executions.
+#[derive(Clone)]
+pub(crate) struct Scenario {
+    pub(crate) shape: Shape,
+    pub(crate) shards: u16,
+    pub(crate) trouble: Trouble,
+}
+
+/// What one execution is about: drawn from the schedule, so that it is part of it.
+struct Case {
+    judge: Judge,
+    plan: StartPlan,
+    clients_per_shard: u16,
+    clients: u64,
+    /// Sectors from the start of the array that all clients use.
+    shared: u64,
+    /// Sectors in a row that have one owner, behind those.
+    stretch: u64,
+    /// After so many answers the stop comes.
+    stop_after: u64,
+    /// Somebody else asks for it too.
+    stops_twice: bool,
+    /// After so many answers the operator fails a member.
+    fail_after: Option<u64>,
+    victim: Slot,
+}
+
+impl Case {
+    fn draw(scenario: &Scenario, model: Arc<Model>) -> Case {
+        let mut rng = thread_rng();
+        let (slots, trouble) = (scenario.shape.slots, scenario.trouble);
+        let judge = Judge::new(model, trouble == Trouble::StartsDirty);
+        let clients_per_shard = rng.gen_range(1..=2);
+        let clients = u64::from(clients_per_shard * scenario.shards);
+        let shared = rng.gen_range(0..=3);
+        let stretch_max = ((judge.model.array_size() - shared) / clients).min(2 * scenario.shape.chunk.max(1) + 1);
+        let requests = clients * REQUESTS;
+        let victim = rng.gen_range(0..slots);
+        let fail_after = rng.gen_range(1..requests);
+        let (fails_itself, fails_by_hand) = match trouble {
+            Trouble::None | Trouble::StartsDirty | Trouble::FlushFails => (None, None),
+            Trouble::FailByHand => (None, Some(fail_after)),
+            Trouble::MemberFails => (Some(victim), None),
+            Trouble::TwoFail => (Some((victim + 1) % slots), Some(fail_after)),
+        };
+        if let Some(slot) = fails_itself {
+            judge.disks[usize::from(slot)].fail_from(rng.gen_range(0..40));
+        }
+        if trouble == Trouble::FlushFails {
+            judge.disks[usize::from(victim)].fail_flush(rng.gen_range(0..4));
+        }
+        let stops_soon = trouble == Trouble::StartsDirty && rng.gen_range(0..2) == 0;
+        Case {
+            plan: judge.plan(false),
+            judge,
+            clients_per_shard,
+            clients,
+            shared,
+            stretch: rng.gen_range(1..=stretch_max),
+            stop_after: if stops_soon { 0 } else { rng.gen_range(0..=requests) },
+            stops_twice: rng.gen_range(0..4) == 0,
+            fail_after: fails_by_hand,
+            victim: Slot(victim),
+        }
+    }
+
+    /// The sectors of a client, in stretches.
+    fn stretches_of(&self, client: u64) -> Vec<Range<u64>> {
+        let size = self.judge.model.array_size();
+        let starts = (self.shared + client * self.stretch..size).step_by((self.clients * self.stretch) as usize);
+        starts.map(|start| start..size.min(start + self.stretch)).collect()
+    }
+}
+
+/// One execution of a scenario, from nothing to nothing.
+pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
+    let case = Arc::new(Case::draw(scenario, model.clone()));
+    let options = Options {
+        ring: RingChoice::Threads,
+        // The worlds have their own, which are used again.
+        arenas: [ArenaBlocks { small: 1, large: 0 }; ARENAS],
+        spin: Duration::from_nanos(if thread_rng().gen_range(0..4) == 0 { 2 } else { 0 }),
+    };
+    let inside = case.clone();
+    run(scenario.shards, &options, move |shard| live_on(shard, inside.clone()));
+    case.judge.is_over();
+}
+
+/// One shard's share of it.
+struct Life {
+    case: Arc<Case>,
+    shard: Shard<Letter>,
+    world: ShuttleWorld,
+    array: Rc<ShuttleArray>,
+    clients: Cell<u16>,
+    shards_done: Cell<u16>,
+    has_started: Cell<bool>,
+    has_stopped: Cell<bool>,
+    may_end: Cell<bool>,
+    changed: Notify,
+}
+
+async fn live_on(shard: Shard<Letter>, case: Arc<Case>) {
+    let world = ShuttleWorld::new(&shard);
+    let members = (case.plan.members.iter())
+        .map(|member| Member { disk: case.judge.disks[member.candidate].clone(), driver: shard.driver().clone() });
+    let config = Config { clean_after: CLEAN_AFTER, ..Config::default() };
+    let life = Rc::new(Life {
+        array: Array::new(world.clone(), &case.plan, members.collect(), config),
+        case,
+        shard: shard.clone(),
+        world,
+        clients: Cell::new(0),
+        shards_done: Cell::new(0),
+        has_started: Cell::new(false),
+        has_stopped: Cell::new(false),
+        may_end: Cell::new(false),
+        changed: Notify::new(),
+    });
+    let inbox = life.clone();
+    shard.on_mail(move |letter| inbox.take(letter));
+    life.begin();
+    life.wait_until(|life| life.clients.get() == 0).await;
+    shard.post(ShardIndex(0), Letter::ClientsDone);
+    if shard.index() == ShardIndex(0) {
+        life.wait_until(|life| life.has_stopped.get() && life.shards_done.get() == life.shard.count()).await;
+        (0..shard.count()).for_each(|to| shard.post(ShardIndex(to), Letter::End));
+    }
+    life.wait_until(|life| life.may_end.get()).await;
+    life.is_empty().await;
+}
+
+impl Life {
+    fn begin(self: &Rc<Self>) {
+        if self.shard.index() == ShardIndex(0) {
+            let life = self.clone();
+            self.shard.spawn(async move {
+                match life.array.start(|_| {}).await {
+                    Ok(()) => life.has_started.set(true),
+                    // A stop that comes first is the one reason not to start.
+                    Err(StartError::Stopping) if life.case.stop_after == 0 => {}
+                    Err(error) => panic!("the array does not start: {error:?}"),
+                }
+            });
+            if self.case.stop_after == 0 {
+                self.shard.post(ShardIndex(0), Letter::Stop);
+            }
+        }
+        let first = u64::from(self.shard.index().0 * self.case.clients_per_shard);
+        self.clients.set(self.case.clients_per_shard);
+        for client in first..first + u64::from(self.case.clients_per_shard) {
+            let life = self.clone();
+            self.shard.spawn(async move {
+                let stretches = life.case.stretches_of(client);
+                for _ in 0..REQUESTS {
+                    life.request(&stretches).await;
+                }
+                life.clients.set(life.clients.get() - 1);
+                life.changed.notify_all();
+            });
+        }
+    }
+
+    fn take(self: &Rc<Self>, letter: Letter) {
+        match letter {
+            Letter::Engine(mail) => self.array.deliver(mail),
+            Letter::Stop => {
+                let life = self.clone();
+                self.shard.spawn(async move { life.stop().await });
+                if self.case.stops_twice {
+                    let life = self.clone();
+                    self.shard.spawn(async move {
+                        assert_eq!(life.array.stop().await, Ok(()), "a second stop is harmless");
+                        assert!(life.case.judge.is_stopped(), "a second stop waits for the first");
+                    });
+                }
+            }
+            Letter::Fail => {
+                let life = self.clone();
+                self.shard.spawn(async move { life.fail_by_hand().await });
+            }
+            Letter::ClientsDone => self.shards_done.set(self.shards_done.get() + 1),
+            Letter::End => self.may_end.set(true),
+        }
+        self.changed.notify_all();
+    }
+
+    async fn stop(&self) {
+        let outcome = self.array.stop().await;
+        self.case.judge.was_stopped(outcome, !self.has_started.get(), &self.array.status());
+        self.has_stopped.set(true);
+        self.changed.notify_all();
+    }
+
+    async fn fail_by_hand(&self) {
+        let victim = self.case.victim;
+        match self.array.fail(victim).await {
+            Ok(()) => self.case.judge.was_failed(victim),
+            Err(FailError::NotOpen) => {}
+            Err(error) => panic!("the member cannot be taken out: {error:?}"),
+        }
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(&Life) -> bool) {
+        self.changed.wait_for(|| is_so(self).then_some(())).await;
+    }
+
+    /// One request of a client to sectors of its own, or to those of all.
+    async fn request(&self, stretches: &[Range<u64>]) {
+        let (kind, sectors) = {
+            let mut rng = thread_rng();
+            let own = stretches[rng.gen_range(0..stretches.len())].clone();
+            let from = if self.case.shared > 0 && rng.gen_range(0..3) == 0 { 0..self.case.shared } else { own };
+            let start = rng.gen_range(from.clone());
+            (rng.gen_range(0..10), start..rng.gen_range(start + 1..=from.end))
+        };
+        match kind {
+            0..=2 => self.read(sectors).await,
+            3..=5 => self.write(sectors, Fua::No).await,
+            6..=7 => self.write(sectors, Fua::Yes).await,
+            _ => self.flush().await,
+        }
+        let answers = self.case.judge.answers();
+        if answers == self.case.stop_after {
+            self.shard.post(ShardIndex(0), Letter::Stop);
+        }
+        if Some(answers) == self.case.fail_after {
+            self.shard.post(ShardIndex(0), Letter::Fail);
+        }
+    }
+
+    fn buffers(&self, sectors: &Range<u64>) -> ReadPieces {
+        let bytes = (sectors.end - sectors.start) as usize * SECTOR_BYTES;
+        self.world.client_arena().take(bytes).expect("clients have buffers")
+    }
+
+    async fn read(&self, sectors: Range<u64>) {
+        let into = self.buffers(&sectors);
+        let asked = self.case.judge.ask();
+        let outcome = self.array.read(Sector(sectors.start), into).await;
+        self.case.judge.was_read(sectors.start, asked, outcome);
+    }
+
+    async fn write(&self, sectors: Range<u64>, fua: Fua) {
+        let mut pieces = self.buffers(&sectors);
+        let number = self.case.judge.ask_write(&sectors);
+        let bytes: Vec<u8> = sectors.clone().flat_map(|x| content(x, number)).collect();
+        pieces.copy_from(&bytes);
+        let outcome = self.array.write(Sector(sectors.start), pieces.freeze(), fua).await;
+        self.case.judge.was_written(&sectors, number, fua, outcome);
+    }
+
+    async fn flush(&self) {
+        let asked = self.case.judge.ask();
+        let outcome = self.array.flush().await;
+        self.case.judge.was_flushed(asked, outcome);
+    }
+
+    /// After the stop nothing is left here: no task, no request, no leased block.
+    async fn is_empty(&self) {
+        for _ in 0..100 {
+            if self.shard.tasks() == 0 {
+                break;
+            }
+            self.world.sleep(CLEAN_AFTER).await;
+        }
+        assert_eq!(self.shard.tasks(), 0, "tasks left after the stop");
+        assert_eq!(self.array.requests_in_flight(), 0, "requests in flight after the stop");
+        assert_eq!(self.world.blocks_in_use(), [0; 5], "blocks in use after the stop, per pool");
+    }
+}

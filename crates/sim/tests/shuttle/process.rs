@@ -1,0 +1,33 @@
+//! What the host's shards do to the process they are in, in place of the host's `src/signals.rs` and `src/last_words.rs`.
+//! Owns: nothing but their names: no signal comes here, and a panic is a finding that shuttle reports.
+
+pub(crate) mod signals {
+    use crate::shard::Signal;
+    use std::os::fd::OwnedFd;
+
+    pub(crate) fn ignore_broken_pipes() {}
+
+    pub(crate) fn ignore_no_more() {}
+
+    pub(crate) fn listen() -> &'static OwnedFd {
+        panic!("nobody listens for signals here")
+    }
+
+    pub(crate) fn take() -> Option<Signal> {
+        None
+    }
+}
+
+pub(crate) mod last_words {
+    pub(crate) struct NoAbort;
+
+    pub(crate) fn install() {}
+
+    pub(crate) fn abort_on_panic() -> NoAbort {
+        NoAbort
+    }
+
+    pub(crate) fn say(text: &str) {
+        panic!("{text}")
+    }
+}

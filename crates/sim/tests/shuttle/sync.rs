@@ -1,0 +1,149 @@
+//! shuttle's threads, locks and atomics under the names of the host's `src/sync.rs`, which can be spoilt on purpose.
+//! Owns: [`Spoilt`]. Not here: the scenarios. shuttle runs all of them on one thread of the system, in an order of its
+//! own, and never two at once: what is weaker than sequential consistency is for the models in the host's `tests/loom`.
+//! Invariant: not spoilt, each does what the standard library's does.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{LockResult, PoisonError};
+
+pub(crate) use self::shuttles_thread_local as thread_local;
+pub(crate) use shuttle::sync::atomic::{AtomicBool, fence};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+
+/// A mistake of the machine that a scenario must notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spoilt {
+    Not,
+    /// A knock at the door rings no bell: whoever sleeps sleeps on.
+    SilentBell,
+    /// A condition variable wakes nobody.
+    LostNotify,
+}
+
+std::thread_local! {
+    // One thread of the system explores, and is all threads of the scenario.
+    static SPOILT: Cell<Spoilt> = const { Cell::new(Spoilt::Not) };
+}
+
+pub(crate) fn spoil(how: Spoilt) {
+    SPOILT.set(how);
+}
+
+pub(crate) fn is_spoilt(how: Spoilt) -> bool {
+    SPOILT.get() == how
+}
+
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar(shuttle::sync::Condvar::new())
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        self.0.wait(guard)
+    }
+
+    pub(crate) fn notify_one(&self) {
+        if !is_spoilt(Spoilt::LostNotify) {
+            self.0.notify_one();
+        }
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// For the table of doors, which outlives an execution, as nothing of shuttle's may: who reads gets a copy, so that
+/// no lock is held while others run.
+pub(crate) struct RwLock<T>(std::sync::RwLock<T>);
+
+/// What a reader sees.
+pub(crate) struct Copied<T>(T);
+
+impl<T> Deref for Copied<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> RwLock<T> {
+    pub(crate) const fn new(value: T) -> RwLock<T> {
+        RwLock(std::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> LockResult<Copied<T>> {
+        Ok(Copied(self.0.read().unwrap_or_else(PoisonError::into_inner).clone()))
+    }
+
+    /// The holder must not meet a scheduling point.
+    pub(crate) fn write(&self) -> LockResult<impl DerefMut<Target = T> + '_> {
+        self.0.write()
+    }
+}
+
+/// shuttle's key with the methods of the standard library's.
+pub(crate) struct LocalKey<T: 'static>(pub(crate) &'static shuttle::thread::LocalKey<T>);
+
+impl<T> LocalKey<T> {
+    pub(crate) fn try_with<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, shuttle::thread::AccessError> {
+        self.0.try_with(work)
+    }
+}
+
+impl<T> LocalKey<Cell<T>> {
+    pub(crate) fn set(&self, value: T) {
+        self.0.with(|cell| cell.set(value));
+    }
+
+    pub(crate) fn replace(&self, value: T) -> T {
+        self.0.with(|cell| cell.replace(value))
+    }
+}
+
+macro_rules! shuttles_thread_local {
+    (static $name:ident: $value:ty = const { $first:expr };) => {
+        static $name: $crate::sync::LocalKey<$value> = {
+            shuttle::thread_local! { static KEY: $value = const { $first }; }
+            $crate::sync::LocalKey(&KEY)
+        };
+    };
+}
+pub(crate) use shuttles_thread_local;
+
+/// Threads by the name of the standard library's.
+pub(crate) mod thread {
+    pub(crate) use shuttle::thread::{JoinHandle, Scope, ScopedJoinHandle, scope};
+    use std::io;
+
+    pub(crate) struct Builder(shuttle::thread::Builder);
+
+    impl Builder {
+        pub(crate) fn new() -> Builder {
+            Builder(shuttle::thread::Builder::new())
+        }
+
+        pub(crate) fn name(self, name: String) -> Builder {
+            Builder(self.0.name(name))
+        }
+
+        pub(crate) fn spawn<T: Send + 'static>(
+            self,
+            body: impl FnOnce() -> T + Send + 'static,
+        ) -> io::Result<JoinHandle<T>> {
+            self.0.spawn(body)
+        }
+
+        /// shuttle gives scoped threads no name.
+        pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
+            self,
+            scope: &'scope Scope<'scope, '_>,
+            body: impl FnOnce() -> T + Send + 'scope,
+        ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+            Ok(scope.spawn(body))
+        }
+    }
+}

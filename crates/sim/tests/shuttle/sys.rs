@@ -1,0 +1,59 @@
+//! The system under the host's files, in place of the host's `src/sys.rs`: a clock, and waiting for a bell.
+//! Owns: virtual time. Not here: files; members do their I/O on helper threads (`disk`).
+//! Invariant: time is one for all shards, never goes back, and goes on when somebody has waited in vain for a while; how
+//! long that is, the schedule draws.
+
+use crate::bell;
+use shuttle::rand::{Rng, thread_rng};
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// The most times that others are let run before a timer is due.
+const PATIENCE_MAX: u32 = 96;
+
+std::thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An execution begins.
+pub(crate) fn reset_clock() {
+    NOW.set(1_000_000_000);
+}
+
+pub(crate) fn monotonic_nanos() -> u64 {
+    // So that two looks at the clock differ, and spinning ends.
+    NOW.set(NOW.get() + 1);
+    NOW.get()
+}
+
+/// Waits for the bell, the one file in the list, or until the time is over; says how many are ready.
+pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
+    let [file] = files else { panic!("there are no sockets here") };
+    match timeout {
+        None => bell::wait(file.fd),
+        Some(time) => {
+            let deadline = NOW.get() + u64::try_from(time.as_nanos()).expect("a short time");
+            let patience = if time.is_zero() { 0 } else { thread_rng().gen_range(0..PATIENCE_MAX) };
+            let mut turns = 0;
+            while !bell::is_rung(file.fd) {
+                if turns == patience {
+                    NOW.set(NOW.get().max(deadline));
+                    return 0;
+                }
+                turns += 1;
+                shuttle::thread::yield_now();
+            }
+        }
+    }
+    file.revents = libc::POLLIN;
+    1
+}
+
+pub(crate) fn as_result(_: isize) -> i32 {
+    panic!("there are no files here")
+}
+
+pub(crate) fn allocate(_: RawFd, _: i32, _: u64, _: u64) -> i32 {
+    panic!("there are no files here")
+}
