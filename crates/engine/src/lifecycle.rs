@@ -232,8 +232,11 @@ impl<W: World> Array<W> {
         if outcome.is_ok() && !is_read_only && self.is_redundant() {
             let _ = self.record_up_to(version).await;
         }
-        let _last = steward.recording.acquire(1).await;
-        self.publish(|master| master.view.gate = Gate::Stopped).await;
+        let last = steward.recording.acquire(1).await;
+        let epoch = self.publish(|master| master.view.gate = Gate::Stopped).await;
+        drop(last);
+        // Should the array have frozen after the gate was closed, the frost let readers in, who may still read.
+        self.drain(epoch).await;
         outcome
     }
 
