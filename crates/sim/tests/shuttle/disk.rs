@@ -40,7 +40,19 @@ pub(crate) struct Disk {
 enum Work {
     Read { at: usize, into: ReadPieces },
     Write { at: usize, from: WritePieces, fua: Fua },
+    Zeroes { at: usize, bytes: usize },
     Flush,
+}
+
+impl Work {
+    fn describe(&self) -> String {
+        match self {
+            Work::Read { at, into } => format!("a read of {} bytes at {at}", into.bytes()),
+            Work::Write { at, from, fua } => format!("a write of {} bytes at {at}, fua {fua:?}", from.bytes()),
+            Work::Zeroes { at, bytes } => format!("{bytes} bytes of zeroes at {at}"),
+            Work::Flush => "a flush".to_string(),
+        }
+    }
 }
 
 impl Disk {
@@ -94,7 +106,9 @@ impl Disk {
 
     fn run(&self, work: Work) -> Result<ReadPieces, IoError> {
         let mut medium = self.medium();
-        assert!(!medium.is_let_go, "a member is touched after the stop");
+        if medium.is_let_go {
+            panic!("a member is touched after the stop: {}", work.describe());
+        }
         medium.operations += 1;
         if medium.operations > medium.fails_from {
             return Err(ErrorKind::Media.into());
@@ -108,12 +122,12 @@ impl Disk {
             Work::Write { at, from, fua } => {
                 let range = at..at + from.bytes();
                 from.copy_to(&mut medium.current[range.clone()]);
-                for sector in range.start / SECTOR_BYTES..range.end / SECTOR_BYTES {
-                    medium.is_cached[sector] = fua == Fua::No;
-                    if fua == Fua::Yes {
-                        medium.settle(sector);
-                    }
-                }
+                medium.note_written(range, fua);
+                Ok(ReadPieces::new())
+            }
+            Work::Zeroes { at, bytes } => {
+                medium.current[at..at + bytes].fill(0);
+                medium.note_written(at..at + bytes, Fua::No);
                 Ok(ReadPieces::new())
             }
             Work::Flush => {
@@ -135,6 +149,15 @@ impl Disk {
 }
 
 impl Medium {
+    fn note_written(&mut self, bytes: std::ops::Range<usize>, fua: Fua) {
+        for sector in bytes.start / SECTOR_BYTES..bytes.end / SECTOR_BYTES {
+            self.is_cached[sector] = fua == Fua::No;
+            if fua == Fua::Yes {
+                self.settle(sector);
+            }
+        }
+    }
+
     fn settle(&mut self, sector: usize) {
         let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
         self.durable[range.clone()].copy_from_slice(&self.current[range]);
@@ -202,7 +225,7 @@ impl Device for Member {
         Err(ErrorKind::Unsupported.into())
     }
 
-    async fn write_zeroes(&self, _: Range) -> Result<(), IoError> {
-        Err(ErrorKind::Unsupported.into())
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        self.run(Work::Zeroes { at: byte_of(range.start), bytes: range.length.len_bytes() }).await.map(drop)
     }
 }

@@ -29,7 +29,15 @@ enum Kept {
 struct Write {
     number: u64,
     asked: u64,
+    /// `None`: not yet, or with an error: then it may have had an effect, or have one still.
     answered: Option<u64>,
+    is_zero: bool,
+}
+
+impl Write {
+    fn content(&self, sector: u64) -> Bytes {
+        if self.is_zero { [0; SECTOR_BYTES] } else { content(sector, self.number) }
+    }
 }
 
 /// What a sector must have seen.
@@ -51,13 +59,15 @@ impl AtLeast {
 }
 
 struct History {
-    /// Per array sector what was written to it; write 0, its zeroes, came before all.
+    /// Per array sector what was written to it; write 0, of zeroes, came before all.
     writes: Vec<Vec<Write>>,
     last_write: u64,
     moment: u64,
     asked: u64,
     answered: u64,
     is_stopped: bool,
+    /// When the last flush began that has succeeded.
+    flushed: u64,
 }
 
 impl History {
@@ -67,23 +77,24 @@ impl History {
     }
 
     /// The writes that a sector may show: all but those that one of `least` began after.
-    fn candidates(&self, sector: u64, least: AtLeast) -> Vec<u64> {
+    fn candidates(&self, sector: u64, least: AtLeast) -> Vec<Write> {
         let writes = &self.writes[sector as usize];
         let is_over = |write: &&Write| {
             let began_after = |other: &Write| write.answered.is_some_and(|answered| other.asked > answered);
             writes.iter().any(|other| least.has(other) && began_after(other))
         };
-        writes.iter().filter(|write| !is_over(write)).map(|write| write.number).collect()
+        writes.iter().filter(|write| !is_over(write)).copied().collect()
     }
 
     /// Panics when the bytes are none that the sector may show.
     fn check(&self, sector: u64, bytes: &Bytes, least: AtLeast, whose: &dyn Fn() -> String) {
         let candidates = self.candidates(sector, least);
-        if candidates.iter().any(|&write| *bytes == content(sector, write)) {
+        if candidates.iter().any(|write| *bytes == write.content(sector)) {
             return;
         }
-        let found = self.writes[sector as usize].iter().find(|write| *bytes == content(sector, write.number));
+        let found = self.writes[sector as usize].iter().find(|write| *bytes == write.content(sector));
         let found = found.map_or("none of all writes".to_string(), |write| format!("write {}", write.number));
+        let candidates: Vec<u64> = candidates.iter().map(|write| write.number).collect();
         panic!("{}: sector {sector} shows {found}, not one of {candidates:?}", whose());
     }
 }
@@ -93,23 +104,23 @@ pub(crate) struct Judge {
     pub(crate) model: Arc<Model>,
     pub(crate) disks: Vec<Arc<Disk>>,
     setup: Setup,
+    is_over_budget: bool,
     history: Mutex<History>,
 }
 
 /// What the write of this number puts into a sector.
 pub(crate) fn content(sector: u64, write: u64) -> Bytes {
     let mut bytes = [0; SECTOR_BYTES];
-    if write > 0 {
-        for (n, word) in bytes.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&mix(mix(write << 32 | sector) + n as u64).to_le_bytes());
-        }
+    for (n, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&mix(mix(write << 32 | sector).wrapping_add(n as u64)).to_le_bytes());
     }
     bytes
 }
 
 impl Judge {
     /// Members as `create` leaves them, all of their data zero; dirty: as a power failure leaves them then.
-    pub(crate) fn new(model: Arc<Model>, starts_dirty: bool) -> Judge {
+    /// `is_over_budget`: more members may fail than the level survives.
+    pub(crate) fn new(model: Arc<Model>, starts_dirty: bool, is_over_budget: bool) -> Judge {
         let setup = Setup { starts_dirty, ..Setup::plain(model.shape.clone()) };
         let make = |slot: u16| {
             let sectors = setup.data_offsets[usize::from(slot)] + setup.data_sizes[usize::from(slot)];
@@ -119,10 +130,11 @@ impl Judge {
             Disk::new(bytes)
         };
         let disks = (0..setup.shape.slots).map(make).collect();
-        let zeroes = vec![Write { number: 0, asked: 0, answered: Some(0) }];
+        let zeroes = vec![Write { number: 0, asked: 0, answered: Some(0), is_zero: true }];
         let writes = vec![zeroes; model.array_size() as usize];
-        let history = History { writes, last_write: 0, moment: 0, asked: 0, answered: 0, is_stopped: false };
-        let judge = Judge { model, disks, setup, history: Mutex::new(history) };
+        let history =
+            History { writes, last_write: 0, moment: 0, asked: 0, answered: 0, is_stopped: false, flushed: 0 };
+        let judge = Judge { model, disks, setup, is_over_budget, history: Mutex::new(history) };
         if starts_dirty {
             judge.spoil_redundancy();
         }
@@ -190,25 +202,26 @@ impl Judge {
     }
 
     /// A write begins: its number.
-    pub(crate) fn ask_write(&self, sectors: &Range<u64>) -> u64 {
+    pub(crate) fn ask_write(&self, sectors: &Range<u64>, is_zero: bool) -> u64 {
         let asked = self.ask();
         let mut history = self.history();
         history.last_write += 1;
         let number = history.last_write;
         for x in sectors.clone() {
-            history.writes[x as usize].push(Write { number, asked, answered: None });
+            history.writes[x as usize].push(Write { number, asked, answered: None, is_zero });
         }
         number
     }
 
-    /// A request was answered. Only a stop is a reason to fail: all that goes wrong in these scenarios is what the
-    /// level survives.
+    /// A request was answered. Only a stop is a reason to fail, where all that goes wrong is what the level survives.
     fn answered<T>(&self, what: &str, outcome: &Result<T, IoError>) {
         let mut history = self.history();
         history.answered += 1;
         match outcome {
             Ok(_) => assert!(!history.is_stopped, "a {what} succeeds after the stop has returned"),
-            Err(error) => assert_eq!(error.kind, ErrorKind::Stopping, "a {what} fails"),
+            Err(error) => {
+                assert!(error.kind == ErrorKind::Stopping || self.is_over_budget, "a {what} fails: {error:?}");
+            }
         }
     }
 
@@ -239,7 +252,8 @@ impl Judge {
             let at = writes.iter().position(|write| write.number == number).expect("it was asked");
             match outcome {
                 Ok(()) => writes[at].answered = Some(moment),
-                Err(_) => drop(writes.remove(at)),
+                Err(error) if error.kind == ErrorKind::Stopping => drop(writes.remove(at)),
+                Err(_) => {}
             }
         }
         if outcome.is_err() {
@@ -262,6 +276,8 @@ impl Judge {
     pub(crate) fn was_flushed(&self, asked: u64, outcome: Result<(), IoError>) {
         self.answered("flush", &outcome);
         if outcome.is_ok() {
+            let flushed = self.history().flushed.max(asked);
+            self.history().flushed = flushed;
             let least = AtLeast::AnsweredBefore(asked);
             self.is_on_members(0..self.model.array_size(), Kept::Durable, least, &self.plan(true));
         }
@@ -288,11 +304,18 @@ impl Judge {
         let is_clean = match outcome {
             Ok(()) => true,
             Err(StopError::NotClean(_)) if may_be_dirty => false,
+            Err(StopError::NotClean(_) | StopError::Frozen(_)) if self.is_over_budget => false,
             Err(error) => panic!("the stop leaves the array dirty: {error:?}"),
         };
         self.history().is_stopped = true;
         self.disks.iter().for_each(|disk| disk.let_go());
-        self.is_true(is_clean, &status.usable);
+        if is_clean || !self.is_over_budget {
+            self.is_true(is_clean, &status.usable);
+        } else {
+            // What members lack has been answered with an error, and what was flushed is there when they come back.
+            let least = AtLeast::AnsweredBefore(self.history().flushed);
+            self.is_on_members(0..self.model.array_size(), Kept::Durable, least, &self.plan(true));
+        }
     }
 
     /// Whether the stop has returned.

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, ShardIndex, Slot};
+use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot};
 use uraid_engine::{Array, Config, FailError, StartError, StartPlan, World};
 use uraid_sim::model::{Model, Shape};
 
@@ -36,6 +36,8 @@ pub(crate) enum Trouble {
     FlushFails,
     /// One is taken out and another one fails.
     TwoFail,
+    /// More fail than the level survives.
+    TooManyFail,
     /// The array was left dirty: the stop may come while it is made consistent.
     StartsDirty,
 }
@@ -65,13 +67,14 @@ struct Case {
     /// After so many answers the operator fails a member.
     fail_after: Option<u64>,
     victim: Slot,
+    is_over_budget: bool,
 }
 
 impl Case {
     fn draw(scenario: &Scenario, model: Arc<Model>) -> Case {
         let mut rng = thread_rng();
         let (slots, trouble) = (scenario.shape.slots, scenario.trouble);
-        let judge = Judge::new(model, trouble == Trouble::StartsDirty);
+        let judge = Judge::new(model, trouble == Trouble::StartsDirty, trouble == Trouble::TooManyFail);
         let clients_per_shard = rng.gen_range(1..=2);
         let clients = u64::from(clients_per_shard * scenario.shards);
         let shared = rng.gen_range(0..=3);
@@ -80,12 +83,13 @@ impl Case {
         let victim = rng.gen_range(0..slots);
         let fail_after = rng.gen_range(1..requests);
         let (fails_itself, fails_by_hand) = match trouble {
-            Trouble::None | Trouble::StartsDirty | Trouble::FlushFails => (None, None),
-            Trouble::FailByHand => (None, Some(fail_after)),
-            Trouble::MemberFails => (Some(victim), None),
-            Trouble::TwoFail => (Some((victim + 1) % slots), Some(fail_after)),
+            Trouble::None | Trouble::StartsDirty | Trouble::FlushFails => (0, None),
+            Trouble::FailByHand => (0, Some(fail_after)),
+            Trouble::MemberFails => (1, None),
+            Trouble::TwoFail => (1, Some(fail_after)),
+            Trouble::TooManyFail => (slots, Some(fail_after).filter(|after| after % 4 == 0)),
         };
-        if let Some(slot) = fails_itself {
+        for slot in (victim + 1..=victim + fails_itself).map(|slot| slot % slots) {
             judge.disks[usize::from(slot)].fail_from(rng.gen_range(0..40));
         }
         if trouble == Trouble::FlushFails {
@@ -103,6 +107,7 @@ impl Case {
             stops_twice: rng.gen_range(0..4) == 0,
             fail_after: fails_by_hand,
             victim: Slot(victim),
+            is_over_budget: trouble == Trouble::TooManyFail,
         }
     }
 
@@ -137,6 +142,7 @@ struct Life {
     clients: Cell<u16>,
     shards_done: Cell<u16>,
     has_started: Cell<bool>,
+    is_stopping: Cell<bool>,
     has_stopped: Cell<bool>,
     may_end: Cell<bool>,
     changed: Notify,
@@ -155,6 +161,7 @@ async fn live_on(shard: Shard<Letter>, case: Arc<Case>) {
         clients: Cell::new(0),
         shards_done: Cell::new(0),
         has_started: Cell::new(false),
+        is_stopping: Cell::new(false),
         has_stopped: Cell::new(false),
         may_end: Cell::new(false),
         changed: Notify::new(),
@@ -181,6 +188,7 @@ impl Life {
                     Ok(()) => life.has_started.set(true),
                     // A stop that comes first is the one reason not to start.
                     Err(StartError::Stopping) if life.case.stop_after == 0 => {}
+                    Err(_) if life.case.is_over_budget => life.shard.post(ShardIndex(0), Letter::Stop),
                     Err(error) => panic!("the array does not start: {error:?}"),
                 }
             });
@@ -206,6 +214,8 @@ impl Life {
     fn take(self: &Rc<Self>, letter: Letter) {
         match letter {
             Letter::Engine(mail) => self.array.deliver(mail),
+            // It has been asked for, and the start has failed.
+            Letter::Stop if self.is_stopping.replace(true) => {}
             Letter::Stop => {
                 let life = self.clone();
                 self.shard.spawn(async move { life.stop().await });
@@ -239,6 +249,8 @@ impl Life {
         match self.array.fail(victim).await {
             Ok(()) => self.case.judge.was_failed(victim),
             Err(FailError::NotOpen) => {}
+            Err(FailError::NoMember { .. } | FailError::Needed { .. } | FailError::Frozen(_))
+                if self.case.is_over_budget => {}
             Err(error) => panic!("the member cannot be taken out: {error:?}"),
         }
     }
@@ -258,8 +270,9 @@ impl Life {
         };
         match kind {
             0..=2 => self.read(sectors).await,
-            3..=5 => self.write(sectors, Fua::No).await,
-            6..=7 => self.write(sectors, Fua::Yes).await,
+            3..=4 => self.write(sectors, Fua::No).await,
+            5..=6 => self.write(sectors, Fua::Yes).await,
+            7 => self.write_zeroes(sectors).await,
             _ => self.flush().await,
         }
         let answers = self.case.judge.answers();
@@ -285,11 +298,18 @@ impl Life {
 
     async fn write(&self, sectors: Range<u64>, fua: Fua) {
         let mut pieces = self.buffers(&sectors);
-        let number = self.case.judge.ask_write(&sectors);
+        let number = self.case.judge.ask_write(&sectors, false);
         let bytes: Vec<u8> = sectors.clone().flat_map(|x| content(x, number)).collect();
         pieces.copy_from(&bytes);
         let outcome = self.array.write(Sector(sectors.start), pieces.freeze(), fua).await;
         self.case.judge.was_written(&sectors, number, fua, outcome);
+    }
+
+    async fn write_zeroes(&self, sectors: Range<u64>) {
+        let number = self.case.judge.ask_write(&sectors, true);
+        let range = uraid_block::Range::new(Sector(sectors.start), Sectors(sectors.end - sectors.start));
+        let outcome = self.array.write_zeroes(range).await;
+        self.case.judge.was_written(&sectors, number, Fua::No, outcome);
     }
 
     async fn flush(&self) {

@@ -5,6 +5,7 @@
 //! Compiled as they are: the host's shard, executor, timers, door, mail, operations and helper threads. Replaced: threads,
 //! locks and atomics (`sync`), the bell (`bell`), clock and poll (`sys`). Not here: io_uring, sockets, real files; memory
 //! orders weaker than sequential consistency; two reads or writes of bytes at the very same time.
+//! What shuttle itself says of the canaries' ends on standard error cannot be silenced.
 //!
 //! `cargo test --release -p uraid-sim --features shuttle,sabotage --test shuttle [-- WORDS OF A SCENARIO]`
 //! `URAID_SHUTTLE_SCHEDULES`: how many for each scenario. `URAID_SHUTTLE_SEED`: others. `URAID_SHUTTLE_REPLAY`: a file
@@ -80,7 +81,7 @@ const MACHINES: [Machine; 7] = [
 ];
 
 /// What is done to them, and which mistakes must then be noticed.
-const TROUBLES: [(&str, Trouble, &[Mistake]); 6] = [
+const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
     (
         "stop",
         Trouble::None,
@@ -107,6 +108,7 @@ const TROUBLES: [(&str, Trouble, &[Mistake]); 6] = [
     ("a member fails", Trouble::MemberFails, &[Mistake::Engine(Sabotage::SkipRecord)]),
     ("a flush fails", Trouble::FlushFails, &[Mistake::Engine(Sabotage::FlushTogether)]),
     ("one is taken out and one fails", Trouble::TwoFail, &[Mistake::Engine(Sabotage::SkipRecord)]),
+    ("too many fail", Trouble::TooManyFail, &[]),
     (
         "left dirty",
         Trouble::StartsDirty,
