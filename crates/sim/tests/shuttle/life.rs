@@ -68,6 +68,8 @@ struct Case {
     fail_after: Option<u64>,
     victim: Slot,
     is_over_budget: bool,
+    /// Requests are drawn from so many kinds: from the eighth on they are flushes.
+    kinds: u32,
 }
 
 impl Case {
@@ -107,6 +109,7 @@ impl Case {
             stops_twice: rng.gen_range(0..4) == 0,
             fail_after: fails_by_hand,
             victim: Slot(victim),
+            kinds: if trouble == Trouble::FlushFails { 16 } else { 10 },
             is_over_budget: trouble == Trouble::TooManyFail,
         }
     }
@@ -266,7 +269,7 @@ impl Life {
             let own = stretches[rng.gen_range(0..stretches.len())].clone();
             let from = if self.case.shared > 0 && rng.gen_range(0..3) == 0 { 0..self.case.shared } else { own };
             let start = rng.gen_range(from.clone());
-            (rng.gen_range(0..10), start..rng.gen_range(start + 1..=from.end))
+            (rng.gen_range(0..self.case.kinds), start..rng.gen_range(start + 1..=from.end))
         };
         match kind {
             0..=2 => self.read(sectors).await,
