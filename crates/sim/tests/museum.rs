@@ -1,13 +1,12 @@
 //! Every bug of the museum is found, by the checker that is meant to. Run with `--features sabotage`.
-//! Owns: how long that may take. Not here: the bugs (`uraid_sim::museum`), mistakes this engine once made
+//! Owns: in how many seeds. Not here: the bugs (`uraid_sim::museum`), mistakes this engine once made
 //! (`own_mistakes`).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use uraid_sim::museum::{ENTRIES, hunt};
 
-/// Seeds and time in which each must be found.
+/// Seeds in which each must be found. 2,000 take less than a minute in release on two cores that have nothing else to do.
 const SEEDS_MAX: u64 = 2_000;
-const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_bug_of_the_museum_is_found() {
@@ -23,9 +22,6 @@ fn every_bug_of_the_museum_is_found() {
             }
             Some(find) => missed.push(format!("{}: found by another checker: {}", entry.id, find.found)),
             None => missed.push(format!("{}: not found in {SEEDS_MAX} seeds", entry.id)),
-        }
-        if began.elapsed() > TIME_MAX && !cfg!(debug_assertions) {
-            missed.push(format!("{}: took {:?}", entry.id, began.elapsed()));
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");

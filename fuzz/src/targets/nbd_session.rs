@@ -69,4 +69,5 @@ fn close(bench: &Bench, server: &Rc<TestServer>, pipe: &Pipe) {
     assert!(pipe.is_shut_down(), "the connection does not end");
     assert_eq!((server.connections(), server.requests_running()), (0, 0));
     assert_eq!(bench.arena().blocks_in_use(), 0, "a buffer is kept");
+    assert_eq!(bench.end(), 1, "more is left than the server's own watch");
 }
