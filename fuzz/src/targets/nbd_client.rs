@@ -6,9 +6,9 @@ use uraid_nbd::extended::{EXTENDED_CHUNK_HEADER_BYTES, EXTENDED_REQUEST_BYTES};
 use uraid_nbd::handshake::{EXPORT_NAME_ZEROES, parse_client_flags};
 use uraid_nbd::transmission::{REQUEST_BYTES, SIMPLE_REPLY_BYTES};
 use uraid_nbd::{
-    BlockStatus, Chunk, ChunkHeader, ChunkKind, Command, CommandFlags, ExportInfo, ExtendedChunkHeader, HandshakeFlags,
-    Info, ListEntry, MetaContext, OptionCode, OptionHeader, OptionReply, OptionReplyHeader, ReplyHeader, Request,
-    parse_greeting,
+    BlockStatus, Chunk, ChunkHeader, ChunkKind, Command, CommandFlags, Cookie, ExportInfo, ExtendedChunkHeader,
+    HandshakeFlags, Info, ListEntry, MetaContext, OptionCode, OptionHeader, OptionReply, OptionReplyHeader,
+    ReplyHeader, Request, parse_greeting,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -169,8 +169,8 @@ impl Session<'_> {
         }
     }
 
-    /// Takes one reply and gives which request it answers; `None` where two requests of one name want replies of
-    /// different lengths, and no client could know.
+    /// Takes one reply and gives which request it answers; `None` where two requests of one name want different replies,
+    /// and no client could know.
     fn reply(&mut self, waiting: &[Waiting]) -> Option<usize> {
         let find = |cookie| {
             let found = waiting.iter().position(|waiting| waiting.request.cookie == cookie);
@@ -187,6 +187,9 @@ impl Session<'_> {
                     && self.chunk_fits(request, header.kind, payload)
             };
             assert!(header.is_last, "replies are one chunk each");
+            if is_error(header.kind) && is_unclear(waiting, header.cookie) {
+                return None;
+            }
             return Some(waiting.iter().position(fits).expect("a chunk that no request waits for"));
         }
         let (header, used) = ReplyHeader::parse(self.got).expect("a good header").expect("a whole header");
@@ -208,6 +211,9 @@ impl Session<'_> {
             }
             ReplyHeader::Chunk(ChunkHeader { is_last, kind, cookie, length }) => {
                 assert!(self.form == Form::Structured && is_last);
+                if is_error(kind) && is_unclear(waiting, cookie) {
+                    return None;
+                }
                 let payload = take(&mut self.got, length as usize).expect("a whole chunk");
                 let fits = |waiting: &Waiting| {
                     waiting.request.cookie == cookie && self.chunk_fits(&waiting.request, kind, payload)
@@ -248,6 +254,17 @@ impl Session<'_> {
     }
 }
 
+fn is_error(kind: ChunkKind) -> bool {
+    matches!(kind, ChunkKind::Error | ChunkKind::ErrorOffset)
+}
+
+/// Whether requests of this name want different replies: an error does not say which of them failed.
+fn is_unclear(waiting: &[Waiting], cookie: Cookie) -> bool {
+    let mut named = waiting.iter().map(|waiting| waiting.request).filter(|request| request.cookie == cookie);
+    let first = named.next();
+    first.is_some_and(|first| named.any(|other| (other.command, other.length) != (first.command, first.length)))
+}
+
 struct Waiting {
     request: Request,
     /// It came whole, so it has to be answered.
@@ -265,7 +282,7 @@ impl Waiting {
 mod tests {
     use super::*;
     use uraid_nbd::handshake::{client_flags, greeting, option};
-    use uraid_nbd::{Cookie, SimpleReply, TransmissionFlags};
+    use uraid_nbd::{SimpleReply, TransmissionFlags};
 
     /// A flush, and the server's side of it with these replies.
     fn followed(replies: &[u64]) {
