@@ -3,7 +3,7 @@
 //! Invariant: one dev build and one release build; nothing is built twice.
 
 use crate::stage::{Report, Tally, run_counted};
-use crate::{demo, floors, packages, project, tidy, vm};
+use crate::{demo, floors, packages, project, prove, tidy, vm};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -29,17 +29,12 @@ pub(crate) fn everything() -> bool {
         "release build",
         cargo(&["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox", "-p", "uraid-sim"]),
     );
-    // The whole domain of small arrays, its size printed and asserted; the debug tests above play a part of it.
-    let planner =
-        ["test", "--release", "-p", "uraid-layout", "--test", "exhaustive", "three_stripes", "--", "--nocapture"];
-    report.command("planner, every case", cargo(&planner));
-    let erasures = ["test", "--release", "-p", "uraid-parity", "--test", "erasures", "--", "--nocapture"];
-    report.command("parity, every erasure", cargo(&erasures));
-    let mut swarm = cargo(&["test", "--release", "-p", "uraid-sim", "--test", "swarm", "--", "--nocapture"]);
-    swarm.env("URAID_SIM_SEEDS", "2000");
-    report.command("simulator, 2000 seeds", swarm);
+    // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
+    report.stage("prove", || Tally::one(prove::run(&["--time", "4m", "--json"])));
     let loom = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
     report.command("loom models", cargo(&loom));
+    let shuttle = ["test", "--release", "-p", "uraid-sim", "--features", "shuttle,sabotage", "--test", "shuttle"];
+    report.command("shuttle, stops and failures", cargo(&shuttle));
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
     let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "sabotage", "--test", "canaries"];
     report.command("simulator, canaries", cargo(&canaries));
