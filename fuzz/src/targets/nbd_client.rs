@@ -258,11 +258,11 @@ fn is_error(kind: ChunkKind) -> bool {
     matches!(kind, ChunkKind::Error | ChunkKind::ErrorOffset)
 }
 
-/// Whether requests of this name want different replies: an error does not say which of them failed.
+/// Whether different requests have this name: an error does not say which of them failed.
 fn is_unclear(waiting: &[Waiting], cookie: Cookie) -> bool {
     let mut named = waiting.iter().map(|waiting| waiting.request).filter(|request| request.cookie == cookie);
     let first = named.next();
-    first.is_some_and(|first| named.any(|other| (other.command, other.length) != (first.command, first.length)))
+    first.is_some_and(|first| named.any(|other| other != first))
 }
 
 struct Waiting {
