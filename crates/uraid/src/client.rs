@@ -86,10 +86,12 @@ impl Client {
 
     /// Stops the array, or all of its process, and waits until that has let go of everything.
     pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
-        self.call(&Method::Stop { all }).map_err(|error| match error {
-            ClientError::NoAnswer { path, source } if is_ended(source.kind()) => ClientError::Ending { path },
-            other => other,
-        })?;
+        match self.call(&Method::Stop { all }) {
+            Err(ClientError::NoAnswer { path, source }) if is_ended(source.kind()) => {
+                return Err(ClientError::Ending { path });
+            }
+            outcome => outcome?,
+        };
         // The socket closes when the process ends; a late error says the same.
         let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
         Ok(())
