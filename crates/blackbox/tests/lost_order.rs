@@ -8,7 +8,8 @@ use uraid_blackbox::scratch::{Scratch, Shape, create};
 use uraid_blackbox::server::Server;
 use uraid_blackbox::{foreign, tree};
 
-const TREE_BYTES: u64 = 6 << 20;
+/// A few MiB leave too little that goes on from chunk to chunk, and the search says that it is undecided.
+const TREE_BYTES: u64 = 24 << 20;
 
 #[track_caller]
 fn client<S: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = S>) {

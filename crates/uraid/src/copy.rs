@@ -202,6 +202,7 @@ impl Copy {
         };
         let before = match (&old, args.overwrite) {
             (_, true) => Before::GivenUp,
+            (Some(map), false) if map.count(State::Untried) == size => Before::Begun,
             (Some(_), false) => Before::Resumed,
             (None, false) => Before::Nothing,
         };

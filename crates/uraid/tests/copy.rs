@@ -207,6 +207,28 @@ fn a_killed_copy_goes_on_and_ends_with_the_right_bytes() {
     assert!(fs::read(&out).expect("a copy") == bytes);
 }
 
+/// The map is made before its output: a copy that is killed in between has lost nothing.
+#[test]
+fn a_copy_that_was_killed_before_it_made_its_output_begins_again() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 4 * MIB);
+    let bytes = filled(&scratch, "kill", "-l 1 -n 2 --assume-clean", &members);
+    let (out, map) = (scratch.path("out"), scratch.path("out.map"));
+    scratch.uraid(words(&[], &members, &out)).expect_done();
+    // As it was at the beginning: nothing is marked as copied.
+    let text = fs::read_to_string(&map).expect("a map").replace(" +\n", " ?\n");
+    for is_there in [true, false] {
+        fs::write(&map, &text).expect("room");
+        if is_there {
+            File::create(&out).expect("an empty file");
+        } else {
+            fs::remove_file(&out).expect("it was there");
+        }
+        scratch.uraid(words(&[], &members, &out)).expect_done();
+        assert!(fs::read(&out).expect("a copy") == bytes);
+    }
+}
+
 #[test]
 fn an_output_that_ends_early_is_said_with_its_reason() {
     let scratch = Scratch::new();

@@ -92,6 +92,8 @@ pub enum OutputError {
 pub enum Before {
     /// A map of this copy says that part of it is there.
     Resumed,
+    /// A map of this copy says that it has begun, and nothing is there: the map is made first.
+    Begun,
     /// Nothing is expected, and nothing may be lost.
     Nothing,
     /// Whatever it is, it is given up.
@@ -277,9 +279,12 @@ fn old_file(path: PathBuf, file: File, size: Sectors, before: Before) -> Result<
     match before {
         Before::Nothing if found > 0 => Err(OutputError::NotEmpty { path }),
         Before::Nothing | Before::GivenUp => new_file(path, file, size),
+        Before::Begun if found == 0 => new_file(path, file, size),
         Before::Resumed if found == 0 => Err(OutputError::Vanished { path }),
-        Before::Resumed if found != size.bytes() => Err(OutputError::Size { path, found, expected: size.bytes() }),
-        Before::Resumed => Ok(Output { file, kind: Kind::File, path, begins_with: None }),
+        Before::Resumed | Before::Begun if found != size.bytes() => {
+            Err(OutputError::Size { path, found, expected: size.bytes() })
+        }
+        Before::Resumed | Before::Begun => Ok(Output { file, kind: Kind::File, path, begins_with: None }),
     }
 }
 
@@ -287,7 +292,7 @@ fn block_device(path: PathBuf, size: Sectors, before: Before) -> Result<Output, 
     let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
     match before {
         Before::Nothing => return Err(OutputError::Device { path }),
-        Before::Resumed | Before::GivenUp => (),
+        Before::Resumed | Before::Begun | Before::GivenUp => (),
     }
     // On a block device O_EXCL keeps out what is mounted or part of something.
     const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
