@@ -5,7 +5,7 @@
 use crate::client::Tally;
 use crate::faults::FaultKind;
 use crate::rng::mix;
-use crate::scenario::{Options, Outcome, run_seed};
+use crate::scenario::{LONG_FAULTS, LONG_OPERATIONS, Options, Outcome, run_seed};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -36,6 +36,8 @@ pub struct Sum {
     pub marks: Vec<u64>,
     /// The fewest client operations and the fewest faults that a seed had.
     pub least: Option<(u64, u64)>,
+    /// Seeds with as many operations and faults as a long one is meant to have; some end without.
+    pub full: u64,
     /// Seeds that found something, with what.
     pub failures: BTreeMap<u64, String>,
 }
@@ -58,6 +60,7 @@ impl Sum {
             *sum += one;
         }
         let (operations, faults) = (outcome.tally.operations, outcome.tally.faults);
+        self.full += u64::from(operations >= LONG_OPERATIONS && faults >= LONG_FAULTS);
         let least = self.least.unwrap_or((operations, faults));
         self.least = Some((least.0.min(operations), least.1.min(faults)));
         let (sum, one) = (&mut self.tally, &outcome.tally);
@@ -116,6 +119,10 @@ impl fmt::Display for Sum {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tally = &self.tally;
         writeln!(out, "{} seeds, {} failed, total hash {:016x}", self.seeds, self.failures.len(), self.hash)?;
+        if self.is_long {
+            let full = self.full;
+            writeln!(out, "{full} of them with {LONG_OPERATIONS} operations and {LONG_FAULTS} faults or more")?;
+        }
         writeln!(
             out,
             "{} requests, {} of them by clients, {} legal errors, {} faults, {} crashes, {} imagined power cuts, {} clean stops",

@@ -23,10 +23,11 @@ impl Figures {
         let sum = &self.sum;
         let (operations, faults) = sum.least.unwrap_or_default();
         format!(
-            "{{\"seeds\": {}, \"simulated_seconds\": {}, \"operations\": {}, \"operations_least\": {operations}, \
+            "{{\"seeds\": {}, \"seeds_full\": {}, \"simulated_seconds\": {}, \"operations\": {}, \"operations_least\": {operations}, \
              \"faults\": {}, \"faults_least\": {faults}, \"violations\": {}, \"marks_hit\": {}, \"marks_total\": {}, \
              \"museum_found\": {}, \"museum_total\": {}}}",
             sum.seeds,
+            sum.full,
             sum.time / 1_000_000_000,
             sum.tally.operations,
             sum.tally.faults,
