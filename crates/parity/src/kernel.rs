@@ -10,10 +10,36 @@ use std::sync::OnceLock;
 /// Q is then `((s0 * 2 ^ s1) * 2 ^ s2) ...`, which multiplies by 2 only and serves permuted exponents and DDF's holes alike.
 pub(crate) type Steps<'a> = &'a [Option<&'a [u8]>];
 
-/// The loops of one instruction set.
+/// Where the results of a call go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// Into the cache: whoever reads the result soon finds it there.
+    Cached,
+    /// Past the cache, straight to memory: no line of the target is read first, nothing useful is displaced, and the sources
+    /// are asked for ahead. Best where the row does not fit into the cache anyway; targets that are not aligned to 64 bytes
+    /// are stored as if cached.
+    Streaming,
+}
+
+/// What to sum, from which byte of each block, and where to with the results.
+#[derive(Clone, Copy)]
+pub(crate) struct Sum<'a> {
+    pub(crate) steps: Steps<'a>,
+    pub(crate) at: usize,
+    pub(crate) stores: Stores,
+}
+
+impl Sum<'_> {
+    /// The same for what comes behind the first `bytes`.
+    pub(crate) fn after(self, bytes: usize) -> Self {
+        Sum { at: self.at + bytes, ..self }
+    }
+}
+
+/// The loops of one instruction set; each is a single pass over its blocks.
 ///
 /// All are `unsafe` because of two promises: the processor has the instructions, and every block is long enough: targets and
-/// plain sources have one length, steps and sources read "from `at`" have at least `at` bytes more.
+/// plain sources have one length, the steps of a sum and what is read "from `at`" have at least `at` bytes more.
 #[expect(
     clippy::type_complexity,
     reason = "a signature with its argument names reads better here than a row of aliases"
@@ -21,7 +47,7 @@ pub(crate) type Steps<'a> = &'a [Option<&'a [u8]>];
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     /// `target = sources[0][at..] ^ sources[1][at..] ^ ...`
-    pub(crate) xor: unsafe fn(target: &mut [u8], sources: &[&[u8]], at: usize),
+    pub(crate) xor: unsafe fn(target: &mut [u8], sources: &[&[u8]], at: usize, stores: Stores),
     /// `target ^= source`
     pub(crate) xor_into: unsafe fn(target: &mut [u8], source: &[u8]),
     /// `p ^= old ^ new`
@@ -30,16 +56,18 @@ pub(crate) struct Table {
     pub(crate) update_q: unsafe fn(q: &mut [u8], old: &[u8], new: &[u8], factor: u8),
     /// both of the above
     pub(crate) update_pq: unsafe fn(p: &mut [u8], q: &mut [u8], old: &[u8], new: &[u8], factor: u8),
-    /// P and Q of the steps from `at`
-    pub(crate) generate_pq: unsafe fn(p: &mut [u8], q: &mut [u8], steps: Steps<'_>, at: usize),
-    /// Q of the steps from `at`
-    pub(crate) generate_q: unsafe fn(q: &mut [u8], steps: Steps<'_>, at: usize),
-    /// `q ^= factor * source`
-    pub(crate) multiply_into: unsafe fn(q: &mut [u8], source: &[u8], factor: u8),
-    /// `block = factor * (block ^ q)`
-    pub(crate) solve_one: unsafe fn(block: &mut [u8], q: &[u8], factor: u8),
-    /// With Px in `a` and Qx in `b`: `Da = by_p * (p ^ Px) ^ by_q * (q ^ Qx)` to `a`, `Db = p ^ Px ^ Da` to `b`.
-    pub(crate) solve_two: unsafe fn(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], factors: Factors),
+    /// `p = Px; q = Qx`, where Px and Qx are those of the sum's steps, also below.
+    pub(crate) generate_pq: unsafe fn(p: &mut [u8], q: &mut [u8], sum: Sum<'_>),
+    /// `q = Qx`
+    pub(crate) generate_q: unsafe fn(q: &mut [u8], sum: Sum<'_>),
+    /// `block = factor * (q ^ Qx)`
+    pub(crate) recover_by_q: unsafe fn(block: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8),
+    /// `block = factor * (q ^ Qx); p = Px ^ block`
+    pub(crate) recover_by_q_and_p: unsafe fn(block: &mut [u8], p: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8),
+    /// `block = p ^ Px; q = Qx ^ factor * block`
+    pub(crate) recover_by_p_and_q: unsafe fn(block: &mut [u8], p: &[u8], q: &mut [u8], sum: Sum<'_>, factor: u8),
+    /// `a = by_p * (p ^ Px) ^ by_q * (q ^ Qx); b = p ^ Px ^ a`
+    pub(crate) recover_two: unsafe fn(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], sum: Sum<'_>, factors: Factors),
 }
 
 /// The two coefficients of a row with two data blocks lost.
@@ -51,7 +79,14 @@ pub(crate) struct Factors {
 
 /// A set of kernels that this processor can run; the free functions of the crate use [`Kernel::best`].
 #[derive(Clone, Copy)]
-pub struct Kernel(&'static Table);
+pub struct Kernel {
+    table: &'static Table,
+    /// `None` decides by the size of the row.
+    stores: Option<Stores>,
+}
+
+/// A row of so many bytes, parity included, is taken to come from memory and to go there.
+const STREAMING_ROW_BYTES: usize = 1 << 20;
 
 /// Blocks are compared in pieces of this size, which fit on the stack.
 const CHECK_BYTES: usize = 1024;
@@ -65,33 +100,51 @@ impl Kernel {
 
     /// Every set this processor can run, the portable one first, the fastest last.
     pub fn available() -> Vec<Kernel> {
-        let mut sets = vec![Kernel(&portable::TABLE)];
+        let mut sets = vec![Kernel::of(&portable::TABLE)];
         #[cfg(target_arch = "x86_64")]
-        sets.extend(crate::x86::detected().map(Kernel));
+        sets.extend(crate::x86::detected().map(Kernel::of));
         sets
     }
 
     /// What to call it in reports: "portable", "avx2", ...
     pub fn name(self) -> &'static str {
-        self.0.name
+        self.table.name
+    }
+
+    /// The same kernels with this kind of store, whatever the size of a row. Updates in place always store into the cache,
+    /// where reading has just brought the lines.
+    pub fn with_stores(self, stores: Stores) -> Kernel {
+        Kernel { stores: Some(stores), ..self }
+    }
+
+    fn of(table: &'static Table) -> Kernel {
+        Kernel { table, stores: None }
     }
 
     pub(crate) fn table(self) -> &'static Table {
-        self.0
+        self.table
+    }
+
+    /// How to store the results for a row of so many blocks of `length` bytes.
+    pub(crate) fn stores(self, blocks: usize, length: usize) -> Stores {
+        let by_size =
+            if blocks.saturating_mul(length) >= STREAMING_ROW_BYTES { Stores::Streaming } else { Stores::Cached };
+        self.stores.unwrap_or(by_size)
     }
 
     /// See [`crate::xor_into`].
     pub fn xor_into(self, target: &mut [u8], source: &[u8]) {
         assert_eq!(source.len(), target.len());
         // SAFETY: a kernel that exists can run here; the lengths are equal, see above.
-        unsafe { (self.0.xor_into)(target, source) }
+        unsafe { (self.table.xor_into)(target, source) }
     }
 
     /// See [`crate::generate_p`].
     pub fn generate_p(self, p: &mut [u8], data: &[&[u8]]) {
         assert_lengths(p.len(), data);
+        let stores = self.stores(data.len() + 1, p.len());
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above, and `at` is zero.
-        unsafe { (self.0.xor)(p, data, 0) }
+        unsafe { (self.table.xor)(p, data, 0, stores) }
     }
 
     /// See [`crate::generate_pq`].
@@ -100,8 +153,9 @@ impl Kernel {
         assert_eq!(p.len(), q.len());
         assert_lengths(p.len(), data);
         let blocks = data.iter().copied().zip(exponents.iter().copied());
+        let stores = self.stores(data.len() + 2, p.len());
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above, and `at` is zero.
-        with_steps(exponents, blocks, |steps| unsafe { (self.0.generate_pq)(p, q, steps, 0) });
+        with_steps(exponents, blocks, |steps| unsafe { (self.table.generate_pq)(p, q, Sum { steps, at: 0, stores }) });
     }
 
     /// See [`crate::generate_q`].
@@ -109,15 +163,16 @@ impl Kernel {
         assert_eq!(data.len(), exponents.len());
         assert_lengths(q.len(), data);
         let blocks = data.iter().copied().zip(exponents.iter().copied());
+        let stores = self.stores(data.len() + 1, q.len());
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above, and `at` is zero.
-        with_steps(exponents, blocks, |steps| unsafe { (self.0.generate_q)(q, steps, 0) });
+        with_steps(exponents, blocks, |steps| unsafe { (self.table.generate_q)(q, Sum { steps, at: 0, stores }) });
     }
 
     /// See [`crate::update_p`].
     pub fn update_p(self, p: &mut [u8], old: &[u8], new: &[u8]) {
         assert_lengths(p.len(), &[old, new]);
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above.
-        unsafe { (self.0.update_p)(p, old, new) }
+        unsafe { (self.table.update_p)(p, old, new) }
     }
 
     /// See [`crate::update_q`].
@@ -125,7 +180,7 @@ impl Kernel {
         assert!(exponent < gf256::ORDER);
         assert_lengths(q.len(), &[old, new]);
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above.
-        unsafe { (self.0.update_q)(q, old, new, gf256::exp(exponent)) }
+        unsafe { (self.table.update_q)(q, old, new, gf256::exp(exponent)) }
     }
 
     /// See [`crate::update_pq`].
@@ -133,7 +188,7 @@ impl Kernel {
         assert!(exponent < gf256::ORDER);
         assert_lengths(p.len(), &[q, old, new]);
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above.
-        unsafe { (self.0.update_pq)(p, q, old, new, gf256::exp(exponent)) }
+        unsafe { (self.table.update_pq)(p, q, old, new, gf256::exp(exponent)) }
     }
 
     /// See [`crate::check_p`].
@@ -143,7 +198,7 @@ impl Kernel {
         p.chunks(CHECK_BYTES).enumerate().all(|(index, p)| {
             let computed = &mut computed[..p.len()];
             // SAFETY: a kernel that exists can run here; the piece lies within P and so within every block.
-            unsafe { (self.0.xor)(computed, data, index * CHECK_BYTES) }
+            unsafe { (self.table.xor)(computed, data, index * CHECK_BYTES, Stores::Cached) }
             computed == p
         })
     }
@@ -158,8 +213,9 @@ impl Kernel {
         with_steps(exponents, blocks, |steps| {
             p.chunks(CHECK_BYTES).zip(q.chunks(CHECK_BYTES)).enumerate().all(|(index, (p, q))| {
                 let (computed_p, computed_q) = (&mut computed_p[..p.len()], &mut computed_q[..q.len()]);
+                let sum = Sum { steps, at: index * CHECK_BYTES, stores: Stores::Cached };
                 // SAFETY: a kernel that exists can run here; the piece lies within P and so within every block.
-                unsafe { (self.0.generate_pq)(computed_p, computed_q, steps, index * CHECK_BYTES) }
+                unsafe { (self.table.generate_pq)(computed_p, computed_q, sum) }
                 computed_p == p && computed_q == q
             })
         })

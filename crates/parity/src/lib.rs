@@ -23,7 +23,7 @@ mod x86;
 
 pub mod gf256;
 
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Stores};
 pub use recover::{Lost, Row, TooManyLost, recover};
 
 /// `target ^= source`.

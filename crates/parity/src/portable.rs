@@ -3,7 +3,7 @@
 //! Invariant: no `unsafe`; a wrong length panics. Spec: md-reference.md 2.6.
 
 use crate::gf256;
-use crate::kernel::{Factors, Steps, Table};
+use crate::kernel::{Factors, Stores, Sum, Table};
 
 pub(crate) static TABLE: Table = Table {
     name: "portable",
@@ -14,15 +14,16 @@ pub(crate) static TABLE: Table = Table {
     update_pq,
     generate_pq,
     generate_q,
-    multiply_into,
-    solve_one,
-    solve_two,
+    recover_by_q,
+    recover_by_q_and_p,
+    recover_by_p_and_q,
+    recover_two,
 };
 
 /// Sums are kept for this many bytes at a time: four 16-byte registers for P and four for Q.
 const COLUMN: usize = 64;
 
-pub(crate) fn xor(target: &mut [u8], sources: &[&[u8]], at: usize) {
+pub(crate) fn xor(target: &mut [u8], sources: &[&[u8]], at: usize, _: Stores) {
     for_each_column(target.len(), |start, length| {
         let mut sum = [0; COLUMN];
         for source in sources {
@@ -64,61 +65,86 @@ pub(crate) fn update_pq(p: &mut [u8], q: &mut [u8], old: &[u8], new: &[u8], fact
     }
 }
 
-pub(crate) fn generate_pq(p: &mut [u8], q: &mut [u8], steps: Steps<'_>, at: usize) {
+pub(crate) fn generate_pq(p: &mut [u8], q: &mut [u8], sum: Sum<'_>) {
     assert_eq!(p.len(), q.len());
     for_each_column(p.len(), |start, length| {
-        let (mut p_sum, mut q_sum) = ([0; COLUMN], [0; COLUMN]);
-        for step in steps {
-            double(&mut q_sum);
-            if let Some(block) = step {
-                let block = &block[at + start..][..length];
-                add(&mut p_sum, block);
-                add(&mut q_sum, block);
-            }
-        }
+        let (p_sum, q_sum) = sums(sum, start, length);
         p[start..][..length].copy_from_slice(&p_sum[..length]);
         q[start..][..length].copy_from_slice(&q_sum[..length]);
     });
 }
 
-pub(crate) fn generate_q(q: &mut [u8], steps: Steps<'_>, at: usize) {
+pub(crate) fn generate_q(q: &mut [u8], sum: Sum<'_>) {
     for_each_column(q.len(), |start, length| {
-        let mut sum = [0; COLUMN];
-        for step in steps {
-            double(&mut sum);
-            if let Some(block) = step {
-                add(&mut sum, &block[at + start..][..length]);
-            }
-        }
-        q[start..][..length].copy_from_slice(&sum[..length]);
+        let (_, q_sum) = sums(sum, start, length);
+        q[start..][..length].copy_from_slice(&q_sum[..length]);
     });
 }
 
-pub(crate) fn multiply_into(q: &mut [u8], source: &[u8], factor: u8) {
-    assert_eq!(source.len(), q.len());
+pub(crate) fn recover_by_q(block: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8) {
+    assert_eq!(q.len(), block.len());
     let bits = bits_of(factor);
-    for (q, source) in q.iter_mut().zip(source) {
-        *q ^= multiply(*source, bits);
-    }
+    for_each_column(block.len(), |start, length| {
+        let (_, mut q_sum) = sums(sum, start, length);
+        add(&mut q_sum, &q[start..][..length]);
+        let solved = q_sum.map(|delta| multiply(delta, bits));
+        block[start..][..length].copy_from_slice(&solved[..length]);
+    });
 }
 
-pub(crate) fn solve_one(block: &mut [u8], q: &[u8], factor: u8) {
-    assert_eq!(block.len(), q.len());
+pub(crate) fn recover_by_q_and_p(block: &mut [u8], p: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8) {
+    assert!(p.len() == block.len() && q.len() == block.len());
     let bits = bits_of(factor);
-    for (block, q) in block.iter_mut().zip(q) {
-        *block = multiply(*block ^ q, bits);
-    }
+    for_each_column(block.len(), |start, length| {
+        let (mut p_sum, mut q_sum) = sums(sum, start, length);
+        add(&mut q_sum, &q[start..][..length]);
+        let solved = q_sum.map(|delta| multiply(delta, bits));
+        add(&mut p_sum, &solved);
+        block[start..][..length].copy_from_slice(&solved[..length]);
+        p[start..][..length].copy_from_slice(&p_sum[..length]);
+    });
 }
 
-pub(crate) fn solve_two(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], factors: Factors) {
+pub(crate) fn recover_by_p_and_q(block: &mut [u8], p: &[u8], q: &mut [u8], sum: Sum<'_>, factor: u8) {
+    assert!(p.len() == block.len() && q.len() == block.len());
+    let bits = bits_of(factor);
+    for_each_column(block.len(), |start, length| {
+        let (mut solved, mut q_sum) = sums(sum, start, length);
+        add(&mut solved, &p[start..][..length]);
+        add(&mut q_sum, &solved.map(|byte| multiply(byte, bits)));
+        block[start..][..length].copy_from_slice(&solved[..length]);
+        q[start..][..length].copy_from_slice(&q_sum[..length]);
+    });
+}
+
+pub(crate) fn recover_two(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], sum: Sum<'_>, factors: Factors) {
     assert!(b.len() == a.len() && p.len() == a.len() && q.len() == a.len());
     let (by_p, by_q) = (bits_of(factors.by_p), bits_of(factors.by_q));
-    for (((a, b), p), q) in a.iter_mut().zip(b).zip(p).zip(q) {
-        let p_delta = *a ^ p;
-        let q_delta = *b ^ q;
-        *a = multiply(p_delta, by_p) ^ multiply(q_delta, by_q);
-        *b = *a ^ p_delta;
+    for_each_column(a.len(), |start, length| {
+        let (mut p_delta, mut q_delta) = sums(sum, start, length);
+        add(&mut p_delta, &p[start..][..length]);
+        add(&mut q_delta, &q[start..][..length]);
+        let mut solved = p_delta.map(|delta| multiply(delta, by_p));
+        add(&mut solved, &q_delta.map(|delta| multiply(delta, by_q)));
+        a[start..][..length].copy_from_slice(&solved[..length]);
+        add(&mut solved, &p_delta);
+        b[start..][..length].copy_from_slice(&solved[..length]);
+    });
+}
+
+/// P and Q of one column of the steps, by Horner's rule.
+#[inline(always)]
+fn sums(sum: Sum<'_>, start: usize, length: usize) -> ([u8; COLUMN], [u8; COLUMN]) {
+    let (mut p_sum, mut q_sum) = ([0; COLUMN], [0; COLUMN]);
+    for step in sum.steps {
+        double(&mut q_sum);
+        if let Some(block) = step {
+            let block = &block[sum.at + start..][..length];
+            add(&mut p_sum, block);
+            add(&mut q_sum, block);
+        }
     }
+    (p_sum, q_sum)
 }
 
 /// Calls with the start and length of every column; only the last can be shorter than `COLUMN`.

@@ -4,7 +4,7 @@
 //! Invariant: a block that is not lost is never written. Spec: md-reference.md 2.6, the table of recovery.
 
 use crate::gf256;
-use crate::kernel::{Factors, Kernel, Steps, Table, with_steps};
+use crate::kernel::{Factors, Kernel, Stores, Sum, Table, with_steps};
 use thiserror::Error;
 
 /// The blocks of one row, all of one length in bytes.
@@ -48,13 +48,10 @@ pub fn recover(row: Row<'_, '_>, lost: &Lost<'_>) -> Result<(), TooManyLost> {
     Kernel::best().recover(row, lost)
 }
 
-/// The pieces a row is worked on in, so that what the first kernel writes is still in the cache for the second.
-const PIECE_BYTES: usize = 4096;
-
 impl Kernel {
     /// See [`crate::recover()`].
     pub fn recover(self, row: Row<'_, '_>, lost: &Lost<'_>) -> Result<(), TooManyLost> {
-        assert_row(&row, lost);
+        let stores = self.stores(row.blocks(), assert_row(&row, lost));
         let Row { data, exponents, p, q } = row;
         let (p, q) = (Parity::of(p, lost.p), Parity::of(q, lost.q));
         let tolerated = usize::from(p.is_good()) + usize::from(q.is_good());
@@ -63,27 +60,18 @@ impl Kernel {
         match *lost.data {
             [] => {
                 let blocks = data.iter().map(|block| &**block);
-                fill_parity(table, blocks, exponents, p.wanted(), q.wanted());
+                fill_parity(table, stores, blocks, exponents, p.wanted(), q.wanted());
             }
             [only] => {
                 let (before, rest) = data.split_at_mut(only);
                 let (block, after) = rest.split_first_mut().expect("the index was checked against the row");
                 let others = before.iter().chain(&*after).map(|block| &**block);
+                let row = OneOfRow { table, stores, block, exponents, only };
                 match (p, q) {
-                    (Parity::Good(p), Parity::Wanted(q)) => {
-                        one_from_p_then_q(table, OneOfRow { block, others, exponents, only }, p, q);
-                    }
-                    (Parity::Good(p), Parity::Good(_) | Parity::Absent) => {
-                        let others = others.chain(std::iter::once(p));
-                        // SAFETY: a kernel that exists can run here; all blocks of a row have one length.
-                        with_sources(others, |sources| unsafe { (table.xor)(block, sources, 0) });
-                    }
-                    (Parity::Wanted(p), Parity::Good(q)) => {
-                        one_from_q_then_p(table, OneOfRow { block, others, exponents, only }, p, q);
-                    }
-                    (Parity::Absent, Parity::Good(q)) => {
-                        one_from_q(table, OneOfRow { block, others, exponents, only }, q);
-                    }
+                    (Parity::Good(p), Parity::Wanted(q)) => row.solve_by_p_and_fill_q(others, p, q),
+                    (Parity::Good(p), Parity::Good(_) | Parity::Absent) => row.solve_by_p(others, p),
+                    (Parity::Wanted(p), Parity::Good(q)) => row.solve_by_q_and_fill_p(others, p, q),
+                    (Parity::Absent, Parity::Good(q)) => row.solve_by_q(others, q),
                     (Parity::Wanted(_) | Parity::Absent, Parity::Wanted(_) | Parity::Absent) => return Err(too_many),
                 }
             }
@@ -98,14 +86,9 @@ impl Kernel {
                 let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
                 let factors = factors(exponents[first], exponents[second]);
                 with_steps(exponents, blocks, |steps| {
-                    for_each_piece(a.len(), |at, piece| {
-                        let (a, b, p, q) = (&mut a[piece.clone()], &mut b[piece.clone()], &p[piece.clone()], &q[piece]);
-                        // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
-                        unsafe {
-                            (table.generate_pq)(a, b, steps, at);
-                            (table.solve_two)(a, b, p, q, factors);
-                        }
-                    });
+                    let sum = Sum { steps, at: 0, stores };
+                    // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+                    unsafe { (table.recover_two)(a, b, p, q, sum, factors) }
                 });
             }
             [_, _, _, ..] => return Err(too_many),
@@ -142,93 +125,85 @@ impl<'b> Parity<'b> {
     }
 }
 
-/// A row with one data block lost: the place to fill, and the others in data order.
-struct OneOfRow<'s, I> {
+/// A row with one data block lost: the place to fill, and which it is. The others are given in data order.
+struct OneOfRow<'s> {
+    table: &'s Table,
+    stores: Stores,
     block: &'s mut [u8],
-    others: I,
     exponents: &'s [u8],
     only: usize,
 }
 
-impl<'s, 'a, I: Iterator<Item = &'a [u8]>> OneOfRow<'s, I> {
-    /// Runs with the place to fill, its exponent and the steps of the others.
-    fn with_steps(self, run: impl FnOnce(&mut [u8], u8, Steps<'_>)) {
-        let (exponents, only, block) = (self.exponents, self.only, self.block);
-        let indexes = (0..).filter(|index| *index != only);
-        let blocks = self.others.zip(indexes.map(|index: usize| exponents[index]));
-        with_steps(exponents, blocks, |steps| run(block, exponents[only], steps));
+impl<'s> OneOfRow<'s> {
+    /// `D = P ^ Px`.
+    fn solve_by_p<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &'a [u8]) {
+        let (table, stores, block) = (self.table, self.stores, self.block);
+        // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+        with_sources(others.chain([p]), |sources| unsafe { (table.xor)(block, sources, 0, stores) });
     }
-}
 
-/// `D = P ^ Px`, then `Q = Qx ^ g^e * D`.
-fn one_from_p_then_q<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, p: &[u8], q: &mut [u8]) {
-    row.with_steps(|block, exponent, steps| {
-        for_each_piece(block.len(), |at, piece| {
-            let (block, p, q) = (&mut block[piece.clone()], &p[piece.clone()], &mut q[piece]);
-            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
-            unsafe {
-                (table.generate_pq)(block, q, steps, at);
-                (table.xor_into)(block, p);
-                (table.multiply_into)(q, block, gf256::exp(exponent));
-            }
+    /// `D = P ^ Px`, then `Q = Qx ^ g^e * D`.
+    fn solve_by_p_and_fill_q<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &[u8], q: &mut [u8]) {
+        let table = self.table;
+        self.with_sum(others, |block, exponent, sum| {
+            // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+            unsafe { (table.recover_by_p_and_q)(block, p, q, sum, gf256::exp(exponent)) }
         });
-    });
-}
+    }
 
-/// `D = (Q ^ Qx) / g^e`, then `P = Px ^ D`.
-fn one_from_q_then_p<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, p: &mut [u8], q: &[u8]) {
-    row.with_steps(|block, exponent, steps| {
-        for_each_piece(block.len(), |at, piece| {
-            let (block, p, q) = (&mut block[piece.clone()], &mut p[piece.clone()], &q[piece]);
-            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
-            unsafe {
-                (table.generate_pq)(p, block, steps, at);
-                (table.solve_one)(block, q, gf256::inv(gf256::exp(exponent)));
-                (table.xor_into)(p, block);
-            }
+    /// `D = (Q ^ Qx) / g^e`.
+    fn solve_by_q<'a>(self, others: impl Iterator<Item = &'a [u8]>, q: &[u8]) {
+        let table = self.table;
+        self.with_sum(others, |block, exponent, sum| {
+            // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+            unsafe { (table.recover_by_q)(block, q, sum, gf256::inv(gf256::exp(exponent))) }
         });
-    });
-}
+    }
 
-/// `D = (Q ^ Qx) / g^e`.
-fn one_from_q<'a>(table: &Table, row: OneOfRow<'_, impl Iterator<Item = &'a [u8]>>, q: &[u8]) {
-    row.with_steps(|block, exponent, steps| {
-        for_each_piece(block.len(), |at, piece| {
-            let (block, q) = (&mut block[piece.clone()], &q[piece]);
-            // SAFETY: a kernel that exists can run here; the pieces are equal and lie within every block.
-            unsafe {
-                (table.generate_q)(block, steps, at);
-                (table.solve_one)(block, q, gf256::inv(gf256::exp(exponent)));
-            }
+    /// `D = (Q ^ Qx) / g^e`, then `P = Px ^ D`.
+    fn solve_by_q_and_fill_p<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &mut [u8], q: &[u8]) {
+        let table = self.table;
+        self.with_sum(others, |block, exponent, sum| {
+            // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
+            unsafe { (table.recover_by_q_and_p)(block, p, q, sum, gf256::inv(gf256::exp(exponent))) }
         });
-    });
+    }
+
+    /// Runs with the place to fill, its exponent and the sum of the others.
+    fn with_sum<'a>(self, others: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&mut [u8], u8, Sum<'_>)) {
+        let (exponents, only, block, stores) = (self.exponents, self.only, self.block, self.stores);
+        let indexes = (0..).filter(|index| *index != only);
+        let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
+        with_steps(exponents, blocks, |steps| run(block, exponents[only], Sum { steps, at: 0, stores }));
+    }
 }
 
 /// The parity blocks of a row whose data is all there.
 fn fill_parity<'a>(
     table: &Table,
+    stores: Stores,
     blocks: impl Iterator<Item = &'a [u8]>,
     exponents: &[u8],
     p: Option<&mut [u8]>,
     q: Option<&mut [u8]>,
 ) {
-    let with_exponents = |blocks, run: &mut dyn FnMut(Steps<'_>)| {
+    let with_exponents = |blocks, run: &mut dyn FnMut(Sum<'_>)| {
         let blocks = Iterator::zip(blocks, exponents.iter().copied());
-        with_steps(exponents, blocks, |steps| run(steps));
+        with_steps(exponents, blocks, |steps| run(Sum { steps, at: 0, stores }));
     };
     // SAFETY (all three): a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
     match (p, q) {
         (Some(p), Some(q)) => {
             // SAFETY: see above.
-            with_exponents(blocks, &mut |steps| unsafe { (table.generate_pq)(p, q, steps, 0) });
+            with_exponents(blocks, &mut |sum| unsafe { (table.generate_pq)(p, q, sum) });
         }
         (None, Some(q)) => {
             // SAFETY: see above.
-            with_exponents(blocks, &mut |steps| unsafe { (table.generate_q)(q, steps, 0) });
+            with_exponents(blocks, &mut |sum| unsafe { (table.generate_q)(q, sum) });
         }
         (Some(p), None) => {
             // SAFETY: see above.
-            with_sources(blocks, |sources| unsafe { (table.xor)(p, sources, 0) });
+            with_sources(blocks, |sources| unsafe { (table.xor)(p, sources, 0, stores) });
         }
         (None, None) => {}
     }
@@ -242,7 +217,14 @@ fn factors(first: u8, second: u8) -> Factors {
     Factors { by_p: gf256::mul(b, by_q), by_q }
 }
 
-fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) {
+impl Row<'_, '_> {
+    fn blocks(&self) -> usize {
+        self.data.len() + usize::from(self.p.is_some()) + usize::from(self.q.is_some())
+    }
+}
+
+/// Returns the length of every block.
+fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) -> usize {
     let parity = [row.p.as_deref(), row.q.as_deref()];
     let length =
         row.data.first().map(|block| block.len()).or_else(|| parity.iter().flatten().map(|block| block.len()).next());
@@ -254,23 +236,25 @@ fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) {
     }
     assert!(lost.data.is_sorted_by(|a, b| a < b), "lost blocks are named ascending, each once");
     assert!(lost.data.last().is_none_or(|last| *last < row.data.len()), "a lost block is one of the row");
-}
-
-fn for_each_piece(length: usize, mut run: impl FnMut(usize, std::ops::Range<usize>)) {
-    for at in (0..length).step_by(PIECE_BYTES) {
-        run(at, at..length.min(at + PIECE_BYTES));
-    }
+    length.unwrap_or(0)
 }
 
 /// Gathers the blocks of a sum without the heap.
 fn with_sources<'a, R>(blocks: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&[&[u8]]) -> R) -> R {
+    // Clearing places for the widest row would cost more than the xor of a small block.
+    const FEW: usize = 32;
     const MANY: usize = 256;
-    let mut sources: [&[u8]; MANY] = [&[]; MANY];
-    let mut count = 0;
-    for block in blocks {
-        assert!(count < MANY, "a row has at most 256 blocks");
-        sources[count] = block;
-        count += 1;
+    fn gather<'s, 'a>(places: &'s mut [&'a [u8]], blocks: impl Iterator<Item = &'a [u8]>) -> &'s [&'a [u8]] {
+        let mut count = 0;
+        for block in blocks {
+            assert!(count < places.len(), "a row has at most 256 blocks");
+            places[count] = block;
+            count += 1;
+        }
+        &places[..count]
     }
-    run(&sources[..count])
+    match blocks.size_hint().1 {
+        Some(..=FEW) => run(gather(&mut [&[][..]; FEW], blocks)),
+        Some(_) | None => run(gather(&mut [&[][..]; MANY], blocks)),
+    }
 }

@@ -3,22 +3,32 @@
 //! Invariant: a block is only touched in whole registers that lie within it; the rest of a block that is no multiple of a
 //! register goes to the portable kernel. Spec: md-reference.md 2.6.
 //!
+//! A row is worked on in columns of a few registers: all blocks are read once, the sums stay in registers, and what is to
+//! be solved for is solved there. So every kernel is one pass: no byte is read or written twice.
+//!
 //! Everything is `inline(always)`: it has to end up inside a function that carries the target feature, or each
 //! instruction would be a call.
 
-use crate::kernel::{Factors, Steps};
+use crate::kernel::{Factors, Stores, Sum};
 use crate::portable;
 
 /// A register, and the few operations a row needs.
 ///
 /// # Safety
-/// Of every method: the processor has the instructions. `load` and `store`: `BYTES` bytes at the address may be read or written.
+/// Of every method: the processor has the instructions. `load`, `store` and `stream`: `BYTES` bytes at the address may be
+/// read or written; for `stream` it is a multiple of `BYTES`, and `fence` follows before anyone else may look.
 pub(crate) trait Vector: Copy {
     const BYTES: usize;
     /// A factor, prepared for `multiply`.
     type Factor: Copy;
     unsafe fn load(at: *const u8) -> Self;
     unsafe fn store(self, at: *mut u8);
+    /// A store past the cache.
+    unsafe fn stream(self, at: *mut u8);
+    /// Orders what was streamed before all later stores.
+    unsafe fn fence();
+    /// Has the line at this address on its way; any address will do.
+    unsafe fn prefetch(at: *const u8);
     unsafe fn zero() -> Self;
     unsafe fn xor(self, other: Self) -> Self;
     unsafe fn double(self) -> Self;
@@ -28,162 +38,391 @@ pub(crate) trait Vector: Copy {
 
 /// Registers worked on at once where a kernel sums over many blocks: enough to hide the latency of an addition.
 const WIDE: usize = 4;
+/// How far ahead of the column a row outside the caches is asked for, in bytes of each block.
+const AHEAD: usize = 1024;
 
-/// How much of a block whole registers cover.
-#[inline(always)]
-fn covered<V: Vector>(length: usize) -> usize {
-    length - length % V::BYTES
-}
-
-/// Calls `$body` with `$at` at the start of each register of `0..$covered`.
-macro_rules! each_register {
-    ($vector:ty, $covered:expr, |$at:ident| $body:block) => {
-        let mut $at = 0;
-        while $at < $covered {
+/// Runs the body for every column of `0..$length`, first the wide ones; gives how much whole registers covered.
+macro_rules! each_column {
+    ($vector:ty, $length:expr, |$n:ident, $start:ident| $body:block) => {{
+        let length: usize = $length;
+        let mut $start = 0;
+        while $start + WIDE * <$vector>::BYTES <= length {
+            const $n: usize = WIDE;
             $body
-            $at += <$vector>::BYTES;
+            $start += WIDE * <$vector>::BYTES;
         }
+        while $start + <$vector>::BYTES <= length {
+            const $n: usize = 1;
+            $body
+            $start += <$vector>::BYTES;
+        }
+        $start
+    }};
+}
+
+/// Whether these targets can be streamed to, which takes their alignment.
+#[inline(always)]
+fn can_stream<V: Vector>(stores: Stores, targets: &[*mut u8]) -> bool {
+    stores == Stores::Streaming && targets.iter().all(|target| target.addr() % V::BYTES == 0)
+}
+
+/// # Safety
+/// As of `store`, and of `stream` where `STREAM`.
+#[inline(always)]
+unsafe fn put<V: Vector, const N: usize, const STREAM: bool>(values: [V; N], target: *mut u8) {
+    for (n, value) in values.into_iter().enumerate() {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let target = target.add(n * V::BYTES);
+            if STREAM { value.stream(target) } else { value.store(target) }
+        }
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn xor<V: Vector>(target: &mut [u8], sources: &[&[u8]], at: usize, stores: Stores) {
+    let to = target.as_mut_ptr();
+    let covered = if can_stream::<V>(stores, &[to]) {
+        // SAFETY: the caller promises the instructions and the lengths; the target is aligned, and the fence follows.
+        unsafe {
+            let covered = xor_columns::<V, true>(to, target.len(), sources, at);
+            V::fence();
+            covered
+        }
+    } else {
+        // SAFETY: the caller promises the instructions and the lengths.
+        unsafe { xor_columns::<V, false>(to, target.len(), sources, at) }
     };
-}
-
-#[inline(always)]
-pub(crate) unsafe fn xor<V: Vector>(target: &mut [u8], sources: &[&[u8]], at: usize) {
-    let covered = covered::<V>(target.len());
-    let mut start = 0;
-    // SAFETY (both): the column ends at or before `covered`; the caller promises the length of the sources and the instructions.
-    while start + WIDE * V::BYTES <= covered {
-        // SAFETY: see above.
-        unsafe { xor_column::<V, WIDE>(target, sources, at, start) };
-        start += WIDE * V::BYTES;
-    }
-    while start < covered {
-        // SAFETY: see above.
-        unsafe { xor_column::<V, 1>(target, sources, at, start) };
-        start += V::BYTES;
-    }
     if covered < target.len() {
-        portable::xor(&mut target[covered..], sources, at + covered);
+        portable::xor(&mut target[covered..], sources, at + covered, stores);
     }
 }
 
 #[inline(always)]
-unsafe fn xor_column<V: Vector, const N: usize>(target: &mut [u8], sources: &[&[u8]], at: usize, start: usize) {
-    debug_assert!(start + N * V::BYTES <= target.len());
-    // SAFETY: the caller promises the instructions, N registers from `start` in the target and from `at + start` in each source.
-    unsafe {
-        let mut sum = [V::zero(); N];
-        for source in sources {
-            debug_assert!(at + start + N * V::BYTES <= source.len());
-            let source = source.as_ptr().add(at + start);
-            for (n, sum) in sum.iter_mut().enumerate() {
-                *sum = sum.xor(V::load(source.add(n * V::BYTES)));
-            }
-        }
-        let target = target.as_mut_ptr().add(start);
-        for (n, sum) in sum.iter().enumerate() {
-            sum.store(target.add(n * V::BYTES));
-        }
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn generate_pq<V: Vector>(p: &mut [u8], q: &mut [u8], steps: Steps<'_>, at: usize) {
-    let covered = covered::<V>(p.len());
-    let mut start = 0;
-    // SAFETY (both): the column ends at or before `covered`; the caller promises the other lengths and the instructions.
-    while start + WIDE * V::BYTES <= covered {
-        // SAFETY: see above.
-        unsafe { pq_column::<V, WIDE, true>(Some(&mut *p), q, steps, at, start) };
-        start += WIDE * V::BYTES;
-    }
-    while start < covered {
-        // SAFETY: see above.
-        unsafe { pq_column::<V, 1, true>(Some(&mut *p), q, steps, at, start) };
-        start += V::BYTES;
-    }
-    if covered < p.len() {
-        portable::generate_pq(&mut p[covered..], &mut q[covered..], steps, at + covered);
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn generate_q<V: Vector>(q: &mut [u8], steps: Steps<'_>, at: usize) {
-    let covered = covered::<V>(q.len());
-    let mut start = 0;
-    // SAFETY (both): the column ends at or before `covered`; the caller promises the other lengths and the instructions.
-    while start + WIDE * V::BYTES <= covered {
-        // SAFETY: see above.
-        unsafe { pq_column::<V, WIDE, false>(None, q, steps, at, start) };
-        start += WIDE * V::BYTES;
-    }
-    while start < covered {
-        // SAFETY: see above.
-        unsafe { pq_column::<V, 1, false>(None, q, steps, at, start) };
-        start += V::BYTES;
-    }
-    if covered < q.len() {
-        portable::generate_q(&mut q[covered..], steps, at + covered);
-    }
-}
-
-/// N registers of Q, and of P where `HAS_P`, by Horner's rule.
-#[inline(always)]
-unsafe fn pq_column<V: Vector, const N: usize, const HAS_P: bool>(
-    p: Option<&mut [u8]>,
-    q: &mut [u8],
-    steps: Steps<'_>,
+unsafe fn xor_columns<V: Vector, const STREAM: bool>(
+    target: *mut u8,
+    length: usize,
+    sources: &[&[u8]],
     at: usize,
+) -> usize {
+    each_column!(V, length, |N, start| {
+        // SAFETY: the caller promises the instructions, `length` bytes of target, and as many from `at` in each source.
+        unsafe {
+            let mut sum = [V::zero(); N];
+            for source in sources {
+                debug_assert!(at + start + N * V::BYTES <= source.len());
+                let source = source.as_ptr().add(at + start);
+                for (n, sum) in sum.iter_mut().enumerate() {
+                    let place = source.add(n * V::BYTES);
+                    if STREAM {
+                        V::prefetch(place.wrapping_add(AHEAD));
+                    }
+                    *sum = sum.xor(V::load(place));
+                }
+            }
+            put::<V, N, STREAM>(sum, target.add(start));
+        }
+    })
+}
+
+/// What becomes of the sums of a column: the contents of the two targets.
+trait Solve<V>: Copy {
+    /// Whether there is a P to sum and a first target. Without, the first value is of no use.
+    const HAS_P: bool;
+    /// # Safety
+    /// The processor has the instructions; the known blocks have a register at `start`.
+    unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V);
+}
+
+/// P and Q themselves.
+#[derive(Clone, Copy)]
+struct Both;
+
+impl<V: Vector> Solve<V> for Both {
+    const HAS_P: bool = true;
+
+    #[inline(always)]
+    unsafe fn solve(self, _: usize, p_sum: V, q_sum: V) -> (V, V) {
+        (p_sum, q_sum)
+    }
+}
+
+/// Q alone.
+#[derive(Clone, Copy)]
+struct QAlone;
+
+impl<V: Vector> Solve<V> for QAlone {
+    const HAS_P: bool = false;
+
+    #[inline(always)]
+    unsafe fn solve(self, _: usize, p_sum: V, q_sum: V) -> (V, V) {
+        (p_sum, q_sum)
+    }
+}
+
+/// The lost block, from Q.
+#[derive(Clone, Copy)]
+struct ByQ<F> {
+    q: *const u8,
+    factor: F,
+}
+
+impl<V: Vector> Solve<V> for ByQ<V::Factor> {
+    const HAS_P: bool = false;
+
+    #[inline(always)]
+    unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V) {
+        // SAFETY: promised by the caller.
+        unsafe { (p_sum, q_sum.xor(V::load(self.q.add(start))).multiply(self.factor)) }
+    }
+}
+
+/// P and the lost block, from Q.
+#[derive(Clone, Copy)]
+struct PByQ<F>(ByQ<F>);
+
+impl<V: Vector> Solve<V> for PByQ<V::Factor> {
+    const HAS_P: bool = true;
+
+    #[inline(always)]
+    unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let (p_sum, block) = self.0.solve(start, p_sum, q_sum);
+            (p_sum.xor(block), block)
+        }
+    }
+}
+
+/// The lost block from P, and Q.
+#[derive(Clone, Copy)]
+struct QByP<F> {
+    p: *const u8,
+    factor: F,
+}
+
+impl<V: Vector> Solve<V> for QByP<V::Factor> {
+    const HAS_P: bool = true;
+
+    #[inline(always)]
+    unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let block = p_sum.xor(V::load(self.p.add(start)));
+            (block, q_sum.xor(block.multiply(self.factor)))
+        }
+    }
+}
+
+/// Both lost blocks.
+#[derive(Clone, Copy)]
+struct Two<F> {
+    p: *const u8,
+    q: *const u8,
+    by_p: F,
+    by_q: F,
+}
+
+impl<V: Vector> Solve<V> for Two<V::Factor> {
+    const HAS_P: bool = true;
+
+    #[inline(always)]
+    unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let p_delta = p_sum.xor(V::load(self.p.add(start)));
+            let q_delta = q_sum.xor(V::load(self.q.add(start)));
+            let first = p_delta.multiply(self.by_p).xor(q_delta.multiply(self.by_q));
+            (first, first.xor(p_delta))
+        }
+    }
+}
+
+/// Sums the steps and solves, column by column; gives how much whole registers covered.
+///
+/// # Safety
+/// The processor has the instructions. `length` bytes may be written at `second`, and at `first` where the solver has a P;
+/// the steps have as many from `sum.at`, and so have the blocks of the solver.
+#[inline(always)]
+unsafe fn solve<V: Vector, S: Solve<V>>(
+    first: *mut u8,
+    second: *mut u8,
+    length: usize,
+    sum: Sum<'_>,
+    solver: S,
+) -> usize {
+    let targets = [if S::HAS_P { first } else { second }, second];
+    if can_stream::<V>(sum.stores, &targets) {
+        // SAFETY: promised by the caller; the targets are aligned, and the fence follows.
+        unsafe {
+            let covered = solve_columns::<V, S, true>(first, second, length, sum, solver);
+            V::fence();
+            covered
+        }
+    } else {
+        // SAFETY: promised by the caller.
+        unsafe { solve_columns::<V, S, false>(first, second, length, sum, solver) }
+    }
+}
+
+#[inline(always)]
+unsafe fn solve_columns<V: Vector, S: Solve<V>, const STREAM: bool>(
+    first: *mut u8,
+    second: *mut u8,
+    length: usize,
+    sum: Sum<'_>,
+    solver: S,
+) -> usize {
+    each_column!(V, length, |N, start| {
+        // SAFETY: promised by the caller; the column ends at or before `length`.
+        unsafe {
+            let (mut firsts, mut seconds) = sums::<V, N, STREAM>(sum, start, S::HAS_P);
+            for (n, (first, second)) in firsts.iter_mut().zip(&mut seconds).enumerate() {
+                (*first, *second) = solver.solve(start + n * V::BYTES, *first, *second);
+            }
+            if S::HAS_P {
+                put::<V, N, STREAM>(firsts, first.add(start));
+            }
+            put::<V, N, STREAM>(seconds, second.add(start));
+        }
+    })
+}
+
+/// N registers of P, where there is one, and of Q, by Horner's rule.
+///
+/// # Safety
+/// The processor has the instructions; every step has N registers at `sum.at + start`.
+#[inline(always)]
+unsafe fn sums<V: Vector, const N: usize, const AHEAD_TOO: bool>(
+    sum: Sum<'_>,
     start: usize,
-) {
-    debug_assert!(start + N * V::BYTES <= q.len());
-    // SAFETY: the caller promises the instructions, N registers from `start` in P and Q and from `at + start` in each step.
+    has_p: bool,
+) -> ([V; N], [V; N]) {
+    // SAFETY: promised by the caller.
     unsafe {
         let (mut p_sum, mut q_sum) = ([V::zero(); N], [V::zero(); N]);
-        for step in steps {
+        for step in sum.steps {
             for q_sum in &mut q_sum {
                 *q_sum = q_sum.double();
             }
             let Some(block) = step else { continue };
-            debug_assert!(at + start + N * V::BYTES <= block.len());
-            let block = block.as_ptr().add(at + start);
+            debug_assert!(sum.at + start + N * V::BYTES <= block.len());
+            let block = block.as_ptr().add(sum.at + start);
             for n in 0..N {
-                let value = V::load(block.add(n * V::BYTES));
-                if HAS_P {
+                let place = block.add(n * V::BYTES);
+                if AHEAD_TOO {
+                    V::prefetch(place.wrapping_add(AHEAD));
+                }
+                let value = V::load(place);
+                if has_p {
                     p_sum[n] = p_sum[n].xor(value);
                 }
                 q_sum[n] = q_sum[n].xor(value);
             }
         }
-        for (n, q_sum) in q_sum.iter().enumerate() {
-            q_sum.store(q.as_mut_ptr().add(start + n * V::BYTES));
-        }
-        if let Some(p) = p {
-            debug_assert!(start + N * V::BYTES <= p.len());
-            for (n, p_sum) in p_sum.iter().enumerate() {
-                p_sum.store(p.as_mut_ptr().add(start + n * V::BYTES));
-            }
-        }
+        (p_sum, q_sum)
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn generate_pq<V: Vector>(p: &mut [u8], q: &mut [u8], sum: Sum<'_>) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe { solve::<V, _>(p.as_mut_ptr(), q.as_mut_ptr(), p.len(), sum, Both) };
+    if covered < p.len() {
+        portable::generate_pq(&mut p[covered..], &mut q[covered..], sum.after(covered));
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn generate_q<V: Vector>(q: &mut [u8], sum: Sum<'_>) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe { solve::<V, _>(std::ptr::null_mut(), q.as_mut_ptr(), q.len(), sum, QAlone) };
+    if covered < q.len() {
+        portable::generate_q(&mut q[covered..], sum.after(covered));
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn recover_by_q<V: Vector>(block: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe {
+        let solver = ByQ { q: q.as_ptr(), factor: V::factor(factor) };
+        solve::<V, _>(std::ptr::null_mut(), block.as_mut_ptr(), block.len(), sum, solver)
+    };
+    if covered < block.len() {
+        portable::recover_by_q(&mut block[covered..], &q[covered..], sum.after(covered), factor);
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn recover_by_q_and_p<V: Vector>(block: &mut [u8], p: &mut [u8], q: &[u8], sum: Sum<'_>, factor: u8) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe {
+        let solver = PByQ(ByQ { q: q.as_ptr(), factor: V::factor(factor) });
+        solve::<V, _>(p.as_mut_ptr(), block.as_mut_ptr(), block.len(), sum, solver)
+    };
+    if covered < block.len() {
+        let (block, p) = (&mut block[covered..], &mut p[covered..]);
+        portable::recover_by_q_and_p(block, p, &q[covered..], sum.after(covered), factor);
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn recover_by_p_and_q<V: Vector>(block: &mut [u8], p: &[u8], q: &mut [u8], sum: Sum<'_>, factor: u8) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe {
+        let solver = QByP { p: p.as_ptr(), factor: V::factor(factor) };
+        solve::<V, _>(block.as_mut_ptr(), q.as_mut_ptr(), block.len(), sum, solver)
+    };
+    if covered < block.len() {
+        let (block, q) = (&mut block[covered..], &mut q[covered..]);
+        portable::recover_by_p_and_q(block, &p[covered..], q, sum.after(covered), factor);
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn recover_two<V: Vector>(
+    a: &mut [u8],
+    b: &mut [u8],
+    p: &[u8],
+    q: &[u8],
+    sum: Sum<'_>,
+    factors: Factors,
+) {
+    // SAFETY: the caller promises the instructions and the lengths.
+    let covered = unsafe {
+        let (by_p, by_q) = (V::factor(factors.by_p), V::factor(factors.by_q));
+        let solver = Two { p: p.as_ptr(), q: q.as_ptr(), by_p, by_q };
+        solve::<V, _>(a.as_mut_ptr(), b.as_mut_ptr(), a.len(), sum, solver)
+    };
+    if covered < a.len() {
+        let (a, b) = (&mut a[covered..], &mut b[covered..]);
+        portable::recover_two(a, b, &p[covered..], &q[covered..], sum.after(covered), factors);
     }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn xor_into<V: Vector>(target: &mut [u8], source: &[u8]) {
-    let covered = covered::<V>(target.len());
     let (to, from) = (target.as_mut_ptr(), source.as_ptr());
-    // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-    each_register!(V, covered, |at| { unsafe { V::load(to.add(at)).xor(V::load(from.add(at))).store(to.add(at)) } });
+    let covered = each_column!(V, target.len(), |N, start| {
+        for at in (0..N).map(|n| start + n * V::BYTES) {
+            // SAFETY: the column ends within the target; the caller promises equal lengths and the instructions.
+            unsafe { V::load(to.add(at)).xor(V::load(from.add(at))).store(to.add(at)) }
+        }
+    });
     portable::xor_into(&mut target[covered..], &source[covered..]);
 }
 
 #[inline(always)]
 pub(crate) unsafe fn update_p<V: Vector>(p: &mut [u8], old: &[u8], new: &[u8]) {
-    let covered = covered::<V>(p.len());
     let (to, from, into) = (p.as_mut_ptr(), old.as_ptr(), new.as_ptr());
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe {
-            let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
-            V::load(to.add(at)).xor(delta).store(to.add(at));
+    let covered = each_column!(V, p.len(), |N, start| {
+        for at in (0..N).map(|n| start + n * V::BYTES) {
+            // SAFETY: the column ends within P; the caller promises equal lengths and the instructions.
+            unsafe {
+                let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
+                V::load(to.add(at)).xor(delta).store(to.add(at));
+            }
         }
     });
     portable::update_p(&mut p[covered..], &old[covered..], &new[covered..]);
@@ -191,15 +430,16 @@ pub(crate) unsafe fn update_p<V: Vector>(p: &mut [u8], old: &[u8], new: &[u8]) {
 
 #[inline(always)]
 pub(crate) unsafe fn update_q<V: Vector>(q: &mut [u8], old: &[u8], new: &[u8], factor: u8) {
-    let covered = covered::<V>(q.len());
     let (to, from, into) = (q.as_mut_ptr(), old.as_ptr(), new.as_ptr());
     // SAFETY: the caller promises the instructions.
     let prepared = unsafe { V::factor(factor) };
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe {
-            let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
-            V::load(to.add(at)).xor(delta.multiply(prepared)).store(to.add(at));
+    let covered = each_column!(V, q.len(), |N, start| {
+        for at in (0..N).map(|n| start + n * V::BYTES) {
+            // SAFETY: the column ends within Q; the caller promises equal lengths and the instructions.
+            unsafe {
+                let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
+                V::load(to.add(at)).xor(delta.multiply(prepared)).store(to.add(at));
+            }
         }
     });
     if covered < q.len() {
@@ -209,70 +449,20 @@ pub(crate) unsafe fn update_q<V: Vector>(q: &mut [u8], old: &[u8], new: &[u8], f
 
 #[inline(always)]
 pub(crate) unsafe fn update_pq<V: Vector>(p: &mut [u8], q: &mut [u8], old: &[u8], new: &[u8], factor: u8) {
-    let covered = covered::<V>(p.len());
     let (p_to, q_to, from, into) = (p.as_mut_ptr(), q.as_mut_ptr(), old.as_ptr(), new.as_ptr());
     // SAFETY: the caller promises the instructions.
     let prepared = unsafe { V::factor(factor) };
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe {
-            let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
-            V::load(p_to.add(at)).xor(delta).store(p_to.add(at));
-            V::load(q_to.add(at)).xor(delta.multiply(prepared)).store(q_to.add(at));
+    let covered = each_column!(V, p.len(), |N, start| {
+        for at in (0..N).map(|n| start + n * V::BYTES) {
+            // SAFETY: the column ends within P; the caller promises equal lengths and the instructions.
+            unsafe {
+                let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
+                V::load(p_to.add(at)).xor(delta).store(p_to.add(at));
+                V::load(q_to.add(at)).xor(delta.multiply(prepared)).store(q_to.add(at));
+            }
         }
     });
     if covered < p.len() {
         portable::update_pq(&mut p[covered..], &mut q[covered..], &old[covered..], &new[covered..], factor);
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn multiply_into<V: Vector>(q: &mut [u8], source: &[u8], factor: u8) {
-    let covered = covered::<V>(q.len());
-    let (to, from) = (q.as_mut_ptr(), source.as_ptr());
-    // SAFETY: the caller promises the instructions.
-    let prepared = unsafe { V::factor(factor) };
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe { V::load(to.add(at)).xor(V::load(from.add(at)).multiply(prepared)).store(to.add(at)) }
-    });
-    if covered < q.len() {
-        portable::multiply_into(&mut q[covered..], &source[covered..], factor);
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn solve_one<V: Vector>(block: &mut [u8], q: &[u8], factor: u8) {
-    let covered = covered::<V>(block.len());
-    let (to, from) = (block.as_mut_ptr(), q.as_ptr());
-    // SAFETY: the caller promises the instructions.
-    let prepared = unsafe { V::factor(factor) };
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe { V::load(to.add(at)).xor(V::load(from.add(at))).multiply(prepared).store(to.add(at)) }
-    });
-    if covered < block.len() {
-        portable::solve_one(&mut block[covered..], &q[covered..], factor);
-    }
-}
-
-#[inline(always)]
-pub(crate) unsafe fn solve_two<V: Vector>(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], factors: Factors) {
-    let covered = covered::<V>(a.len());
-    let (a_to, b_to, p_from, q_from) = (a.as_mut_ptr(), b.as_mut_ptr(), p.as_ptr(), q.as_ptr());
-    // SAFETY: the caller promises the instructions.
-    let (by_p, by_q) = unsafe { (V::factor(factors.by_p), V::factor(factors.by_q)) };
-    each_register!(V, covered, |at| {
-        // SAFETY: the register ends at or before `covered`; the caller promises equal lengths and the instructions.
-        unsafe {
-            let p_delta = V::load(a_to.add(at)).xor(V::load(p_from.add(at)));
-            let q_delta = V::load(b_to.add(at)).xor(V::load(q_from.add(at)));
-            let value = p_delta.multiply(by_p).xor(q_delta.multiply(by_q));
-            value.store(a_to.add(at));
-            value.xor(p_delta).store(b_to.add(at));
-        }
-    });
-    if covered < a.len() {
-        portable::solve_two(&mut a[covered..], &mut b[covered..], &p[covered..], &q[covered..], factors);
     }
 }

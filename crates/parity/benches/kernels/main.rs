@@ -1,4 +1,4 @@
-//! `cargo bench -p uraid-parity [-- FILTER] [--kernel NAME]`: our kernels beside ISA-L's, on the same blocks, in turns.
+//! `cargo bench -p uraid-parity [-- FILTER] [--kernel NAME] [--stores cached|streaming]`: our kernels beside ISA-L's, on the same blocks, in turns.
 //! Owns: memory, clocks, the table. Not here: the calls (`works`), the library (`isal`).
 //! Invariant: a ratio is taken between two calls that followed each other. Without ISA-L only our own speed is shown.
 //!
@@ -12,7 +12,7 @@ mod works;
 
 use isal::Isal;
 use std::time::{Duration, Instant};
-use uraid_parity::Kernel;
+use uraid_parity::{Kernel, Stores};
 use works::{Blocks, Kind, Prepared, Work};
 
 const KIB: usize = 1 << 10;
@@ -45,6 +45,13 @@ fn options() -> Options {
                 let name = arguments.next().expect("--kernel wants a name");
                 let mut all = Kernel::available().into_iter();
                 options.kernel = all.find(|kernel| kernel.name() == name).expect("this processor has no such kernel");
+            }
+            "--stores" => {
+                options.kernel = options.kernel.with_stores(match arguments.next().as_deref() {
+                    Some("cached") => Stores::Cached,
+                    Some("streaming") => Stores::Streaming,
+                    other => panic!("--stores wants cached or streaming, not {other:?}"),
+                });
             }
             _ if argument.starts_with("--") => {}
             _ => options.filter = Some(argument),

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use uraid_parity::{Kernel, Lost, Row, gf256};
 
 const BLOCKS_MAX: usize = 32;
+const EXPONENTS: [u8; BLOCKS_MAX] = exponents();
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -57,56 +58,63 @@ pub(crate) struct Blocks<'m> {
     at: [*mut u8; BLOCKS_MAX],
     count: usize,
     size: usize,
+    /// The data blocks of a work that only reads them, as slices: a caller has them, as one of ISA-L has pointers.
+    data: Vec<&'m [u8]>,
     memory: std::marker::PhantomData<&'m mut [u8]>,
 }
 
 impl<'m> Blocks<'m> {
     pub(crate) fn new(memory: &'m mut [u8], work: Work) -> Blocks<'m> {
-        let count = work.blocks();
-        assert!(count <= BLOCKS_MAX && memory.len() == count * work.size);
+        let (count, size) = (work.blocks(), work.size);
+        assert!(count <= BLOCKS_MAX && memory.len() == count * size);
         let mut at = [std::ptr::null_mut(); BLOCKS_MAX];
-        for (at, block) in at.iter_mut().zip(memory.chunks_mut(work.size)) {
+        for (at, block) in at.iter_mut().zip(memory.chunks_mut(size)) {
             *at = block.as_mut_ptr();
         }
-        Blocks { at, count, size: work.size, memory: std::marker::PhantomData }
+        let data = match work.kind {
+            Kind::Xor | Kind::Pq | Kind::UpdateP | Kind::UpdatePq => {
+                // SAFETY: the blocks are disjoint parts of memory borrowed for as long; these are not written by the work.
+                at[..work.data].iter().map(|at| unsafe { std::slice::from_raw_parts(*at, size) }).collect()
+            }
+            Kind::RecoverByQ | Kind::RecoverAndQ | Kind::RecoverTwo => Vec::new(),
+        };
+        Blocks { at, count, size, data, memory: std::marker::PhantomData }
     }
 
-    /// Every block once.
-    fn slices(&mut self) -> [&mut [u8]; BLOCKS_MAX] {
-        self.at.map(|at| match at.is_null() {
-            true => &mut [][..],
-            // SAFETY: the blocks are disjoint parts of memory that `self` borrows.
-            false => unsafe { std::slice::from_raw_parts_mut(at, self.size) },
+    /// The blocks from the one with this index to be written; behind the last there are empty ones.
+    fn writable<const N: usize>(&mut self, first: usize) -> [&'m mut [u8]; N] {
+        std::array::from_fn(|index| match self.at.get(first + index) {
+            // SAFETY: the blocks are disjoint parts of the borrowed memory; a work makes these slices once and drops them
+            // before it ends, and no other slice of a block that the work writes is there.
+            Some(at) if !at.is_null() => unsafe { std::slice::from_raw_parts_mut(*at, self.size) },
+            Some(_) | None => &mut [],
         })
     }
 
     pub(crate) fn ours(&mut self, kernel: Kernel, work: Work) {
-        const EXPONENTS: [u8; BLOCKS_MAX] = exponents();
         let n = work.data;
-        let exponents = &EXPONENTS[..n];
-        let mut slices = self.slices();
-        let (data, parity) = slices.split_at_mut(n);
-        let [p, q, ..] = parity else { unreachable!("there is room for two more") };
-        let (p, q) = (&mut **p, &mut **q);
-        let row = |data, p, q| Row { data, exponents, p, q };
+        let [p, q] = match work.kind {
+            Kind::RecoverByQ | Kind::RecoverAndQ | Kind::RecoverTwo => [&mut [][..], &mut []],
+            Kind::Xor | Kind::Pq | Kind::UpdateP | Kind::UpdatePq => self.writable(n),
+        };
+        let data = &self.data[..];
         match work.kind {
-            Kind::Xor => kernel.generate_p(p, &shared(data)[..n]),
-            Kind::Pq => kernel.generate_pq(p, q, &shared(data)[..n], exponents),
+            Kind::Xor => kernel.generate_p(p, data),
+            Kind::Pq => kernel.generate_pq(p, q, data, &EXPONENTS[..n]),
             Kind::UpdateP => kernel.update_p(p, data[0], data[1]),
             Kind::UpdatePq => kernel.update_pq(p, q, data[0], data[1], 5),
-            Kind::RecoverByQ => {
-                let lost = Lost { data: &[1], p: false, q: false };
-                kernel.recover(row(data, None, Some(p)), &lost).expect("one is tolerated");
-            }
-            Kind::RecoverAndQ => {
-                let lost = Lost { data: &[1], p: false, q: true };
-                kernel.recover(row(data, Some(p), Some(q)), &lost).expect("two are tolerated");
-            }
-            Kind::RecoverTwo => {
-                let lost = Lost { data: &[0, 1], p: false, q: false };
-                kernel.recover(row(data, Some(p), Some(q)), &lost).expect("two are tolerated");
-            }
+            Kind::RecoverByQ => self.recover(kernel, n, false, &Lost { data: &[1], p: false, q: false }),
+            Kind::RecoverAndQ => self.recover(kernel, n, true, &Lost { data: &[1], p: false, q: true }),
+            Kind::RecoverTwo => self.recover(kernel, n, true, &Lost { data: &[0, 1], p: false, q: false }),
         }
+    }
+
+    fn recover(&mut self, kernel: Kernel, n: usize, has_p: bool, lost: &Lost<'_>) {
+        let mut blocks: [&mut [u8]; BLOCKS_MAX] = self.writable(0);
+        let (data, parity) = blocks.split_at_mut(n);
+        let [first, second, ..] = parity else { unreachable!("there is room for two more") };
+        let (p, q) = if has_p { (Some(&mut **first), Some(&mut **second)) } else { (None, Some(&mut **first)) };
+        kernel.recover(Row { data, exponents: &EXPONENTS[..n], p, q }, lost).expect("so many are tolerated");
     }
 
     /// The same by ISA-L; `scratch` is a block of its own for what it cannot do in one pass.
@@ -219,12 +227,6 @@ impl Prepared {
         };
         Prepared { tables, has_delta: true }
     }
-}
-
-fn shared<'s>(data: &'s [&mut [u8]]) -> [&'s [u8]; BLOCKS_MAX] {
-    let mut shared = [&[][..]; BLOCKS_MAX];
-    shared.iter_mut().zip(data).for_each(|(to, from)| *to = from);
-    shared
 }
 
 const fn exponents() -> [u8; BLOCKS_MAX] {
