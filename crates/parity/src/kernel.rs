@@ -100,10 +100,13 @@ impl Kernel {
 
     /// Every set this processor can run, the portable one first, the fastest last.
     pub fn available() -> Vec<Kernel> {
-        let mut sets = vec![Kernel::of(&portable::TABLE)];
-        #[cfg(target_arch = "x86_64")]
-        sets.extend(crate::x86::detected().map(Kernel::of));
-        sets
+        let of_processor = tables().into_iter().filter_map(|(is_there, table)| is_there.then_some(table));
+        std::iter::once(&portable::TABLE).chain(of_processor).map(|table| Kernel { table, stores: None }).collect()
+    }
+
+    /// The names of the sets that other processors of this architecture have and this one lacks.
+    pub fn lacking() -> Vec<&'static str> {
+        tables().into_iter().filter_map(|(is_there, table)| (!is_there).then_some(table.name)).collect()
     }
 
     /// What to call it in reports: "portable", "avx2", ...
@@ -115,10 +118,6 @@ impl Kernel {
     /// where reading has just brought the lines.
     pub fn with_stores(self, stores: Stores) -> Kernel {
         Kernel { stores: Some(stores), ..self }
-    }
-
-    fn of(table: &'static Table) -> Kernel {
-        Kernel { table, stores: None }
     }
 
     pub(crate) fn table(self) -> &'static Table {
@@ -220,6 +219,14 @@ impl Kernel {
             })
         })
     }
+}
+
+/// The sets beside the portable one, the fastest last, and whether this processor can run each.
+fn tables() -> impl IntoIterator<Item = (bool, &'static Table)> {
+    #[cfg(target_arch = "x86_64")]
+    return crate::x86::tables();
+    #[cfg(not(target_arch = "x86_64"))]
+    return [];
 }
 
 pub(crate) fn assert_lengths(length: usize, blocks: &[&[u8]]) {

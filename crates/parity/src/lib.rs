@@ -16,7 +16,7 @@
 mod kernel;
 mod portable;
 mod recover;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;

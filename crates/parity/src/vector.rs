@@ -466,3 +466,6 @@ pub(crate) unsafe fn update_pq<V: Vector>(p: &mut [u8], q: &mut [u8], old: &[u8]
         portable::update_pq(&mut p[covered..], &mut q[covered..], &old[covered..], &new[covered..], factor);
     }
 }
+
+#[cfg(test)]
+mod tests;

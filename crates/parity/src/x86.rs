@@ -1,6 +1,6 @@
 //! The registers of x86-64: AVX2 and AVX-512, each with and without GFNI.
 //! Owns: the instructions, and detecting them. Not here: the loops (`vector`).
-//! Invariant: a table leaves this file only after its instructions were detected. Spec: md-reference.md 2.6.
+//! Invariant: a table is said to be there only after its instructions were detected. Spec: md-reference.md 2.6.
 
 use crate::gf256;
 use crate::kernel::{Factors, Stores, Sum, Table};
@@ -8,8 +8,8 @@ use crate::vector::{self, Vector};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;
 
-/// The tables that this processor can run, the fastest last.
-pub(crate) fn detected() -> impl Iterator<Item = &'static Table> {
+/// Every table, the fastest last, and whether this processor can run it.
+pub(crate) fn tables() -> [(bool, &'static Table); 4] {
     let has_avx2 = is_x86_feature_detected!("avx2");
     let has_avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     // GFNI's own multiplication has another polynomial; its affine transformation multiplies by a constant modulo any.
@@ -20,8 +20,6 @@ pub(crate) fn detected() -> impl Iterator<Item = &'static Table> {
         (has_avx512, &avx512::TABLE),
         (has_avx512 && has_gfni, &avx512_gfni::TABLE),
     ]
-    .into_iter()
-    .filter_map(|(is_there, table)| is_there.then_some(table))
 }
 
 /// What a register does without GF(2^8): the methods of `Vector` that only name an instruction.

@@ -3,7 +3,7 @@
 //! A million vectors and more with `cargo test --release -p uraid-parity --test erasures -- --nocapture`; a debug build
 //! takes fewer members. Spec: md-reference.md 2.5, 2.6.
 
-use uraid_parity::{Lost, Row, gf256, recover};
+use uraid_parity::{Kernel, Lost, Row, gf256};
 
 const SECTOR: usize = 512;
 const SECTORS_MAX: usize = 4;
@@ -51,7 +51,7 @@ impl Stripe {
     }
 
     /// Loses these members in blocks of so many sectors, recovers them, and compares all.
-    fn check(&self, scratch: &mut [Vec<u8>], sectors: usize, lost: &[usize]) {
+    fn check(&self, kernel: Kernel, scratch: &mut [Vec<u8>], sectors: usize, lost: &[usize]) {
         let length = sectors * SECTOR;
         for &slot in lost {
             scratch[slot][..length].fill(0xee);
@@ -66,22 +66,23 @@ impl Stripe {
         let q = self.q.and_then(|q| places[q].take());
         let what = Lost { data: &lost_data, p: is_lost(self.p), q: self.q.is_some_and(is_lost) };
         let row = Row { data: &mut data, exponents: &exponents, p, q };
-        recover(row, &what).unwrap_or_else(|error| panic!("{} without {lost:?}: {error}", self.what));
-        assert!(scratch == self.blocks, "{}, {sectors} sectors, without {lost:?}", self.what);
+        let name = kernel.name();
+        kernel.recover(row, &what).unwrap_or_else(|error| panic!("{name}: {} without {lost:?}: {error}", self.what));
+        assert!(scratch == self.blocks, "{name}: {}, {sectors} sectors, without {lost:?}", self.what);
     }
 
     /// Every tolerated set, also the empty one; returns how many vectors that were.
-    fn check_all(&self) -> u64 {
+    fn check_all(&self, kernel: Kernel) -> u64 {
         let (members, mut vectors) = (self.blocks.len(), 0);
         let mut scratch = self.blocks.clone();
         for sectors in 1..=SECTORS_MAX {
-            self.check(&mut scratch, sectors, &[]);
+            self.check(kernel, &mut scratch, sectors, &[]);
             vectors += 1;
             for first in 0..members {
-                self.check(&mut scratch, sectors, &[first]);
+                self.check(kernel, &mut scratch, sectors, &[first]);
                 vectors += 1;
                 for second in first + 1..if self.q.is_some() { members } else { 0 } {
-                    self.check(&mut scratch, sectors, &[first, second]);
+                    self.check(kernel, &mut scratch, sectors, &[first, second]);
                     vectors += 1;
                 }
             }
@@ -135,12 +136,18 @@ fn two_parities(members: usize) -> impl Iterator<Item = Stripe> {
 
 #[test]
 fn every_tolerated_loss_of_every_row_is_recovered() {
-    let p_only: u64 = (2..=MEMBERS_MAX).flat_map(parity_only).map(|stripe| stripe.check_all()).sum();
-    let pq: u64 = (4..=MEMBERS_MAX).flat_map(two_parities).map(|stripe| stripe.check_all()).sum();
+    for kernel in Kernel::available() {
+        every_loss_is_recovered_by(kernel);
+    }
+}
+
+fn every_loss_is_recovered_by(kernel: Kernel) {
+    let p_only: u64 = (2..=MEMBERS_MAX).flat_map(parity_only).map(|stripe| stripe.check_all(kernel)).sum();
+    let pq: u64 = (4..=MEMBERS_MAX).flat_map(two_parities).map(|stripe| stripe.check_all(kernel)).sum();
     // The sizes again, as formulas: sizes * layouts * rows * sets.
     let expected_p: u64 = (2..=MEMBERS_MAX as u64).map(|d| 4 * 6 * d * (1 + d)).sum();
     let expected_pq: u64 = (4..=MEMBERS_MAX as u64).map(|d| 4 * 14 * d * (1 + d + d * (d - 1) / 2)).sum();
-    println!("{p_only} vectors with P, {pq} with P and Q");
+    println!("{}: {p_only} vectors with P, {pq} with P and Q", kernel.name());
     assert_eq!((p_only, pq), (expected_p, expected_pq));
     assert!(cfg!(debug_assertions) || p_only + pq >= 1_000_000);
 }

@@ -87,7 +87,7 @@ fn main() {
     let (scratch, memory) = memory[start..].split_at_mut(512 * KIB);
     for work in works() {
         for place in [Place::Hot, Place::Cold] {
-            let label = format!("{} {} {}K {place:?}", work.name(), work.data, work.size / KIB);
+            let label = format!("{} {} {}K {}", work.name(), work.data, work.size / KIB, place.name());
             let is_asked_for = options.filter.as_ref().is_none_or(|filter| label.contains(&filter[..]));
             // Small rows are not what a cold cache is about, large ones do not stay in one.
             let fits = match place {
@@ -103,10 +103,19 @@ fn main() {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Place {
     Hot,
     Cold,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::Hot => "hot",
+            Place::Cold => "cold",
+        }
+    }
 }
 
 struct Bench {
@@ -214,11 +223,7 @@ impl Bench {
         };
         let ours = speed(|pair| pair.ours);
         let (name, blocks, size) = (self.work.name(), self.work.blocks(), self.work.size / KIB);
-        let place = match place {
-            Place::Hot => "hot",
-            Place::Cold => "cold",
-        };
-        print!("{name:<15} {blocks:>6} {size:>4} KiB {place:>5}  {ours:>7.1}");
+        print!("{name:<15} {blocks:>6} {size:>4} KiB {:>5}  {ours:>7.1}", place.name());
         if self.isal.is_none() {
             return println!();
         }
