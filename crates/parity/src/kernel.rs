@@ -4,11 +4,26 @@
 //! Invariant: a `Kernel` that exists can run on this processor. Spec: md-reference.md 2.6.
 
 use crate::{gf256, portable};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
 use std::sync::OnceLock;
 
-/// A row for Horner's rule: a block or a hole for every exponent, the highest first.
-/// Q is then `((s0 * 2 ^ s1) * 2 ^ s2) ...`, which multiplies by 2 only and serves permuted exponents and DDF's holes alike.
-pub(crate) type Steps<'a> = &'a [Option<&'a [u8]>];
+/// A block of a row and its place in the sum of Q.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) block: &'a [u8],
+    pub(crate) exponent: u8,
+}
+
+impl Step<'_> {
+    pub(crate) fn factor(&self) -> u8 {
+        gf256::exp(self.exponent)
+    }
+}
+
+/// The known blocks of a row, the highest exponent first, each exponent once. That is the order of Horner's rule, where Q is
+/// `((s0 * 2 ^ s1) * 2 ^ s2) ...`: it multiplies by 2 only, and a lost block or a hole of DDF's is one more doubling.
+pub(crate) type Steps<'a> = &'a [Step<'a>];
 
 /// Where the results of a call go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +169,7 @@ impl Kernel {
         let blocks = data.iter().copied().zip(exponents.iter().copied());
         let stores = self.stores(data.len() + 2, p.len());
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above, and `at` is zero.
-        with_steps(exponents, blocks, |steps| unsafe { (self.table.generate_pq)(p, q, Sum { steps, at: 0, stores }) });
+        with_steps(blocks, |steps| unsafe { (self.table.generate_pq)(p, q, Sum { steps, at: 0, stores }) });
     }
 
     /// See [`crate::generate_q`].
@@ -164,7 +179,7 @@ impl Kernel {
         let blocks = data.iter().copied().zip(exponents.iter().copied());
         let stores = self.stores(data.len() + 1, q.len());
         // SAFETY: a kernel that exists can run here; all lengths are equal, see above, and `at` is zero.
-        with_steps(exponents, blocks, |steps| unsafe { (self.table.generate_q)(q, Sum { steps, at: 0, stores }) });
+        with_steps(blocks, |steps| unsafe { (self.table.generate_q)(q, Sum { steps, at: 0, stores }) });
     }
 
     /// See [`crate::update_p`].
@@ -209,7 +224,7 @@ impl Kernel {
         assert_lengths(p.len(), data);
         let (mut computed_p, mut computed_q) = ([0; CHECK_BYTES], [0; CHECK_BYTES]);
         let blocks = data.iter().copied().zip(exponents.iter().copied());
-        with_steps(exponents, blocks, |steps| {
+        with_steps(blocks, |steps| {
             p.chunks(CHECK_BYTES).zip(q.chunks(CHECK_BYTES)).enumerate().all(|(index, (p, q))| {
                 let (computed_p, computed_q) = (&mut computed_p[..p.len()], &mut computed_q[..q.len()]);
                 let sum = Sum { steps, at: index * CHECK_BYTES, stores: Stores::Cached };
@@ -235,32 +250,19 @@ pub(crate) fn assert_lengths(length: usize, blocks: &[&[u8]]) {
     }
 }
 
-/// Orders the blocks for Horner's rule. `exponents` are those of the whole row (they bound the highest step); a lost block
-/// is simply not among `blocks` and stays a hole.
-pub(crate) fn with_steps<'a, R>(
-    exponents: &[u8],
-    blocks: impl Iterator<Item = (&'a [u8], u8)>,
-    run: impl FnOnce(Steps<'_>) -> R,
-) -> R {
-    // Clearing places for all 255 exponents would cost more than the parity of a small block.
-    const FEW: usize = 32;
-    let count = exponents.iter().max().map_or(0, |highest| usize::from(*highest) + 1);
-    assert!(count <= usize::from(gf256::ORDER), "exponents are below 255");
-    if count <= FEW {
-        run(order(&mut [None; FEW][..count], blocks))
-    } else {
-        run(order(&mut [None; gf256::ORDER as usize][..count], blocks))
-    }
-}
+/// A row has fewer data blocks than this; their list is on the stack, and what is not used of it is not touched.
+const STEPS_MAX: usize = 256;
 
-fn order<'s, 'a>(steps: &'s mut [Option<&'a [u8]>], blocks: impl Iterator<Item = (&'a [u8], u8)>) -> Steps<'s>
-where
-    'a: 's,
-{
-    let highest = steps.len();
-    for (block, exponent) in blocks {
-        let previous = steps[highest - 1 - usize::from(exponent)].replace(block);
-        assert!(previous.is_none(), "exponent {exponent} stands twice in one row");
+/// Orders the blocks of a sum.
+pub(crate) fn with_steps<'a, R>(blocks: impl Iterator<Item = (&'a [u8], u8)>, run: impl FnOnce(Steps<'_>) -> R) -> R {
+    let mut steps: SmallVec<[Step<'a>; STEPS_MAX]> = blocks.map(|(block, exponent)| Step { block, exponent }).collect();
+    assert!(steps.len() <= STEPS_MAX);
+    steps.sort_unstable_by_key(|step| Reverse(step.exponent));
+    if let Some(highest) = steps.first() {
+        assert!(highest.exponent < gf256::ORDER, "exponents are below 255");
     }
-    steps
+    for pair in steps.windows(2) {
+        assert_ne!(pair[0].exponent, pair[1].exponent, "exponent {} stands twice in one row", pair[0].exponent);
+    }
+    run(&steps)
 }

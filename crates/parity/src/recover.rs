@@ -5,6 +5,7 @@
 
 use crate::gf256;
 use crate::kernel::{Factors, Kernel, Stores, Sum, Table, with_steps};
+use smallvec::SmallVec;
 use thiserror::Error;
 
 /// The blocks of one row, all of one length in bytes.
@@ -85,7 +86,7 @@ impl Kernel {
                 let indexes = (0..).filter(|index| *index != first && *index != second);
                 let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
                 let factors = factors(exponents[first], exponents[second]);
-                with_steps(exponents, blocks, |steps| {
+                with_steps(blocks, |steps| {
                     let sum = Sum { steps, at: 0, stores };
                     // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
                     unsafe { (table.recover_two)(a, b, p, q, sum, factors) }
@@ -174,7 +175,7 @@ impl<'s> OneOfRow<'s> {
         let (exponents, only, block, stores) = (self.exponents, self.only, self.block, self.stores);
         let indexes = (0..).filter(|index| *index != only);
         let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
-        with_steps(exponents, blocks, |steps| run(block, exponents[only], Sum { steps, at: 0, stores }));
+        with_steps(blocks, |steps| run(block, exponents[only], Sum { steps, at: 0, stores }));
     }
 }
 
@@ -189,7 +190,7 @@ fn fill_parity<'a>(
 ) {
     let with_exponents = |blocks, run: &mut dyn FnMut(Sum<'_>)| {
         let blocks = Iterator::zip(blocks, exponents.iter().copied());
-        with_steps(exponents, blocks, |steps| run(Sum { steps, at: 0, stores }));
+        with_steps(blocks, |steps| run(Sum { steps, at: 0, stores }));
     };
     // SAFETY (all three): a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
     match (p, q) {
@@ -239,22 +240,7 @@ fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) -> usize {
     length.unwrap_or(0)
 }
 
-/// Gathers the blocks of a sum without the heap.
+/// Gathers the blocks of an xor: on the stack, where what is not used of the list is not touched.
 fn with_sources<'a, R>(blocks: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&[&[u8]]) -> R) -> R {
-    // Clearing places for the widest row would cost more than the xor of a small block.
-    const FEW: usize = 32;
-    const MANY: usize = 256;
-    fn gather<'s, 'a>(places: &'s mut [&'a [u8]], blocks: impl Iterator<Item = &'a [u8]>) -> &'s [&'a [u8]] {
-        let mut count = 0;
-        for block in blocks {
-            assert!(count < places.len(), "a row has at most 256 blocks");
-            places[count] = block;
-            count += 1;
-        }
-        &places[..count]
-    }
-    match blocks.size_hint().1 {
-        Some(..=FEW) => run(gather(&mut [&[][..]; FEW], blocks)),
-        Some(_) | None => run(gather(&mut [&[][..]; MANY], blocks)),
-    }
+    run(&blocks.collect::<SmallVec<[&[u8]; 256]>>())
 }

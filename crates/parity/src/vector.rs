@@ -19,6 +19,9 @@ use crate::portable;
 /// read or written; for `stream` it is a multiple of `BYTES`, and `fence` follows before anyone else may look.
 pub(crate) trait Vector: Copy {
     const BYTES: usize;
+    /// Whether multiplying by any factor costs no more than doubling. Then every step is multiplied by its own factor,
+    /// which waits for nothing; Horner's rule would have each step wait for the one before.
+    const MULTIPLIES_AT_ONCE: bool;
     /// A factor, prepared for `multiply`.
     type Factor: Copy;
     unsafe fn load(at: *const u8) -> Self;
@@ -109,15 +112,9 @@ unsafe fn xor_columns<V: Vector, const STREAM: bool>(
         // SAFETY: the caller promises the instructions, `length` bytes of target, and as many from `at` in each source.
         unsafe {
             let mut sum = [V::zero(); N];
-            for source in sources {
-                debug_assert!(at + start + N * V::BYTES <= source.len());
-                let source = source.as_ptr().add(at + start);
+            for block in sources {
                 for (n, sum) in sum.iter_mut().enumerate() {
-                    let place = source.add(n * V::BYTES);
-                    if STREAM {
-                        V::prefetch(place.wrapping_add(AHEAD));
-                    }
-                    *sum = sum.xor(V::load(place));
+                    *sum = sum.xor(source::<V, N, STREAM>(block, at + start, n));
                 }
             }
             put::<V, N, STREAM>(sum, target.add(start));
@@ -288,39 +285,90 @@ unsafe fn solve_columns<V: Vector, S: Solve<V>, const STREAM: bool>(
     })
 }
 
-/// N registers of P, where there is one, and of Q, by Horner's rule.
+/// N registers of P, where there is one, and of Q.
 ///
 /// # Safety
 /// The processor has the instructions; every step has N registers at `sum.at + start`.
 #[inline(always)]
-unsafe fn sums<V: Vector, const N: usize, const AHEAD_TOO: bool>(
+unsafe fn sums<V: Vector, const N: usize, const STREAM: bool>(
     sum: Sum<'_>,
     start: usize,
     has_p: bool,
 ) -> ([V; N], [V; N]) {
+    let at = sum.at + start;
     // SAFETY: promised by the caller.
     unsafe {
         let (mut p_sum, mut q_sum) = ([V::zero(); N], [V::zero(); N]);
-        for step in sum.steps {
-            for q_sum in &mut q_sum {
-                *q_sum = q_sum.double();
-            }
-            let Some(block) = step else { continue };
-            debug_assert!(sum.at + start + N * V::BYTES <= block.len());
-            let block = block.as_ptr().add(sum.at + start);
-            for n in 0..N {
-                let place = block.add(n * V::BYTES);
-                if AHEAD_TOO {
-                    V::prefetch(place.wrapping_add(AHEAD));
+        if V::MULTIPLIES_AT_ONCE {
+            // Two steps at a time, so that two products are added in one instruction, where there is one.
+            let (pairs, last) = sum.steps.as_chunks::<2>();
+            for [one, other] in pairs {
+                let (by_one, by_other) = (V::factor(one.factor()), V::factor(other.factor()));
+                for n in 0..N {
+                    let one = source::<V, N, STREAM>(one.block, at, n);
+                    let other = source::<V, N, STREAM>(other.block, at, n);
+                    if has_p {
+                        p_sum[n] = p_sum[n].xor(one.xor(other));
+                    }
+                    q_sum[n] = q_sum[n].xor(one.multiply(by_one).xor(other.multiply(by_other)));
                 }
-                let value = V::load(place);
-                if has_p {
-                    p_sum[n] = p_sum[n].xor(value);
-                }
-                q_sum[n] = q_sum[n].xor(value);
             }
+            for step in last {
+                let factor = V::factor(step.factor());
+                for n in 0..N {
+                    let value = source::<V, N, STREAM>(step.block, at, n);
+                    if has_p {
+                        p_sum[n] = p_sum[n].xor(value);
+                    }
+                    q_sum[n] = q_sum[n].xor(value.multiply(factor));
+                }
+            }
+        } else {
+            let mut exponent = sum.steps.first().map_or(0, |step| step.exponent);
+            for step in sum.steps {
+                q_sum = doubled(q_sum, exponent - step.exponent);
+                exponent = step.exponent;
+                for n in 0..N {
+                    let value = source::<V, N, STREAM>(step.block, at, n);
+                    if has_p {
+                        p_sum[n] = p_sum[n].xor(value);
+                    }
+                    q_sum[n] = q_sum[n].xor(value);
+                }
+            }
+            q_sum = doubled(q_sum, exponent);
         }
         (p_sum, q_sum)
+    }
+}
+
+/// # Safety
+/// The processor has the instructions.
+#[inline(always)]
+unsafe fn doubled<V: Vector, const N: usize>(mut values: [V; N], times: u8) -> [V; N] {
+    for _ in 0..times {
+        for value in &mut values {
+            // SAFETY: promised by the caller.
+            *value = unsafe { value.double() };
+        }
+    }
+    values
+}
+
+/// Register `n` of N of a block.
+///
+/// # Safety
+/// The processor has the instructions; the block has N registers from `at`.
+#[inline(always)]
+unsafe fn source<V: Vector, const N: usize, const STREAM: bool>(block: &[u8], at: usize, n: usize) -> V {
+    debug_assert!(at + N * V::BYTES <= block.len());
+    // SAFETY: promised by the caller.
+    unsafe {
+        let place = block.as_ptr().add(at + n * V::BYTES);
+        if STREAM {
+            V::prefetch(place.wrapping_add(AHEAD));
+        }
+        V::load(place)
     }
 }
 

@@ -99,6 +99,7 @@ struct Ymm(__m256i);
 
 impl Vector for Ymm {
     const BYTES: usize = 32;
+    const MULTIPLIES_AT_ONCE: bool = false;
     /// The products of the factor with every low and with every high half of a byte.
     type Factor = (__m256i, __m256i);
 
@@ -144,6 +145,7 @@ struct YmmGfni(__m256i);
 
 impl Vector for YmmGfni {
     const BYTES: usize = 32;
+    const MULTIPLIES_AT_ONCE: bool = true;
     /// The factor as an 8 x 8 matrix of bits, once per 64-bit lane.
     type Factor = __m256i;
 
@@ -158,7 +160,7 @@ impl Vector for YmmGfni {
     #[inline(always)]
     unsafe fn factor(factor: u8) -> Self::Factor {
         // SAFETY: the caller promises AVX2.
-        unsafe { _mm256_set1_epi64x(matrix(factor) as i64) }
+        unsafe { _mm256_set1_epi64x(MATRICES[usize::from(factor)] as i64) }
     }
 
     #[inline(always)]
@@ -174,6 +176,7 @@ struct Zmm(__m512i);
 
 impl Vector for Zmm {
     const BYTES: usize = 64;
+    const MULTIPLIES_AT_ONCE: bool = false;
     /// The products of the factor with every low and with every high half of a byte.
     type Factor = (__m512i, __m512i);
 
@@ -218,6 +221,7 @@ struct ZmmGfni(__m512i);
 
 impl Vector for ZmmGfni {
     const BYTES: usize = 64;
+    const MULTIPLIES_AT_ONCE: bool = true;
     /// The factor as an 8 x 8 matrix of bits, once per 64-bit lane.
     type Factor = __m512i;
 
@@ -232,7 +236,7 @@ impl Vector for ZmmGfni {
     #[inline(always)]
     unsafe fn factor(factor: u8) -> Self::Factor {
         // SAFETY: the caller promises AVX-512.
-        unsafe { _mm512_set1_epi64(matrix(factor) as i64) }
+        unsafe { _mm512_set1_epi64(MATRICES[usize::from(factor)] as i64) }
     }
 
     #[inline(always)]
@@ -248,6 +252,16 @@ fn half_byte_products(factor: u8) -> ([u8; 16], [u8; 16]) {
     (low, high)
 }
 
+/// The matrix of every factor.
+static MATRICES: [u64; 256] = {
+    let mut all = [0; 256];
+    let mut factor = 0;
+    while factor < all.len() {
+        all[factor] = matrix(factor as u8);
+        factor += 1;
+    }
+    all
+};
 const TWO: i64 = matrix(2) as i64;
 
 /// Multiplication by a constant as the bit matrix of `vgf2p8affineqb`: byte 7 - i says which bits of the operand

@@ -7,10 +7,11 @@ use crate::{gf256, kernel};
 
 /// Sixteen bytes that need no instruction set.
 #[derive(Clone, Copy)]
-struct Plain([u8; 16]);
+struct Plain<const AT_ONCE: bool>([u8; 16]);
 
-impl Vector for Plain {
+impl<const AT_ONCE: bool> Vector for Plain<AT_ONCE> {
     const BYTES: usize = 16;
+    const MULTIPLIES_AT_ONCE: bool = AT_ONCE;
     type Factor = u8;
 
     unsafe fn load(at: *const u8) -> Self {
@@ -70,7 +71,7 @@ fn for_each_sum(mut check: impl FnMut(usize, Sum<'_>)) {
         for at in [0, 5] {
             let data: [Box<[u8]>; 3] = blocks(at + length);
             let of_row = data.iter().map(|block| &**block).zip([0, 1, 3]);
-            kernel::with_steps(&[0, 1, 2, 3], of_row, |steps| {
+            kernel::with_steps(of_row, |steps| {
                 STORES.into_iter().for_each(|stores| check(length, Sum { steps, at, stores }));
             });
         }
@@ -79,43 +80,53 @@ fn for_each_sum(mut check: impl FnMut(usize, Sum<'_>)) {
 
 #[test]
 fn sums_stay_inside_their_blocks() {
+    check_sums::<Plain<true>>();
+    check_sums::<Plain<false>>();
+}
+
+fn check_sums<V: Vector>() {
     for_each_sum(|length, sum| {
         let [mut p, mut q, mut expected_p, mut expected_q] = blocks(length);
         portable::generate_pq(&mut expected_p, &mut expected_q, sum);
         // SAFETY: plain bytes need no instructions; the blocks have the lengths promised, also below.
-        unsafe { generate_pq::<Plain>(&mut p, &mut q, sum) };
+        unsafe { generate_pq::<V>(&mut p, &mut q, sum) };
         assert_eq!((&p, &q), (&expected_p, &expected_q));
         q.fill(1);
         // SAFETY: as above.
-        unsafe { generate_q::<Plain>(&mut q, sum) };
+        unsafe { generate_q::<V>(&mut q, sum) };
         assert_eq!(q, expected_q);
-        let sources: Vec<&[u8]> = sum.steps.iter().copied().flatten().collect();
+        let sources: Vec<&[u8]> = sum.steps.iter().map(|step| step.block).collect();
         p.fill(1);
         // SAFETY: as above.
-        unsafe { xor::<Plain>(&mut p, &sources, sum.at, sum.stores) };
+        unsafe { xor::<V>(&mut p, &sources, sum.at, sum.stores) };
         assert_eq!(p, expected_p);
     });
 }
 
 #[test]
 fn solving_stays_inside_its_blocks() {
+    check_solving::<Plain<true>>();
+    check_solving::<Plain<false>>();
+}
+
+fn check_solving<V: Vector>() {
     for_each_sum(|length, sum| {
         let [known_p, known_q, mut a, mut b, mut expected_a, mut expected_b] = blocks(length);
         portable::recover_two(&mut expected_a, &mut expected_b, &known_p, &known_q, sum, FACTORS);
         // SAFETY: plain bytes need no instructions; the blocks have the lengths promised, also below.
-        unsafe { recover_two::<Plain>(&mut a, &mut b, &known_p, &known_q, sum, FACTORS) };
+        unsafe { recover_two::<V>(&mut a, &mut b, &known_p, &known_q, sum, FACTORS) };
         assert_eq!((&a, &b), (&expected_a, &expected_b));
         portable::recover_by_q_and_p(&mut expected_a, &mut expected_b, &known_q, sum, 0x53);
         // SAFETY: as above.
-        unsafe { recover_by_q_and_p::<Plain>(&mut a, &mut b, &known_q, sum, 0x53) };
+        unsafe { recover_by_q_and_p::<V>(&mut a, &mut b, &known_q, sum, 0x53) };
         assert_eq!((&a, &b), (&expected_a, &expected_b));
         b.fill(1);
         // SAFETY: as above.
-        unsafe { recover_by_q::<Plain>(&mut b, &known_q, sum, 0x53) };
+        unsafe { recover_by_q::<V>(&mut b, &known_q, sum, 0x53) };
         assert_eq!(b, expected_a);
         portable::recover_by_p_and_q(&mut expected_a, &known_p, &mut expected_b, sum, 0x53);
         // SAFETY: as above.
-        unsafe { recover_by_p_and_q::<Plain>(&mut a, &known_p, &mut b, sum, 0x53) };
+        unsafe { recover_by_p_and_q::<V>(&mut a, &known_p, &mut b, sum, 0x53) };
         assert_eq!((&a, &b), (&expected_a, &expected_b));
     });
 }
@@ -127,13 +138,13 @@ fn updates_stay_inside_their_blocks() {
         let (mut expected_p, mut expected_q) = (p.clone(), q.clone());
         portable::update_pq(&mut expected_p, &mut expected_q, &old, &new, 0x53);
         // SAFETY: plain bytes need no instructions; the blocks have one length, also below.
-        unsafe { update_pq::<Plain>(&mut p, &mut q, &old, &new, 0x53) };
+        unsafe { update_pq::<Plain<true>>(&mut p, &mut q, &old, &new, 0x53) };
         assert_eq!((&p, &q), (&expected_p, &expected_q));
         // SAFETY: as above. The same once more takes it back.
         unsafe {
-            update_p::<Plain>(&mut p, &old, &new);
-            update_q::<Plain>(&mut q, &old, &new, 0x53);
-            xor_into::<Plain>(&mut p, &old);
+            update_p::<Plain<true>>(&mut p, &old, &new);
+            update_q::<Plain<true>>(&mut q, &old, &new, 0x53);
+            xor_into::<Plain<true>>(&mut p, &old);
         }
         let [mut before_p, before_q, _, _] = blocks(length);
         portable::xor_into(&mut before_p, &old);
