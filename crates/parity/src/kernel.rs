@@ -5,7 +5,6 @@
 
 use crate::{gf256, portable};
 use smallvec::SmallVec;
-use std::cmp::Reverse;
 use std::sync::OnceLock;
 
 /// A block of a row and its place in the sum of Q.
@@ -13,16 +12,12 @@ use std::sync::OnceLock;
 pub(crate) struct Step<'a> {
     pub(crate) block: &'a [u8],
     pub(crate) exponent: u8,
+    /// `g^exponent`
+    pub(crate) factor: u8,
 }
 
-impl Step<'_> {
-    pub(crate) fn factor(&self) -> u8 {
-        gf256::exp(self.exponent)
-    }
-}
-
-/// The known blocks of a row, the highest exponent first, each exponent once. That is the order of Horner's rule, where Q is
-/// `((s0 * 2 ^ s1) * 2 ^ s2) ...`: it multiplies by 2 only, and a lost block or a hole of DDF's is one more doubling.
+/// The known blocks of a row, the lowest exponent first, each exponent once. From behind this is the order of Horner's rule,
+/// where Q is `((D3 * 2 ^ D2) * 2 ^ D1) ...`: it multiplies by 2 only, and a lost block or a hole of DDF's is one more doubling.
 pub(crate) type Steps<'a> = &'a [Step<'a>];
 
 /// Where the results of a call go.
@@ -255,10 +250,11 @@ const STEPS_MAX: usize = 256;
 
 /// Orders the blocks of a sum.
 pub(crate) fn with_steps<'a, R>(blocks: impl Iterator<Item = (&'a [u8], u8)>, run: impl FnOnce(Steps<'_>) -> R) -> R {
-    let mut steps: SmallVec<[Step<'a>; STEPS_MAX]> = blocks.map(|(block, exponent)| Step { block, exponent }).collect();
+    let mut steps: SmallVec<[Step<'a>; STEPS_MAX]> =
+        blocks.map(|(block, exponent)| Step { block, exponent, factor: gf256::exp(exponent) }).collect();
     assert!(steps.len() <= STEPS_MAX);
-    steps.sort_unstable_by_key(|step| Reverse(step.exponent));
-    if let Some(highest) = steps.first() {
+    steps.sort_unstable_by_key(|step| step.exponent);
+    if let Some(highest) = steps.last() {
         assert!(highest.exponent < gf256::ORDER, "exponents are below 255");
     }
     for pair in steps.windows(2) {

@@ -136,14 +136,18 @@ pub(crate) fn recover_two(a: &mut [u8], b: &mut [u8], p: &[u8], q: &[u8], sum: S
 #[inline(always)]
 fn sums(sum: Sum<'_>, start: usize, length: usize) -> ([u8; COLUMN], [u8; COLUMN]) {
     let (mut p_sum, mut q_sum) = ([0; COLUMN], [0; COLUMN]);
-    let mut below = sum.steps.iter().skip(1).map(|step| step.exponent).chain([0]);
-    for step in sum.steps {
+    let mut exponent = sum.steps.last().map_or(0, |highest| highest.exponent);
+    for step in sum.steps.iter().rev() {
+        for _ in step.exponent..exponent {
+            double(&mut q_sum);
+        }
+        exponent = step.exponent;
         let block = &step.block[sum.at + start..][..length];
         add(&mut p_sum, block);
         add(&mut q_sum, block);
-        for _ in below.next().expect("one for each step")..step.exponent {
-            double(&mut q_sum);
-        }
+    }
+    for _ in 0..exponent {
+        double(&mut q_sum);
     }
     (p_sum, q_sum)
 }

@@ -274,8 +274,10 @@ unsafe fn solve_columns<V: Vector, S: Solve<V>, const STREAM: bool>(
         // SAFETY: promised by the caller; the column ends at or before `length`.
         unsafe {
             let (mut firsts, mut seconds) = sums::<V, N, STREAM>(sum, start, S::HAS_P);
-            for (n, (first, second)) in firsts.iter_mut().zip(&mut seconds).enumerate() {
-                (*first, *second) = solver.solve(start + n * V::BYTES, *first, *second);
+            for n in 0..N {
+                // Checking this sum would cost more than solving.
+                let at = start.unchecked_add(n * V::BYTES);
+                (firsts[n], seconds[n]) = solver.solve(at, firsts[n], seconds[n]);
             }
             if S::HAS_P {
                 put::<V, N, STREAM>(firsts, first.add(start));
@@ -303,7 +305,7 @@ unsafe fn sums<V: Vector, const N: usize, const STREAM: bool>(
             // Two steps at a time, so that two products are added in one instruction, where there is one.
             let (pairs, last) = sum.steps.as_chunks::<2>();
             for [one, other] in pairs {
-                let (by_one, by_other) = (V::factor(one.factor()), V::factor(other.factor()));
+                let (by_one, by_other) = (V::factor(one.factor), V::factor(other.factor));
                 for n in 0..N {
                     let one = source::<V, N, STREAM>(one.block, at, n);
                     let other = source::<V, N, STREAM>(other.block, at, n);
@@ -314,7 +316,7 @@ unsafe fn sums<V: Vector, const N: usize, const STREAM: bool>(
                 }
             }
             for step in last {
-                let factor = V::factor(step.factor());
+                let factor = V::factor(step.factor);
                 for n in 0..N {
                     let value = source::<V, N, STREAM>(step.block, at, n);
                     if has_p {
@@ -324,8 +326,8 @@ unsafe fn sums<V: Vector, const N: usize, const STREAM: bool>(
                 }
             }
         } else {
-            let mut exponent = sum.steps.first().map_or(0, |step| step.exponent);
-            for step in sum.steps {
+            let mut exponent = sum.steps.last().map_or(0, |highest| highest.exponent);
+            for step in sum.steps.iter().rev() {
                 q_sum = doubled(q_sum, exponent - step.exponent);
                 exponent = step.exponent;
                 for n in 0..N {
@@ -364,7 +366,7 @@ unsafe fn source<V: Vector, const N: usize, const STREAM: bool>(block: &[u8], at
     debug_assert!(at + N * V::BYTES <= block.len());
     // SAFETY: promised by the caller.
     unsafe {
-        let place = block.as_ptr().add(at + n * V::BYTES);
+        let place = block.as_ptr().add(at).add(n * V::BYTES);
         if STREAM {
             V::prefetch(place.wrapping_add(AHEAD));
         }
@@ -453,9 +455,12 @@ pub(crate) unsafe fn recover_two<V: Vector>(
 pub(crate) unsafe fn xor_into<V: Vector>(target: &mut [u8], source: &[u8]) {
     let (to, from) = (target.as_mut_ptr(), source.as_ptr());
     let covered = each_column!(V, target.len(), |N, start| {
-        for at in (0..N).map(|n| start + n * V::BYTES) {
+        for n in 0..N {
             // SAFETY: the column ends within the target; the caller promises equal lengths and the instructions.
-            unsafe { V::load(to.add(at)).xor(V::load(from.add(at))).store(to.add(at)) }
+            unsafe {
+                let at = start.unchecked_add(n * V::BYTES);
+                V::load(to.add(at)).xor(V::load(from.add(at))).store(to.add(at));
+            }
         }
     });
     portable::xor_into(&mut target[covered..], &source[covered..]);
@@ -465,9 +470,10 @@ pub(crate) unsafe fn xor_into<V: Vector>(target: &mut [u8], source: &[u8]) {
 pub(crate) unsafe fn update_p<V: Vector>(p: &mut [u8], old: &[u8], new: &[u8]) {
     let (to, from, into) = (p.as_mut_ptr(), old.as_ptr(), new.as_ptr());
     let covered = each_column!(V, p.len(), |N, start| {
-        for at in (0..N).map(|n| start + n * V::BYTES) {
+        for n in 0..N {
             // SAFETY: the column ends within P; the caller promises equal lengths and the instructions.
             unsafe {
+                let at = start.unchecked_add(n * V::BYTES);
                 let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
                 V::load(to.add(at)).xor(delta).store(to.add(at));
             }
@@ -482,9 +488,10 @@ pub(crate) unsafe fn update_q<V: Vector>(q: &mut [u8], old: &[u8], new: &[u8], f
     // SAFETY: the caller promises the instructions.
     let prepared = unsafe { V::factor(factor) };
     let covered = each_column!(V, q.len(), |N, start| {
-        for at in (0..N).map(|n| start + n * V::BYTES) {
+        for n in 0..N {
             // SAFETY: the column ends within Q; the caller promises equal lengths and the instructions.
             unsafe {
+                let at = start.unchecked_add(n * V::BYTES);
                 let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
                 V::load(to.add(at)).xor(delta.multiply(prepared)).store(to.add(at));
             }
@@ -501,9 +508,10 @@ pub(crate) unsafe fn update_pq<V: Vector>(p: &mut [u8], q: &mut [u8], old: &[u8]
     // SAFETY: the caller promises the instructions.
     let prepared = unsafe { V::factor(factor) };
     let covered = each_column!(V, p.len(), |N, start| {
-        for at in (0..N).map(|n| start + n * V::BYTES) {
+        for n in 0..N {
             // SAFETY: the column ends within P; the caller promises equal lengths and the instructions.
             unsafe {
+                let at = start.unchecked_add(n * V::BYTES);
                 let delta = V::load(from.add(at)).xor(V::load(into.add(at)));
                 V::load(p_to.add(at)).xor(delta).store(p_to.add(at));
                 V::load(q_to.add(at)).xor(delta.multiply(prepared)).store(q_to.add(at));
