@@ -1,4 +1,5 @@
-//! `cargo bench -p uraid-parity [-- FILTER] [--kernel NAME] [--stores cached|streaming]`: our kernels beside ISA-L's, on the same blocks, in turns.
+//! `cargo bench -p uraid-parity [-- FILTER] [--kernel NAME] [--stores cached|streaming] [--size KIB]`: our kernels beside
+//! ISA-L's, on the same blocks, in turns.
 //! Owns: memory, clocks, the table. Not here: the calls (`works`), the library (`isal`).
 //! Invariant: a ratio is taken between two calls that followed each other. Without ISA-L only our own speed is shown.
 //!
@@ -25,18 +26,23 @@ const HOT_PAIRS: usize = 151;
 /// One side of one pair, cold.
 const COLD_SAMPLE_BYTES: usize = 4 * MIB;
 const COLD_PASSES: usize = 3;
+const SIZES: [usize; 3] = [4 * KIB, 64 * KIB, 512 * KIB];
+/// The largest block.
+const SCRATCH_BYTES: usize = 2 * MIB;
 /// A page: what the arena of a server gives out is aligned to it.
 const ALIGNMENT: usize = 4096;
 
 struct Options {
     filter: Option<String>,
     kernel: Kernel,
+    /// Bytes of a block, where one size is asked for.
+    size: Option<usize>,
     /// One short round: what `cargo test --benches` wants to know is only whether it runs.
     is_test: bool,
 }
 
 fn options() -> Options {
-    let mut options = Options { filter: None, kernel: Kernel::best(), is_test: true };
+    let mut options = Options { filter: None, kernel: Kernel::best(), size: None, is_test: true };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match &argument[..] {
@@ -45,6 +51,11 @@ fn options() -> Options {
                 let name = arguments.next().expect("--kernel wants a name");
                 let mut all = Kernel::available().into_iter();
                 options.kernel = all.find(|kernel| kernel.name() == name).expect("this processor has no such kernel");
+            }
+            "--size" => {
+                let kib = arguments.next().and_then(|text| text.parse::<usize>().ok()).expect("--size wants KiB");
+                assert!(kib * KIB <= SCRATCH_BYTES, "--size is at most {} KiB", SCRATCH_BYTES / KIB);
+                options.size = Some(kib * KIB);
             }
             "--stores" => {
                 options.kernel = options.kernel.with_stores(match arguments.next().as_deref() {
@@ -60,9 +71,9 @@ fn options() -> Options {
     options
 }
 
-fn works() -> Vec<Work> {
+fn works(size: Option<usize>) -> Vec<Work> {
     let mut works = Vec::new();
-    for size in [4 * KIB, 64 * KIB, 512 * KIB] {
+    for size in size.map_or(SIZES.to_vec(), |size| vec![size]) {
         let mut add = |kind, data| works.push(Work { kind, data, size });
         for kind in [Kind::Xor, Kind::Pq, Kind::RecoverByQ, Kind::RecoverAndQ, Kind::RecoverTwo] {
             [4, 8, 16].into_iter().for_each(|data| add(kind, data));
@@ -82,10 +93,10 @@ fn main() {
     }
     println!("{:<15} {:>6} {:>8} {:>5}  {:>7} {:>7}  ratio [95 %]", "work", "blocks", "size", "", "ours", "isal");
     let cold_bytes = if options.is_test { 32 * MIB } else { COLD_BYTES };
-    let mut memory = vec![1u8; cold_bytes + 2 * ALIGNMENT + 2 * 512 * KIB];
+    let mut memory = vec![1u8; cold_bytes + 2 * ALIGNMENT + SCRATCH_BYTES];
     let start = memory.as_ptr().align_offset(ALIGNMENT);
-    let (scratch, memory) = memory[start..].split_at_mut(512 * KIB);
-    for work in works() {
+    let (scratch, memory) = memory[start..].split_at_mut(SCRATCH_BYTES);
+    for work in works(options.size) {
         for place in [Place::Hot, Place::Cold] {
             let label = format!("{} {} {}K {}", work.name(), work.data, work.size / KIB, place.name());
             let is_asked_for = options.filter.as_ref().is_none_or(|filter| label.contains(&filter[..]));
@@ -94,7 +105,7 @@ fn main() {
                 Place::Hot => work.size < 512 * KIB,
                 Place::Cold => work.size > 4 * KIB,
             };
-            if is_asked_for && fits {
+            if is_asked_for && (fits || options.size.is_some()) {
                 let memory = &mut memory[..cold_bytes];
                 let measured = Bench { isal, kernel: options.kernel, work, is_test: options.is_test };
                 measured.run(place, memory, scratch.as_mut_ptr());
