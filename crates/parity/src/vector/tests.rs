@@ -60,8 +60,8 @@ fn blocks<const N: usize>(length: usize) -> [Box<[u8]>; N] {
     std::array::from_fn(|block| (0..length).map(|at| (at * 37 + block * 101 + 11) as u8).collect())
 }
 
-/// Around one and around four registers.
-const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 63, 64, 81, 160];
+/// Nothing, no register, one and a rest, four and one and a rest.
+const LENGTHS: [usize; 4] = [0, 15, 17, 81];
 const STORES: [Stores; 2] = [Stores::Cached, Stores::Streaming];
 const FACTORS: Factors = Factors { by_p: 0x1d, by_q: 0x8e };
 
