@@ -20,4 +20,5 @@ mod timers;
 pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, Target, Window};
 pub use net::{Listener, NetError, Stream};
+pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};

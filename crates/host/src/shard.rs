@@ -62,6 +62,10 @@ pub struct Options {
     /// How long a shard looks round for mail before it sleeps, while shards are talking: waking a sleeping core takes
     /// tens of microseconds on a virtual machine. Zero: never.
     pub spin: Duration,
+    /// Whether reads and writes of one turn that adjoin on a member go down to it as one. Off: to measure what is lost.
+    pub merging: bool,
+    /// Whether every member keeps a [`crate::Trace`] of what goes down to it.
+    pub trace: bool,
 }
 
 impl Default for Options {
@@ -70,6 +74,8 @@ impl Default for Options {
             ring: RingChoice::Auto,
             arenas: [ArenaBlocks { small: 1024, large: 256 }; ARENAS],
             spin: Duration::ZERO,
+            merging: true,
+            trace: false,
         }
     }
 }
@@ -129,7 +135,7 @@ where
         count: inboxes.len() as u16,
         executor: Executor::new(door.clone()),
         timers: Timers::default(),
-        driver: Rc::new(Driver::new(options.ring, &door)),
+        driver: Rc::new(Driver::new(options, &door)),
         arenas: options.arenas.map(|blocks| Arena::new(blocks.small, blocks.large)),
         spin: options.spin,
         spins_left: Cell::new(0),

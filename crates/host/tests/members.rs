@@ -128,7 +128,7 @@ fn files_and_memory_do_everything_under_both_rings() {
     let directory = Directory::new("everything");
     for ring in RINGS {
         let path = directory.file("member", 4 * MIB + 100);
-        for name in [path.to_str().expect("utf-8"), "mem:4M"] {
+        for name in [path.to_str().expect("utf-8"), "mem:4M", "mem:4M,request=1us,bandwidth=100G"] {
             let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
             run(1, &options(ring), |shard| everything_works(shard, &claimed));
         }
@@ -388,6 +388,14 @@ fn what_is_no_member_is_refused_with_its_reason() {
     assert!(matches!(open(Path::new("/dev/null")), Some(OpenError::NotStorage { .. })));
     assert!(matches!(open(Path::new("mem:12Q")), Some(OpenError::BadSize { .. })));
     assert!(matches!(open(Path::new("null:0")), Some(OpenError::Empty { .. })));
+    assert!(matches!(open(Path::new("mem:64Q,request=1us")), Some(OpenError::BadSize { .. })));
+    for wrong in ["mem:1M,", "null:1M,request=20", "mem:1M,requests=20us:name", "mem:1M,1us"] {
+        let error = open(Path::new(wrong)).expect("refused");
+        assert!(matches!(error, OpenError::BadCost { .. }), "{error}");
+    }
+    let error = open(Path::new("mem:1M,request=20")).expect("refused").to_string();
+    let expected = "found \"request=20\" where a cost like request=20us or bandwidth=500M was expected";
+    assert_eq!(error, format!("mem:1M,request=20: {expected}"));
     let error = open(&directory.0.join("none")).expect("refused").to_string();
     assert!(error.ends_with("none: not found"), "{error}");
 }

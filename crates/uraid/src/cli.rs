@@ -43,6 +43,9 @@ TESTING
       a MEMBER whose reads and writes of these sectors, counted from its start, fail as on a broken disk
   mem:SIZE, null:SIZE
       memory; nothing at all
+  mem:SIZE,request=TIME[,bandwidth=SIZE]
+      the same, or null:, but each request takes TIME (20us, 1ms), one after the other as in a controller,
+      and as long as SIZE bytes in a second take
 
 EXIT CODES
   0  done

@@ -44,6 +44,7 @@ impl ClaimError {
                 | OpenError::IsDirectory { .. }
                 | OpenError::NotStorage { .. }
                 | OpenError::BadSize { .. }
+                | OpenError::BadCost { .. }
                 | OpenError::BadList { .. }
                 | OpenError::Window { .. } => false,
             },

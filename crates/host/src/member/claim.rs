@@ -5,6 +5,7 @@
 use super::device::Member;
 use super::memory::Memory;
 use super::target::{BadSectors, Target};
+use super::trial::Cost;
 use super::watch::Watch;
 use super::{device_error, open};
 use crate::shard::Local;
@@ -93,6 +94,14 @@ pub enum OpenError {
     BadSize {
         /// The name given.
         path: PathBuf,
+    },
+    /// What stands behind the size and a comma is no cost.
+    #[error("{}: found \"{found}\" where a cost like request=20us or bandwidth=500M was expected", path.display())]
+    BadCost {
+        /// The name given.
+        path: PathBuf,
+        /// What stands there.
+        found: String,
     },
     /// The list behind `bad:` is none.
     #[error("{}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER", path.display())]
@@ -183,6 +192,8 @@ pub(super) struct Claim {
     pub(super) access: Access,
     pub(super) geometry: Geometry,
     pub(super) bad: BadSectors,
+    // Of memory and nothing, if they take their time.
+    pub(super) cost: Option<Cost>,
     pub(super) registration: Registration,
 }
 
@@ -197,6 +208,9 @@ impl Claimed {
     /// - `mem:SIZE`: new memory, all zero, gone with the claim; `mem:SIZE:NAME`: memory that stays until the process
     ///   ends, found again by its name;
     /// - `null:SIZE`: reads give anything at once, writes vanish: to measure what is above;
+    /// - `mem:SIZE,request=TIME`, `null:SIZE,request=TIME`, as `mem:1G,request=20us`: the same, but each request takes
+    ///   that time, one after the other, as in a controller. `bandwidth=SIZE` beside or instead of it: so many bytes in
+    ///   a second. TIME has ns, us, ms or s. What reads and writes before serving ([`Claimed::read_at`]) costs nothing;
     /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, but for sectors that fail when read or written.
     ///
     /// SIZE is a number of bytes, or one with K, M, G or T (powers of 1024).

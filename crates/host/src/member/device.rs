@@ -5,13 +5,14 @@
 use super::allocation;
 use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
-use super::file::{FileIo, Way};
+use super::file::{self, FileIo};
 use super::memory::Memory;
+use super::trial::TrialMember;
 use super::turns::Turns;
-use crate::ring::{Buffers, Driver, Kind};
+use crate::ring::{Buffers, Driver, Kind, Lane, Limits, Trace, TracedKind};
 use crate::sys;
 use std::cell::Cell;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
@@ -34,6 +35,17 @@ enum ZeroWay {
     Buffers,
 }
 
+/// How one shard reaches a member.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    /// As the kernel does files and block devices; also what takes its time as these do.
+    Ring { is_block_device: bool },
+    /// At once.
+    Memory(&'a Arc<Memory>),
+    /// At once.
+    Null,
+}
+
 /// A claimed member on one shard.
 pub struct Member {
     claim: Arc<Claim>,
@@ -45,9 +57,11 @@ pub struct Member {
 impl Member {
     pub(super) fn new(claim: Arc<Claim>, driver: Rc<Driver>) -> Member {
         let way = match &claim.backing {
-            Backing::File { direct: Some(align), .. } => Way::Direct { memory_align: align.memory.max(1) as usize },
-            Backing::File { file, direct: None, .. } if sys::is_in_memory(file.as_fd()) => Way::InMemory,
-            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => Way::Cached,
+            Backing::File { direct: Some(align), .. } => {
+                file::Way::Direct { memory_align: align.memory.max(1) as usize }
+            }
+            Backing::File { file, direct: None, .. } if sys::is_in_memory(file.as_fd()) => file::Way::InMemory,
+            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => file::Way::Cached,
         };
         let flush_holder = Rc::new(FlushHolder::new(claim.clone()));
         let data_holder = Rc::new(ClaimHolder(claim.clone()));
@@ -55,13 +69,41 @@ impl Member {
             Backing::File { base, .. } => *base,
             Backing::Memory(_) | Backing::Null => 0,
         };
-        let file = FileIo::new(driver, data_holder, flush_holder, claim.watch.clone(), way).window(base);
+        let limits = Limits { bytes_max: claim.geometry.io_max.bytes(), segments_max: claim.geometry.segments_max };
+        let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim)).traced(driver.traces());
+        let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
         &self.claim.name
+    }
+
+    /// What this shard has sent down to it, where [`crate::Options::trace`] asks for that. It outlives the member.
+    pub fn trace(&self) -> Option<Rc<Trace>> {
+        self.file.lane.trace().cloned()
+    }
+
+    #[inline]
+    fn way(&self) -> Way<'_> {
+        match &self.claim.backing {
+            Backing::File { is_block_device, .. } => Way::Ring { is_block_device: *is_block_device },
+            Backing::Memory(_) | Backing::Null if self.claim.cost.is_some() => Way::Ring { is_block_device: false },
+            Backing::Memory(memory) => Way::Memory(memory),
+            Backing::Null => Way::Null,
+        }
+    }
+
+    #[inline]
+    fn note(&self, kind: TracedKind, at: Sector, length: Sectors) {
+        self.file.lane.note(kind, self.file.place(at.byte()), length.bytes(), 1);
+    }
+
+    /// What takes its time finds bad sectors when it comes to them, see [`TrialMember`].
+    #[inline]
+    fn check_bad(&self, range: Range) -> Result<(), IoError> {
+        if self.claim.cost.is_some() { Ok(()) } else { self.claim.bad.check(range) }
     }
 
     #[inline]
@@ -104,7 +146,7 @@ impl Member {
             return as_unit(self.allocate(libc::FALLOC_FL_PUNCH_HOLE, range).await);
         }
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
-        let fd = self.file.holder.as_raw_fd();
+        let fd = self.file.lane.as_raw_fd();
         // The operation holds the claim, so the descriptor stays open.
         as_unit(self.file.call(|| Kind::Call(Some(Box::new(move || sys::block_discard(fd, at, length))))).await)
     }
@@ -130,7 +172,7 @@ impl Member {
         // Looked at on both sides: behind the end of a file that shrank there are no holes, there is nothing.
         self.file.look()?;
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
-        let fd = self.file.holder.as_raw_fd();
+        let fd = self.file.lane.as_raw_fd();
         let found = Arc::new(OnceLock::new());
         // The operation holds the claim, so the descriptor stays open.
         let call = || {
@@ -183,11 +225,12 @@ impl Device for Member {
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.check(at, into.length())?;
-        self.claim.bad.check(Range::new(at, into.length()))?;
-        match &self.claim.backing {
-            Backing::File { .. } if into.is_empty() => Ok(into),
-            Backing::File { .. } => self.file.read(at.byte(), into).await,
-            Backing::Memory(memory) => {
+        self.check_bad(Range::new(at, into.length()))?;
+        match self.way() {
+            Way::Ring { .. } if into.is_empty() => Ok(into),
+            Way::Ring { .. } => self.file.read(at.byte(), into).await,
+            Way::Memory(memory) => {
+                self.note(TracedKind::Read, at, into.length());
                 self.turns.breathe().await;
                 let mut byte = at.byte();
                 for piece in into.iter_mut() {
@@ -197,7 +240,8 @@ impl Device for Member {
                 Ok(into)
             }
             // Whatever stands in the buffers is as good as anything.
-            Backing::Null => {
+            Way::Null => {
+                self.note(TracedKind::Read, at, into.length());
                 self.turns.breathe().await;
                 Ok(into)
             }
@@ -206,11 +250,12 @@ impl Device for Member {
 
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
         self.check_write(at, from.length())?;
-        self.claim.bad.check(Range::new(at, from.length()))?;
-        match &self.claim.backing {
-            Backing::File { .. } if from.is_empty() => Ok(()),
-            Backing::File { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
-            Backing::Memory(memory) => {
+        self.check_bad(Range::new(at, from.length()))?;
+        match self.way() {
+            Way::Ring { .. } if from.is_empty() => Ok(()),
+            Way::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
+            Way::Memory(memory) => {
+                self.note(TracedKind::Write, at, from.length());
                 self.turns.breathe().await;
                 let mut byte = at.byte();
                 for piece in from.iter() {
@@ -219,7 +264,8 @@ impl Device for Member {
                 }
                 Ok(())
             }
-            Backing::Null => {
+            Way::Null => {
+                self.note(TracedKind::Write, at, from.length());
                 self.turns.breathe().await;
                 Ok(())
             }
@@ -227,9 +273,12 @@ impl Device for Member {
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        match &self.claim.backing {
-            Backing::File { .. } => self.file.flush().await,
-            Backing::Memory(_) | Backing::Null => Ok(()),
+        match self.way() {
+            Way::Ring { .. } => self.file.flush().await,
+            Way::Memory(_) | Way::Null => {
+                self.note(TracedKind::Flush, Sector(0), Sectors::ZERO);
+                Ok(())
+            }
         }
     }
 
@@ -238,10 +287,11 @@ impl Device for Member {
         if range.length.is_zero() {
             return Ok(());
         }
-        match &self.claim.backing {
-            Backing::File { is_block_device, .. } => self.discard_file(*is_block_device, range).await,
-            Backing::Memory(memory) => self.zero_memory(memory, range).await,
-            Backing::Null => Ok(()),
+        self.note(TracedKind::Discard, range.start, range.length);
+        match self.way() {
+            Way::Ring { is_block_device } => self.discard_file(is_block_device, range).await,
+            Way::Memory(memory) => self.zero_memory(memory, range).await,
+            Way::Null => Ok(()),
         }
     }
 
@@ -251,10 +301,11 @@ impl Device for Member {
         if range.length.is_zero() {
             return Ok(());
         }
-        match &self.claim.backing {
-            Backing::File { is_block_device, .. } => self.zero_file(*is_block_device, range).await,
-            Backing::Memory(memory) => self.zero_memory(memory, range).await,
-            Backing::Null => Ok(()),
+        self.note(TracedKind::Zero, range.start, range.length);
+        match self.way() {
+            Way::Ring { is_block_device } => self.zero_file(is_block_device, range).await,
+            Way::Memory(memory) => self.zero_memory(memory, range).await,
+            Way::Null => Ok(()),
         }
     }
 

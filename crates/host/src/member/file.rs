@@ -5,9 +5,10 @@
 use super::device_error;
 use super::turns::Turns;
 use super::watch::Watch;
-use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
+use crate::ring::{Buffers, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind};
 use crate::sys::Errno;
 use std::cell::Cell;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
@@ -30,13 +31,11 @@ pub(super) enum Way {
 /// A file as one shard drives it. Addresses in bytes of the member; what goes to the ring is in bytes of the file.
 pub(super) struct FileIo {
     pub(super) driver: Rc<Driver>,
-    pub(super) holder: Holder,
+    pub(super) lane: Rc<Lane>,
     /// What flushes go to: nothing else does, see [`super::claim::FlushHolder`].
     flush_holder: Holder,
     watch: Arc<Watch>,
     way: Way,
-    /// Where the member's byte 0 is.
-    base: u64,
     turns: Turns,
     /// Whether one call can write durably; found out at the first try.
     has_durable_write: Cell<bool>,
@@ -90,29 +89,24 @@ impl Progress {
 
 impl FileIo {
     /// `flush_holder`: the same file, but a description that only flushes use.
-    pub(super) fn new(driver: Rc<Driver>, holder: Holder, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
+    pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
         if let Way::Direct { memory_align } = way {
             assert!(memory_align.is_power_of_two());
         }
         let (turns, has_durable_write) = (Turns::default(), Cell::new(true));
-        FileIo { driver, holder, flush_holder, watch, way, base: 0, turns, has_durable_write }
-    }
-
-    /// The same, with the member's byte 0 at `base` of the file.
-    pub(super) fn window(self, base: u64) -> FileIo {
-        FileIo { base, ..self }
+        FileIo { driver, lane: Rc::new(lane), flush_holder, watch, way, turns, has_durable_write }
     }
 
     /// Where a member's byte is in the file.
     #[inline]
     pub(super) fn place(&self, at: u64) -> u64 {
-        self.base + at
+        self.lane.base() + at
     }
 
     /// Whether the file still has all its sectors. Before and after whatever changes it.
     #[inline]
     pub(super) fn look(&self) -> Result<(), IoError> {
-        self.watch.look(self.holder.as_raw_fd())
+        self.watch.look(self.lane.as_raw_fd())
     }
 
     /// Remembers a transfer that ended too early.
@@ -133,7 +127,7 @@ impl FileIo {
     }
 
     fn start(&self, kind: Kind, buffers: Buffers) -> crate::ring::Operation<'_> {
-        self.driver.start(kind, buffers, Some(self.holder.clone()))
+        self.driver.start_on(&self.lane, kind, buffers)
     }
 
     /// What is small and in memory already is not worth the way through the ring: there io_uring would give it to a
@@ -144,10 +138,22 @@ impl FileIo {
         self.way == Way::InMemory && bytes <= AT_ONCE_BYTES_MAX
     }
 
+    /// Without the ring, on this thread.
+    fn at_once(&self, kind: Kind, buffers: Buffers) -> (Buffers, i32) {
+        match (&kind, &buffers) {
+            (Kind::Read { at }, Buffers::Read(into)) => self.lane.note(TracedKind::Read, *at, into.bytes() as u64, 1),
+            (Kind::Write { at, .. }, Buffers::Write(from)) => {
+                self.lane.note(TracedKind::Write, *at, from.bytes() as u64, 1);
+            }
+            (_, _) => panic!("only bytes are moved at once"),
+        }
+        Driver::at_once(kind, buffers, self.lane.clone())
+    }
+
     async fn transfer(&self, kind: Kind, buffers: Buffers, bytes: usize) -> (Buffers, i32) {
         if self.is_quick(bytes) {
             self.turns.breathe().await;
-            return Driver::at_once(kind, buffers, self.holder.clone());
+            return self.at_once(kind, buffers);
         }
         self.start(kind, buffers).await
     }
@@ -172,7 +178,7 @@ impl FileIo {
         // As `transfer`, but without room for the buffers in one more future.
         let (buffers, result) = if self.is_quick(bytes) {
             self.turns.breathe().await;
-            Driver::at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into), self.holder.clone())
+            self.at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into))
         } else {
             self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
         };
@@ -221,7 +227,7 @@ impl FileIo {
         self.look()?;
         let (buffers, result) = if self.is_quick(bytes) {
             self.turns.breathe().await;
-            Driver::at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from), self.holder.clone())
+            self.at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from))
         } else {
             self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
         };
@@ -279,7 +285,8 @@ impl FileIo {
     pub(super) async fn flush(&self) -> Result<(), IoError> {
         self.watch.check()?;
         let result = loop {
-            let operation = self.driver.start(Kind::Sync, Buffers::None, Some(self.flush_holder.clone()));
+            self.lane.note_flush();
+            let operation = self.driver.start_with(&self.lane, self.flush_holder.clone(), Kind::Sync, Buffers::None);
             match operation.await.1 {
                 0.. => break Ok(()),
                 os if os == -libc::EINTR => {}
@@ -300,8 +307,8 @@ fn bounce(bytes: usize) -> ReadPieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::Limits;
     use crate::{Options, RingChoice, Shard, run, sys};
-    use std::os::fd::AsRawFd;
     use uraid_block::local::join_all;
 
     struct Owned(std::fs::File);
@@ -333,7 +340,9 @@ mod tests {
             let path = &path;
             run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
                 let owned = Rc::new(Owned(std::fs::File::open(path).expect("there")));
-                let io = &FileIo::new(shard.driver().clone(), owned.clone(), owned, Arc::default(), Way::Cached);
+                let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
+                let lane = Lane::new(owned.clone(), 0, limits, None);
+                let io = &FileIo::new(shard.driver().clone(), lane, owned, Arc::default(), Way::Cached);
                 let thread_nanos = || {
                     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
                     text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")

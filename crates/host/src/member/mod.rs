@@ -14,6 +14,7 @@ mod locks;
 mod memory;
 mod open;
 mod target;
+mod trial;
 mod turns;
 mod watch;
 

@@ -6,6 +6,7 @@ use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
 use super::locks;
 use super::memory::Memory;
 use super::target::{Target, Window};
+use super::trial::Cost;
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
 use crate::sys::{self, DirectAlignment, Errno};
@@ -35,17 +36,22 @@ pub(super) fn open(target: &Target, access: Access) -> Result<Claim, OpenError> 
         return Err(OpenError::NotStorage { path: name.into() });
     }
     let registration = |identity| register(name, identity, 0..u64::MAX);
-    if let Some(size) = path.strip_prefix("null:") {
+    if let Some(words) = path.strip_prefix("null:") {
+        let (size, cost) = split_cost(words, name)?;
         let size = parse_size(size).ok_or_else(|| OpenError::BadSize { path: name.into() })?;
         let identity = Identity { device: NULL_DEVICE, inode: NULLS.fetch_add(1, Ordering::Relaxed) };
-        return finish(target, access, Backing::Null, registration(identity)?, memory_geometry(size, false));
+        let claim = finish(target, access, Backing::Null, registration(identity)?, memory_geometry(size, false))?;
+        return Ok(Claim { cost, ..claim });
     }
     if let Some(rest) = path.strip_prefix("mem:") {
-        let memory = memory(rest, name)?;
+        let (words, called) = rest.split_once(':').map_or((rest, None), |(words, called)| (words, Some(called)));
+        let (size, cost) = split_cost(words, name)?;
+        let memory = memory(size, called, name)?;
         let file = File::from(memory.file().try_clone().map_err(|error| failed(name, "dup", &error))?);
         let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
         let geometry = memory_geometry(Sectors::from_bytes_floor(memory.bytes()), true);
-        return finish(target, access, Backing::Memory(memory), registration(identity(&status))?, geometry);
+        let claim = finish(target, access, Backing::Memory(memory), registration(identity(&status))?, geometry)?;
+        return Ok(Claim { cost, ..claim });
     }
     open_file(target, access)
 }
@@ -70,7 +76,8 @@ fn finish(
         Backing::File { is_block_device: false, base, .. } => Watch::regular_file(base + geometry.size.bytes()),
         Backing::File { is_block_device: true, .. } | Backing::Memory(_) | Backing::Null => Watch::default(),
     };
-    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, bad: target.bad.clone(), registration })
+    let bad = target.bad.clone();
+    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, bad, cost: None, registration })
 }
 
 pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
@@ -89,7 +96,7 @@ pub(super) fn failed_with(path: &Path, call: &'static str, Errno(os): Errno) -> 
 }
 
 /// Whole sectors of `64M`, `2T`, `4096`. `None` for anything else, and above 8 EiB.
-fn parse_size(text: &str) -> Option<Sectors> {
+pub(super) fn parse_size(text: &str) -> Option<Sectors> {
     let (digits, shift) = match text.char_indices().last()? {
         (at, 'K' | 'k') => (&text[..at], 10),
         (at, 'M' | 'm') => (&text[..at], 20),
@@ -104,12 +111,15 @@ fn parse_size(text: &str) -> Option<Sectors> {
     (bytes < 1 << 63).then_some(Sectors::from_bytes_floor(bytes))
 }
 
-fn memory(size_and_name: &str, path: &Path) -> Result<Arc<Memory>, OpenError> {
+/// `SIZE` or `SIZE,COST`.
+fn split_cost<'a>(words: &'a str, path: &Path) -> Result<(&'a str, Option<Cost>), OpenError> {
+    let Some((size, found)) = words.split_once(',') else { return Ok((words, None)) };
+    let bad = || OpenError::BadCost { path: path.into(), found: found.to_owned() };
+    Ok((size, Some(Cost::parse(found).ok_or_else(bad)?)))
+}
+
+fn memory(size: &str, name: Option<&str>, path: &Path) -> Result<Arc<Memory>, OpenError> {
     let bad = || OpenError::BadSize { path: path.into() };
-    let (size, name) = match size_and_name.split_once(':') {
-        Some((size, name)) => (size, Some(name)),
-        None => (size_and_name, None),
-    };
     let size = parse_size(size).ok_or_else(bad)?;
     if size.is_zero() {
         return Err(OpenError::Empty { path: path.into() });

@@ -1,13 +1,24 @@
 //! Operations of the kernel as futures: who holds what until the kernel is done with it.
-//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`).
+//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`), what goes
+//! down to a member as one (`merge`, `dispatch`).
 //! Invariant: buffers, addresses and file of an operation stay where they are until its completion, also when the
 //! future that started it was dropped; they are let go on the shard's own thread.
 
+mod dispatch;
+mod lane;
+mod merge;
 mod pool;
 mod threads;
+mod trace;
+mod trials;
 mod uring;
 
+pub(crate) use lane::{Lane, Trial};
+pub(crate) use merge::Limits;
+pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
+
 use crate::door::Door;
+use dispatch::{Merged, Spare};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::future::Future;
@@ -17,6 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use trials::Trials;
 use uraid_block::{Lease, ReadPieces, WritePieces};
 
 /// The most pieces of memory in one system call (IOV_MAX).
@@ -115,6 +127,8 @@ enum State {
     Started(Option<Waker>),
     /// Started, and its future was dropped.
     Abandoned,
+    /// Started for several others; it has no future of its own.
+    Merged(Merged),
     Done(i32),
 }
 
@@ -131,6 +145,12 @@ pub(crate) struct Driver {
     free: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
     completions: RefCell<Vec<Completion>>,
+    // Lanes in which something waits.
+    busy: RefCell<Vec<Rc<Lane>>>,
+    trials: Trials,
+    spare: RefCell<Vec<Spare>>,
+    merges: bool,
+    traces: bool,
 }
 
 /// An operation that was started.
@@ -141,10 +161,10 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Driver {
-    /// The ring that `choice` asks for. Panics when io_uring is demanded and refused.
-    pub(crate) fn new(choice: crate::RingChoice, door: &Arc<Door>) -> Driver {
+    /// With the ring that the options ask for. Panics when io_uring is demanded and refused.
+    pub(crate) fn new(options: &crate::Options, door: &Arc<Door>) -> Driver {
         use crate::RingChoice;
-        let ring: Box<dyn Ring> = match choice {
+        let ring: Box<dyn Ring> = match options.ring {
             RingChoice::Threads => Box::new(threads::Threads::new(door.clone())),
             RingChoice::IoUring => match uring::Uring::new(door.clone()) {
                 Ok(ring) => Box::new(ring),
@@ -155,13 +175,27 @@ impl Driver {
                 Err(_) => Box::new(threads::Threads::new(door.clone())),
             },
         };
+        Driver::with_ring(ring, options)
+    }
+
+    fn with_ring(ring: Box<dyn Ring>, options: &crate::Options) -> Driver {
         Driver {
             ring: RefCell::new(ring),
             slots: RefCell::default(),
             free: RefCell::default(),
             in_flight: Cell::new(0),
             completions: RefCell::default(),
+            busy: RefCell::default(),
+            trials: Trials::default(),
+            spare: RefCell::default(),
+            merges: options.merging,
+            traces: options.trace,
         }
+    }
+
+    /// Whether what goes down to members is written down.
+    pub(crate) fn traces(&self) -> bool {
+        self.traces
     }
 
     pub(crate) fn ring_name(&self) -> &'static str {
@@ -180,39 +214,66 @@ impl Driver {
         (cargo.buffers, result)
     }
 
-    /// Starts an operation on a file that `holder` keeps open.
+    /// Starts an operation at once, on a file that `holder` keeps open. Those on members start in their lane.
     pub(crate) fn start(&self, kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Operation<'_> {
-        let cargo = Cargo::new(kind, buffers, holder);
-        let token = self.take_slot();
-        let place = self.with_slot(token, |slot| {
-            assert!(matches!(*slot.state.borrow(), State::Free));
-            *slot.state.borrow_mut() = State::Started(None);
-            slot.may_wait_forever.set(cargo.kind.may_wait_forever());
-            let place = slot.cargo.get();
-            // SAFETY: the slot was free, so nobody uses its cargo.
-            unsafe { (*place).insert(cargo) as *mut Cargo }
-        });
-        self.in_flight.set(self.in_flight.get() + 1);
-        // SAFETY: slots are boxed, so the cargo stays where it is; `Operation` and `take_cargo` leave it alone until
-        // the state is Done, which only a completion sets.
-        unsafe { self.ring.borrow_mut().start(token, place) };
-        Operation { driver: self, token, is_over: false }
+        let token = self.put(Cargo::new(kind, buffers, holder));
+        self.start_ring(token);
+        self.operation(token)
     }
 
     /// Passes on what was started, waits, and wakes whose operation has ended.
     pub(crate) fn wait(&self, wait: Wait) {
+        self.send_waiting();
+        let wait = self.until_trials(wait);
         let mut completions = self.completions.borrow_mut();
         self.ring.borrow_mut().wait(wait, &mut completions);
         for Completion { token, result } in completions.drain(..) {
-            self.in_flight.set(self.in_flight.get() - 1);
-            let before = self.with_slot(token, |slot| slot.state.replace(State::Done(result)));
-            match before {
-                State::Started(Some(waker)) => waker.wake(),
-                State::Started(None) => {}
-                State::Abandoned => drop(self.take_cargo(token)),
-                State::Free | State::Done(_) => panic!("an operation completed twice"),
-            }
+            self.complete(token, result);
         }
+        self.end_trials();
+    }
+
+    /// An operation has ended.
+    fn complete(&self, token: u32, result: i32) {
+        self.in_flight.set(self.in_flight.get() - 1);
+        let before = self.with_slot(token, |slot| slot.state.replace(State::Done(result)));
+        match before {
+            State::Started(Some(waker)) => waker.wake(),
+            State::Started(None) => {}
+            State::Abandoned => drop(self.take_cargo(token)),
+            State::Merged(merged) => self.end_merged(token, merged, result),
+            State::Free | State::Done(_) => panic!("an operation completed twice"),
+        }
+    }
+
+    fn operation(&self, token: u32) -> Operation<'_> {
+        Operation { driver: self, token, is_over: false }
+    }
+
+    /// Puts a cargo into a slot: it is in flight from here on.
+    fn put(&self, cargo: Cargo) -> u32 {
+        let token = self.take_slot();
+        self.with_slot(token, |slot| {
+            assert!(matches!(*slot.state.borrow(), State::Free));
+            *slot.state.borrow_mut() = State::Started(None);
+            slot.may_wait_forever.set(cargo.kind.may_wait_forever());
+            // SAFETY: the slot was free, so nobody uses its cargo.
+            unsafe { *slot.cargo.get() = Some(cargo) };
+        });
+        self.in_flight.set(self.in_flight.get() + 1);
+        token
+    }
+
+    /// Gives what was put into a slot to the ring.
+    fn start_ring(&self, token: u32) {
+        let place = self.with_slot(token, |slot| {
+            // SAFETY: in flight and not with the ring, so only the driver uses the cargo.
+            unsafe { (*slot.cargo.get()).as_mut() }.map(|cargo| cargo as *mut Cargo)
+        });
+        let place = place.expect("what is in flight has a cargo");
+        // SAFETY: slots are boxed, so the cargo stays where it is; `Operation` and `take_cargo` leave it alone until
+        // the state is Done, which only a completion sets.
+        unsafe { self.ring.borrow_mut().start(token, place) };
     }
 
     /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing
@@ -233,7 +294,7 @@ impl Driver {
     fn cancel(&self, token: u32) {
         let wanted = self.with_slot(token, |slot| match *slot.state.borrow() {
             State::Started(_) | State::Abandoned => slot.may_wait_forever.get(),
-            State::Free | State::Done(_) => false,
+            State::Free | State::Merged(_) | State::Done(_) => false,
         });
         if wanted {
             self.ring.borrow_mut().cancel(token);
@@ -248,7 +309,7 @@ impl Driver {
                 *state = State::Abandoned;
                 false
             }
-            State::Free | State::Abandoned => panic!("an operation was dropped twice"),
+            State::Free | State::Abandoned | State::Merged(_) => panic!("an operation was dropped twice"),
         });
         if is_done {
             drop(self.take_cargo(token));
@@ -316,7 +377,7 @@ impl Future for Operation<'_> {
                 *waker = Some(context.waker().clone());
                 false
             }
-            State::Free | State::Abandoned => panic!("an operation lost its slot"),
+            State::Free | State::Abandoned | State::Merged(_) => panic!("an operation lost its slot"),
         });
         if !is_done {
             return Poll::Pending;

@@ -1,0 +1,179 @@
+//! Memory that takes its time, as a disk or a controller does: to see what splitting and merging cost.
+//! Owns: [`Cost`], its syntax, [`TrialMember`]. Not here: waiting until the time has passed (`ring::trials`).
+//! Invariant: a member serves one request after the other, whichever shards they come from.
+//!
+//! ```text
+//!   request k ends at  max(now, end of request k-1) + request + bytes / bandwidth
+//! ```
+//! The end of the last request is one atomic that all shards share: it *is* the device, which real members have outside.
+
+use super::claim::{Backing, Claim};
+use super::open::parse_size;
+use crate::ring::{Kind, Trial};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use uraid_block::Tick;
+
+/// The longest that one request may take: a minute.
+const REQUEST_NANOS_MAX: u64 = 60_000_000_000;
+/// The most bytes that one call to Linux moves.
+const TRANSFER_MAX: usize = 0x7fff_f000;
+
+/// What requests of a member cost, and until when it is busy with those it has.
+#[derive(Default, Debug)]
+pub(super) struct Cost {
+    request_nanos: u64,
+    /// Bytes per second; 0: as many as one likes.
+    bandwidth: u64,
+    /// The end of the last request. Relaxed is enough: the number is all there is.
+    busy_until: AtomicU64,
+}
+
+impl Cost {
+    /// From `request=20us`, `bandwidth=500M`, or both with a comma between them; each at most once.
+    pub(super) fn parse(text: &str) -> Option<Cost> {
+        let mut cost = Cost::default();
+        for word in text.split(',') {
+            let (key, value) = word.split_once('=')?;
+            let (place, value) = match key {
+                "request" => (&mut cost.request_nanos, parse_nanos(value)?),
+                "bandwidth" => (&mut cost.bandwidth, parse_size(value)?.bytes()),
+                _ => return None,
+            };
+            if std::mem::replace(place, value) != 0 || value == 0 {
+                return None;
+            }
+        }
+        Some(cost)
+    }
+
+    /// Lines a request up behind those the member has, and says when it ends.
+    fn due(&self, now: Tick, bytes: u64) -> Tick {
+        let transfer = match self.bandwidth {
+            0 => 0,
+            bandwidth => u128::from(bytes) * 1_000_000_000 / u128::from(bandwidth),
+        };
+        let nanos = self.request_nanos.saturating_add(u64::try_from(transfer).unwrap_or(u64::MAX));
+        let end = |busy_until: u64| Some(busy_until.max(now.0).saturating_add(nanos));
+        let before = self.busy_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end);
+        Tick(before.ok().and_then(end).expect("the update always gives a value"))
+    }
+}
+
+/// `20us`: a whole number of ns, us, ms or s.
+fn parse_nanos(text: &str) -> Option<u64> {
+    let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit())?;
+    let (digits, unit) = text.split_at(digits_end);
+    let unit = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|nanos| *nanos <= REQUEST_NANOS_MAX)
+}
+
+/// A claimed member that costs time, in place of a ring.
+pub(super) struct TrialMember {
+    claim: Arc<Claim>,
+}
+
+impl TrialMember {
+    /// `None` for a member that has no cost.
+    pub(super) fn of(claim: &Arc<Claim>) -> Option<Box<dyn Trial>> {
+        claim.cost.is_some().then(|| Box::new(TrialMember { claim: claim.clone() }) as Box<dyn Trial>)
+    }
+}
+
+impl Trial for TrialMember {
+    fn due(&self, now: Tick, bytes: u64) -> Tick {
+        self.claim.cost.as_ref().expect("looked at when this was made").due(now, bytes)
+    }
+
+    unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32 {
+        let bytes: usize = segments.iter().map(|segment| segment.iov_len).sum();
+        // What is longer than Linux transfers at once is gone on with.
+        let count = bytes.min(TRANSFER_MAX) as i32;
+        let memory = match &self.claim.backing {
+            Backing::Memory(memory) => Some(memory),
+            Backing::Null => None,
+            Backing::File { .. } => panic!("a file takes the time it takes"),
+        };
+        match kind {
+            Kind::Read { at } | Kind::Write { at, .. } if self.claim.bad.check_bytes(*at, bytes as u64).is_err() => {
+                -libc::EIO
+            }
+            Kind::Read { at } => {
+                let Some(memory) = memory else { return count };
+                let mut at = *at;
+                for segment in segments {
+                    // SAFETY: the caller's promise: a live buffer that nobody else uses.
+                    let into = unsafe { std::slice::from_raw_parts_mut(segment.iov_base.cast(), segment.iov_len) };
+                    memory.read(at, into);
+                    at += segment.iov_len as u64;
+                }
+                count
+            }
+            Kind::Write { at, .. } => {
+                let Some(memory) = memory else { return count };
+                let mut at = *at;
+                for segment in segments {
+                    // SAFETY: the caller's promise: a live buffer that nobody writes.
+                    let from = unsafe { std::slice::from_raw_parts(segment.iov_base.cast(), segment.iov_len) };
+                    memory.write(at, from);
+                    at += segment.iov_len as u64;
+                }
+                count
+            }
+            Kind::Sync => 0,
+            Kind::Allocate { at, length, .. } => memory.map_or(0, |memory| memory.zero(*at, *length)),
+            Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => panic!("not for a member"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_line_up_behind_each_other() {
+        let cost = Cost::parse("request=20us").expect("a cost");
+        assert_eq!(cost.due(Tick(100), 512), Tick(20_100));
+        assert_eq!(cost.due(Tick(200), 1 << 20), Tick(40_100), "behind the first, however large");
+        assert_eq!(cost.due(Tick(90_000), 0), Tick(110_000), "it was idle");
+        let cost = Cost::parse("bandwidth=1M,request=1ms").expect("a cost");
+        assert_eq!(cost.due(Tick(0), 1 << 20), Tick(1_001_000_000));
+        assert_eq!(cost.due(Tick(0), u64::MAX), Tick(u64::MAX), "no overflow");
+    }
+
+    #[test]
+    fn a_cost_is_a_number_with_a_unit_of_time() {
+        for nonsense in [
+            "",
+            "request",
+            "request=",
+            "request=20",
+            "request=us",
+            "request=20us,",
+            "request=0us",
+            "request=1us,request=1us",
+            "latency=20us",
+            "request=-1us",
+            "request=1.5us",
+            "request=61s",
+            "bandwidth=",
+            "bandwidth=0",
+            "bandwidth=1us",
+            "request=20us request=1us",
+            "request=99999999999999999999us",
+            "request=é",
+        ] {
+            assert!(Cost::parse(nonsense).is_none(), "{nonsense}");
+        }
+        for (text, nanos) in [("request=7ns", 7), ("request=60s", 60_000_000_000), ("request=3ms", 3_000_000)] {
+            assert_eq!(Cost::parse(text).expect("a cost").request_nanos, nanos);
+        }
+    }
+}

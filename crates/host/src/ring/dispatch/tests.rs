@@ -1,0 +1,192 @@
+//! Merged requests over a ring that ends them as a test wishes.
+//! Owns: tests of `dispatch`, the ring with a script. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
+
+use super::super::merge::Limits;
+use super::super::{Completion, Ring};
+use super::*;
+use crate::Options;
+use std::cell::RefCell;
+use std::future::Future;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use uraid_block::{Arena, WritePieces};
+
+/// What a scripted ring was given: kind, first byte, bytes.
+type Seen = Rc<RefCell<Vec<(&'static str, u64, u64)>>>;
+
+/// Ends each operation with the next result of its list; with all its bytes where the list has ended.
+struct Scripted {
+    seen: Seen,
+    results: Vec<i32>,
+    started: Vec<Completion>,
+}
+
+impl Ring for Scripted {
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        let cargo = unsafe { &*cargo };
+        let bytes = bytes(&cargo.segments);
+        let (what, at) = match &cargo.kind {
+            Kind::Read { at } => ("read", *at),
+            Kind::Write { at, sync: false } => ("write", *at),
+            Kind::Write { at, sync: true } => ("durable", *at),
+            Kind::Sync => ("flush", 0),
+            Kind::Allocate { at, .. } => ("allocate", *at),
+            Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => panic!("not asked for"),
+        };
+        self.seen.borrow_mut().push((what, at, bytes));
+        let result = if self.results.is_empty() { bytes as i32 } else { self.results.remove(0) };
+        self.started.push(Completion { token, result });
+    }
+
+    fn cancel(&mut self, _token: u32) {
+        panic!("nothing of a member is cancelled");
+    }
+
+    fn wait(&mut self, _wait: Wait, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.started);
+    }
+
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+}
+
+struct NoFile;
+
+impl AsRawFd for NoFile {
+    fn as_raw_fd(&self) -> RawFd {
+        -1
+    }
+}
+
+struct Rig {
+    driver: Driver,
+    lane: Rc<Lane>,
+    arena: Arena,
+    seen: Seen,
+}
+
+fn rig(results: &[i32]) -> Rig {
+    let seen = Seen::default();
+    let ring = Scripted { seen: seen.clone(), results: results.to_vec(), started: Vec::new() };
+    let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
+    let lane = Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None).traced(true));
+    let driver = Driver::with_ring(Box::new(ring), &Options::default());
+    Rig { driver, lane, arena: Arena::new(64, 0), seen }
+}
+
+impl Rig {
+    fn read(&self, at: u64, bytes: usize) -> Operation<'_> {
+        let into = self.arena.take(bytes).expect("room");
+        self.driver.start_on(&self.lane, Kind::Read { at }, Buffers::Read(into))
+    }
+
+    fn write(&self, at: u64, from: WritePieces, sync: bool) -> Operation<'_> {
+        self.driver.start_on(&self.lane, Kind::Write { at, sync }, Buffers::Write(from))
+    }
+
+    /// The results of all, after so many turns at most.
+    fn results(&self, operations: Vec<Operation<'_>>, turns: u32) -> Vec<i32> {
+        for _ in 0..turns {
+            self.driver.wait(Wait::No);
+        }
+        assert_eq!(self.driver.in_flight(), 0);
+        let result = |operation: Operation<'_>| match pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((_, result)) => result,
+            Poll::Pending => panic!("it has not ended"),
+        };
+        operations.into_iter().map(result).collect()
+    }
+
+    fn seen(&self) -> Vec<(&'static str, u64, u64)> {
+        self.seen.take()
+    }
+}
+
+#[test]
+fn neighbours_of_a_turn_go_down_as_one_and_each_gets_its_own_end() {
+    let rig = rig(&[]);
+    let reads = [(8192, 4096), (0, 8192), (20480, 512), (12288, 4096)].map(|(at, bytes)| rig.read(at, bytes));
+    assert!(rig.seen().is_empty(), "the turn has not ended");
+    assert_eq!(rig.results(reads.into(), 1), [4096, 8192, 512, 4096]);
+    assert_eq!(rig.seen(), [("read", 0, 16384), ("read", 20480, 512)]);
+    let counts = rig.lane.trace().expect("traced").counts();
+    assert_eq!((counts.of(TracedKind::Read), counts.merged, counts.descending), (2, 2, 0));
+}
+
+#[test]
+fn nothing_waits_beyond_a_flush() {
+    let rig = rig(&[]);
+    let page = || rig.arena.take(4096).expect("room").freeze();
+    let mut all = vec![rig.write(4096, page(), false), rig.write(0, page(), false)];
+    all.push(rig.driver.start_with(&rig.lane, rig.lane.clone(), Kind::Sync, Buffers::None));
+    all.extend([rig.write(8192, page(), false), rig.write(12288, page(), true), rig.write(16384, page(), true)]);
+    assert_eq!(rig.results(all, 1), [4096, 4096, 0, 4096, 4096, 4096]);
+    let expected = [("write", 0, 8192), ("flush", 0, 0), ("write", 8192, 4096), ("durable", 12288, 8192)];
+    assert_eq!(rig.seen(), expected);
+}
+
+#[test]
+fn writes_that_overlap_keep_their_order() {
+    let rig = rig(&[]);
+    let page = || rig.arena.take(4096).expect("room").freeze();
+    let all = vec![rig.write(4096, page(), false), rig.write(2048, page(), false), rig.read(0, 2048)];
+    assert_eq!(rig.results(all, 1), [4096, 4096, 2048]);
+    assert_eq!(rig.seen(), [("write", 4096, 4096), ("write", 2048, 4096), ("read", 0, 2048)]);
+}
+
+#[test]
+fn where_a_merged_one_fails_each_is_asked_by_itself() {
+    let rig = rig(&[-libc::EIO, 4096, -libc::EIO, 4096]);
+    let reads = [0, 4096, 8192].map(|at| rig.read(at, 4096));
+    assert_eq!(rig.results(reads.into(), 2), [4096, -libc::EIO, 4096]);
+    let seen = [("read", 0, 12288), ("read", 0, 4096), ("read", 4096, 4096), ("read", 8192, 4096)];
+    assert_eq!(rig.seen(), seen);
+    let counts = rig.lane.trace().expect("traced").counts();
+    assert_eq!((counts.of(TracedKind::Read), counts.merged, counts.parted), (4, 2, 3));
+}
+
+#[test]
+fn of_a_merged_one_that_comes_back_short_what_is_whole_has_ended() {
+    for (count, whole) in [(0, 0), (511, 0), (4095, 0), (4096, 1), (4608, 1), (8192, 2), (12287, 2)] {
+        let rig = rig(&[count]);
+        let reads = [0, 4096, 8192].map(|at| rig.read(at, 4096));
+        assert_eq!(rig.results(reads.into(), 2), [4096; 3]);
+        let mut expected = vec![("read", 0, 12288)];
+        expected.extend((whole..3).map(|n| ("read", n * 4096, 4096)));
+        assert_eq!(rig.seen(), expected, "{count}");
+    }
+}
+
+#[test]
+fn a_part_whose_future_was_dropped_is_still_done_and_its_buffers_come_back() {
+    let rig = rig(&[-libc::EIO]);
+    drop(rig.write(0, rig.arena.take(4096).expect("room").freeze(), false));
+    let other = rig.write(4096, rig.arena.take(4096).expect("room").freeze(), false);
+    drop(rig.write(8192, rig.arena.take(4096).expect("room").freeze(), false));
+    assert_eq!(rig.results(vec![other], 2), [4096]);
+    assert_eq!(rig.seen(), [("write", 0, 12288), ("write", 0, 4096), ("write", 4096, 4096), ("write", 8192, 4096)]);
+    assert!(rig.arena.take(64 * 4096).is_ok(), "all of it");
+}
+
+#[test]
+fn a_merged_request_is_no_larger_than_the_member_takes() {
+    let rig = rig(&[]);
+    let reads = (0..20).map(|n| rig.read(n * 4096, 4096)).collect();
+    assert_eq!(rig.results(reads, 1), [4096; 20]);
+    // Pages of an arena adjoin in memory only by chance: each is a segment of its own.
+    assert_eq!(rig.seen(), [("read", 0, 32768), ("read", 32768, 32768), ("read", 65536, 16384)]);
+}
+
+#[test]
+fn without_merging_everything_goes_down_at_once_and_as_it_came() {
+    let seen = Seen::default();
+    let ring = Scripted { seen: seen.clone(), results: Vec::new(), started: Vec::new() };
+    let driver = Driver::with_ring(Box::new(ring), &Options { merging: false, ..Options::default() });
+    let rig = Rig { driver, seen, ..rig(&[]) };
+    let reads = vec![rig.read(4096, 4096), rig.read(0, 4096)];
+    assert_eq!(rig.seen(), [("read", 4096, 4096), ("read", 0, 4096)]);
+    assert_eq!(rig.results(reads, 1), [4096; 2]);
+}

@@ -1,0 +1,87 @@
+//! One member's way to the ring, on one shard.
+//! Owns: [`Lane`]: what keeps the member open, its trace, and the device that stands in for the ring, if one does.
+//! Not here: when what waits goes down (`ring`), what may go down as one (`merge`).
+//! Invariant: what reads or writes a member's bytes goes down its lane, so order and counts are decided in one place.
+
+use super::merge::{Limits, Waiting};
+use super::trace::{Trace, TracedKind};
+use super::{Holder, Kind};
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors, Tick};
+
+/// A device that does its work here and takes its time for it, instead of the ring: see `mem:SIZE,request=TIME`.
+pub(crate) trait Trial {
+    /// When a request that goes down `now` ends, with so many bytes. Requests end one after the other.
+    fn due(&self, now: Tick, bytes: u64) -> Tick;
+
+    /// Does it, and gives what the kernel would: a count of bytes, or a negative errno.
+    ///
+    /// # Safety
+    /// The segments describe live buffers. Nobody else uses those of a read, nobody writes those of a write.
+    unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32;
+}
+
+/// One member as one shard reaches it.
+pub(crate) struct Lane {
+    holder: Holder,
+    // Byte 0 of the member.
+    base: u64,
+    pub(super) limits: Limits,
+    pub(super) trial: Option<Box<dyn Trial>>,
+    trace: Option<Rc<Trace>>,
+    /// What was started in this turn.
+    pub(super) waiting: RefCell<Vec<Waiting>>,
+}
+
+impl AsRawFd for Lane {
+    fn as_raw_fd(&self) -> RawFd {
+        self.holder.as_raw_fd()
+    }
+}
+
+impl Lane {
+    /// `base`: where the member's byte 0 is in the file that `holder` keeps open.
+    pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
+        Lane { holder, base, limits, trial, trace: None, waiting: RefCell::default() }
+    }
+
+    /// The same, traced if so wished.
+    pub(crate) fn traced(self, is_traced: bool) -> Lane {
+        Lane { trace: is_traced.then(Rc::default), ..self }
+    }
+
+    /// Its trace, if it has one.
+    pub(crate) fn trace(&self) -> Option<&Rc<Trace>> {
+        self.trace.as_ref()
+    }
+
+    /// Notes what goes down; `at` in bytes of the file.
+    #[inline]
+    pub(crate) fn note(&self, kind: TracedKind, at: u64, bytes: u64, parts: u32) {
+        if let Some(trace) = &self.trace {
+            let sector = |bytes| bytes / SECTOR_BYTES as u64;
+            trace.note(kind, Sector(sector(at - self.base)), Sectors(sector(bytes)), parts);
+        }
+    }
+
+    /// Where the member's byte 0 is.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// A part of what was merged goes down again.
+    pub(super) fn note_parted(&self, kind: TracedKind, at: u64, bytes: u64) {
+        self.note(kind, at, bytes, 1);
+        if let Some(trace) = &self.trace {
+            trace.note_parted();
+        }
+    }
+
+    /// Notes a flush.
+    #[inline]
+    pub(crate) fn note_flush(&self) {
+        self.note(TracedKind::Flush, self.base, 0, 1);
+    }
+}

@@ -1,0 +1,71 @@
+//! Requests to devices that only pretend to take time, until they have taken it.
+//! Owns: [`Trials`]: which of them is due when. Not here: how long they take and what they do (`lane::Trial`).
+//! Invariant: those of one shard end in the order of their times, and among equals in the order in which they began.
+
+use super::lane::Lane;
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use uraid_block::Tick;
+
+/// A request under way.
+pub(super) struct Pending {
+    due: Tick,
+    number: u64,
+    pub(super) token: u32,
+    pub(super) lane: Rc<Lane>,
+}
+
+impl Pending {
+    fn key(&self) -> (Tick, u64) {
+        (self.due, self.number)
+    }
+}
+
+impl PartialEq for Pending {
+    fn eq(&self, other: &Pending) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Pending {}
+
+impl PartialOrd for Pending {
+    fn partial_cmp(&self, other: &Pending) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Pending {
+    /// The greatest is due first.
+    fn cmp(&self, other: &Pending) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// Those of one shard.
+#[derive(Default)]
+pub(super) struct Trials {
+    pending: RefCell<BinaryHeap<Pending>>,
+    numbers: Cell<u64>,
+}
+
+impl Trials {
+    pub(super) fn start(&self, due: Tick, token: u32, lane: Rc<Lane>) {
+        let number = self.numbers.get();
+        self.numbers.set(number + 1);
+        self.pending.borrow_mut().push(Pending { due, number, token, lane });
+    }
+
+    /// When the next one ends.
+    pub(super) fn next(&self) -> Option<Tick> {
+        self.pending.borrow().peek().map(|pending| pending.due)
+    }
+
+    /// One that has ended.
+    pub(super) fn take(&self, now: Tick) -> Option<Pending> {
+        let mut pending = self.pending.borrow_mut();
+        if pending.peek()?.due <= now { pending.pop() } else { None }
+    }
+}
