@@ -20,6 +20,8 @@ mod faces;
 mod list;
 mod member;
 mod member_name;
+#[cfg(test)]
+mod member_requests;
 mod metadata;
 mod names;
 mod nested;

@@ -1,0 +1,257 @@
+//! What reaches the members of an array on the real machine: how many requests, how large, in which order.
+//! Owns: tests of engine and host together, over members that take their time. Not here: which plan is the fewest
+//! requests (`layout`), what may be merged (`host`).
+
+use crate::member::ArrayMember;
+use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Notify, join_all};
+use uraid_block::{Device, Fua, Sector, Sectors};
+use uraid_engine::{Array, AssembleOptions, Candidate, Config, StartPlan, assemble};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{SetName, Version};
+use uraid_host::{Access, ArenaBlocks, Claimed, Member, Options, Shard, Trace, Traced, run};
+use uraid_layout::{Level, default_layout};
+
+/// 256 KiB.
+const CHUNK: Sectors = Sectors(512);
+const MEMBERS: u16 = 2;
+
+fn options(merging: bool) -> Options {
+    let large = ArenaBlocks { small: 64, large: 1024 };
+    Options { merging, trace: true, arenas: [large; 5], ..Options::default() }
+}
+
+fn raid0(member_size: Sectors) -> StartPlan {
+    let options = CreateOptions {
+        version: Version::V1_2,
+        level: Level::Raid0,
+        layout: default_layout(Level::Raid0),
+        chunk: CHUNK,
+        raid_disks: MEMBERS,
+        spare_devices: 0,
+        size: None,
+        data_offset: None,
+        set_uuid: [7; 16],
+        set_name: SetName::new("", "trial").expect("the name is short"),
+        now_seconds: 1,
+        assume_clean: true,
+        force: false,
+    };
+    let devices: Vec<NewMember> =
+        (0..MEMBERS).map(|n| NewMember::Device { size: member_size, uuid: [n as u8 + 1; 16] }).collect();
+    let superblocks = create(&options, &devices).expect("the options are right").superblocks;
+    let candidates: Vec<Candidate> = superblocks
+        .into_iter()
+        .flatten()
+        .map(|superblock| Candidate { superblock, device_size: member_size })
+        .collect();
+    assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles")
+}
+
+/// A running raid0 and the traces of its members, empty.
+struct Rig {
+    shard: Shard<Letter>,
+    array: Rc<HostArray>,
+    traces: Vec<Rc<Trace>>,
+    /// The members by themselves.
+    raw: Vec<Rc<Member>>,
+}
+
+impl Rig {
+    async fn new(shard: Shard<Letter>, claimed: &[Claimed], options: &Options) -> Rig {
+        let world = HostWorld::new(&shard, ArrayIndex(0), options);
+        let members: Vec<_> = claimed.iter().map(|member| member.on_shard(&shard)).collect();
+        let traces: Vec<_> = members.iter().filter_map(|member| member.trace()).collect();
+        let members = members.into_iter().map(ArrayMember::Host).collect();
+        let array = Array::new(world, &raid0(claimed[0].size()), members, Config::default());
+        let mailed = array.clone();
+        shard.on_mail(move |letter| {
+            if let Letter::Engine(_, mail) = letter {
+                mailed.deliver(mail);
+            }
+        });
+        array.start(|_| {}).await.expect("a new array starts");
+        traces.iter().for_each(|trace| trace.clear());
+        let raw = claimed.iter().map(|member| Rc::new(member.on_shard(&shard))).collect();
+        Rig { shard, array, traces, raw }
+    }
+
+    async fn read(&self, at: u64, length: Sectors) {
+        let into = self.shard.arena(4).take(length.len_bytes()).expect("room");
+        self.array.read(Sector(at), into).await.expect("readable");
+    }
+
+    /// Reads `count` times `length` sectors from `first` on, `depth` of them at once, as a reader ahead does.
+    async fn read_stream(&self, first: u64, length: Sectors, count: u64, depth: u64) {
+        let next = Cell::new(0);
+        join_all((0..depth).map(|_| async {
+            while next.get() < count {
+                let n = next.replace(next.get() + 1);
+                self.read(first + n * length.0, length).await;
+            }
+        }))
+        .await;
+    }
+}
+
+fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig) -> T + Send + Sync) -> T {
+    let claimed: Vec<Claimed> =
+        (0..MEMBERS).map(|_| Claimed::open(member, Access::ReadWrite).expect("claimed")).collect();
+    let mut values = run(1, options, |shard: Shard<Letter>| {
+        let (claimed, work) = (&claimed, &work);
+        async move { work(Rig::new(shard, claimed, options).await).await }
+    });
+    values.remove(0)
+}
+
+#[test]
+fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member() {
+    // Also with merging off: it is the plan that says so.
+    for merging in [true, false] {
+        with_raid0("mem:16M,request=1us", &options(merging), async |rig: Rig| {
+            let length = Sectors(6 * CHUNK.0);
+            let from = rig.shard.arena(4).take(length.len_bytes()).expect("room");
+            rig.array.write(Sector(100), from.freeze(), Fua::No).await.expect("writable");
+            rig.read(100, length).await;
+            for trace in &rig.traces {
+                let counts = trace.counts();
+                assert_eq!(counts.requests[..2], [1, 1], "one read, one write");
+                assert_eq!(counts.sectors, 2 * 3 * CHUNK.0);
+            }
+        });
+    }
+}
+
+/// Of each stream, by where it reads: pairs that descend, requests, sectors.
+fn by_stream(log: &[Traced], stream_length: u64) -> Vec<(u64, u64, u64)> {
+    let data_offset = raid0(Sectors(128 << 10)).members[0].superblock.data_offset.0;
+    let mut streams = vec![(None::<Traced>, (0, 0, 0)); 4];
+    for traced in log {
+        let stream = (traced.range.start.0 - data_offset) / stream_length;
+        let (last, (descending, requests, sectors)) = &mut streams[stream as usize];
+        *descending += u64::from(last.is_some_and(|last| traced.is_behind(&last)));
+        *requests += 1;
+        *sectors += traced.range.length.0;
+        *last = Some(*traced);
+    }
+    streams.into_iter().map(|(_, sums)| sums).collect()
+}
+
+#[test]
+fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_for() {
+    // Whole parts of a chunk; more than half a chunk, from mid-chunk on; more than a chunk.
+    for (length, shift) in [(256, 0), (384, 128), (640, 64)] {
+        for merging in [true, false] {
+            let of_members = with_raid0("null:64M,request=20us", &options(merging), async |rig: Rig| {
+                let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
+                let rig = &rig;
+                let stream = |n| rig.read_stream(n * quarter + shift, Sectors(length), 96, 8);
+                join_all((0..4).map(stream)).await;
+                rig.traces.iter().map(|trace| by_stream(&trace.log(), quarter / 2)).collect::<Vec<_>>()
+            });
+            for (descending, requests, sectors) in of_members.into_iter().flatten() {
+                assert_eq!(descending, 0, "{length} {merging}");
+                assert_eq!(sectors, 96 * length / 2);
+                // Without merging, what crosses a chunk's end stays cut there: this test could fail.
+                let is_whole = sectors >= requests * length;
+                assert_eq!(is_whole, merging || length == 256, "{length} {merging}: {requests} of {sectors} sectors");
+            }
+        }
+    }
+}
+
+/// Streams that read on until they are told to stop.
+#[derive(Default)]
+struct Load {
+    sectors: Cell<u64>,
+    is_over: Cell<bool>,
+    running: Cell<u32>,
+    ended: Notify,
+}
+
+impl Load {
+    /// One stream over `area` sectors from `first` on, `depth` requests at once.
+    fn stream<D: Device + 'static>(
+        self: &Rc<Self>,
+        shard: &Shard<Letter>,
+        device: &Rc<D>,
+        first: u64,
+        area: u64,
+        (length, depth): (u64, u32),
+    ) {
+        let next = Rc::new(Cell::new(0));
+        for _ in 0..depth {
+            self.running.set(self.running.get() + 1);
+            let (load, device, next) = (self.clone(), device.clone(), next.clone());
+            let mut buffers = Some(shard.arena(4).take(Sectors(length).len_bytes()).expect("room"));
+            shard.spawn(async move {
+                while !load.is_over.get() {
+                    let at = next.replace((next.get() + length) % (area / length * length));
+                    let into = buffers.take().expect("the last read gave them back");
+                    buffers = Some(device.read(Sector(first + at), into).await.expect("readable"));
+                    load.sectors.set(load.sectors.get() + length);
+                }
+                load.running.set(load.running.get() - 1);
+                load.ended.notify_all();
+            });
+        }
+    }
+}
+
+/// MB/s of four streams, 8 requests each: of the array, or of the same number spread over its members.
+fn speed(member: &str, merging: bool, length: u64, of_array: bool) -> f64 {
+    let options = Options { trace: false, ..options(merging) };
+    with_raid0(member, &options, async |rig: Rig| {
+        let load = Rc::new(Load::default());
+        let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
+        for n in 0..4 {
+            if of_array {
+                load.stream(&rig.shard, &rig.array, n * quarter + 128, quarter - 128, (length, 8));
+            } else {
+                let area = quarter / u64::from(MEMBERS);
+                for member in &rig.raw {
+                    load.stream(&rig.shard, member, n * area + 128, area - 128, (length, 8 / u32::from(MEMBERS)));
+                }
+            }
+        }
+        let start = rig.shard.now();
+        rig.shard.sleep(Duration::from_millis(200)).await;
+        load.is_over.set(true);
+        let seconds = rig.shard.now().since(start).as_secs_f64();
+        let sectors = load.sectors.get();
+        load.ended.wait_for(|| (load.running.get() == 0).then_some(())).await;
+        sectors as f64 * 512.0 / 1e6 / seconds
+    })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn what_merging_is_worth_on_members_that_take_20_us_for_a_request() {
+    for member in ["mem:64M,request=20us", "null:64M,request=20us"] {
+        for length in [128, 256, 384, 512, 2048] {
+            let mut rounds = [const { Vec::new() }; 4];
+            for _ in 0..9 {
+                let ways = [(true, false), (true, true), (false, false), (false, true)];
+                for (speeds, (merging, of_array)) in rounds.iter_mut().zip(ways) {
+                    speeds.push(speed(member, merging, length, of_array));
+                }
+            }
+            let ratio =
+                |of: usize, to: usize| median(rounds[of].iter().zip(&rounds[to]).map(|(of, to)| of / to).collect());
+            let (array, off) = (ratio(1, 0), ratio(3, 2));
+            let [raw, merged, raw_off, merged_off] = rounds.clone().map(median);
+            println!(
+                "{member}, {:4} KiB: raw {raw:.0} MB/s, array {merged:.0} ({array:.3}); not merged: raw {raw_off:.0}, array {merged_off:.0} ({off:.3})",
+                length / 2
+            );
+        }
+    }
+}
