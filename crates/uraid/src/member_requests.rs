@@ -12,7 +12,7 @@ use uraid_block::{Device, Fua, Sector, Sectors};
 use uraid_engine::{Array, AssembleOptions, Candidate, Config, StartPlan, assemble};
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_format::{SetName, Version};
-use uraid_host::{Access, ArenaBlocks, Claimed, Member, Options, Shard, Trace, Traced, run};
+use uraid_host::{Access, ArenaBlocks, Claimed, Member, Options, Shard, Trace, TraceCounts, Traced, TracedKind, run};
 use uraid_layout::{Level, default_layout};
 
 /// 256 KiB.
@@ -55,6 +55,7 @@ fn raid0(member_size: Sectors) -> StartPlan {
 struct Rig {
     shard: Shard<Letter>,
     array: Rc<HostArray>,
+    /// Of the array's members, then of `raw`.
     traces: Vec<Rc<Trace>>,
     /// The members by themselves.
     raw: Vec<Rc<Member>>,
@@ -75,7 +76,9 @@ impl Rig {
         });
         array.start(|_| {}).await.expect("a new array starts");
         traces.iter().for_each(|trace| trace.clear());
-        let raw = claimed.iter().map(|member| Rc::new(member.on_shard(&shard))).collect();
+        let raw: Vec<_> = claimed.iter().map(|member| Rc::new(member.on_shard(&shard))).collect();
+        let of_raw = raw.iter().filter_map(|member| member.trace());
+        let traces = traces.into_iter().chain(of_raw).collect();
         Rig { shard, array, traces, raw }
     }
 
@@ -116,7 +119,7 @@ fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member(
             let from = rig.shard.arena(4).take(length.len_bytes()).expect("room");
             rig.array.write(Sector(100), from.freeze(), Fua::No).await.expect("writable");
             rig.read(100, length).await;
-            for trace in &rig.traces {
+            for trace in &rig.traces[..usize::from(MEMBERS)] {
                 let counts = trace.counts();
                 assert_eq!(counts.requests[..2], [1, 1], "one read, one write");
                 assert_eq!(counts.sectors, 2 * 3 * CHUNK.0);
@@ -150,7 +153,10 @@ fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_f
                 let rig = &rig;
                 let stream = |n| rig.read_stream(n * quarter + shift, Sectors(length), 96, 8);
                 join_all((0..4).map(stream)).await;
-                rig.traces.iter().map(|trace| by_stream(&trace.log(), quarter / 2)).collect::<Vec<_>>()
+                rig.traces[..usize::from(MEMBERS)]
+                    .iter()
+                    .map(|trace| by_stream(&trace.log(), quarter / 2))
+                    .collect::<Vec<_>>()
             });
             for (descending, requests, sectors) in of_members.into_iter().flatten() {
                 assert_eq!(descending, 0, "{length} {merging}");
@@ -201,57 +207,90 @@ impl Load {
     }
 }
 
-/// MB/s of four streams, 8 requests each: of the array, or of the same number spread over its members.
-fn speed(member: &str, merging: bool, length: u64, of_array: bool) -> f64 {
-    let options = Options { trace: false, ..options(merging) };
-    with_raid0(member, &options, async |rig: Rig| {
-        let load = Rc::new(Load::default());
-        let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
-        for n in 0..4 {
-            if of_array {
-                load.stream(&rig.shard, &rig.array, n * quarter + 128, quarter - 128, (length, 8));
-            } else {
-                let area = quarter / u64::from(MEMBERS);
-                for member in &rig.raw {
-                    load.stream(&rig.shard, member, n * area + 128, area - 128, (length, 8 / u32::from(MEMBERS)));
-                }
-            }
-        }
-        let start = rig.shard.now();
-        rig.shard.sleep(Duration::from_millis(200)).await;
-        load.is_over.set(true);
-        let seconds = rig.shard.now().since(start).as_secs_f64();
-        let sectors = load.sectors.get();
-        load.ended.wait_for(|| (load.running.get() == 0).then_some(())).await;
-        sectors as f64 * 512.0 / 1e6 / seconds
-    })
+/// What one measurement found.
+#[derive(Clone, Copy)]
+struct Speed {
+    /// MB/s.
+    rate: f64,
+    /// KiB of a member's request on average.
+    member_kib: f64,
+    /// The share of the time in which the members were busy.
+    busy: f64,
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// Four streams, 8 requests each: of the array, or of the same number spread over its members.
+async fn speed(rig: &Rig, length: u64, of_array: bool) -> Speed {
+    let load = Rc::new(Load::default());
+    let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
+    rig.traces.iter().for_each(|trace| trace.clear());
+    let start = rig.shard.now();
+    for n in 0..4 {
+        if of_array {
+            load.stream(&rig.shard, &rig.array, n * quarter + 128, quarter - 128, (length, 8));
+            continue;
+        }
+        let area = quarter / u64::from(MEMBERS);
+        for member in &rig.raw {
+            load.stream(&rig.shard, member, n * area + 128, area - 128, (length, 8 / u32::from(MEMBERS)));
+        }
+    }
+    rig.shard.sleep(RUN).await;
+    load.is_over.set(true);
+    let sectors = load.sectors.get();
+    let seconds = rig.shard.now().since(start).as_secs_f64();
+    load.ended.wait_for(|| (load.running.get() == 0).then_some(())).await;
+    let mut counts = TraceCounts::default();
+    rig.traces.iter().for_each(|trace| counts.add(&trace.counts()));
+    let busy = counts.of(TracedKind::Read) as f64 * REQUEST.as_secs_f64() / f64::from(MEMBERS) / seconds;
+    Speed { rate: sectors as f64 * 512.0 / 1e6 / seconds, member_kib: counts.mean().0 as f64 / 2.0, busy }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+const RUN: Duration = Duration::from_millis(100);
+const REQUEST: Duration = Duration::from_micros(20);
 
 #[test]
 #[ignore = "measures; run with --release --nocapture"]
 fn what_merging_is_worth_on_members_that_take_20_us_for_a_request() {
     for member in ["mem:64M,request=20us", "null:64M,request=20us"] {
         for length in [128, 256, 384, 512, 2048] {
-            let mut rounds = [const { Vec::new() }; 4];
-            for _ in 0..9 {
-                let ways = [(true, false), (true, true), (false, false), (false, true)];
-                for (speeds, (merging, of_array)) in rounds.iter_mut().zip(ways) {
-                    speeds.push(speed(member, merging, length, of_array));
+            // Not merged: raw, array. Merged: raw, array.
+            let mut found = [const { Vec::new() }; 4];
+            for round in 0..6 {
+                let merging = round % 2 == 1;
+                let speeds = with_raid0(member, &options(merging), async |rig: Rig| {
+                    // The first time memory is touched it is made.
+                    speed(&rig, length, false).await;
+                    speed(&rig, length, true).await;
+                    let mut speeds = Vec::new();
+                    for _ in 0..5 {
+                        speeds.push([speed(&rig, length, false).await, speed(&rig, length, true).await]);
+                    }
+                    speeds
+                });
+                for [raw, array] in speeds {
+                    found[2 * usize::from(merging)].push(raw);
+                    found[2 * usize::from(merging) + 1].push(array);
                 }
             }
-            let ratio =
-                |of: usize, to: usize| median(rounds[of].iter().zip(&rounds[to]).map(|(of, to)| of / to).collect());
-            let (array, off) = (ratio(1, 0), ratio(3, 2));
-            let [raw, merged, raw_off, merged_off] = rounds.clone().map(median);
-            println!(
-                "{member}, {:4} KiB: raw {raw:.0} MB/s, array {merged:.0} ({array:.3}); not merged: raw {raw_off:.0}, array {merged_off:.0} ({off:.3})",
-                length / 2
-            );
+            println!("{member}, {} KiB", length / 2);
+            for (what, speeds) in ["raw", "array", "raw, merging", "array, merging"].iter().zip(&found) {
+                let of = |what: fn(&Speed) -> f64| median(speeds.iter().map(what));
+                let ratio = |n: usize| median(speeds.iter().zip(&found[n]).map(|(of, to)| of.rate / to.rate));
+                println!(
+                    "  {what:14} {:6.0} MB/s, {:6.1} KiB a request, busy {:.2}; {:.3} of raw, {:.3} of raw merged",
+                    of(|one| one.rate),
+                    of(|one| one.member_kib),
+                    of(|one| one.busy),
+                    ratio(0),
+                    ratio(2)
+                );
+            }
         }
     }
 }
