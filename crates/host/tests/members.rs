@@ -142,7 +142,8 @@ fn holes_are_told_without_reading_them() {
     let file = OpenOptions::new().write(true).open(&path).expect("there");
     file.write_all_at(&pattern(1, 300_000), MIB).expect("room");
     for ring in RINGS {
-        for name in [path.to_str().expect("utf-8"), "mem:4M", "null:4M"] {
+        let trials = ["mem:4M,request=1us", "null:4M,request=1us"];
+        for name in [path.to_str().expect("utf-8"), "mem:4M", "null:4M"].into_iter().chain(trials) {
             let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
             if name.starts_with("mem:") {
                 claimed.write_at(MIB, &pattern(1, 300_000)).expect("writable");

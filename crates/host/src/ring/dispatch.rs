@@ -68,8 +68,14 @@ impl Driver {
         let cargo = Cargo::new(kind, buffers, Some(holder));
         let Some((direction, at)) = direction(&cargo.kind) else {
             self.send_waiting();
+            let is_call = matches!(cargo.kind, Kind::Call(_));
             let token = self.put(cargo);
-            self.submit(lane, token);
+            // A question that a helper thread asks the system is no request to the device.
+            if is_call {
+                self.start_ring(token)
+            } else {
+                self.submit(lane, token)
+            }
             return self.operation(token);
         };
         let (bytes, segments) = (bytes(&cargo.segments), cargo.segments.len() as u32);
