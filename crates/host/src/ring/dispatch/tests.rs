@@ -181,6 +181,50 @@ fn a_merged_request_is_no_larger_than_the_member_takes() {
 }
 
 #[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn what_a_lane_costs() {
+    const TURNS: u64 = 20_000;
+    let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
+    let rig = Rig { lane: Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None)), ..rig(&[]) };
+    let mut leases: Vec<_> = (0..64).map(|_| Some(rig.arena.take(4096).expect("room"))).collect();
+    let mut measure = |what: &str, in_lane: bool, at_once: u64, spread: u64| {
+        // The best turn: others use the machine, too.
+        let mut best = u64::MAX;
+        for turn in 0..TURNS {
+            let start = sys::monotonic_nanos();
+            let mut operations = smallvec::SmallVec::<[_; 64]>::new();
+            for n in 0..at_once {
+                let kind = Kind::Read { at: (turn * 31 + n * spread) % 64 * 8192 };
+                let into = Buffers::Read(leases[n as usize].take().expect("given back"));
+                operations.push(match in_lane {
+                    true => rig.driver.start_on(&rig.lane, kind, into),
+                    false => rig.driver.start(kind, into, Some(rig.lane.clone())),
+                });
+            }
+            rig.driver.wait(Wait::No);
+            for (n, operation) in operations.into_iter().enumerate() {
+                let Poll::Ready((Buffers::Read(into), _)) =
+                    pin!(operation).poll(&mut Context::from_waker(Waker::noop()))
+                else {
+                    panic!("it has ended")
+                };
+                leases[n] = Some(into);
+            }
+            best = best.min(sys::monotonic_nanos() - start);
+            rig.seen.borrow_mut().clear();
+        }
+        println!("{what}: {:.1} ns each", best as f64 / at_once as f64);
+    };
+    for _ in 0..3 {
+        measure("alone, straight to the ring", false, 1, 0);
+        measure("alone, in a lane", true, 1, 0);
+        measure("64 at once, straight to the ring", false, 64, 29);
+        measure("64 at once, in a lane, no neighbours, random", true, 64, 29);
+        measure("64 at once, in a lane, no neighbours, ascending", true, 64, 1);
+    }
+}
+
+#[test]
 fn without_merging_everything_goes_down_at_once_and_as_it_came() {
     let seen = Seen::default();
     let ring = Scripted { seen: seen.clone(), results: Vec::new(), started: Vec::new() };
