@@ -3,12 +3,14 @@
 //! Invariant: an option that mdadm has too is spelled, and means, the same. Spec: mdadm(8); md-reference 4.1.
 
 mod arrays;
+mod bench;
 mod copy;
 mod create;
 mod manage;
 mod serve;
 mod show;
 
+pub use bench::BenchArgs;
 use clap::{CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
 pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
@@ -93,6 +95,9 @@ pub enum Command {
     /// Show the arrays that run now
     #[command(after_long_help = show::LIST_AFTER)]
     List(ListArgs),
+    /// Measure an array, and in the same run what its members give without it
+    #[command(long_about = bench::BENCH, after_long_help = bench::BENCH_AFTER)]
+    Bench(BenchArgs),
     /// Wipe the superblock of members, so that nothing assembles them any more
     #[command(long_about = create::ZERO, after_long_help = create::ZERO_AFTER)]
     ZeroSuperblock(ZeroArgs),

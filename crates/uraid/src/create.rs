@@ -153,9 +153,14 @@ fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
 }
 
 /// Memory and nothing, also behind sectors that are made to fail: `bad:8:mem:64M`.
-fn is_fleeting(name: &str) -> bool {
-    let inner = name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner);
+pub fn is_fleeting(name: &str) -> bool {
+    let inner = without_bad_list(name);
     inner.starts_with("mem:") || inner.starts_with("null:")
+}
+
+/// The name of a member without the sectors that are made to fail.
+pub fn without_bad_list(name: &str) -> &str {
+    name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner)
 }
 
 /// The marks of each member, in the order of the list.

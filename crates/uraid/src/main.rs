@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "a binary has no outside: here `pub` means that other modules use it")]
 
 mod assembly;
+mod bench;
 mod cli;
 mod client;
 mod control;
@@ -76,6 +77,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Fail(args) => detail::fail(args)?,
         Command::Stop(args) => detail::stop(args)?,
         Command::List(args) => list::run(args.json),
+        Command::Bench(args) => bench::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

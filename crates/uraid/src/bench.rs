@@ -1,0 +1,122 @@
+//! `uraid bench`: an array beside its own members, in the same run.
+//! Owns: from the command line to the figures, what is refused before anything is touched. Not here: each step (the
+//! files beside this one). Invariant: nothing is printed as a figure that was not measured in this run.
+//!
+//! ```text
+//!   cli ──► work, target ──► trace: what would the array ask of its members? ──► programs
+//!                                                                                  │
+//!   table ◄── session: rounds of  array │ replay │ ideal  by the loop of `drive` ◄──┘
+//! ```
+
+mod drive;
+mod figures;
+mod program;
+mod progress;
+mod session;
+mod table;
+mod target;
+mod trace;
+mod work;
+
+use crate::cli::{BenchArgs, chunk_size, layout_number};
+use crate::{names, print};
+use session::{Case, MeasureError};
+use std::time::Duration;
+use table::Row;
+use target::{Target, TargetError, Trial};
+use uraid_host::{TooFewDescriptors, ensure_descriptors};
+pub use work::{Pattern, parse_bytes, parse_time};
+use work::{Work, WorkError, whole_sectors};
+
+/// The array must stay as it is while another lane runs.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Such a work cannot be.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// There is no array to measure.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The run failed.
+    #[error("{what}")]
+    Measure {
+        /// Which work.
+        what: String,
+        /// Why.
+        source: MeasureError,
+    },
+    /// The system allows too few open files.
+    #[error("cannot drive {members} members")]
+    Descriptors {
+        /// How many.
+        members: usize,
+        /// What is missing.
+        source: TooFewDescriptors,
+    },
+}
+
+/// How long, how often.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    runtime: Duration,
+    rounds: u32,
+    has_latencies: bool,
+}
+
+/// Measures and prints.
+pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
+    let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce };
+    let rows = own(args, &run)?;
+    if args.json {
+        print(&table::json(&rows));
+    }
+    Ok(())
+}
+
+/// The work of the command line.
+fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
+    let work = Work {
+        pattern: args.rw,
+        block: whole_sectors("--bs", args.bs, true)?,
+        depth: args.iodepth,
+        jobs: args.jobs,
+        shards: args.shards,
+        mix_reads: args.rwmixread,
+        offset: whole_sectors("--offset", args.offset, false)?,
+        size: args.size.map(|size| whole_sectors("--size", size, true)).transpose()?,
+    };
+    work.check()?;
+    let members = args.raid_devices.map_or(args.members.len(), usize::from);
+    ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;
+    let target = match (args.level, args.raid_devices) {
+        (Some(level), Some(raid_devices)) => {
+            let layout = layout_number(level, args.layout.as_deref());
+            let trial = Trial { level, raid_devices, layout, chunk: chunk_size(level, args.chunk) };
+            Target::trial(&trial, &args.members, args.destructive)?
+        }
+        (None, _) | (_, None) => {
+            let writes = work.pattern.writes().then(|| work.pattern.name());
+            Target::existing(&args.members, writes, args.destructive)?
+        }
+    };
+    let outcome = measured(&target, &work, run, "own", !args.json);
+    target.leave()?;
+    outcome
+}
+
+/// Measures one work on one array; shows the table where that is wanted.
+fn measured(target: &Target, work: &Work, run: &Run, scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let on = target.describe();
+    let what = format!("{}; {on}", work.describe());
+    let &Run { runtime, rounds, has_latencies } = run;
+    let case = Case { target, work: work.clone(), runtime, rounds, has_latencies, name: what.clone() };
+    let outcome = session::measure(&case).map_err(|source| BenchError::Measure { what, source })?;
+    let rows = Row::of_case(scenario, work, &on, &outcome);
+    if is_shown {
+        print(&names::printable_lines(&table::case_table(work, &on, &outcome, &rows)));
+    }
+    Ok(rows)
+}

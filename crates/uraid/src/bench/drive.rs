@@ -1,0 +1,422 @@
+//! The loop of the bench: requests of a list, one after the other, as many at once as the work says.
+//! Owns: [`Lane`], [`Lists`], [`run`], [`Section`]. Not here: which requests (`work`, `program`), rounds and shards
+//! (`session`). Invariant: whatever is measured, the loop, its clock, its counting and its buffers are the same; a
+//! request of one piece allocates nothing here.
+
+use super::program::{MemberIo, Program, RowKernel, Steps, Verb};
+use super::work::{Request, Work};
+use crate::member::ArrayMember;
+use crate::world::HostArray;
+use hdrhistogram::Histogram;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::local::Notify;
+use uraid_block::{Arena, Device, Fua, IoError, ReadPieces, Tick, WritePieces};
+use uraid_host::{ArenaBlocks, Local};
+
+/// Without latencies the clock is looked at once in so many requests of a client.
+const REQUESTS_PER_LOOK: u32 = 16;
+/// Latencies are told to three digits, up to an hour.
+const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
+const LATENCY_DIGITS: u8 = 3;
+
+/// What is driven.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Lane {
+    /// The array, through the engine.
+    Array,
+    /// The I/Os that the array makes of the requests, on the members.
+    Replay,
+    /// As many requests of the same size, on the members.
+    Ideal,
+}
+
+impl Lane {
+    /// All of them, in the order of tables.
+    pub const ALL: [Lane; 3] = [Lane::Array, Lane::Replay, Lane::Ideal];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Array => "array",
+            Lane::Replay => "replay",
+            Lane::Ideal => "ideal",
+        }
+    }
+}
+
+/// The lists of one job, and where in them it is.
+pub struct Lists {
+    /// For the array.
+    pub requests: Vec<Request>,
+    /// What it makes of them.
+    pub replay: Program,
+    /// The same, spread over the members.
+    pub ideal: Program,
+    /// The next request.
+    pub next: Cell<usize>,
+}
+
+impl Lists {
+    fn take(&self) -> usize {
+        let now = self.next.get();
+        self.next.set(if now + 1 == self.requests.len() { 0 } else { now + 1 });
+        now
+    }
+}
+
+/// What the loop needs on a shard.
+pub struct Place {
+    /// The shard.
+    pub local: Local,
+    /// The array.
+    pub array: Rc<HostArray>,
+    /// Its members, driven past it.
+    pub members: Vec<ArrayMember>,
+    /// The work.
+    pub work: Work,
+    /// The lists of this shard's jobs.
+    pub jobs: Vec<Rc<Lists>>,
+    /// Whether to take the time of each request.
+    pub has_latencies: bool,
+    /// Where the buffers are from.
+    pub arena: Arena,
+}
+
+/// What one lane did on one shard in one go.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// From the first request to the last answer.
+    pub took: Duration,
+    /// The time of the shard's thread on a processor.
+    pub cpu: Duration,
+    /// Of each request, in nanoseconds; empty where they were not taken.
+    pub latencies: Histogram<u64>,
+}
+
+/// What the clients of one go share.
+struct Tally {
+    requests: Cell<u64>,
+    latencies: RefCell<Histogram<u64>>,
+    error: Cell<Option<IoError>>,
+    running: Cell<usize>,
+    ended: Notify,
+    stop_at: Tick,
+}
+
+/// An empty histogram of latencies.
+pub fn no_latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, LATENCY_DIGITS).expect("the bounds are constant and right")
+}
+
+/// Drives `lane` for `time`. An error of the array or a member ends it.
+pub async fn run(place: &Rc<Place>, lane: Lane, time: Duration) -> Result<Section, IoError> {
+    let clients = place.jobs.len() * place.work.depth as usize;
+    let began = place.local.now();
+    let tally = Rc::new(Tally {
+        requests: Cell::new(0),
+        latencies: RefCell::new(no_latencies()),
+        error: Cell::new(None),
+        running: Cell::new(clients),
+        ended: Notify::new(),
+        stop_at: began + time,
+    });
+    let cpu_before = thread_time();
+    // Clients of different jobs in turn, so that no job's depth comes all at once.
+    for _ in 0..place.work.depth {
+        for job in &place.jobs {
+            let (at, job, tally) = (place.clone(), job.clone(), tally.clone());
+            place.local.spawn(async move {
+                let outcome = match lane {
+                    Lane::Array => array_client(&at, &job, &tally).await,
+                    Lane::Replay => member_client(&at, &job, &job.replay, &tally).await,
+                    Lane::Ideal => member_client(&at, &job, &job.ideal, &tally).await,
+                };
+                if let Err(error) = outcome {
+                    tally.error.set(Some(error));
+                }
+                tally.running.set(tally.running.get() - 1);
+                if tally.running.get() == 0 {
+                    tally.ended.notify_all();
+                }
+            });
+        }
+    }
+    tally.ended.wait_for(|| (tally.running.get() == 0).then_some(())).await;
+    let cpu = thread_time().saturating_sub(cpu_before);
+    let took = place.local.now().since(began);
+    match tally.error.get() {
+        Some(error) => Err(error),
+        None => Ok(Section {
+            requests: tally.requests.get(),
+            took,
+            cpu,
+            latencies: tally.latencies.replace(no_latencies()),
+        }),
+    }
+}
+
+/// The time that this thread has spent on a processor.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// One client's clock and count.
+struct Pace<'a> {
+    place: &'a Place,
+    tally: &'a Tally,
+    began: Tick,
+    unseen: u32,
+}
+
+impl<'a> Pace<'a> {
+    fn new(place: &'a Place, tally: &'a Tally) -> Pace<'a> {
+        Pace { place, tally, began: place.local.now(), unseen: 0 }
+    }
+
+    /// A request was answered. False: enough.
+    fn step(&mut self) -> bool {
+        let tally = self.tally;
+        tally.requests.set(tally.requests.get() + 1);
+        if self.place.has_latencies {
+            // The end of one request is the beginning of the next: one look at the clock for each.
+            let now = self.place.local.now();
+            tally.latencies.borrow_mut().saturating_record(now.since(self.began).as_nanos() as u64);
+            self.began = now;
+        } else {
+            self.unseen += 1;
+            if self.unseen < REQUESTS_PER_LOOK {
+                return true;
+            }
+            self.unseen = 0;
+            self.began = self.place.local.now();
+        }
+        self.began < tally.stop_at && tally.error.get().is_none()
+    }
+}
+
+async fn array_client(place: &Place, job: &Lists, tally: &Tally) -> Result<(), IoError> {
+    let bytes = place.work.block.len_bytes();
+    let mut buffer = take(&place.arena, bytes);
+    let data = data(&place.arena, if place.work.pattern.writes() { bytes } else { 0 });
+    let mut pace = Pace::new(place, tally);
+    loop {
+        let request = job.requests[job.take()];
+        if request.is_write {
+            place.array.write(request.at, data.clone(), Fua::No).await?;
+        } else {
+            buffer = place.array.read(request.at, buffer).await?;
+        }
+        if !pace.step() {
+            return Ok(());
+        }
+    }
+}
+
+async fn member_client(place: &Place, job: &Lists, program: &Program, tally: &Tally) -> Result<(), IoError> {
+    let (read_bytes, write_bytes) = (program.read_bytes_max(), program.write_bytes_max());
+    let mut reads = Cut::new(take(&place.arena, read_bytes));
+    let mut writes = Cut::new(data(&place.arena, write_bytes));
+    let mut fan: Vec<_> = (0..program.width_max()).map(|_| Box::pin(None)).collect();
+    let start = |io: MemberIo, cargo: Cargo| async move {
+        let member = &place.members[usize::from(io.member)];
+        match cargo {
+            Cargo::Read(into) => member.read(io.at, into).await.map(Some),
+            Cargo::Write(from) => member.write(io.at, from, Fua::No).await.map(|()| None),
+        }
+    };
+    let mut pace = Pace::new(place, tally);
+    loop {
+        let Steps { reads: list, writes: later } = program.steps(job.take());
+        if let ([io], []) = (list, later)
+            && io.length.len_bytes() == read_bytes
+        {
+            // What nearly every read is: no list, no joining.
+            reads.whole = place.members[usize::from(io.member)].read(io.at, std::mem::take(&mut reads.whole)).await?;
+        } else {
+            reads.fit(list);
+            for (n, io) in list.iter().enumerate() {
+                fan[n].as_mut().set(Some(start(*io, Cargo::Read(std::mem::take(&mut reads.parts[n])))));
+            }
+            join(&mut fan[..list.len()], |n, got| reads.parts[n] = got.expect("a read gives its buffers back")).await?;
+            writes.fit(later);
+            let mut parity = program.kernel.as_ref().map(|kernel| run_kernel(kernel, &writes.whole, &place.arena));
+            for (n, io) in later.iter().enumerate() {
+                let from = match (&mut parity, io.verb) {
+                    (Some(parity), Verb::WriteParity) => parity.pop().expect("a row has as many as it writes"),
+                    (Some(_) | None, Verb::Read | Verb::Write | Verb::WriteParity | Verb::Discard) => {
+                        writes.parts[n].clone()
+                    }
+                };
+                fan[n].as_mut().set(Some(start(*io, Cargo::Write(from))));
+            }
+            join(&mut fan[..later.len()], |_, _| ()).await?;
+        }
+        if !pace.step() {
+            return Ok(());
+        }
+    }
+}
+
+enum Cargo {
+    Read(ReadPieces),
+    Write(WritePieces),
+}
+
+/// Drives all to their end, in the places where they are.
+async fn join<F, T>(fan: &mut [Pin<Box<Option<F>>>], mut done: impl FnMut(usize, T)) -> Result<(), IoError>
+where
+    F: Future<Output = Result<T, IoError>>,
+{
+    let mut outcome = Ok(());
+    poll_fn(|context| {
+        let mut pending = false;
+        for (n, slot) in fan.iter_mut().enumerate() {
+            let Some(work) = slot.as_mut().as_pin_mut() else { continue };
+            match work.poll(context) {
+                Poll::Pending => pending = true,
+                Poll::Ready(Ok(value)) => {
+                    slot.set(None);
+                    done(n, value);
+                }
+                Poll::Ready(Err(error)) => {
+                    slot.set(None);
+                    outcome = Err(error);
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outcome
+}
+
+/// A client's buffers, cut as a request wants them. They are cut anew only when a request wants them otherwise.
+struct Cut<P> {
+    whole: P,
+    parts: Vec<P>,
+    lengths: Vec<usize>,
+}
+
+impl<P> Cut<P> {
+    fn new(whole: P) -> Cut<P> {
+        Cut { whole, parts: Vec::new(), lengths: Vec::new() }
+    }
+
+    fn is_fit(&self, list: &[MemberIo]) -> bool {
+        self.lengths.iter().copied().eq(list.iter().map(|io| io.length.len_bytes()))
+    }
+}
+
+impl Cut<ReadPieces> {
+    fn fit(&mut self, list: &[MemberIo]) {
+        if self.is_fit(list) {
+            return;
+        }
+        let rest = std::mem::take(&mut self.whole);
+        for part in self.parts.drain(..) {
+            self.whole.append(part);
+        }
+        self.whole.append(rest);
+        self.lengths.clear();
+        for io in list {
+            self.parts.push(self.whole.split_to(io.length.len_bytes()));
+            self.lengths.push(io.length.len_bytes());
+        }
+    }
+}
+
+impl Cut<WritePieces> {
+    fn fit(&mut self, list: &[MemberIo]) {
+        if self.is_fit(list) {
+            return;
+        }
+        self.parts.clear();
+        self.lengths.clear();
+        let mut at = 0;
+        for io in list {
+            let bytes = io.length.len_bytes();
+            self.parts.push(self.whole.slice(at, bytes));
+            self.lengths.push(bytes);
+            at += bytes;
+        }
+    }
+}
+
+/// P, and Q, of each row in `data`: for the writes of a request that is nothing but whole rows. In what order they are
+/// written does not matter: only how much is computed.
+fn run_kernel(kernel: &RowKernel, data: &WritePieces, arena: &Arena) -> Vec<WritePieces> {
+    let (chunk, across) = (kernel.chunk_bytes, kernel.exponents.len());
+    let pieces: Vec<&[u8]> = data.iter().map(|piece| &piece[..]).collect();
+    let slice = |at: usize, bytes: usize| {
+        // Blocks of the arena are as long as each other but for the last one, and a chunk divides them or is a multiple.
+        let piece = pieces[at / LARGE_BLOCK_BYTES];
+        &piece[at % LARGE_BLOCK_BYTES..][..bytes]
+    };
+    let mut made = Vec::new();
+    for row in 0..data.bytes() / (chunk * across) {
+        let (mut p, mut q) = (ReadPieces::new(), ReadPieces::new());
+        for from in (0..chunk).step_by(LARGE_BLOCK_BYTES) {
+            let bytes = (chunk - from).min(LARGE_BLOCK_BYTES);
+            let sources: Vec<&[u8]> = (0..across).map(|k| slice((row * across + k) * chunk + from, bytes)).collect();
+            let take = || arena.take_contiguous(bytes).expect("the arena has room for every client's parity");
+            let mut p_part = take();
+            if kernel.has_syndrome {
+                let mut q_part = take();
+                uraid_parity::generate_pq(&mut p_part, &mut q_part, &sources, &kernel.exponents);
+                q.push(q_part);
+            } else {
+                uraid_parity::generate_p(&mut p_part, &sources);
+            }
+            p.push(p_part);
+        }
+        made.push(p.freeze());
+        if kernel.has_syndrome {
+            made.push(q.freeze());
+        }
+    }
+    made
+}
+
+/// So many bytes in as few pieces as blocks are: what [`run_kernel`] counts on.
+fn take(arena: &Arena, bytes: usize) -> ReadPieces {
+    let mut pieces = ReadPieces::new();
+    while pieces.bytes() < bytes {
+        let length = (bytes - pieces.bytes()).min(LARGE_BLOCK_BYTES);
+        pieces.push(arena.take_contiguous(length).expect("the arena was made for the work"));
+    }
+    pieces
+}
+
+/// What the arena of a shard must hold for its jobs.
+pub fn blocks_for(work: &Work, jobs: &[Lists]) -> ArenaBlocks {
+    let programs = jobs.iter().flat_map(|job| [&job.replay, &job.ideal]);
+    let largest = |bytes: fn(&Program) -> usize| programs.clone().map(bytes).max().unwrap_or(0);
+    let block = work.block.len_bytes();
+    let (reads, writes) = (largest(Program::read_bytes_max).max(block), largest(Program::write_bytes_max).max(block));
+    let clients = jobs.len() as u64 * u64::from(work.depth);
+    // The parity of a request is at most as long as all that it writes.
+    let large = 2 * writes.div_ceil(LARGE_BLOCK_BYTES) + reads.div_ceil(LARGE_BLOCK_BYTES);
+    let blocks = |each: u64| u32::try_from(each * clients).expect("the work was checked");
+    ArenaBlocks { small: blocks(3).max(64), large: blocks(large as u64) }
+}
+
+/// Bytes to write that no device can make smaller.
+fn data(arena: &Arena, bytes: usize) -> WritePieces {
+    let mut pieces = take(arena, bytes);
+    let mut luck = super::work::Luck::new(bytes as u64);
+    for piece in pieces.iter_mut() {
+        for word in piece.chunks_mut(8) {
+            word.copy_from_slice(&luck.next().to_ne_bytes()[..word.len()]);
+        }
+    }
+    pieces.freeze()
+}

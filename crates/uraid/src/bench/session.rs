@@ -1,0 +1,354 @@
+//! One work on one array, from the lists to the figures: rounds, in which all lanes run one after the other.
+//! Owns: [`measure`], [`Case`], [`Outcome`], how shards meet. Not here: the loop (`drive`), the array (`target`).
+//! Invariant: each round has every lane once, in an order that changes from round to round; all shards are in the same
+//! lane at the same time.
+
+use super::drive::{self, Lane, Lists, Place, Section};
+use super::program::{self, Room};
+use super::progress::Progress;
+use super::target::Target;
+use super::trace;
+use super::work::Work;
+use crate::member::ArrayMember;
+use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use hdrhistogram::Histogram;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use uraid_block::{IoError, Sectors};
+use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
+use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
+
+/// How often a shard looks whether the others have come.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+/// A lane runs for such a part of the runtime before it is measured.
+const WARM_UP_PART: u32 = 4;
+const WARM_UP_MAX: Duration = Duration::from_millis(500);
+
+/// What to measure.
+pub struct Case<'a> {
+    /// On what.
+    pub target: &'a Target,
+    /// What to do there.
+    pub work: Work,
+    /// How long each lane runs in each round.
+    pub runtime: Duration,
+    /// How many rounds.
+    pub rounds: u32,
+    /// Whether to take the time of each request.
+    pub has_latencies: bool,
+    /// What to call it while it runs.
+    pub name: String,
+}
+
+/// What one lane did in one round, all shards together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sample {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Requests in a second.
+    pub rate: f64,
+    /// Nanoseconds of the shards' threads on a processor for a request.
+    pub cpu_ns: f64,
+}
+
+/// What the engine has counted in the rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
+pub struct Counted {
+    /// Requests of clients.
+    pub requests: u64,
+    /// Rows written without reading.
+    pub rows_full: u64,
+    /// Row parts written by read-modify-write.
+    pub rows_modified: u64,
+    /// Row parts written after reading the rest of their row.
+    pub rows_reconstructed: u64,
+    /// Writes that were taken along by another write of their row.
+    pub writes_absorbed: u64,
+}
+
+impl Counted {
+    fn now(array: &HostArray) -> Counted {
+        let counters = array.counters();
+        Counted {
+            requests: counters.reads + counters.writes,
+            rows_full: counters.rows_full,
+            rows_modified: counters.rows_modified,
+            rows_reconstructed: counters.rows_reconstructed,
+            writes_absorbed: counters.writes_absorbed,
+        }
+    }
+
+    /// The two taken together, field by field.
+    fn with(self, other: Counted, both: fn(u64, u64) -> u64) -> Counted {
+        Counted {
+            requests: both(self.requests, other.requests),
+            rows_full: both(self.rows_full, other.rows_full),
+            rows_modified: both(self.rows_modified, other.rows_modified),
+            rows_reconstructed: both(self.rows_reconstructed, other.rows_reconstructed),
+            writes_absorbed: both(self.writes_absorbed, other.writes_absorbed),
+        }
+    }
+}
+
+/// What came of a case.
+pub struct Outcome {
+    /// By round, by [`Lane`].
+    pub rounds: Vec<[Sample; 3]>,
+    /// Of all rounds, by [`Lane`].
+    pub latencies: [Histogram<u64>; 3],
+    /// What the engine has counted in the rounds.
+    pub counted: Counted,
+    /// Which way to the kernel the shards had.
+    pub ring: &'static str,
+}
+
+/// Why a case has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The work does not fit the array.
+    #[error(transparent)]
+    Work(#[from] super::work::WorkError),
+    /// The array did not start.
+    #[error("the array could not be started")]
+    Start(#[source] StartError),
+    /// The array did not end as it should.
+    #[error("the array was stopped")]
+    Stop(#[source] StopError),
+    /// The array refuses the requests.
+    #[error("the array cannot say what it does with a request")]
+    Trace(#[source] IoError),
+    /// A request failed.
+    #[error("a request of {lane} failed")]
+    Request {
+        /// Of which lane.
+        lane: &'static str,
+        /// Why.
+        source: IoError,
+    },
+}
+
+/// Measures.
+pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
+    let mut lists = lists(case)?;
+    let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
+    let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
+    let mut options = Options::default();
+    for arena in [1, 3] {
+        options.arenas[arena].large =
+            options.arenas[arena].large.max(4 * (u32::from(case.target.plan.layout.slots()) + 2));
+    }
+    options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
+    // Each shard takes its own.
+    let lists: Vec<Mutex<Vec<Lists>>> = lists.drain(..).map(Mutex::new).collect();
+    let meeting = Meeting::default();
+    let found = uraid_host::run(case.work.shards, &options, |shard: Shard<Letter>| {
+        let jobs = std::mem::take(&mut *lists[usize::from(shard.index().0)].lock().expect("nobody panics with it"));
+        run_shard(case, shard, &options, jobs, &meeting)
+    });
+    let shards = found.into_iter().collect::<Result<Vec<Shared>, MeasureError>>()?;
+    Ok(together(shards))
+}
+
+/// The lists of each shard's jobs.
+fn lists(case: &Case<'_>) -> Result<Vec<Vec<Lists>>, MeasureError> {
+    let Case { target, work, .. } = case;
+    let share = work.share(target.plan.layout.array_size())?;
+    let rooms = rooms(target, work, share);
+    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+    let of_shards = trace::on_tracers(work.shards, &target.plan, &geometries, work.block, async |shard, tracer| {
+        let mut jobs = Vec::new();
+        for n in 0..u64::from(work.jobs) {
+            let job = u64::from(shard.0) * u64::from(work.jobs) + n;
+            let requests = work.requests(job, share);
+            let replay = tracer.program(&requests, work.block).await?;
+            let ideal = program::ideal(work, job, &requests, &rooms);
+            jobs.push(Lists { requests, replay, ideal, next: Default::default() });
+        }
+        Ok(jobs)
+    });
+    of_shards.into_iter().collect::<Result<_, IoError>>().map_err(MeasureError::Trace)
+}
+
+/// As much of all members together as the work touches of the array.
+fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
+    let in_slots = target.plan.members.iter().filter(|member| match member.place {
+        MemberPlace::Slot(_) => true,
+        MemberPlace::Spare => false,
+    });
+    let count = in_slots.clone().count() as u64;
+    let each = Sectors(share.0 * work.jobs_in_all() / count);
+    in_slots
+        .map(|member| Room {
+            start: member.superblock.data_offset,
+            length: each.max(work.block).min(member.superblock.data_size),
+        })
+        .collect()
+}
+
+/// What one shard has found.
+struct Shared {
+    sections: Vec<[Section; 3]>,
+    counted: Counted,
+    ring: &'static str,
+}
+
+/// Where shards wait for each other.
+#[derive(Default)]
+struct Meeting {
+    arrived: AtomicU64,
+    left: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Meeting {
+    /// Goes on when all shards are here. False: one of them has given up.
+    async fn meet(&self, local: &Local) -> bool {
+        let shards = u64::from(local.count());
+        let ticket = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
+        let wanted = ticket.div_ceil(shards) * shards;
+        while !self.is_over.load(Ordering::SeqCst) {
+            if self.arrived.load(Ordering::SeqCst) >= wanted {
+                return true;
+            }
+            local.sleep(LOOK_EVERY).await;
+        }
+        false
+    }
+
+    /// There is nothing to meet for any more.
+    fn give_up(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Goes on when all shards have come here, given up or not.
+    async fn leave(&self, local: &Local) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+        while self.left.load(Ordering::SeqCst) < u64::from(local.count()) {
+            local.sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn run_shard(
+    case: &Case<'_>,
+    shard: Shard<Letter>,
+    options: &Options,
+    jobs: Vec<Lists>,
+    meeting: &Meeting,
+) -> Result<Shared, MeasureError> {
+    let target = case.target;
+    let members = || target.members.iter().map(|member| ArrayMember::Host(member.on_shard(&shard))).collect();
+    // It must not write superblocks because a lane beside it takes its time.
+    let config = Config { clean_after: super::NEVER, ..Config::default() };
+    let array = Array::new(HostWorld::new(&shard, ArrayIndex(0), options), &target.plan, members(), config);
+    let mailed = array.clone();
+    shard.on_mail(move |letter| match letter {
+        Letter::Engine(_, mail) => mailed.deliver(mail),
+        Letter::Client(_)
+        | Letter::Close
+        | Letter::Closed
+        | Letter::CountsWanted
+        | Letter::Counts(..)
+        | Letter::End => unreachable!("nothing is served"),
+    });
+    let place = Rc::new(Place {
+        local: (*shard).clone(),
+        array,
+        members: members(),
+        work: case.work.clone(),
+        jobs: jobs.into_iter().map(Rc::new).collect(),
+        has_latencies: case.has_latencies,
+        arena: shard.arena(CLIENT_ARENA).clone(),
+    });
+    let is_first = shard.index().0 == 0;
+    let mut outcome = Ok(());
+    if is_first {
+        outcome = place.array.start(|_| ()).await.map_err(MeasureError::Start);
+        if outcome.is_err() {
+            meeting.give_up();
+        }
+    }
+    let mut found = Shared { sections: Vec::new(), counted: Counted::default(), ring: shard.ring_name() };
+    if meeting.meet(&shard).await {
+        outcome = all_rounds(case, &place, meeting, &mut found).await;
+    }
+    // Nobody leaves before the array is stopped: all shards carry its mail. An array that exists and was written past
+    // the engine is not stopped, so that it stays marked dirty.
+    if is_first && target.is_trial {
+        outcome = outcome.and(place.array.stop().await.map_err(MeasureError::Stop));
+    }
+    meeting.leave(&shard).await;
+    outcome.map(|()| found)
+}
+
+async fn all_rounds(
+    case: &Case<'_>,
+    place: &Rc<Place>,
+    meeting: &Meeting,
+    found: &mut Shared,
+) -> Result<(), MeasureError> {
+    let steps = u64::from(case.rounds) * 3;
+    let expected = case.runtime.mul_f64(steps as f64);
+    let line = (place.local.index().0 == 0).then(|| RefCell::new(Progress::new(&case.name)));
+    let mut before = Counted::default();
+    for round in 0..=case.rounds {
+        let is_warm_up = round == 0;
+        let time = if is_warm_up { (case.runtime / WARM_UP_PART).min(WARM_UP_MAX) } else { case.runtime };
+        let mut sections: [Option<Section>; 3] = [None, None, None];
+        for n in 0..3 {
+            let lane = Lane::ALL[(n + round as usize) % 3];
+            if let Some(line) = &line {
+                line.borrow_mut().show_from_start(u64::from(round.max(1) - 1) * 3 + n as u64, steps, expected);
+            }
+            if !meeting.meet(&place.local).await {
+                return Ok(());
+            }
+            match drive::run(place, lane, time).await {
+                Ok(section) => sections[lane as usize] = Some(section),
+                Err(source) => {
+                    meeting.give_up();
+                    return Err(MeasureError::Request { lane: lane.name(), source });
+                }
+            }
+        }
+        if is_warm_up {
+            before = Counted::now(&place.array);
+        } else {
+            found.sections.push(sections.map(|section| section.expect("each lane ran once")));
+        }
+    }
+    found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
+    if let Some(line) = line {
+        line.into_inner().finish();
+    }
+    Ok(())
+}
+
+fn together(shards: Vec<Shared>) -> Outcome {
+    let rounds = shards[0].sections.len();
+    let mut latencies = [drive::no_latencies(), drive::no_latencies(), drive::no_latencies()];
+    let mut counted = Counted::default();
+    for shard in &shards {
+        counted = counted.with(shard.counted, u64::wrapping_add);
+        for sections in &shard.sections {
+            for (all, one) in latencies.iter_mut().zip(sections) {
+                all.add(&one.latencies).expect("all have the same bounds");
+            }
+        }
+    }
+    let sample = |round: usize, lane: usize| {
+        let sections = || shards.iter().map(|shard| &shard.sections[round][lane]);
+        let requests = sections().map(|section| section.requests).sum();
+        let cpu: f64 = sections().map(|section| section.cpu.as_nanos() as f64).sum();
+        Sample {
+            requests,
+            rate: sections().map(|section| section.requests as f64 / section.took.as_secs_f64()).sum(),
+            cpu_ns: cpu / requests as f64,
+        }
+    };
+    let rounds = (0..rounds).map(|round| [0, 1, 2].map(|lane| sample(round, lane))).collect();
+    Outcome { rounds, latencies, counted, ring: shards[0].ring }
+}

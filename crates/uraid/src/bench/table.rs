@@ -1,0 +1,268 @@
+//! Figures for people and for programs.
+//! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`session`).
+//! Invariant: both tell the same figures; a ratio is that of one round, its interval that of all rounds.
+
+use super::drive::Lane;
+use super::figures::{Interval, median};
+use super::session::{Counted, Outcome};
+use super::work::Work;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Where the latencies of a work are, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Latency {
+    /// Half of the requests took no longer.
+    pub p50: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// 999 of 1000.
+    pub p99_9: u64,
+    /// All.
+    pub max: u64,
+}
+
+impl Latency {
+    /// `None` where nothing was recorded.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Latency> {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        let max = histogram.max();
+        (!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99), p99_9: at(0.999), max })
+    }
+}
+
+/// One figure beside one raw figure: an object of the JSON.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// Which scenario, or `own` for a work of the command line.
+    pub scenario: String,
+    /// What was done to what.
+    pub work: String,
+    /// The array's figure: the median of the rounds.
+    pub array: f64,
+    /// The raw figure: the median of the rounds. None where there is nothing to compare with.
+    pub raw: Option<f64>,
+    /// What the raw figure is of: `replay`, `ideal`, or a word of the scenario.
+    pub against: &'static str,
+    /// Of `array` and `raw`.
+    pub unit: &'static str,
+    /// The median of the rounds' ratios.
+    pub ratio: Option<f64>,
+    /// Its interval's lower end.
+    pub ratio_low: Option<f64>,
+    /// Its interval's upper end.
+    pub ratio_high: Option<f64>,
+    /// How sure the interval is, 0 to 1.
+    pub confidence: Option<f64>,
+    /// The array's time on a processor for a request: the median of the rounds.
+    pub cpu_ns_per_io: Option<f64>,
+    /// The raw time on a processor for a request.
+    pub raw_cpu_ns_per_io: Option<f64>,
+    /// What a request costs more than raw: the median of the rounds' differences.
+    pub cpu_ns_more: Option<f64>,
+    /// Bytes of a request.
+    pub block_bytes: Option<u64>,
+    /// The array's latencies.
+    pub latency_ns: Option<Latency>,
+    /// Requests of the array that were counted here.
+    pub requests: Option<u64>,
+    /// What the engine has counted meanwhile.
+    pub counted: Option<Counted>,
+}
+
+impl Row {
+    /// A figure alone.
+    pub fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
+        Row {
+            scenario: scenario.to_owned(),
+            work: work.to_owned(),
+            array,
+            raw: None,
+            against: "nothing",
+            unit,
+            ratio: None,
+            ratio_low: None,
+            ratio_high: None,
+            confidence: None,
+            cpu_ns_per_io: None,
+            raw_cpu_ns_per_io: None,
+            cpu_ns_more: None,
+            block_bytes: None,
+            latency_ns: None,
+            requests: None,
+            counted: None,
+        }
+    }
+
+    /// The array of a case beside a raw lane.
+    fn paired(scenario: &str, work: &Work, on: &str, outcome: &Outcome, raw: Lane) -> Row {
+        let rounds = &outcome.rounds;
+        let of = |lane: Lane, what: fn(&super::session::Sample) -> f64| {
+            rounds.iter().map(|lanes| what(&lanes[lane as usize])).collect::<Vec<f64>>()
+        };
+        let pair = |what: fn(&super::session::Sample) -> f64, both: fn(f64, f64) -> f64| {
+            of(Lane::Array, what).into_iter().zip(of(raw, what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
+        };
+        let ratio = Interval::of(&pair(|sample| sample.rate, |array, raw| array / raw));
+        let array = Lane::Array as usize;
+        Row {
+            raw: Some(median(&of(raw, |sample| sample.rate))),
+            against: raw.name(),
+            ratio: Some(ratio.median),
+            ratio_low: Some(ratio.low),
+            ratio_high: Some(ratio.high),
+            confidence: Some(ratio.confidence),
+            cpu_ns_per_io: Some(median(&of(Lane::Array, |sample| sample.cpu_ns))),
+            raw_cpu_ns_per_io: Some(median(&of(raw, |sample| sample.cpu_ns))),
+            cpu_ns_more: Some(median(&pair(|sample| sample.cpu_ns, |array, raw| array - raw))),
+            block_bytes: Some(work.block.bytes()),
+            latency_ns: Latency::of(&outcome.latencies[array]),
+            requests: Some(rounds.iter().map(|lanes| lanes[array].requests).sum()),
+            counted: Some(outcome.counted),
+            ..Row::bare(
+                scenario,
+                &format!("{}; {on}", work.describe()),
+                median(&of(Lane::Array, |sample| sample.rate)),
+                "IOPS",
+            )
+        }
+    }
+
+    /// The array of a case beside both raw lanes.
+    pub fn of_case(scenario: &str, work: &Work, on: &str, outcome: &Outcome) -> Vec<Row> {
+        [Lane::Replay, Lane::Ideal].map(|raw| Row::paired(scenario, work, on, outcome, raw)).to_vec()
+    }
+}
+
+/// The table of one case.
+pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> String {
+    let mut out = String::new();
+    let ring = outcome.ring;
+    let rounds = outcome.rounds.len();
+    writeln!(out, "{on}\n{}; {rounds} rounds, ring {ring}\n", work.describe()).expect("a string takes all");
+    let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "p99.9", "max"];
+    let mut cells = vec![head.map(str::to_owned)];
+    for lane in Lane::ALL {
+        let of = |what: fn(&super::session::Sample) -> f64| {
+            median(&outcome.rounds.iter().map(|lanes| what(&lanes[lane as usize])).collect::<Vec<f64>>())
+        };
+        let rate = of(|sample| sample.rate);
+        let latency = Latency::of(&outcome.latencies[lane as usize]);
+        let time = |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |latency| nanos(pick(latency) as f64));
+        cells.push([
+            lane.name().to_owned(),
+            count(rate),
+            format!("{:.0}", rate * work.block.bytes() as f64 / 1e6),
+            nanos(of(|sample| sample.cpu_ns)),
+            time(|latency| latency.p50),
+            time(|latency| latency.p99),
+            time(|latency| latency.p99_9),
+            time(|latency| latency.max),
+        ]);
+    }
+    align(&mut out, &cells);
+    out.push('\n');
+    for row in rows {
+        ratio_line(&mut out, row);
+    }
+    if let Some(counted) = rows.first().and_then(|row| row.counted) {
+        rows_line(&mut out, &counted);
+    }
+    out
+}
+
+/// `array / replay  0.971 (0.965..0.978, 96.9 %), +31 ns of CPU`.
+fn ratio_line(out: &mut String, row: &Row) {
+    let (Some(ratio), Some(low), Some(high), Some(confidence)) =
+        (row.ratio, row.ratio_low, row.ratio_high, row.confidence)
+    else {
+        return;
+    };
+    let more = row.cpu_ns_more.map_or(String::new(), |more| {
+        let sign = if more < 0.0 { '-' } else { '+' };
+        format!(", {sign}{} of CPU for each", nanos(more.abs()))
+    });
+    let against = row.against;
+    writeln!(out, "  array / {against:<7} {ratio:.3} ({low:.3}..{high:.3}, {:.1} %){more}", confidence * 100.0)
+        .expect("a string takes all");
+}
+
+fn rows_line(out: &mut String, counted: &Counted) {
+    let Counted {
+        rows_full: full, rows_modified: modified, rows_reconstructed: rest, writes_absorbed: absorbed, ..
+    } = counted;
+    if full + modified + rest > 0 {
+        writeln!(
+            out,
+            "  rows: {full} whole, {modified} read-modify-write, {rest} reconstruct-write; {absorbed} writes taken along"
+        )
+        .expect("a string takes all");
+    }
+}
+
+/// Columns of one width, the first to the left, numbers to the right.
+fn align<const N: usize>(out: &mut String, cells: &[[String; N]]) {
+    let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    for line in cells {
+        let mut text = format!("  {:<1$}", line[0], width(0));
+        for (column, cell) in line.iter().enumerate().skip(1) {
+            write!(text, "  {cell:>0$}", width(column)).expect("a string takes all");
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+}
+
+/// `9.53M`, `87.2k`, `950`: three digits.
+pub fn count(value: f64) -> String {
+    let (scaled, unit) = match value {
+        value if value >= 1e9 => (value / 1e9, "G"),
+        value if value >= 1e6 => (value / 1e6, "M"),
+        value if value >= 1e4 => (value / 1e3, "k"),
+        value => return format!("{value:.0}"),
+    };
+    format!("{}{unit}", three_digits(scaled))
+}
+
+/// `105 ns`, `3.21 us`, `1.50 ms`, `2.00 s`.
+pub fn nanos(value: f64) -> String {
+    let (scaled, unit) = match value {
+        value if value >= 1e9 => (value / 1e9, "s"),
+        value if value >= 1e6 => (value / 1e6, "ms"),
+        value if value >= 1e3 => (value / 1e3, "us"),
+        value => return format!("{value:.0} ns"),
+    };
+    format!("{} {unit}", three_digits(scaled))
+}
+
+fn three_digits(value: f64) -> String {
+    let digits = if value >= 100.0 { 0 } else { 1 + usize::from(value < 10.0) };
+    format!("{value:.digits$}")
+}
+
+/// All rows as one JSON array.
+pub fn json(rows: &[Row]) -> String {
+    let mut text = serde_json::to_string_pretty(rows).expect("plain data");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        assert_eq!(["950", "87.2k", "9.53M", "123M"], [950.0, 87_210.0, 9_531_000.0, 123e6].map(count));
+        assert_eq!(["105 ns", "3.21 us", "15.0 ms", "2.00 s"], [105.2, 3_210.0, 15e6, 2e9].map(nanos));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut out = String::new();
+        let cells = [["", "a"], ["long", "1"], ["x", "22"]].map(|line| line.map(str::to_owned));
+        align(&mut out, &cells);
+        assert_eq!(out, "         a\n  long   1\n  x     22\n");
+    }
+}

@@ -1,0 +1,220 @@
+//! What an array asks of its members for a request: the engine itself says it, over members that only write it down.
+//! Owns: [`on_tracers`], [`Tracer`], its world and members. Not here: the list that comes of it (`program`).
+//! Invariant: no device is touched; the array is the one of the plan, healthy or degraded as that is, and a request is
+//! alone in it.
+
+use super::program::{MemberIo, Program, RowKernel, Verb};
+use super::work::Request;
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{
+    Arena, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Slot, Tick, WritePieces,
+};
+use uraid_engine::{Array, Config, Mail, Place, Pool, StartPlan, World};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Options, Shard};
+use uraid_layout::Row;
+
+type Log = Rc<RefCell<Vec<MemberIo>>>;
+
+/// The machine for a traced array: whichever shard it is on, it is alone.
+#[derive(Clone)]
+struct TraceWorld(Shard<Mail>);
+
+impl World for TraceWorld {
+    type Member = TraceMember;
+
+    fn now(&self) -> Tick {
+        self.0.now()
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        self.0.unix_seconds()
+    }
+
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+        self.0.sleep(time)
+    }
+
+    fn shard(&self) -> ShardIndex {
+        ShardIndex(0)
+    }
+
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.0.spawn(task);
+    }
+
+    fn post(&self, _to: ShardIndex, mail: Mail) {
+        self.0.post(self.0.index(), mail);
+    }
+
+    fn arena(&self, pool: Pool) -> &Arena {
+        self.0.arena(match pool {
+            Pool::Request => 0,
+            Pool::Row => 1,
+            Pool::Metadata => 2,
+            Pool::Pass => 3,
+        })
+    }
+}
+
+/// A member that writes down what it is asked and says that all went well.
+struct TraceMember {
+    number: u16,
+    geometry: Geometry,
+    log: Log,
+}
+
+impl TraceMember {
+    fn note(&self, verb: Verb, at: Sector, length: Sectors) {
+        self.log.borrow_mut().push(MemberIo { member: self.number, verb, at, length });
+    }
+}
+
+impl Device for TraceMember {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.note(Verb::Read, at, into.length());
+        Ok(into)
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, _fua: Fua) -> Result<(), IoError> {
+        self.note(Verb::Write, at, from.length());
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        self.note(Verb::Discard, range.start, range.length);
+        Ok(())
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        self.note(Verb::Write, range.start, range.length);
+        Ok(())
+    }
+}
+
+/// An array that only tells what it would do.
+pub struct Tracer {
+    array: Rc<Array<TraceWorld>>,
+    arena: Arena,
+    log: Log,
+    /// By member of the plan: its first sector of data, and its slot.
+    members: Vec<(Sector, Option<Slot>)>,
+}
+
+/// Does `work` with a traced array of `plan` on each of so many threads; gives what each has found, in their order.
+/// `geometries[i]` is that of `plan.members[i]`; the largest request has `block` sectors.
+pub fn on_tracers<T: Send>(
+    threads: u16,
+    plan: &StartPlan,
+    geometries: &[Geometry],
+    block: Sectors,
+    work: impl AsyncFn(ShardIndex, &Tracer) -> T + Send + Sync,
+) -> Vec<T> {
+    let mut options = Options::default();
+    let large = u32::try_from(2 * block.bytes().div_ceil(64 << 10)).expect("a request has at most 32 MiB");
+    for arena in &mut options.arenas {
+        arena.large = arena.large.max(4 * (u32::from(plan.layout.slots()) + 2));
+    }
+    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
+    let work = &work;
+    uraid_host::run(threads, &options, |shard: Shard<Mail>| async move {
+        let tracer = Tracer::new(&shard, plan, geometries);
+        let array = tracer.array.clone();
+        shard.on_mail(move |mail| array.deliver(mail));
+        tracer.array.start(|_| ()).await.expect("members that only write down do not fail");
+        work(shard.index(), &tracer).await
+    })
+}
+
+impl Tracer {
+    fn new(shard: &Shard<Mail>, plan: &StartPlan, geometries: &[Geometry]) -> Tracer {
+        let log = Log::default();
+        let members = (0..).zip(geometries);
+        let members = members
+            .map(|(number, geometry)| TraceMember { number, geometry: geometry.clone(), log: log.clone() })
+            .collect();
+        let config = Config { read_only: false, clean_after: super::NEVER, force: false };
+        let places = plan.members.iter().map(|member| {
+            let slot = match member.place {
+                Place::Slot(slot) => Some(slot),
+                Place::Spare => None,
+            };
+            (member.superblock.data_offset, slot)
+        });
+        let places = places.collect();
+        // Whatever state it is in: nobody's bytes are at stake, and a resync would only be written down.
+        let plan = StartPlan { is_dirty: false, read_only: None, ..plan.clone() };
+        let array = Array::new(TraceWorld(shard.clone()), &plan, members, config);
+        Tracer { array, arena: shard.arena(CLIENT_ARENA).clone(), log, members: places }
+    }
+
+    /// The member I/Os of each request of `list`, each alone in the array.
+    pub async fn program(&self, list: &[Request], block: Sectors) -> Result<Program, IoError> {
+        let bytes = block.len_bytes();
+        let mut buffer = self.arena.take(bytes).expect("the arena was made for it");
+        let data = self.arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
+        if list.iter().any(|request| request.is_write) {
+            // The first write marks the array dirty: superblocks, which are no part of what a request costs.
+            self.array.write(list[0].at, data.clone(), Fua::No).await?;
+        }
+        let mut program = Program::default();
+        let mut is_whole = true;
+        for request in list {
+            self.log.borrow_mut().clear();
+            if request.is_write {
+                self.array.write(request.at, data.clone(), Fua::No).await?;
+            } else {
+                buffer = self.array.read(request.at, buffer).await?;
+            }
+            let mut ios = self.log.borrow_mut();
+            self.mark_parity(&mut ios);
+            is_whole &= request.is_write && ios.iter().all(|io| io.verb != Verb::Read);
+            program.push(&ios);
+        }
+        let layout = self.array.layout();
+        if is_whole && layout.level().is_parity() && block.0.is_multiple_of(layout.stripe().0) {
+            program.kernel = Some(self.kernel());
+        }
+        Ok(program)
+    }
+
+    fn kernel(&self) -> RowKernel {
+        let layout = self.array.layout();
+        let map = layout.row(Row(0));
+        RowKernel {
+            chunk_bytes: layout.chunk().len_bytes(),
+            exponents: map.exponents.to_vec(),
+            has_syndrome: map.syndrome.is_some(),
+        }
+    }
+
+    /// Tells writes of parity from those of data, by where they are.
+    fn mark_parity(&self, ios: &mut [MemberIo]) {
+        let layout = self.array.layout();
+        if !layout.level().is_parity() {
+            return;
+        }
+        for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {
+            let (data_start, slot) = self.members[usize::from(io.member)];
+            let map = layout.row(Row((io.at.0 - data_start.0) / layout.chunk().0));
+            let is_parity = |of: Slot| Some(of) == slot;
+            if is_parity(map.parity) || map.syndrome.is_some_and(is_parity) {
+                io.verb = Verb::WriteParity;
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What a bench asks of an array: fio's words, and the list of requests that they mean.
+//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes and times, refusing what cannot be. Not here: doing it.
+//! Invariant: a request lies in the array and begins on a multiple of the block behind the offset; lists are the same
+//! in every run, so that two runs can be compared.
+
+use std::time::Duration;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+
+/// Requests of all jobs of a shard that a list has before it begins anew.
+const LIST_MAX: u64 = 1 << 18;
+/// What the requests of one list have together, at most: their member I/Os are worked out before the run.
+const LIST_BYTES_MAX: u64 = 4 << 30;
+/// A job with less would do the same few requests over and over.
+const LIST_MIN: u64 = 64;
+
+/// fio's `rw`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Pattern {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    Randread,
+    /// Random writes.
+    Randwrite,
+    /// Sequential reads and writes.
+    Rw,
+    /// Random reads and writes.
+    Randrw,
+}
+
+impl Pattern {
+    /// fio's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Read => "read",
+            Pattern::Write => "write",
+            Pattern::Randread => "randread",
+            Pattern::Randwrite => "randwrite",
+            Pattern::Rw => "rw",
+            Pattern::Randrw => "randrw",
+        }
+    }
+
+    /// Whether the next request may be anywhere.
+    pub fn is_random(self) -> bool {
+        match self {
+            Pattern::Randread | Pattern::Randwrite | Pattern::Randrw => true,
+            Pattern::Read | Pattern::Write | Pattern::Rw => false,
+        }
+    }
+
+    /// Whether it changes what is there.
+    pub fn writes(self) -> bool {
+        match self {
+            Pattern::Read | Pattern::Randread => false,
+            Pattern::Write | Pattern::Randwrite | Pattern::Rw | Pattern::Randrw => true,
+        }
+    }
+
+    /// Percent of its requests that are reads.
+    fn reads_percent(self, mix: u8) -> u8 {
+        match self {
+            Pattern::Read | Pattern::Randread => 100,
+            Pattern::Write | Pattern::Randwrite => 0,
+            Pattern::Rw | Pattern::Randrw => mix,
+        }
+    }
+}
+
+/// Why a work cannot be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A size or a place that no device can read or write.
+    #[error("{option} is {found} bytes, expected a multiple of 512{}", if *.is_least { ", and at least that" } else { "" })]
+    Sectors {
+        /// Which option.
+        option: &'static str,
+        /// What it says.
+        found: u64,
+        /// Whether zero is wrong too.
+        is_least: bool,
+    },
+    /// A request larger than an array takes.
+    #[error("--bs is {found} bytes, expected at most {expected}, the largest request of an array")]
+    BlockTooLarge {
+        /// The size given.
+        found: u64,
+        /// The largest possible.
+        expected: u64,
+    },
+    /// Nothing would be in flight.
+    #[error("{option} is 0, expected at least 1")]
+    Zero {
+        /// Which option.
+        option: &'static str,
+    },
+    /// More requests at once than there is memory set aside for.
+    #[error("{found} requests of a shard would be in flight (--iodepth times --jobs), expected at most {expected}")]
+    TooDeep {
+        /// Depth times jobs.
+        found: u64,
+        /// The most.
+        expected: u64,
+    },
+    /// The buffers of the requests would not fit.
+    #[error("the requests in flight need buffers of {found} bytes on each shard, expected at most {expected}")]
+    TooMuchMemory {
+        /// Depth times jobs times block.
+        found: u64,
+        /// The most.
+        expected: u64,
+    },
+    /// The work does not lie in the array.
+    #[error("--offset {offset} and --size {size} end at byte {}, the array has {expected}", offset.saturating_add(*size))]
+    OutOfArray {
+        /// Where it begins.
+        offset: u64,
+        /// How much it touches.
+        size: u64,
+        /// What there is.
+        expected: u64,
+    },
+    /// The jobs have less than one request each.
+    #[error("{found} bytes for {jobs} jobs, expected at least one request of {block} bytes for each")]
+    TooSmall {
+        /// What there is to touch.
+        found: u64,
+        /// Of all shards.
+        jobs: u64,
+        /// Of a request.
+        block: u64,
+    },
+}
+
+/// The largest request of an array: the engine's `io_max`.
+const BLOCK_BYTES_MAX: u64 = 32 << 20;
+const DEPTH_MAX: u64 = 1 << 16;
+const BUFFER_BYTES_MAX: u64 = 8 << 30;
+
+/// What to do with an array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Work {
+    /// In which order, reads or writes.
+    pub pattern: Pattern,
+    /// Length of a request.
+    pub block: Sectors,
+    /// Requests in flight of one job.
+    pub depth: u32,
+    /// Jobs of one shard.
+    pub jobs: u32,
+    /// Threads.
+    pub shards: u16,
+    /// Percent of reads where there are both.
+    pub mix_reads: u8,
+    /// Where it begins in the array.
+    pub offset: Sectors,
+    /// How much of the array it touches; `None`: all behind the offset.
+    pub size: Option<Sectors>,
+}
+
+impl Default for Work {
+    fn default() -> Work {
+        let block = Sectors(8);
+        let (mix_reads, offset) = (50, Sectors::ZERO);
+        Work { pattern: Pattern::Randread, block, depth: 32, jobs: 1, shards: 1, mix_reads, offset, size: None }
+    }
+}
+
+/// One request of a list; its length is the work's block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Its first sector.
+    pub at: Sector,
+    /// A write, or a read.
+    pub is_write: bool,
+}
+
+impl Work {
+    /// Checks what can be checked without an array.
+    pub fn check(&self) -> Result<(), WorkError> {
+        let block = self.block.bytes();
+        if block > BLOCK_BYTES_MAX {
+            return Err(WorkError::BlockTooLarge { found: block, expected: BLOCK_BYTES_MAX });
+        }
+        for (option, value) in [("--iodepth", self.depth), ("--jobs", self.jobs), ("--shards", self.shards.into())] {
+            if value == 0 {
+                return Err(WorkError::Zero { option });
+            }
+        }
+        let found = u64::from(self.depth) * u64::from(self.jobs);
+        if found > DEPTH_MAX {
+            return Err(WorkError::TooDeep { found, expected: DEPTH_MAX });
+        }
+        if found * block > BUFFER_BYTES_MAX {
+            return Err(WorkError::TooMuchMemory { found: found * block, expected: BUFFER_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Checks that it lies in an array of this size; gives how much of it each job has.
+    pub fn share(&self, array: Sectors) -> Result<Sectors, WorkError> {
+        let size = self.size.unwrap_or_else(|| Sectors(array.0.saturating_sub(self.offset.0)));
+        if self.offset.0.checked_add(size.0).is_none_or(|end| end > array.0) {
+            let (offset, size) = (self.offset.bytes(), size.bytes());
+            return Err(WorkError::OutOfArray { offset, size, expected: array.bytes() });
+        }
+        let jobs = u64::from(self.jobs) * u64::from(self.shards);
+        let blocks = size.0 / self.block.0 / jobs;
+        if blocks == 0 {
+            return Err(WorkError::TooSmall { found: size.bytes(), jobs, block: self.block.bytes() });
+        }
+        Ok(Sectors(self.block.0 * blocks))
+    }
+
+    /// Jobs of all shards.
+    pub fn jobs_in_all(&self) -> u64 {
+        u64::from(self.jobs) * u64::from(self.shards)
+    }
+
+    /// The requests of job `job` of all shards' jobs, to be done over and over. `share` is what [`Work::share`] gave.
+    /// Random ones are anywhere in the region, sequential ones in the job's own part.
+    pub fn requests(&self, job: u64, share: Sectors) -> Vec<Request> {
+        let blocks = share.0 / self.block.0;
+        let jobs = self.jobs_in_all();
+        let per_shard = (LIST_BYTES_MAX / self.block.bytes()).min(LIST_MAX);
+        let count = (per_shard / u64::from(self.jobs)).max(LIST_MIN);
+        let reads = u64::from(self.pattern.reads_percent(self.mix_reads));
+        let mut luck = Luck::new(job);
+        let list = (0..count).map(|n| {
+            let block = match self.pattern.is_random() {
+                true => luck.below(blocks * jobs),
+                false => job * blocks + n % blocks,
+            };
+            let at = Sector(self.offset.0 + block * self.block.0);
+            Request { at, is_write: luck.below(100) >= reads }
+        });
+        // A sequential list that holds all of a small part ends with it, so that it goes round without a jump.
+        let whole = if self.pattern.is_random() || blocks >= count { count } else { count / blocks * blocks };
+        list.take(whole as usize).collect()
+    }
+
+    /// `randread 4K, 1 job x depth 32, 1 shard`.
+    pub fn describe(&self) -> String {
+        let plural = |n: u64, what: &str| if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") };
+        format!(
+            "{} {}, {} x depth {}, {}",
+            self.pattern.name(),
+            crate::sizes::chunk(self.block),
+            plural(self.jobs.into(), "job"),
+            self.depth,
+            plural(self.shards.into(), "shard")
+        )
+    }
+}
+
+/// Numbers without an order that are the same in every run.
+pub struct Luck(u64);
+
+impl Luck {
+    /// Another series for each seed.
+    pub fn new(seed: u64) -> Luck {
+        Luck(seed)
+    }
+
+    /// The next number (splitmix64).
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The next one from 0 up to below `bound`, which is not zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// Bytes in fio's spelling: `4096`, `4K`, `1M`; suffixes are powers of 1024.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(format!("{text:?} is no size, expected bytes, or a number with K, M, G, T (powers of 1024)")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size, expected a number like 4096 or 4K"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is above the largest size, 2^64 bytes"))
+}
+
+/// A time in fio's spelling: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no time, expected 3s, 500ms or 2m"))?;
+    let time = match unit {
+        "" | "s" => Duration::from_secs(number),
+        "ms" => Duration::from_millis(number),
+        "us" => Duration::from_micros(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        _ => return Err(format!("{text:?} is no time, expected 3s, 500ms or 2m")),
+    };
+    if time < Duration::from_millis(1) || time > Duration::from_secs(24 * 3600) {
+        return Err(format!("{text:?}: expected a time from 1ms to 24 hours"));
+    }
+    Ok(time)
+}
+
+/// A number of bytes as sectors, for option `option`.
+pub fn whole_sectors(option: &'static str, found: u64, is_least: bool) -> Result<Sectors, WorkError> {
+    if !found.is_multiple_of(SECTOR_BYTES as u64) || (found == 0 && is_least) {
+        return Err(WorkError::Sectors { option, found, is_least });
+    }
+    Ok(Sectors(found / SECTOR_BYTES as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_as_fio_reads_them() {
+        assert_eq!((parse_bytes("4096"), parse_bytes("4k"), parse_bytes("1M")), (Ok(4096), Ok(4096), Ok(1 << 20)));
+        assert_eq!(parse_time("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
+        for text in ["", "K", "4X", "-1", "99999999999999999999", "18446744073709551615K"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        for text in ["", "s", "3h", "0", "0s", "99999999999m"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sequential_jobs_share_the_region_and_go_through_their_part_in_order() {
+        let work = Work { pattern: Pattern::Read, jobs: 2, offset: Sectors(3), ..Work::default() };
+        let share = work.share(Sectors(3 + 8 * 11)).expect("it fits");
+        assert_eq!(share, Sectors(8 * 5), "eleven blocks are five for each of two jobs");
+        let starts = |job| work.requests(job, share).iter().map(|request| request.at.0).collect::<Vec<_>>();
+        assert_eq!(starts(0)[..6], [3, 11, 19, 27, 35, 3], "it begins anew at the end of its part");
+        assert_eq!(starts(1)[..2], [43, 51]);
+        assert_eq!(starts(0).len() % 5, 0, "and so does the list");
+    }
+
+    #[test]
+    fn random_requests_reach_all_of_the_region_and_nothing_else() {
+        let work = Work { pattern: Pattern::Randrw, mix_reads: 70, offset: Sectors(1), ..Work::default() };
+        let share = work.share(Sectors(1 + 8 * 16 + 7)).expect("it fits");
+        let list = work.requests(0, share);
+        let blocks: std::collections::BTreeSet<u64> = list.iter().map(|request| (request.at.0 - 1) / 8).collect();
+        assert_eq!(blocks, (0..16).collect(), "each of the sixteen blocks, and no other");
+        let writes = list.iter().filter(|request| request.is_write).count();
+        assert!((0.28..0.32).contains(&(writes as f64 / list.len() as f64)), "{writes} of {} are writes", list.len());
+        assert_eq!(list, work.requests(0, share), "the same in every run");
+        assert_ne!(list, work.requests(1, share), "each job has its own");
+    }
+
+    #[test]
+    fn a_work_that_cannot_be_says_what_was_found_and_what_was_expected() {
+        let refused = |work: Work| work.check().expect_err("refused").to_string();
+        assert_eq!(refused(Work { depth: 0, ..Work::default() }), "--iodepth is 0, expected at least 1");
+        assert!(refused(Work { depth: 1 << 10, jobs: 1 << 10, ..Work::default() }).contains("1048576 requests"));
+        assert!(refused(Work { block: Sectors(1 << 20), ..Work::default() }).contains("at most 33554432"));
+        let text = Work { offset: Sectors(8), ..Work::default() }.share(Sectors(8)).expect_err("empty").to_string();
+        assert!(text.contains("0 bytes for 1 jobs"), "{text}");
+        let text = Work { size: Some(Sectors(9)), ..Work::default() }.share(Sectors(8)).expect_err("long").to_string();
+        assert_eq!(text, "--offset 0 and --size 4608 end at byte 4608, the array has 4096");
+        let text = whole_sectors("--bs", 1000, true).expect_err("odd").to_string();
+        assert_eq!(text, "--bs is 1000 bytes, expected a multiple of 512, and at least that");
+    }
+}

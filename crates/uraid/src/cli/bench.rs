@@ -1,0 +1,108 @@
+//! `uraid bench` on the command line.
+//! Owns: its options and help texts. Not here: what they mean together (`crate::bench::work`), what is measured
+//! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
+
+use super::create::level;
+use crate::bench::{Pattern, parse_bytes, parse_time};
+use crate::sizes::parse_size;
+use clap::Args;
+use std::time::Duration;
+use uraid_block::Sectors;
+use uraid_layout::Level;
+
+pub(super) const BENCH: &str = "\
+Measure an array, and in the same run what its members give without it.
+
+Three things are driven by the same loop over the same members, in turn within each round, so that
+a machine that is slow for a while is slow for all of them:
+  array   through uraid's engine
+  replay  the I/Os that the array makes of these requests, straight to the members
+  ideal   requests of the same size and the same total depth, spread over the members
+array / replay says what the engine costs, array / ideal what the level costs. Ratios are taken
+within a round; shown is the median of all rounds and the interval it lies in with the confidence
+that is printed (order statistics). CPU is the time of the shards' threads.
+
+The members are those of an array that exists, which is only read; or, with --level, members for a
+trial array, which is gone afterwards. For a trial, `mem:SIZE` is memory and `null:SIZE` nothing at
+all (it shows the cost of the engine alone); one of these alone stands for all members.
+
+With --destructive, what files and block devices hold is lost: as members of a trial array, and in
+an array that exists when it is written; that one stays marked dirty and is made consistent when
+it is served the next time. Trial members are filled first, block devices are not.";
+
+pub(super) const BENCH_AFTER: &str = "\
+EXAMPLES
+  The engine on memory, 4 KiB random reads of a raid6:
+      uraid bench -l 6 -n 8 -c 64K mem:64M --rw randread --bs 4K --iodepth 32
+  What the engine costs, on members that cost nothing:
+      uraid bench -l 6 -n 8 null:1T --gtod-reduce
+  An array that exists, read-only:
+      uraid bench --rw read --bs 128K --iodepth 16 /dev/sd[b-g]
+  Files, which lose what they hold:
+      uraid bench -l 5 -n 3 --destructive --rw randwrite a.img b.img c.img
+  A known report, by its name; all of them, for a program to read:
+      uraid bench --scenario raid6-read
+      uraid bench --scenario all --json > figures.json
+
+JSON
+  A list of objects: scenario, work, array, raw, against (which raw), unit, ratio, ratio_low,
+  ratio_high, cpu_ns_per_io, and what belongs to them: raw_cpu_ns_per_io, latency_ns, rows, ...";
+
+/// Options of `uraid bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// A trial array of this RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
+    #[arg(short, long, value_parser = level, allow_hyphen_values = true, requires = "raid_devices")]
+    pub level: Option<Level>,
+    /// With --level: how many members
+    #[arg(short = 'n', long, value_name = "N", requires = "level")]
+    pub raid_devices: Option<u16>,
+    /// With --level: consecutive data on one member; a bare number is in KiB [default: as create chooses]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "level")]
+    pub chunk: Option<Sectors>,
+    /// With --level: how data and parity, or copies, are placed; see LAYOUTS in create's --help
+    #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT", requires = "level")]
+    pub layout: Option<String>,
+    /// What to do: sequential or random, reads, writes or both
+    #[arg(long, visible_alias = "readwrite", value_name = "WORK", default_value = "randread")]
+    pub rw: Pattern,
+    /// Bytes of a request; K, M are powers of 1024
+    #[arg(long, visible_alias = "blocksize", value_name = "SIZE", value_parser = parse_bytes, default_value = "4K")]
+    pub bs: u64,
+    /// Requests in flight for each job
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub iodepth: u32,
+    /// Jobs on each shard: sequential ones have a part of the array each
+    #[arg(long, visible_alias = "numjobs", value_name = "N", default_value_t = 1)]
+    pub jobs: u32,
+    /// Threads, each with its own jobs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: u16,
+    /// Of rw and randrw, so many percent are reads
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub rwmixread: u8,
+    /// Where in the array the work begins; K, M, G, T are powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "0")]
+    pub offset: u64,
+    /// How much of the array the work touches [default: all from --offset on]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub size: Option<u64>,
+    /// How long each of array, replay and ideal runs in each round: 3s, 500ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "3s")]
+    pub runtime: Duration,
+    /// How many rounds; 6 is the least that gives an interval of 95 %
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Do not take the time of each request: no latencies, and less of the clock in the figures
+    #[arg(long)]
+    pub gtod_reduce: bool,
+    /// What the members hold, or what the array holds, may be lost
+    #[arg(long)]
+    pub destructive: bool,
+    /// As one JSON array, see JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The members of the array, or of the trial array in the order of their slots
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+}
