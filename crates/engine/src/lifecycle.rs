@@ -281,6 +281,14 @@ impl<W: World> Array<W> {
         usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates())
     }
 
+    /// Publishes the view anew and waits until every request that was inside has left: what any change that needs a
+    /// drain costs, without the change. Requests go on meanwhile. Shard 0 only, and outside of any request.
+    pub async fn drain_once(&self) {
+        let _one = self.steward().transition.acquire(1).await;
+        let epoch = self.publish(|_| ()).await;
+        self.drain(epoch).await;
+    }
+
     /// What the array is like now. Shard 0 only.
     pub fn status(&self) -> Status {
         let master = self.steward().master.borrow();

@@ -8,10 +8,12 @@
 //!   table ◄── session: rounds of  array │ replay │ ideal  by the loop of `drive` ◄──┘
 //! ```
 
+mod discard;
 mod drive;
 mod figures;
 mod program;
 mod progress;
+mod scenario;
 mod session;
 mod table;
 mod target;
@@ -20,6 +22,7 @@ mod work;
 
 use crate::cli::{BenchArgs, chunk_size, layout_number};
 use crate::{names, print};
+pub use scenario::ScenarioName;
 use session::{Case, MeasureError};
 use std::time::Duration;
 use table::Row;
@@ -69,7 +72,10 @@ struct Run {
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce };
-    let rows = own(args, &run)?;
+    let rows = match args.scenario {
+        Some(name) => scenario::run(name, &run, !args.json)?,
+        None => own(args, &run)?,
+    };
     if args.json {
         print(&table::json(&rows));
     }
@@ -102,21 +108,24 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
             Target::existing(&args.members, writes, args.destructive)?
         }
     };
-    let outcome = measured(&target, &work, run, "own", !args.json);
+    let on = target.describe();
+    let name = format!("{}; {on}", work.describe());
+    let &Run { runtime, rounds, has_latencies } = run;
+    let case = Case { target: &target, work, runtime, rounds, has_latencies, name, drain_every: args.drain_every };
+    let outcome = measured(&case, "own", &on, !args.json);
+    // Also after a failure: nobody must take the members for an array.
     target.leave()?;
     outcome
 }
 
 /// Measures one work on one array; shows the table where that is wanted.
-fn measured(target: &Target, work: &Work, run: &Run, scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
-    let on = target.describe();
-    let what = format!("{}; {on}", work.describe());
-    let &Run { runtime, rounds, has_latencies } = run;
-    let case = Case { target, work: work.clone(), runtime, rounds, has_latencies, name: what.clone() };
-    let outcome = session::measure(&case).map_err(|source| BenchError::Measure { what, source })?;
-    let rows = Row::of_case(scenario, work, &on, &outcome);
+fn measured(case: &Case<'_>, scenario: &str, on: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let what = || case.name.clone();
+    let outcome = session::measure(case).map_err(|source| BenchError::Measure { what: what(), source })?;
+    let mut rows = Row::of_case(scenario, &case.work, on, &outcome);
     if is_shown {
-        print(&names::printable_lines(&table::case_table(work, &on, &outcome, &rows)));
+        print(&names::printable_lines(&table::case_table(&case.work, on, &outcome, &rows)));
     }
+    rows.extend(scenario::drain_rows(scenario, &case.name, &outcome.drains, is_shown));
     Ok(rows)
 }

@@ -84,6 +84,9 @@ pub struct Place {
     pub jobs: Vec<Rc<Lists>>,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
+    /// Whether a client lets the others come first after each request. Where members answer at once, a client would
+    /// else do many in one go, each of them to be waited for by a drain.
+    pub takes_turns: bool,
     /// Where the buffers are from.
     pub arena: Arena,
 }
@@ -164,7 +167,7 @@ pub async fn run(place: &Rc<Place>, lane: Lane, time: Duration) -> Result<Sectio
 }
 
 /// The time that this thread has spent on a processor.
-fn thread_time() -> Duration {
+pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -203,6 +206,19 @@ impl<'a> Pace<'a> {
     }
 }
 
+/// To the end of the shard's queue.
+async fn let_others() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 async fn array_client(place: &Place, job: &Lists, tally: &Tally) -> Result<(), IoError> {
     let bytes = place.work.block.len_bytes();
     let mut buffer = take(&place.arena, bytes);
@@ -217,6 +233,9 @@ async fn array_client(place: &Place, job: &Lists, tally: &Tally) -> Result<(), I
         }
         if !pace.step() {
             return Ok(());
+        }
+        if place.takes_turns {
+            let_others().await;
         }
     }
 }
@@ -262,6 +281,9 @@ async fn member_client(place: &Place, job: &Lists, program: &Program, tally: &Ta
         }
         if !pace.step() {
             return Ok(());
+        }
+        if place.takes_turns {
+            let_others().await;
         }
     }
 }

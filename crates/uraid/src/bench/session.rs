@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use uraid_block::local::{Either, race};
 use uraid_block::{IoError, Sectors};
 use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
 use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
@@ -39,7 +40,9 @@ pub struct Case<'a> {
     pub rounds: u32,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
-    /// What to call it while it runs.
+    /// Drains the array so often while it runs.
+    pub drain_every: Option<Duration>,
+    /// What to call it.
     pub name: String,
 }
 
@@ -101,6 +104,8 @@ pub struct Outcome {
     pub latencies: [Histogram<u64>; 3],
     /// What the engine has counted in the rounds.
     pub counted: Counted,
+    /// How long each drain of the rounds took.
+    pub drains: Vec<Duration>,
     /// Which way to the kernel the shards had.
     pub ring: &'static str,
 }
@@ -191,6 +196,7 @@ fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
 /// What one shard has found.
 struct Shared {
     sections: Vec<[Section; 3]>,
+    drains: Vec<Duration>,
     counted: Counted,
     ring: &'static str,
 }
@@ -232,18 +238,16 @@ impl Meeting {
     }
 }
 
-async fn run_shard(
-    case: &Case<'_>,
-    shard: Shard<Letter>,
-    options: &Options,
-    jobs: Vec<Lists>,
-    meeting: &Meeting,
-) -> Result<Shared, MeasureError> {
-    let target = case.target;
-    let members = || target.members.iter().map(|member| ArrayMember::Host(member.on_shard(&shard))).collect();
+fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
+    target.members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
+}
+
+/// The array on this shard, with its mail.
+pub fn array_on(shard: &Shard<Letter>, target: &Target, options: &Options) -> Rc<HostArray> {
     // It must not write superblocks because a lane beside it takes its time.
     let config = Config { clean_after: super::NEVER, ..Config::default() };
-    let array = Array::new(HostWorld::new(&shard, ArrayIndex(0), options), &target.plan, members(), config);
+    let world = HostWorld::new(shard, ArrayIndex(0), options);
+    let array = Array::new(world, &target.plan, members_on(shard, target), config);
     let mailed = array.clone();
     shard.on_mail(move |letter| match letter {
         Letter::Engine(_, mail) => mailed.deliver(mail),
@@ -254,13 +258,52 @@ async fn run_shard(
         | Letter::Counts(..)
         | Letter::End => unreachable!("nothing is served"),
     });
+    array
+}
+
+/// Drains the array now and then, for ever.
+async fn drain(place: &Place, every: Option<Duration>, times: &RefCell<Vec<Duration>>) {
+    let Some(every) = every.filter(|_| place.local.index().0 == 0) else { return std::future::pending().await };
+    loop {
+        place.local.sleep(every).await;
+        let before = place.local.now();
+        place.array.drain_once().await;
+        times.borrow_mut().push(place.local.now().since(before));
+    }
+}
+
+/// One lane; the array's is drained meanwhile where that is wanted.
+async fn run_lane(
+    place: &Rc<Place>,
+    lane: Lane,
+    time: Duration,
+    drain_every: Option<Duration>,
+    drains: &RefCell<Vec<Duration>>,
+) -> Result<Section, IoError> {
+    let drain_every = drain_every.filter(|_| lane == Lane::Array);
+    match race(drive::run(place, lane, time), drain(place, drain_every, drains)).await {
+        Either::Left(section) => section,
+        Either::Right(()) => unreachable!("draining has no end"),
+    }
+}
+
+async fn run_shard(
+    case: &Case<'_>,
+    shard: Shard<Letter>,
+    options: &Options,
+    jobs: Vec<Lists>,
+    meeting: &Meeting,
+) -> Result<Shared, MeasureError> {
+    let target = case.target;
+    let array = array_on(&shard, target, options);
     let place = Rc::new(Place {
         local: (*shard).clone(),
         array,
-        members: members(),
+        members: members_on(&shard, target),
         work: case.work.clone(),
         jobs: jobs.into_iter().map(Rc::new).collect(),
         has_latencies: case.has_latencies,
+        takes_turns: case.drain_every.is_some(),
         arena: shard.arena(CLIENT_ARENA).clone(),
     });
     let is_first = shard.index().0 == 0;
@@ -271,7 +314,8 @@ async fn run_shard(
             meeting.give_up();
         }
     }
-    let mut found = Shared { sections: Vec::new(), counted: Counted::default(), ring: shard.ring_name() };
+    let mut found =
+        Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: shard.ring_name() };
     if meeting.meet(&shard).await {
         outcome = all_rounds(case, &place, meeting, &mut found).await;
     }
@@ -294,6 +338,7 @@ async fn all_rounds(
     let expected = case.runtime.mul_f64(steps as f64);
     let line = (place.local.index().0 == 0).then(|| RefCell::new(Progress::new(&case.name)));
     let mut before = Counted::default();
+    let drains = RefCell::new(Vec::new());
     for round in 0..=case.rounds {
         let is_warm_up = round == 0;
         let time = if is_warm_up { (case.runtime / WARM_UP_PART).min(WARM_UP_MAX) } else { case.runtime };
@@ -306,7 +351,7 @@ async fn all_rounds(
             if !meeting.meet(&place.local).await {
                 return Ok(());
             }
-            match drive::run(place, lane, time).await {
+            match run_lane(place, lane, time, case.drain_every, &drains).await {
                 Ok(section) => sections[lane as usize] = Some(section),
                 Err(source) => {
                     meeting.give_up();
@@ -315,19 +360,22 @@ async fn all_rounds(
             }
         }
         if is_warm_up {
+            drains.borrow_mut().clear();
             before = Counted::now(&place.array);
         } else {
             found.sections.push(sections.map(|section| section.expect("each lane ran once")));
         }
     }
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
+    found.drains = drains.into_inner();
     if let Some(line) = line {
         line.into_inner().finish();
     }
     Ok(())
 }
 
-fn together(shards: Vec<Shared>) -> Outcome {
+fn together(mut shards: Vec<Shared>) -> Outcome {
+    let drains = std::mem::take(&mut shards[0].drains);
     let rounds = shards[0].sections.len();
     let mut latencies = [drive::no_latencies(), drive::no_latencies(), drive::no_latencies()];
     let mut counted = Counted::default();
@@ -350,5 +398,5 @@ fn together(shards: Vec<Shared>) -> Outcome {
         }
     };
     let rounds = (0..rounds).map(|round| [0, 1, 2].map(|lane| sample(round, lane))).collect();
-    Outcome { rounds, latencies, counted, ring: shards[0].ring }
+    Outcome { rounds, latencies, counted, drains, ring: shards[0].ring }
 }

@@ -192,6 +192,15 @@ impl Tracer {
         Ok(program)
     }
 
+    /// The member requests of one discard.
+    pub async fn discard(&self, range: Range) -> Result<Vec<MemberIo>, IoError> {
+        // The first one marks the array dirty.
+        self.array.discard(Range::new(range.start, Sectors(1))).await?;
+        self.log.borrow_mut().clear();
+        self.array.discard(range).await?;
+        Ok(self.log.take())
+    }
+
     fn kernel(&self) -> RowKernel {
         let layout = self.array.layout();
         let map = layout.row(Row(0));

@@ -12,6 +12,8 @@ const LIST_MAX: u64 = 1 << 18;
 const LIST_BYTES_MAX: u64 = 4 << 30;
 /// A job with less would do the same few requests over and over.
 const LIST_MIN: u64 = 64;
+/// Random requests are so many times as many as there are blocks.
+const PASSES: u64 = 4;
 
 /// fio's `rw`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -225,20 +227,20 @@ impl Work {
         let blocks = share.0 / self.block.0;
         let jobs = self.jobs_in_all();
         let per_shard = (LIST_BYTES_MAX / self.block.bytes()).min(LIST_MAX);
-        let count = (per_shard / u64::from(self.jobs)).max(LIST_MIN);
+        let enough = (per_shard / u64::from(self.jobs)).max(LIST_MIN);
+        // A sequential list ends with the part, if not before; a random one need not meet each block very often.
+        let count = if self.pattern.is_random() { enough.min(PASSES * blocks) } else { enough.min(blocks) };
         let reads = u64::from(self.pattern.reads_percent(self.mix_reads));
         let mut luck = Luck::new(job);
         let list = (0..count).map(|n| {
             let block = match self.pattern.is_random() {
                 true => luck.below(blocks * jobs),
-                false => job * blocks + n % blocks,
+                false => job * blocks + n,
             };
             let at = Sector(self.offset.0 + block * self.block.0);
             Request { at, is_write: luck.below(100) >= reads }
         });
-        // A sequential list that holds all of a small part ends with it, so that it goes round without a jump.
-        let whole = if self.pattern.is_random() || blocks >= count { count } else { count / blocks * blocks };
-        list.take(whole as usize).collect()
+        list.collect()
     }
 
     /// `randread 4K, 1 job x depth 32, 1 shard`.
@@ -344,18 +346,18 @@ mod tests {
         let share = work.share(Sectors(3 + 8 * 11)).expect("it fits");
         assert_eq!(share, Sectors(8 * 5), "eleven blocks are five for each of two jobs");
         let starts = |job| work.requests(job, share).iter().map(|request| request.at.0).collect::<Vec<_>>();
-        assert_eq!(starts(0)[..6], [3, 11, 19, 27, 35, 3], "it begins anew at the end of its part");
-        assert_eq!(starts(1)[..2], [43, 51]);
-        assert_eq!(starts(0).len() % 5, 0, "and so does the list");
+        assert_eq!(starts(0), [3, 11, 19, 27, 35], "the list is its part once");
+        assert_eq!(starts(1), [43, 51, 59, 67, 75]);
     }
 
     #[test]
     fn random_requests_reach_all_of_the_region_and_nothing_else() {
         let work = Work { pattern: Pattern::Randrw, mix_reads: 70, offset: Sectors(1), ..Work::default() };
-        let share = work.share(Sectors(1 + 8 * 16 + 7)).expect("it fits");
+        let share = work.share(Sectors(1 + 8 * 4096 + 7)).expect("it fits");
         let list = work.requests(0, share);
-        let blocks: std::collections::BTreeSet<u64> = list.iter().map(|request| (request.at.0 - 1) / 8).collect();
-        assert_eq!(blocks, (0..16).collect(), "each of the sixteen blocks, and no other");
+        assert!(list.iter().all(|request| (request.at.0 - 1).is_multiple_of(8) && request.at.0 < 1 + 8 * 4096));
+        let parts: std::collections::BTreeSet<u64> = list.iter().map(|request| request.at.0 / 2048).collect();
+        assert_eq!(parts.len(), 16, "all over the region");
         let writes = list.iter().filter(|request| request.is_write).count();
         assert!((0.28..0.32).contains(&(writes as f64 / list.len() as f64)), "{writes} of {} are writes", list.len());
         assert_eq!(list, work.requests(0, share), "the same in every run");

@@ -3,7 +3,7 @@
 //! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
 
 use super::create::level;
-use crate::bench::{Pattern, parse_bytes, parse_time};
+use crate::bench::{Pattern, ScenarioName, parse_bytes, parse_time};
 use crate::sizes::parse_size;
 use clap::Args;
 use std::time::Duration;
@@ -47,6 +47,22 @@ EXAMPLES
 JSON
   A list of objects: scenario, work, array, raw, against (which raw), unit, ratio, ratio_low,
   ratio_high, cpu_ns_per_io, and what belongs to them: raw_cpu_ns_per_io, latency_ns, rows, ...";
+
+/// What a scenario says itself.
+const OWN_WORK: [&str; 12] = [
+    "level",
+    "members",
+    "rw",
+    "bs",
+    "iodepth",
+    "jobs",
+    "shards",
+    "rwmixread",
+    "offset",
+    "size",
+    "drain_every",
+    "destructive",
+];
 
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
@@ -93,6 +109,9 @@ pub struct BenchArgs {
     /// How many rounds; 6 is the least that gives an interval of 95 %
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// Drain the array so often while it runs, as a change of its state does, and tell how long that takes
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub drain_every: Option<Duration>,
     /// Do not take the time of each request: no latencies, and less of the clock in the figures
     #[arg(long)]
     pub gtod_reduce: bool,
@@ -102,7 +121,10 @@ pub struct BenchArgs {
     /// As one JSON array, see JSON
     #[arg(long)]
     pub json: bool,
+    /// A set of works that shows what a known report was about, on members of its own; `all` for all of them
+    #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
+    pub scenario: Option<ScenarioName>,
     /// The members of the array, or of the trial array in the order of their slots
-    #[arg(required = true, value_name = "MEMBER")]
+    #[arg(required_unless_present = "scenario", value_name = "MEMBER")]
     pub members: Vec<String>,
 }

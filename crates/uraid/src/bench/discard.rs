@@ -1,0 +1,84 @@
+//! The scenario `raid10-discard`: what a discard of a whole array is on its members, and what it costs.
+//! Owns: its arrays, counting member requests, the time on a processor. Not here: the runs of a discard (`layout`).
+//! Invariant: the members hold nothing, so that only the array's own work is measured.
+
+use super::drive::thread_time;
+use super::figures::median;
+use super::session::{self, MeasureError};
+use super::table::{self, Row};
+use super::target::{Target, Trial};
+use super::{BenchError, trace};
+use crate::world::Letter;
+use crate::{names, print};
+use uraid_block::{Device, IoError, Range, Sector, Sectors};
+use uraid_host::{Options, Shard};
+use uraid_layout::{Level, default_layout, parse_layout};
+
+/// The report's four devices of 1.9 TB.
+const MEMBER: &str = "null:1900000000000";
+const MEMBERS: u16 = 4;
+const CHUNK: Sectors = Sectors(1024);
+/// The whole array so often.
+const TIMES: usize = 101;
+
+/// Measures it.
+pub fn run(scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    let mut lines = String::new();
+    for (level, name) in
+        [(Level::Raid10, "n2"), (Level::Raid10, "f2"), (Level::Raid10, "o2"), (Level::Raid0, "default")]
+    {
+        let layout = parse_layout(level, name).unwrap_or_else(|| default_layout(level));
+        let trial = Trial { level, raid_devices: MEMBERS, layout, chunk: CHUNK };
+        let target = Target::trial(&trial, &[MEMBER.to_owned()], false)?;
+        let on = target.describe();
+        let failed = |source| BenchError::Measure { what: format!("discard; {on}"), source };
+        let requests = count(&target).map_err(|error| failed(MeasureError::Trace(error)))?;
+        let cpu = time(&target).map_err(failed)?;
+        let what = |figure: &str| format!("discard of the whole array, {figure}; {on}");
+        rows.push(Row::bare(scenario, &what("member requests"), requests as f64, "requests"));
+        let time = Row::bare(scenario, &what("time on a processor"), cpu, "ns");
+        rows.push(Row { cpu_ns_per_io: Some(cpu), ..time });
+        lines += &format!("  {on}\n    {requests} member requests, {} of CPU\n", table::nanos(cpu));
+    }
+    if is_shown {
+        print(&names::printable_lines(&format!("== {scenario}\n\n{lines}\n")));
+    }
+    Ok(rows)
+}
+
+fn whole(target: &Target) -> Range {
+    Range::new(Sector(0), target.plan.layout.array_size())
+}
+
+/// How many member requests it is.
+fn count(target: &Target) -> Result<usize, IoError> {
+    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+    let found = trace::on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
+        tracer.discard(whole(target)).await.map(|ios| ios.len())
+    });
+    found.into_iter().next().expect("one thread gives one value")
+}
+
+/// The median of what one costs, in nanoseconds of the shard's thread.
+fn time(target: &Target) -> Result<f64, MeasureError> {
+    let options = Options::default();
+    let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+        let options = &options;
+        async move {
+            let array = session::array_on(&shard, target, options);
+            array.start(|_| ()).await.map_err(MeasureError::Start)?;
+            let failed = |source| MeasureError::Request { lane: "array", source };
+            let mut times = Vec::new();
+            // The first one also marks the array dirty.
+            for _ in 0..=TIMES {
+                let before = thread_time();
+                array.discard(whole(target)).await.map_err(failed)?;
+                times.push((thread_time() - before).as_nanos() as f64);
+            }
+            array.stop().await.map_err(MeasureError::Stop)?;
+            Ok(median(&times[1..]))
+        }
+    });
+    found.into_iter().next().expect("one shard gives one value")
+}

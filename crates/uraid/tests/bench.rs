@@ -1,0 +1,198 @@
+//! `uraid bench` as its users meet it: what it prints, what it refuses, what it leaves alone. No figure is judged.
+
+mod common;
+
+use common::{MIB, Scratch};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+const SHORT: &str = "--runtime 50ms --rounds 2";
+
+fn words(line: &str) -> Vec<PathBuf> {
+    line.split_whitespace().map(PathBuf::from).collect()
+}
+
+#[track_caller]
+fn bench(scratch: &Scratch, line: &str, members: &[PathBuf]) -> common::Done {
+    scratch.uraid(words(&format!("bench {SHORT} {line}")).into_iter().chain(members.iter().cloned()))
+}
+
+#[track_caller]
+fn rows(scratch: &Scratch, line: &str, members: &[PathBuf]) -> Vec<Value> {
+    let done = bench(scratch, &format!("{line} --json"), members).expect_done();
+    serde_json::from_str(&done.stdout).expect("a JSON array")
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is no number in {row}"))
+}
+
+fn count(row: &Value, field: &str) -> u64 {
+    row["counted"][field].as_u64().unwrap_or_else(|| panic!("{field} is not counted in {row}"))
+}
+
+/// Two rows, of replay and of ideal, whose figures belong together.
+#[track_caller]
+fn check(rows: &[Value]) {
+    let against: Vec<&str> = rows.iter().filter_map(|row| row["against"].as_str()).collect();
+    assert_eq!(against, ["replay", "ideal"]);
+    for row in rows {
+        for field in ["array", "raw", "cpu_ns_per_io", "raw_cpu_ns_per_io"] {
+            assert!(number(row, field) > 0.0, "{field}: {row}");
+        }
+        let (low, ratio, high) = (number(row, "ratio_low"), number(row, "ratio"), number(row, "ratio_high"));
+        assert!(0.0 < low && low <= ratio && ratio <= high, "{row}");
+        assert_eq!(number(row, "confidence"), 0.5, "two rounds");
+        let latency = &row["latency_ns"];
+        let [p50, p99, p99_9, max] = ["p50", "p99", "p99_9", "max"].map(|which| number(latency, which));
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= p99_9 && p99_9 <= max, "{row}");
+        assert_eq!(count(row, "requests"), row["requests"].as_u64().expect("a count"), "the engine counts the same");
+    }
+}
+
+#[test]
+fn a_trial_on_memory_shows_the_array_beside_its_members() {
+    let scratch = Scratch::new();
+    let done = bench(&scratch, "-l 6 -n 8 -c 64K --iodepth 4 mem:8M", &[]).expect_done();
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert!(lines[0].starts_with("raid6, 8 members, left-symmetric, chunk 64K, "), "{}", done.stdout);
+    assert!(lines[1].starts_with("randread 4K, 1 job x depth 4, 1 shard; 2 rounds, ring "), "{}", done.stdout);
+    let head: Vec<&str> = lines[3].split_whitespace().collect();
+    assert_eq!(head, ["IOPS", "MB/s", "CPU/IO", "p50", "p99", "p99.9", "max"]);
+    for (line, lane) in lines[4..7].iter().zip(["array", "replay", "ideal"]) {
+        assert!(line.starts_with(&format!("  {lane} ")) && line.contains(" ns") | line.contains(" us"), "{line}");
+    }
+    assert!(lines[8].starts_with("  array / replay "), "{}", done.stdout);
+    assert!(lines[9].starts_with("  array / ideal "), "{}", done.stdout);
+    assert!(lines[8].contains("50.0 %") && lines[8].ends_with("of CPU for each"), "{}", done.stdout);
+}
+
+#[test]
+fn reads_of_every_level_are_counted_once() {
+    let scratch = Scratch::new();
+    for level in ["-l 0 -n 2", "-l 1 -n 2", "-l 10 -n 4 -p f2", "-l 5 -n 3", "-l linear -n 2"] {
+        check(&rows(&scratch, &format!("{level} --rw read --bs 128K --iodepth 3 --jobs 2 mem:8M"), &[]));
+    }
+}
+
+#[test]
+fn small_writes_of_a_raid5_are_rows_that_are_modified() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, "-l 5 -n 5 -c 64K --rw randwrite --iodepth 4 --shards 2 mem:8M", &[]);
+    check(&rows);
+    let parts = ["rows_full", "rows_modified", "rows_reconstructed"].map(|kind| count(&rows[0], kind));
+    assert_eq!(parts[0], 0);
+    assert!(parts[1] > 0);
+    // Those that were taken along share a row's I/O with another one.
+    let all = parts.iter().sum::<u64>() + count(&rows[0], "writes_absorbed");
+    assert!(all >= count(&rows[0], "requests"), "{all} of {}", rows[0]);
+}
+
+#[test]
+fn whole_stripes_are_written_without_reading() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, "-l 6 -n 6 -c 16K --rw write --bs 128K --iodepth 2 mem:8M", &[]);
+    check(&rows);
+    assert_eq!(count(&rows[0], "rows_full"), 2 * count(&rows[0], "requests"), "two rows each");
+    assert_eq!(count(&rows[0], "rows_modified") + count(&rows[0], "rows_reconstructed"), 0);
+}
+
+#[test]
+fn without_the_clock_there_are_no_latencies() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, "-l 10 -n 4 --rw randrw --rwmixread 70 --gtod-reduce --size 1M null:64M", &[]);
+    assert!(rows.iter().all(|row| row["latency_ns"].is_null() && number(row, "ratio") > 0.0), "{rows:?}");
+}
+
+#[test]
+fn an_array_that_exists_is_only_read_without_consent() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 12 * MIB);
+    scratch.create("kept", "-l 5 -n 3 --assume-clean", &members);
+    let before: Vec<Vec<u8>> = members.iter().map(|path| fs::read(path).expect("a member")).collect();
+    check(&rows(&scratch, "--rw randread --iodepth 2", &members));
+    let refused = bench(&scratch, "--rw randwrite", &members);
+    refused.expect_refused(&["--rw randwrite writes into the array, which loses what it holds"]);
+    for (path, before) in members.iter().zip(&before) {
+        assert!(fs::read(path).expect("a member") == *before, "{} has changed", path.display());
+    }
+    check(&rows(&scratch, "--rw randwrite --iodepth 2 --destructive", &members));
+    // Written past the engine: the next start makes it consistent.
+    let examined = scratch.uraid(["examine".into(), members[0].clone()]);
+    assert!(examined.stdout.contains("State : active"), "{}", examined.stdout);
+    scratch.uraid(["detail".into()].into_iter().chain(members)).expect_done();
+}
+
+#[test]
+fn a_degraded_array_is_measured_as_it_is() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 12 * MIB);
+    scratch.create("three", "-l 6 -n 4 --assume-clean", &members);
+    let three = &members[..3];
+    let served = scratch.serve(&["--run"], three);
+    served.stop();
+    let rows = rows(&scratch, "--rw read --bs 64K --iodepth 2", three);
+    check(&rows);
+    assert!(rows[0]["work"].as_str().expect("text").contains("1 slots without a member"), "{}", rows[0]);
+}
+
+#[test]
+fn files_become_members_of_a_trial_only_with_consent_and_carry_no_array_afterwards() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 12 * MIB);
+    scratch.create("old", "-l 1 -n 3 --assume-clean", &members);
+    let before = fs::read(&members[1]).expect("a member");
+    let refused = bench(&scratch, "-l 5 -n 3", &members);
+    refused.expect_refused(&["m0: a member of a trial array loses what it holds; give --destructive if that is meant"]);
+    assert!(fs::read(&members[1]).expect("a member") == before, "nothing was changed");
+    let line = "-l 5 -n 3 --rw randwrite --iodepth 2 --destructive";
+    let done = bench(&scratch, line, &members).expect_done();
+    assert!(done.stderr.contains("m0: carries ") && done.stderr.contains(", which is given up"), "{}", done.stderr);
+    assert_eq!(scratch.uraid(["examine".into(), members[0].clone()]).code, Some(1), "no superblock is left");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_what_was_found_and_expected() {
+    let scratch = Scratch::new();
+    for (line, expected) in [
+        ("-l 5 -n 3 mem:8M --bs 1000", "--bs is 1000 bytes, expected a multiple of 512"),
+        ("-l 5 -n 3 mem:8M --bs 64M", "--bs is 67108864 bytes, expected at most 33554432"),
+        ("-l 5 -n 3 mem:8M --iodepth 0", "--iodepth is 0, expected at least 1"),
+        ("-l 5 -n 3 mem:8M --jobs 0", "--jobs is 0, expected at least 1"),
+        ("-l 5 -n 3 mem:8M --size 1G", "--offset 0 and --size 1073741824 end at byte 1073741824, the array has "),
+        ("-l 5 -n 3 mem:8M --offset 1G", "the array has "),
+        ("-l 5 -n 3 mem:8M --bs 8M --jobs 9", "9 jobs, expected at least one request of 8388608 bytes for each"),
+        ("-l 6 -n 3 mem:8M", "needs at least 4"),
+        ("-l 5 -n 3 mem:8M mem:8M", "2 members are listed, expected 3"),
+        ("mem:8M", "none of the members can be used"),
+    ] {
+        bench(&scratch, line, &[]).expect_refused(&[expected]);
+    }
+    for line in ["", "--scenario raid6-read mem:8M", "--scenario raid7", "-l 5 mem:8M", "mem:8M --runtime 0"] {
+        assert_eq!(bench(&scratch, &format!("{line} --bs 4K"), &[]).code, Some(2), "{line}");
+    }
+}
+
+#[test]
+fn a_discard_of_a_whole_array_is_one_request_of_each_member() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, "--scenario raid10-discard", &[]);
+    let requests: Vec<&Value> = rows.iter().filter(|row| row["unit"] == "requests").collect();
+    assert_eq!(requests.len(), 4, "near, far, offset and raid0");
+    for row in requests {
+        assert_eq!((number(row, "array"), &row["raw"]), (4.0, &Value::Null), "{row}");
+    }
+    let times: Vec<f64> =
+        rows.iter().filter(|row| row["unit"] == "ns").map(|row| number(row, "cpu_ns_per_io")).collect();
+    assert!(times.len() == 4 && times.iter().all(|&time| time > 0.0), "{times:?}");
+}
+
+#[test]
+fn drains_are_timed_and_end() {
+    let scratch = Scratch::new();
+    let rows = rows(&scratch, "-l 6 -n 4 -c 64K --iodepth 64 --drain-every 2ms --shards 2 mem:8M", &[]);
+    check(&rows[..2]);
+    let times: Vec<f64> = rows[2..].iter().map(|row| number(row, "array")).collect();
+    assert!(times.len() == 2 && 0.0 < times[0] && times[0] <= times[1], "p50 and max: {times:?}");
+}
