@@ -105,7 +105,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         }
         (None, _) | (_, None) => {
             let writes = work.pattern.writes().then(|| work.pattern.name());
-            Target::existing(&args.members, writes, args.destructive)?
+            Target::existing(&args.members, writes, args.run, args.destructive)?
         }
     };
     let on = target.describe();

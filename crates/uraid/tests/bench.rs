@@ -130,9 +130,8 @@ fn a_degraded_array_is_measured_as_it_is() {
     let members = scratch.members("m", 4, 12 * MIB);
     scratch.create("three", "-l 6 -n 4 --assume-clean", &members);
     let three = &members[..3];
-    let served = scratch.serve(&["--run"], three);
-    served.stop();
-    let rows = rows(&scratch, "--rw read --bs 64K --iodepth 2", three);
+    bench(&scratch, "", three).expect_refused(&["the superblocks count 4", "--run to start degraded"]);
+    let rows = rows(&scratch, "--run --rw read --bs 64K --iodepth 2", three);
     check(&rows);
     assert!(rows[0]["work"].as_str().expect("text").contains("1 slots without a member"), "{}", rows[0]);
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: arrays over NBD beside `nbdkit memory`, with the same client.
+//! `cargo xtask bench`: arrays over NBD beside `nbdkit memory`, with the same client; then `uraid bench`, all scenarios.
 //! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server fast.
 //! Invariant: every figure of a round was taken within that round, and each server has had the same time and order.
 //!
@@ -127,7 +127,18 @@ fn measure(rounds: u64, seconds: u64) -> Result<(), String> {
         }
     }
     print_table(&servers, &samples);
-    Ok(())
+    // Their processors are for the next part.
+    drop(servers);
+    scenarios(&uraid, rounds, seconds)
+}
+
+/// The arrays beside their own members, without NBD. Its tables go to standard output, as this one's.
+fn scenarios(uraid: &Path, rounds: u64, seconds: u64) -> Result<(), String> {
+    let mut command = Command::new(uraid);
+    command.args(["bench", "--scenario", "all", "--rounds", &rounds.to_string()]);
+    let status = command.args(["--runtime", &format!("{seconds}s")]).status();
+    let status = status.map_err(|error| format!("uraid bench: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("uraid bench: {status}")) }
 }
 
 fn build() -> Result<PathBuf, String> {

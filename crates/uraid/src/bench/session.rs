@@ -10,6 +10,7 @@ use super::target::Target;
 use super::trace;
 use super::work::Work;
 use crate::member::ArrayMember;
+use crate::progress::ProgressLine;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
@@ -309,7 +310,11 @@ async fn run_shard(
     let is_first = shard.index().0 == 0;
     let mut outcome = Ok(());
     if is_first {
-        outcome = place.array.start(|_| ()).await.map_err(MeasureError::Start);
+        // An array that exists and is dirty is made consistent before it is written.
+        let mut line = ProgressLine::new("resync");
+        let started = place.array.start(|progress| line.show(progress.done, progress.total)).await;
+        line.interrupted();
+        outcome = started.map_err(MeasureError::Start);
         if outcome.is_err() {
             meeting.give_up();
         }

@@ -129,11 +129,16 @@ impl Target {
     }
 
     /// The array that these members make up; `writes` is fio's word where the work writes.
-    pub fn existing(names: &[String], writes: Option<&'static str>, destructive: bool) -> Result<Target, TargetError> {
+    pub fn existing(
+        names: &[String],
+        writes: Option<&'static str>,
+        run: bool,
+        destructive: bool,
+    ) -> Result<Target, TargetError> {
         if let Some(pattern) = writes.filter(|_| !destructive) {
             return Err(TargetError::WritesNeedConsent { pattern });
         }
-        let options = AssembleOptions { read_only: writes.is_none(), ..AssembleOptions::default() };
+        let options = AssembleOptions { read_only: writes.is_none(), run, force: false };
         let arrays = serve::assemble_all(&[names.to_vec()], &options, &Patience::begin()).map_err(Box::new)?;
         let Assembled { plan, members, .. } = arrays.into_iter().next().expect("one group is one array");
         if let (Some(pattern), Some(reason)) = (writes, plan.read_only) {

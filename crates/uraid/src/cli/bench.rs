@@ -49,7 +49,7 @@ JSON
   ratio_high, cpu_ns_per_io, and what belongs to them: raw_cpu_ns_per_io, latency_ns, rows, ...";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 12] = [
+const OWN_WORK: [&str; 13] = [
     "level",
     "members",
     "rw",
@@ -61,6 +61,7 @@ const OWN_WORK: [&str; 12] = [
     "offset",
     "size",
     "drain_every",
+    "run",
     "destructive",
 ];
 
@@ -115,6 +116,9 @@ pub struct BenchArgs {
     /// Do not take the time of each request: no latencies, and less of the clock in the figures
     #[arg(long)]
     pub gtod_reduce: bool,
+    /// Start an array that exists although more members are missing than its superblocks know of
+    #[arg(short = 'R', long, conflicts_with = "level")]
+    pub run: bool,
     /// What the members hold, or what the array holds, may be lost
     #[arg(long)]
     pub destructive: bool,
