@@ -33,6 +33,16 @@ pub struct Assembled {
     pub members: Members,
 }
 
+/// How the machine must be set up for arrays of so many slots: each of the arenas for rows holds a few.
+pub fn options_for(slots: u16) -> Options {
+    let mut options = Options::default();
+    for arena in [ROW_ARENA, PASS_ARENA] {
+        let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
+        blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
+    }
+    options
+}
+
 /// The arrays of a process.
 pub struct Stack {
     /// Member arrays before those that are made of them.
@@ -164,11 +174,7 @@ impl Stack {
     /// How the machine must be set up for them: its arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
         let slots = self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0);
-        let mut options = Options::default();
-        for arena in [ROW_ARENA, PASS_ARENA] {
-            let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
-            blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
-        }
+        let mut options = options_for(slots);
         // A client may send 32 MiB at once; half of the arena is the most that one request gets.
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
         options

@@ -9,9 +9,9 @@ use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, trace};
 use crate::world::Letter;
-use crate::{names, print};
+use crate::{names, print, stack};
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
-use uraid_host::{Options, Shard};
+use uraid_host::Shard;
 use uraid_layout::{Level, default_layout, parse_layout};
 
 /// The report's four devices of 1.9 TB.
@@ -62,7 +62,7 @@ fn count(target: &Target) -> Result<usize, IoError> {
 
 /// The median of what one costs, in nanoseconds of the shard's thread.
 fn time(target: &Target) -> Result<f64, MeasureError> {
-    let options = Options::default();
+    let options = stack::options_for(MEMBERS);
     let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
         let options = &options;
         async move {

@@ -11,6 +11,7 @@ use super::trace;
 use super::work::Work;
 use crate::member::ArrayMember;
 use crate::progress::ProgressLine;
+use crate::stack;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
@@ -141,11 +142,7 @@ pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
     let mut lists = lists(case)?;
     let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
     let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
-    let mut options = Options::default();
-    for arena in [1, 3] {
-        options.arenas[arena].large =
-            options.arenas[arena].large.max(4 * (u32::from(case.target.plan.layout.slots()) + 2));
-    }
+    let mut options = stack::options_for(case.target.plan.layout.slots());
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
     // Each shard takes its own.
     let lists: Vec<Mutex<Vec<Lists>>> = lists.drain(..).map(Mutex::new).collect();

@@ -5,6 +5,7 @@
 
 use super::program::{MemberIo, Program, RowKernel, Verb};
 use super::work::Request;
+use crate::stack;
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use uraid_block::{
     Arena, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Slot, Tick, WritePieces,
 };
 use uraid_engine::{Array, Config, Mail, Place, Pool, StartPlan, World};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Options, Shard};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Shard};
 use uraid_layout::Row;
 
 type Log = Rc<RefCell<Vec<MemberIo>>>;
@@ -124,11 +125,8 @@ pub fn on_tracers<T: Send>(
     block: Sectors,
     work: impl AsyncFn(ShardIndex, &Tracer) -> T + Send + Sync,
 ) -> Vec<T> {
-    let mut options = Options::default();
+    let mut options = stack::options_for(plan.layout.slots());
     let large = u32::try_from(2 * block.bytes().div_ceil(64 << 10)).expect("a request has at most 32 MiB");
-    for arena in &mut options.arenas {
-        arena.large = arena.large.max(4 * (u32::from(plan.layout.slots()) + 2));
-    }
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let work = &work;
     uraid_host::run(threads, &options, |shard: Shard<Mail>| async move {
