@@ -41,8 +41,11 @@ fn check(rows: &[Value]) {
         for field in ["array", "raw", "cpu_ns_per_io", "raw_cpu_ns_per_io"] {
             assert!(number(row, field) > 0.0, "{field}: {row}");
         }
-        let (low, ratio, high) = (number(row, "ratio_low"), number(row, "ratio"), number(row, "ratio_high"));
-        assert!(0.0 < low && low <= ratio && ratio <= high, "{row}");
+        for of in ["", "cpu_"] {
+            let [low, ratio, high] =
+                ["ratio_low", "ratio", "ratio_high"].map(|field| number(row, &format!("{of}{field}")));
+            assert!(0.0 < low && low <= ratio && ratio <= high, "{row}");
+        }
         assert_eq!(number(row, "confidence"), 0.5, "two rounds");
         let latency = &row["latency_ns"];
         let [p50, p99, p99_9, max] = ["p50", "p99", "p99_9", "max"].map(|which| number(latency, which));

@@ -373,6 +373,14 @@ impl Cut<WritePieces> {
     }
 }
 
+impl RowKernel {
+    /// How many blocks of an arena the parity of a request with so many bytes takes.
+    fn blocks(&self, bytes: usize) -> usize {
+        let rows = bytes / (self.chunk_bytes * self.exponents.len());
+        rows * self.chunk_bytes.div_ceil(LARGE_BLOCK_BYTES) * (1 + usize::from(self.has_syndrome))
+    }
+}
+
 /// P, and Q, of each row in `data`: for the writes of a request that is nothing but whole rows. In what order they are
 /// written does not matter: only how much is computed.
 fn run_kernel(kernel: &RowKernel, data: &WritePieces, arena: &Arena) -> Vec<WritePieces> {
@@ -425,10 +433,12 @@ pub fn blocks_for(work: &Work, jobs: &[Lists]) -> ArenaBlocks {
     let block = work.block.len_bytes();
     let (reads, writes) = (largest(Program::read_bytes_max).max(block), largest(Program::write_bytes_max).max(block));
     let clients = jobs.len() as u64 * u64::from(work.depth);
-    // The parity of a request is at most as long as all that it writes.
-    let large = 2 * writes.div_ceil(LARGE_BLOCK_BYTES) + reads.div_ceil(LARGE_BLOCK_BYTES);
+    let kernels = programs.filter_map(|program| program.kernel.as_ref());
+    let parity = kernels.map(|kernel| kernel.blocks(block)).max().unwrap_or(0);
+    let large = writes.div_ceil(LARGE_BLOCK_BYTES) + reads.div_ceil(LARGE_BLOCK_BYTES) + parity;
     let blocks = |each: u64| u32::try_from(each * clients).expect("the work was checked");
-    ArenaBlocks { small: blocks(3).max(64), large: blocks(large as u64) }
+    // What fits a small block may take one of them for the read and one for the write.
+    ArenaBlocks { small: blocks(2).max(64), large: blocks(large as u64) }
 }
 
 /// Bytes to write that no device can make smaller.

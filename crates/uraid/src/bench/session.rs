@@ -14,7 +14,8 @@ use crate::progress::ProgressLine;
 use crate::stack;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use hdrhistogram::Histogram;
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -259,30 +260,41 @@ pub fn array_on(shard: &Shard<Letter>, target: &Target, options: &Options) -> Rc
     array
 }
 
-/// Drains the array now and then, for ever.
-async fn drain(place: &Place, every: Option<Duration>, times: &RefCell<Vec<Duration>>) {
-    let Some(every) = every.filter(|_| place.local.index().0 == 0) else { return std::future::pending().await };
+/// Drains the array now and then until told that it is enough, once at least.
+async fn drain(place: &Place, every: Duration, is_enough: &Cell<bool>, times: &mut Vec<Duration>) {
+    let count_before = times.len();
     loop {
         place.local.sleep(every).await;
+        if is_enough.get() && times.len() > count_before {
+            return;
+        }
         let before = place.local.now();
         place.array.drain_once().await;
-        times.borrow_mut().push(place.local.now().since(before));
+        times.push(place.local.now().since(before));
     }
 }
 
-/// One lane; the array's is drained meanwhile where that is wanted.
+/// One lane; the array's is drained meanwhile where that is wanted, by shard 0.
 async fn run_lane(
     place: &Rc<Place>,
     lane: Lane,
     time: Duration,
     drain_every: Option<Duration>,
-    drains: &RefCell<Vec<Duration>>,
+    times: &mut Vec<Duration>,
 ) -> Result<Section, IoError> {
-    let drain_every = drain_every.filter(|_| lane == Lane::Array);
-    match race(drive::run(place, lane, time), drain(place, drain_every, drains)).await {
+    let Some(every) = drain_every.filter(|_| lane == Lane::Array && place.local.index().0 == 0) else {
+        return drive::run(place, lane, time).await;
+    };
+    let is_enough = Cell::new(false);
+    let mut drains = pin!(drain(place, every, &is_enough, times));
+    let section = match race(drive::run(place, lane, time), drains.as_mut()).await {
         Either::Left(section) => section,
-        Either::Right(()) => unreachable!("draining has no end"),
-    }
+        Either::Right(()) => unreachable!("it was not told to end"),
+    };
+    // The one under way belongs to this lane, however long it takes.
+    is_enough.set(true);
+    drains.await;
+    section
 }
 
 async fn run_shard(
@@ -338,22 +350,21 @@ async fn all_rounds(
 ) -> Result<(), MeasureError> {
     let steps = u64::from(case.rounds) * 3;
     let expected = case.runtime.mul_f64(steps as f64);
-    let line = (place.local.index().0 == 0).then(|| RefCell::new(Progress::new(&case.name)));
+    let mut line = (place.local.index().0 == 0).then(|| Progress::new(&case.name));
     let mut before = Counted::default();
-    let drains = RefCell::new(Vec::new());
     for round in 0..=case.rounds {
         let is_warm_up = round == 0;
         let time = if is_warm_up { (case.runtime / WARM_UP_PART).min(WARM_UP_MAX) } else { case.runtime };
         let mut sections: [Option<Section>; 3] = [None, None, None];
         for n in 0..3 {
             let lane = Lane::ALL[(n + round as usize) % 3];
-            if let Some(line) = &line {
-                line.borrow_mut().show_from_start(u64::from(round.max(1) - 1) * 3 + n as u64, steps, expected);
+            if let Some(line) = &mut line {
+                line.show_from_start(u64::from(round.max(1) - 1) * 3 + n as u64, steps, expected);
             }
             if !meeting.meet(&place.local).await {
                 return Ok(());
             }
-            match run_lane(place, lane, time, case.drain_every, &drains).await {
+            match run_lane(place, lane, time, case.drain_every, &mut found.drains).await {
                 Ok(section) => sections[lane as usize] = Some(section),
                 Err(source) => {
                     meeting.give_up();
@@ -362,16 +373,15 @@ async fn all_rounds(
             }
         }
         if is_warm_up {
-            drains.borrow_mut().clear();
+            found.drains.clear();
             before = Counted::now(&place.array);
         } else {
             found.sections.push(sections.map(|section| section.expect("each lane ran once")));
         }
     }
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
-    found.drains = drains.into_inner();
     if let Some(line) = line {
-        line.into_inner().finish();
+        line.finish();
     }
     Ok(())
 }

@@ -53,7 +53,14 @@ pub struct Row {
     pub ratio_low: Option<f64>,
     /// Its interval's upper end.
     pub ratio_high: Option<f64>,
-    /// How sure the interval is, 0 to 1.
+    /// The median of the rounds' ratios of requests for each second on a processor: what `ratio` would be if nothing
+    /// but the shards' own work took time, and nobody else wanted the processors.
+    pub cpu_ratio: Option<f64>,
+    /// Its interval's lower end.
+    pub cpu_ratio_low: Option<f64>,
+    /// Its interval's upper end.
+    pub cpu_ratio_high: Option<f64>,
+    /// How sure the intervals are, 0 to 1.
     pub confidence: Option<f64>,
     /// The array's time on a processor for a request: the median of the rounds.
     pub cpu_ns_per_io: Option<f64>,
@@ -84,6 +91,9 @@ impl Row {
             ratio: None,
             ratio_low: None,
             ratio_high: None,
+            cpu_ratio: None,
+            cpu_ratio_low: None,
+            cpu_ratio_high: None,
             confidence: None,
             cpu_ns_per_io: None,
             raw_cpu_ns_per_io: None,
@@ -105,6 +115,7 @@ impl Row {
             of(Lane::Array, what).into_iter().zip(of(raw, what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
         };
         let ratio = Interval::of(&pair(|sample| sample.rate, |array, raw| array / raw));
+        let cpu = Interval::of(&pair(|sample| sample.cpu_ns, |array, raw| raw / array));
         let array = Lane::Array as usize;
         Row {
             raw: Some(median(&of(raw, |sample| sample.rate))),
@@ -112,6 +123,9 @@ impl Row {
             ratio: Some(ratio.median),
             ratio_low: Some(ratio.low),
             ratio_high: Some(ratio.high),
+            cpu_ratio: Some(cpu.median),
+            cpu_ratio_low: Some(cpu.low),
+            cpu_ratio_high: Some(cpu.high),
             confidence: Some(ratio.confidence),
             cpu_ns_per_io: Some(median(&of(Lane::Array, |sample| sample.cpu_ns))),
             raw_cpu_ns_per_io: Some(median(&of(raw, |sample| sample.cpu_ns))),
@@ -172,19 +186,22 @@ pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> Str
     out
 }
 
-/// `array / replay  0.971 (0.965..0.978, 96.9 %), +31 ns of CPU`.
+/// `array / replay  0.971 (0.965..0.978), by CPU 0.968 (0.961..0.974), 96.9 %; +31 ns of CPU for each`.
 fn ratio_line(out: &mut String, row: &Row) {
-    let (Some(ratio), Some(low), Some(high), Some(confidence)) =
-        (row.ratio, row.ratio_low, row.ratio_high, row.confidence)
-    else {
+    let shown = |ratio: Option<f64>, low: Option<f64>, high: Option<f64>| {
+        Some(format!("{:.3} ({:.3}..{:.3})", ratio?, low?, high?))
+    };
+    let (Some(time), Some(cpu), Some(confidence), Some(more)) = (
+        shown(row.ratio, row.ratio_low, row.ratio_high),
+        shown(row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high),
+        row.confidence,
+        row.cpu_ns_more,
+    ) else {
         return;
     };
-    let more = row.cpu_ns_more.map_or(String::new(), |more| {
-        let sign = if more < 0.0 { '-' } else { '+' };
-        format!(", {sign}{} of CPU for each", nanos(more.abs()))
-    });
-    let against = row.against;
-    writeln!(out, "  array / {against:<7} {ratio:.3} ({low:.3}..{high:.3}, {:.1} %){more}", confidence * 100.0)
+    let (against, sure) = (row.against, confidence * 100.0);
+    let more = format!("{}{}", if more < 0.0 { '-' } else { '+' }, nanos(more.abs()));
+    writeln!(out, "  array / {against:<7} {time}, by CPU {cpu}, {sure:.1} %; {more} of CPU for each")
         .expect("a string takes all");
 }
 

@@ -20,7 +20,8 @@ a machine that is slow for a while is slow for all of them:
   ideal   requests of the same size and the same total depth, spread over the members
 array / replay says what the engine costs, array / ideal what the level costs. Ratios are taken
 within a round; shown is the median of all rounds and the interval it lies in with the confidence
-that is printed (order statistics). CPU is the time of the shards' threads.
+that is printed (order statistics). CPU is the time of the shards' threads on a processor; on
+memory the ratio by CPU is what the ratio is when nobody else wants the processors.
 
 The members are those of an array that exists, which is only read; or, with --level, members for a
 trial array, which is gone afterwards. For a trial, `mem:SIZE` is memory and `null:SIZE` nothing at
@@ -46,7 +47,7 @@ EXAMPLES
 
 JSON
   A list of objects: scenario, work, array, raw, against (which raw), unit, ratio, ratio_low,
-  ratio_high, cpu_ns_per_io, and what belongs to them: raw_cpu_ns_per_io, latency_ns, rows, ...";
+  ratio_high, cpu_ns_per_io; also cpu_ratio, raw_cpu_ns_per_io, latency_ns, counted, ...";
 
 /// What a scenario says itself.
 const OWN_WORK: [&str; 13] = [
