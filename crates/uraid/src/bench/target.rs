@@ -181,19 +181,18 @@ impl Target {
         for (plan, member) in each {
             let start = plan.superblock.data_offset.0 * SECTOR_BYTES as u64;
             let end = start + plan.superblock.data_size.bytes();
+            let failed =
+                |source| TargetError::Member { member: member.name().to_owned(), action: "filling it", source };
             let mut at = start;
             while at < end {
                 let length = (end - at).min(FILL_BYTES as u64);
-                let name = || member.name().to_owned();
-                member.write_at(at, &bytes[..length as usize]).map_err(|source| TargetError::Member {
-                    member: name(),
-                    action: "filling it",
-                    source,
-                })?;
+                member.write_at(at, &bytes[..length as usize]).map_err(failed)?;
                 at += length;
                 done += length;
                 line.show(done, total);
             }
+            // Else the system would write it down while the work is measured.
+            member.sync().map_err(failed)?;
         }
         line.finish();
         Ok(())
