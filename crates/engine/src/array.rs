@@ -3,6 +3,7 @@
 //! changes the view (`steward`).
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
+use crate::balance::Balance;
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
 use crate::mark::{self, Mark};
@@ -11,7 +12,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
-use crate::{Place, Pool, StartPlan, World};
+use crate::{MemberPlan, Place, Pool, StartPlan, World};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,6 +29,9 @@ use uraid_layout::{CopyChoice, Layout, Level};
 pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
 /// The largest request a client is told to send.
 const IO_MAX_BYTES: u64 = 32 << 20;
+
+/// In a superblock's `devflags`: read this member last.
+const WRITE_MOSTLY: u8 = 1;
 
 /// What may be tuned. Every limit is set at start.
 #[derive(Clone, Debug)]
@@ -91,7 +95,7 @@ pub struct Array<W: World> {
     calls: RefCell<BTreeMap<CallId, Sender<Answer>>>,
     next_call: Cell<u64>,
     writes_admitted: Cell<u64>,
-    pub(crate) read_turn: Cell<u16>,
+    pub(crate) balance: Balance,
     pub(crate) rows: Rows,
     pub(crate) holds: Holds,
     pub(crate) counters: Cell<Counters>,
@@ -127,6 +131,9 @@ impl<W: World> Array<W> {
             copies: if plan.is_dirty { Copies::Canonical } else { Copies::Any },
             is_recorded: true,
         };
+        let is_write_mostly = |member: &&MemberPlan| member.superblock.devflags & WRITE_MOSTLY != 0;
+        let write_mostly =
+            plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
         let blocks = world.arena(Pool::Row).large_blocks();
         assert!(blocks >= usize::from(shape.layout.slots()) + 2, "the row arena holds one row");
         let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view));
@@ -139,7 +146,7 @@ impl<W: World> Array<W> {
             calls: RefCell::default(),
             next_call: Cell::new(0),
             writes_admitted: Cell::new(0),
-            read_turn: Cell::new(world.shard().0),
+            balance: Balance::new(shape.layout.slots(), write_mostly, world.shard().0),
             counters: Cell::default(),
             steward,
             world,
@@ -305,14 +312,14 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Which copy to read: in turn where all are equal, the one a resync copies from where they may differ.
-    pub(crate) fn copy_choice(&self, view: &View) -> CopyChoice {
-        if view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead) {
+    /// Which copy to read: the best placed where all are equal, the one a resync copies from where they may differ.
+    #[inline]
+    pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange) -> CopyChoice {
+        let is_canonical = view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead);
+        if is_canonical || self.shape.layout.copies_count() == 1 || range.length.is_zero() {
             return CopyChoice::First;
         }
-        let turn = self.read_turn.get();
-        self.read_turn.set(turn.wrapping_add(1));
-        CopyChoice::Nth(turn)
+        CopyChoice::Nth(self.balance.choose(&self.shape.layout, range, &view.usable))
     }
 
     /// Requests of this shard that are inside.

@@ -5,6 +5,7 @@
 mod allocation;
 mod array;
 pub mod assemble;
+mod balance;
 mod flush;
 mod holds;
 mod lifecycle;

@@ -45,12 +45,13 @@ impl<W: World> Array<W> {
     /// Reads inside an epoch. The common case, one run on a healthy member, takes the short way down.
     pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_read(range, &self.readable(&view), self.copy_choice(&view));
+        let plan = self.shape.layout.plan_read(range, &self.readable(&view), self.copy_choice(&view, range));
         let whole = Wanted::new(Sectors::ZERO, into);
         if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
             let run = &plan.runs[0];
             let at = self.on_device(run.slot, run.at);
             drop(view);
+            let _on_the_way = self.balance.begin(run.slot);
             return match self.member(run.slot).read(at, whole.into).await {
                 Ok(pieces) => Ok(pieces),
                 Err(error) => self.read_around(range, failure(run.slot, Operation::Read, error)).await,
@@ -113,7 +114,7 @@ impl<W: World> Array<W> {
         }
         let base = part.offset;
         let of_part = ArrayRange::new(range.start + base, part.into.length());
-        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view));
+        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view, of_part));
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
             if part.avoid.is_empty() {
                 return Err(ErrorKind::TooManyLost.into());
@@ -137,6 +138,7 @@ impl<W: World> Array<W> {
         }
         let (runs, lost) = carve(&plan, part.into);
         let from_members = join_all(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
+            let _on_the_way = self.balance.begin(run.slot);
             let outcome = self.member(run.slot).read(self.on_device(run.slot, run.at), pieces).await;
             (run, outcome)
         }));

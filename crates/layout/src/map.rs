@@ -227,6 +227,22 @@ impl Layout {
         }
     }
 
+    /// The slot of copy `n`, below [`Layout::copies_count`], of a sector of the array.
+    #[inline]
+    pub fn slot_of_copy(&self, at: ArraySector, n: u16) -> Slot {
+        fn of(map: &impl Places, at: u64, n: u16) -> Slot {
+            Slot(map.copy(map.stretch(at).first, n).slot)
+        }
+        assert!(at.0 < self.size, "a sector behind the array's end");
+        match &self.map {
+            Map::Linear(map) => of(map, at.0, n),
+            Map::Raid0(map) => of(map, at.0, n),
+            Map::Raid1(map) => of(map, at.0, n),
+            Map::Raid10(map) => of(map, at.0, n),
+            Map::Raid456(map) => of(map, at.0, n),
+        }
+    }
+
     /// How far from a sector of the array on each of its copies just goes on, on the same member.
     pub fn contiguous(&self, at: ArraySector) -> Sectors {
         assert!(at.0 < self.size, "a sector behind the array's end");

@@ -1,0 +1,224 @@
+//! Which copy a read takes where all copies are equal.
+//! Owns: [`Balance`], one shard's memory of streams and of what it has under way. Not here: where copies lie (`layout`),
+//! copies that may differ (`array`).
+//! Invariant: plain cells of one shard, no allocation; whatever it remembers, the copy it names is only a preference, and
+//! the plan takes another one where that is not usable.
+//!
+//! ```text
+//!   a read that goes on where an earlier one ended    the copy that one took: a stream stays on its member
+//!   any other                                         the copy whose member has the fewest reads of this shard under way;
+//!                                                     of equals the next in turn
+//!   members marked write-mostly                       only where no other copy is usable
+//! ```
+
+use std::cell::Cell;
+use uraid_block::{ArrayRange, Slot, SlotSet};
+use uraid_layout::Layout;
+
+/// How many streams are remembered: a power of two. Two that meet in one place forget one another, and lose no more than
+/// their next read's place.
+const STREAMS: usize = 128;
+
+/// Where a read ended, and the copy it took.
+#[derive(Clone, Copy)]
+struct Stream {
+    next: u64,
+    copy: u16,
+}
+
+/// Chooses copies for one shard's reads.
+pub(crate) struct Balance {
+    streams: [Cell<Stream>; STREAMS],
+    /// Reads of this shard that are on the way, by slot.
+    pending: Vec<Cell<u32>>,
+    turn: Cell<u16>,
+    write_mostly: SlotSet,
+}
+
+/// One read on its way to a member; it is counted until this is dropped.
+pub(crate) struct OnTheWay<'a>(&'a Cell<u32>);
+
+impl Drop for OnTheWay<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Balance {
+    /// `first_turn` keeps shards from beginning with the same member.
+    pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
+        Balance {
+            streams: [const { Cell::new(Stream { next: 0, copy: 0 }) }; STREAMS],
+            pending: (0..slots).map(|_| Cell::new(0)).collect(),
+            turn: Cell::new(first_turn),
+            write_mostly,
+        }
+    }
+
+    /// Counts a read that goes to a member now.
+    #[inline]
+    pub(crate) fn begin(&self, slot: Slot) -> OnTheWay<'_> {
+        let pending = &self.pending[slot.index()];
+        pending.set(pending.get() + 1);
+        OnTheWay(pending)
+    }
+
+    /// The number of the copy to read; for layouts with several.
+    #[inline]
+    pub(crate) fn choose(&self, layout: &Layout, range: ArrayRange, usable: &SlotSet) -> u16 {
+        let (from, to) = (range.start.0, range.end().0);
+        let before = self.streams[place_of(from)].get();
+        let slot_of = |copy| layout.slot_of_copy(range.start, copy);
+        // No read ends at sector 0, which is what stands in places that hold no stream.
+        let goes_on = from != 0 && before.next == from;
+        let copy = if goes_on && self.is_wanted(slot_of(before.copy), usable) {
+            before.copy
+        } else {
+            let turn = self.turn.get();
+            self.turn.set(turn.wrapping_add(1));
+            least_loaded(layout.copies_count(), turn, |copy| self.load_of(slot_of(copy), usable))
+        };
+        self.streams[place_of(to)].set(Stream { next: to, copy });
+        copy
+    }
+
+    fn is_wanted(&self, slot: Slot, usable: &SlotSet) -> bool {
+        usable.contains(slot) && !self.write_mostly.contains(slot)
+    }
+
+    /// Smaller is better: write-mostly members come behind all others, unusable ones last.
+    fn load_of(&self, slot: Slot, usable: &SlotSet) -> (bool, bool, u32) {
+        (!usable.contains(slot), self.write_mostly.contains(slot), self.pending[slot.index()].get())
+    }
+}
+
+/// Spreads sectors over the table; the high bits of the product depend on all bits of the sector.
+fn place_of(sector: u64) -> usize {
+    (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - STREAMS.trailing_zeros())) as usize
+}
+
+/// The copy with the least load; of equals the first from `turn` on, wrapping.
+fn least_loaded<L: Ord>(count: u16, turn: u16, load: impl Fn(u16) -> L) -> u16 {
+    let first = turn % count;
+    // Of equals `min_by_key` takes the first.
+    (first..count).chain(0..first).min_by_key(|&copy| load(copy)).unwrap_or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::{ArraySector, Sectors};
+    use uraid_layout::{Level, Spec};
+
+    fn mirror(slots: u16) -> Layout {
+        let spec = Spec {
+            level: Level::Raid1,
+            layout: 0,
+            chunk: Sectors::ZERO,
+            raid_disks: slots,
+            size: Sectors(1 << 20),
+            member_sizes: Vec::new(),
+        };
+        Layout::new(&spec).expect("a mirror")
+    }
+
+    fn near(slots: u16) -> Layout {
+        let spec = Spec { level: Level::Raid10, layout: 0x102, chunk: Sectors(8), ..mirror(slots).spec().clone() };
+        Layout::new(&spec).expect("a raid10")
+    }
+
+    fn range(at: u64, length: u64) -> ArrayRange {
+        ArrayRange::new(ArraySector(at), Sectors(length))
+    }
+
+    fn all(slots: u16) -> SlotSet {
+        SlotSet::first(slots)
+    }
+
+    #[test]
+    fn a_stream_stays_on_its_member_and_another_one_gets_the_other() {
+        let (layout, balance, usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        let first = balance.choose(&layout, range(0, 8), &usable);
+        let _on_the_way = balance.begin(Slot(first));
+        let second = balance.choose(&layout, range(50_000, 8), &usable);
+        assert_ne!(first, second);
+        let _on_the_way_too = balance.begin(Slot(second));
+        for step in 1..100 {
+            // The other stream has more and more under way, and still each keeps to its own.
+            assert_eq!(balance.choose(&layout, range(step * 8, 8), &usable), first);
+            assert_eq!(balance.choose(&layout, range(50_000 + step * 8, 8), &usable), second);
+            std::mem::forget(balance.begin(Slot(second)));
+        }
+    }
+
+    #[test]
+    fn forty_streams_are_spread_evenly_and_each_stays() {
+        let (layout, balance, usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        let start = |stream: u64| stream * 20_011;
+        let copies: Vec<u16> =
+            (0..40).map(|stream| balance.choose(&layout, range(start(stream), 128), &usable)).collect();
+        assert_eq!(copies.iter().filter(|&&copy| copy == 0).count(), 20);
+        let mut moved = 0;
+        let mut at = copies.clone();
+        for step in 1..50 {
+            for stream in 0..40 {
+                let copy = balance.choose(&layout, range(start(stream) + step * 128, 128), &usable);
+                moved += u32::from(std::mem::replace(&mut at[stream as usize], copy) != copy);
+            }
+        }
+        // Streams that meet in one place of the table forget one another: a few of 1,960 steps.
+        assert!(moved < 1_960 / 5, "{moved}");
+    }
+
+    #[test]
+    fn a_random_read_goes_to_the_member_with_the_fewest_under_way() {
+        let (layout, balance, usable) = (mirror(3), Balance::new(3, SlotSet::EMPTY, 0), all(3));
+        let _a = (balance.begin(Slot(0)), balance.begin(Slot(0)));
+        let b = balance.begin(Slot(2));
+        assert_eq!(balance.choose(&layout, range(100, 8), &usable), 1);
+        let _c = (balance.begin(Slot(1)), balance.begin(Slot(1)));
+        assert_eq!(balance.choose(&layout, range(300, 8), &usable), 2);
+        drop(b);
+        assert_eq!(balance.choose(&layout, range(700, 8), &usable), 2);
+    }
+
+    #[test]
+    fn equals_take_turns() {
+        let (layout, balance, usable) = (mirror(3), Balance::new(3, SlotSet::EMPTY, 1), all(3));
+        let copies: Vec<u16> = (0..6).map(|n| balance.choose(&layout, range(n * 1000, 8), &usable)).collect();
+        assert_eq!(copies, [1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_write_mostly_member_is_read_only_where_no_other_is_left() {
+        let write_mostly = SlotSet::EMPTY.with(Slot(0));
+        let (layout, balance) = (mirror(2), Balance::new(2, write_mostly, 0));
+        let mut usable = all(2);
+        let _busy: Vec<_> = (0..5).map(|_| balance.begin(Slot(1))).collect();
+        for n in 0..9 {
+            assert_eq!(balance.choose(&layout, range(n * 1000, 8), &usable), 1);
+        }
+        usable.remove(Slot(1));
+        assert_eq!(balance.choose(&layout, range(50_000, 8), &usable), 0);
+        usable.insert(Slot(1));
+        assert_eq!(balance.choose(&layout, range(50_008, 8), &usable), 1, "the stream goes back");
+    }
+
+    #[test]
+    fn a_stream_leaves_a_member_that_is_not_usable_any_more() {
+        let (layout, balance) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0));
+        let mut usable = all(2);
+        assert_eq!(balance.choose(&layout, range(0, 8), &usable), 0);
+        usable.remove(Slot(0));
+        assert_eq!(balance.choose(&layout, range(8, 8), &usable), 1);
+    }
+
+    #[test]
+    fn copies_of_a_raid10_are_judged_by_the_members_they_lie_on() {
+        let (layout, balance, usable) = (near(4), Balance::new(4, SlotSet::EMPTY, 0), all(4));
+        let _busy = balance.begin(Slot(2));
+        // Chunk 1 of near 2 on four members: its copies are on slots 2 and 3.
+        assert_eq!(balance.choose(&layout, range(8, 4), &usable), 1);
+        assert_eq!(layout.slot_of_copy(ArraySector(8), 1), Slot(3));
+    }
+}
