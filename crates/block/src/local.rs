@@ -1,5 +1,5 @@
 //! Waiting on one shard: what futures of one thread need to wait for each other.
-//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`race`]. Not here: executors, timers, threads.
+//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`race`], [`yield_now`]. Not here: executors, timers, threads.
 //! Invariant: whoever waits is woken when what it waits for may have changed; a dropped waiter leaves nothing behind.
 
 use std::cell::{Cell, RefCell};
@@ -233,6 +233,19 @@ pub enum Either<A, B> {
     Left(A),
     /// The right one.
     Right(B),
+}
+
+/// Lets every task that is ready now run first.
+pub async fn yield_now() {
+    let mut has_waited = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Drives both until one ends; the other is dropped. The left one wins a tie.

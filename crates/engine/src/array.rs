@@ -4,12 +4,14 @@
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
 use crate::balance::Balance;
+use crate::gather::Pace;
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
 use crate::mark::{self, Mark};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
+use crate::trail::Trail;
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
 use crate::{MemberPlan, Place, Pool, StartPlan, World};
@@ -96,6 +98,7 @@ pub struct Array<W: World> {
     next_call: Cell<u64>,
     writes_admitted: Cell<u64>,
     pub(crate) balance: Balance,
+    pub(crate) write_trail: Trail<Pace>,
     pub(crate) rows: Rows,
     pub(crate) holds: Holds,
     pub(crate) counters: Cell<Counters>,
@@ -147,6 +150,7 @@ impl<W: World> Array<W> {
             next_call: Cell::new(0),
             writes_admitted: Cell::new(0),
             balance: Balance::new(shape.layout.slots(), write_mostly, world.shard().0),
+            write_trail: Trail::new(),
             counters: Cell::default(),
             steward,
             world,
@@ -357,7 +361,8 @@ impl<W: World> Device for Array<W> {
         let _inside = self.enter(Wish::Write).await?;
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
-            self.write_rows(range, &from, fua).await
+            let patience = self.patience_after(range);
+            self.write_rows(range, &from, fua, patience).await
         } else {
             let held = self.hold(range).await;
             let outcome = self.write_copies(range, &from, fua).await;

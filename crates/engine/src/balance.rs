@@ -11,24 +11,15 @@
 //!   members marked write-mostly                       only where no other copy is usable
 //! ```
 
+use crate::trail::Trail;
 use std::cell::Cell;
 use uraid_block::{ArrayRange, Slot, SlotSet};
 use uraid_layout::Layout;
 
-/// How many streams are remembered: a power of two. Two that meet in one place forget one another, and lose no more than
-/// their next read's place.
-const STREAMS: usize = 128;
-
-/// Where a read ended, and the copy it took.
-#[derive(Clone, Copy)]
-struct Stream {
-    next: u64,
-    copy: u16,
-}
-
 /// Chooses copies for one shard's reads.
 pub(crate) struct Balance {
-    streams: [Cell<Stream>; STREAMS],
+    /// The copies that streams of reads take.
+    streams: Trail<u16>,
     /// Reads of this shard that are on the way, by slot.
     pending: Vec<Cell<u32>>,
     turn: Cell<u16>,
@@ -48,7 +39,7 @@ impl Balance {
     /// `first_turn` keeps shards from beginning with the same member.
     pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
         Balance {
-            streams: [const { Cell::new(Stream { next: 0, copy: 0 }) }; STREAMS],
+            streams: Trail::new(),
             pending: (0..slots).map(|_| Cell::new(0)).collect(),
             turn: Cell::new(first_turn),
             write_mostly,
@@ -66,19 +57,14 @@ impl Balance {
     /// The number of the copy to read; for layouts with several.
     #[inline]
     pub(crate) fn choose(&self, layout: &Layout, range: ArrayRange, usable: &SlotSet) -> u16 {
-        let (from, to) = (range.start.0, range.end().0);
-        let before = self.streams[place_of(from)].get();
         let slot_of = |copy| layout.slot_of_copy(range.start, copy);
-        // No read ends at sector 0, which is what stands in places that hold no stream.
-        let goes_on = from != 0 && before.next == from;
-        let copy = if goes_on && self.is_wanted(slot_of(before.copy), usable) {
-            before.copy
-        } else {
+        let before = self.streams.find(range).filter(|copy| self.is_wanted(slot_of(*copy), usable));
+        let copy = before.unwrap_or_else(|| {
             let turn = self.turn.get();
             self.turn.set(turn.wrapping_add(1));
             least_loaded(layout.copies_count(), turn, |copy| self.load_of(slot_of(copy), usable))
-        };
-        self.streams[place_of(to)].set(Stream { next: to, copy });
+        });
+        self.streams.leave(range, copy);
         copy
     }
 
@@ -90,11 +76,6 @@ impl Balance {
     fn load_of(&self, slot: Slot, usable: &SlotSet) -> (bool, bool, u32) {
         (!usable.contains(slot), self.write_mostly.contains(slot), self.pending[slot.index()].get())
     }
-}
-
-/// Spreads sectors over the table; the high bits of the product depend on all bits of the sector.
-fn place_of(sector: u64) -> usize {
-    (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - STREAMS.trailing_zeros())) as usize
 }
 
 /// The copy with the least load; of equals the first from `turn` on, wrapping.

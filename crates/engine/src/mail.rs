@@ -5,6 +5,7 @@
 use crate::holds::HoldId;
 use crate::steward::{Condemned, Recorded};
 use crate::view::{Epoch, View};
+use std::time::Duration;
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::Row;
 
@@ -110,6 +111,8 @@ pub(crate) struct RowWrite {
     pub(crate) start: Sectors,
     pub(crate) from: WritePieces,
     pub(crate) fua: Fua,
+    /// It is part of a stream, whose next write is worth waiting for so long.
+    pub(crate) patience: Option<Duration>,
 }
 
 /// Bytes of one row to compute without the slots in `avoid`, from `start` of the row's data on.

@@ -12,14 +12,15 @@ use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use uraid_block::local::{Permit, Semaphore, join_all};
+use std::time::Duration;
+use uraid_block::local::{Notify, Permit, Semaphore, join_all};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, WritePieces};
 use uraid_layout::Row;
 
 /// Rows of one request that are worked on at the same time.
 const ROWS_AT_ONCE: usize = 64;
-/// Writes of one row that are taken together, at most.
-const ABSORBED_MAX: usize = 64;
+/// Writes of one row that are taken together, at most: a stripe of 4 MiB in writes of 4 KiB.
+const ABSORBED_MAX: usize = 1024;
 /// Zeroes are written in requests of at most this many sectors (4 MiB).
 const ZEROES_MAX: u64 = 8192;
 
@@ -35,6 +36,8 @@ struct RowState {
     /// Tasks that hold the row or wait for it.
     users: usize,
     waiting: Vec<Waiting>,
+    /// Somebody came.
+    changed: Rc<Notify>,
 }
 
 /// The rows of this shard that somebody works on.
@@ -47,7 +50,7 @@ pub(crate) struct Rows {
 }
 
 /// A task's interest in a row; the table forgets the row with the last one.
-struct Visit<'a> {
+pub(crate) struct Visit<'a> {
     rows: &'a Rows,
     row: Row,
 }
@@ -70,8 +73,10 @@ impl Rows {
 
     fn visit(&self, row: Row) -> Visit<'_> {
         let mut table = self.table.borrow_mut();
-        let new = || RowState { holder: Semaphore::new(1), users: 0, waiting: Vec::new() };
-        table.entry(row).or_insert_with(new).users += 1;
+        let new = || RowState { holder: Semaphore::new(1), users: 0, waiting: Vec::new(), changed: Rc::default() };
+        let state = table.entry(row).or_insert_with(new);
+        state.users += 1;
+        state.changed.notify_all();
         Visit { rows: self, row }
     }
 
@@ -95,7 +100,33 @@ impl Visit<'_> {
         let mut table = self.rows.table.borrow_mut();
         let state = table.get_mut(&self.row).expect("a visited row is in the table");
         state.waiting.push(Waiting { write, outcome: outcome.clone() });
+        state.changed.notify_all();
         outcome
+    }
+
+    fn with_state<T>(&self, look: impl FnOnce(&RowState) -> T) -> T {
+        look(self.rows.table.borrow().get(&self.row).expect("a visited row is in the table"))
+    }
+
+    /// Whether there is no use in waiting for more: the row's end has come, somebody wants his bytes on stable storage,
+    /// somebody wants to read, or there are as many as are taken together.
+    pub(crate) fn is_done_gathering(&self, stripe: Sectors) -> bool {
+        self.with_state(|state| {
+            let is_last = |write: &RowWrite| write.fua == Fua::Yes || write.start + write.from.length() == stripe;
+            let is_full = state.users > state.waiting.len() || state.waiting.len() >= ABSORBED_MAX;
+            is_full || state.waiting.iter().any(|waiting| is_last(&waiting.write))
+        })
+    }
+
+    /// The longest that one of the waiting writes wants to wait for another.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.with_state(|state| state.waiting.iter().filter_map(|waiting| waiting.write.patience).max())
+    }
+
+    /// Waits until `is_done_gathering`.
+    pub(crate) async fn gathered(&self, stripe: Sectors) {
+        let changed = self.with_state(|state| state.changed.clone());
+        changed.wait_for(|| self.is_done_gathering(stripe).then_some(())).await;
     }
 
     fn take_waiting(&self) -> Vec<Waiting> {
@@ -118,13 +149,14 @@ impl<W: World> Array<W> {
         range: ArrayRange,
         from: &WritePieces,
         fua: Fua,
+        patience: Option<Duration>,
     ) -> Result<Recorded, IoError> {
         let mut parts = self.shape.layout.rows(range);
         let mut result = None;
         loop {
             let some = parts.by_ref().take(ROWS_AT_ONCE).map(|part| {
                 let from = from.slice(part.offset.len_bytes(), part.length.len_bytes());
-                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua })
+                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua, patience })
             });
             let outcomes = join_all(some).await;
             if outcomes.is_empty() {
@@ -161,7 +193,7 @@ impl<W: World> Array<W> {
                 let bytes = block.bytes().min(length.len_bytes() - zeroes.bytes());
                 zeroes.append(block.slice(0, bytes));
             }
-            result = Some(self.write_rows(ArrayRange::new(at, length), &zeroes, Fua::No).await?);
+            result = Some(self.write_rows(ArrayRange::new(at, length), &zeroes, Fua::No, None).await?);
             at = at + length;
         }
         Ok(result.expect("the range is not empty"))
@@ -178,6 +210,7 @@ impl<W: World> Array<W> {
         if let Some(done) = outcome.take() {
             return done;
         }
+        self.gather(&visit).await;
         let batch = visit.take_waiting();
         if batch.len() > 1 {
             mark::hit(Mark::RowShared);

@@ -37,6 +37,8 @@ impl Segment {
 #[derive(Default, Debug)]
 pub(crate) struct Overlay {
     segments: Vec<Segment>,
+    /// Where the last of the row's bytes that were written ends.
+    end: Sectors,
 }
 
 impl Overlay {
@@ -48,8 +50,22 @@ impl Overlay {
             let in_chunk = Sectors(at.0 % chunk.0);
             let length = Sectors((chunk - in_chunk).0.min((end - at).0));
             let from = from.slice((at - start).len_bytes(), length.len_bytes());
-            self.lay(Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from });
+            let new = Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from };
+            // A stream's writes come one behind the other: 768 of 4 KiB make up six chunks, and six segments.
+            if at >= self.end {
+                self.lay_behind(new)
+            } else {
+                self.lay(new)
+            }
             at += length;
+            self.end = self.end.max(at);
+        }
+    }
+
+    fn lay_behind(&mut self, new: Segment) {
+        match self.segments.last_mut() {
+            Some(last) if last.data == new.data && last.end() == new.start => last.from.append(new.from),
+            Some(_) | None => self.segments.push(new),
         }
     }
 
@@ -235,6 +251,28 @@ mod tests {
         assert_eq!(chosen("#...", "wlww", "u"), Impossible);
         assert_eq!(chosen("#...", "llww", "lw"), Impossible);
         assert_eq!(chosen("#...", "wlww", "lw"), ReadModifyWrite);
+    }
+
+    #[test]
+    fn the_writes_of_a_stream_become_one_segment_a_chunk() {
+        let arena = Arena::new(16, 0);
+        let bytes = |byte: u8| {
+            let mut pieces = arena.take(512).expect("room");
+            pieces.fill(byte);
+            pieces.freeze()
+        };
+        let mut overlay = Overlay::default();
+        (0..12).for_each(|at| overlay.add(Sectors(4), Sectors(at), &bytes(at as u8)));
+        assert_eq!(overlay.segments.len(), 3);
+        overlay.add(Sectors(4), Sectors(5), &bytes(99));
+        let intervals = overlay.intervals(3, Sectors(4), Sectors(4));
+        let found: Vec<Vec<u8>> = (0..3)
+            .map(|data| {
+                let of_data = intervals.iter().map(|interval| interval.new[data].as_ref().expect("covered").to_vec());
+                of_data.flatten().step_by(512).collect()
+            })
+            .collect();
+        assert_eq!(found, [[0, 1, 2, 3], [4, 99, 6, 7], [8, 9, 10, 11]]);
     }
 
     #[test]

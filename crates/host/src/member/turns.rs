@@ -3,7 +3,7 @@
 //! Invariant: a task that only does such operations lets the others of its shard run now and then.
 
 use std::cell::Cell;
-use std::task::Poll;
+use uraid_block::local::yield_now;
 
 /// So many may follow each other.
 const AT_ONCE_MAX: u32 = 64;
@@ -19,15 +19,7 @@ impl Turns {
         let count = self.0.get() + 1;
         self.0.set(count % AT_ONCE_MAX);
         if count == AT_ONCE_MAX {
-            let mut has_waited = false;
-            std::future::poll_fn(|context| {
-                if std::mem::replace(&mut has_waited, true) {
-                    return Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                Poll::Pending
-            })
-            .await;
+            yield_now().await;
         }
     }
 }

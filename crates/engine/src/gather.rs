@@ -1,0 +1,61 @@
+//! Waiting a little for the rest of a row, so that a stream of writes becomes full stripes.
+//! Owns: [`Pace`], which writes go on, how long a row is held for the next of them. Not here: what is done with the
+//! writes of a row (`row`).
+//! Invariant: a row is held for a write that is due, never for one that nobody may send: a client that waits for its
+//! answers, a write that wants stable storage and a reader of the row end it.
+//!
+//! ```text
+//!   a write of the turn that fills its row, or begins one alone         taken as soon as all that is ready has come in
+//!   writes of a stream, 300 us apart, row not yet full                  held until it is, 600 us at most
+//! ```
+
+use crate::World;
+use crate::array::Array;
+use crate::row::Visit;
+use std::time::Duration;
+use uraid_block::local::{race, yield_now};
+use uraid_block::{ArrayRange, Tick};
+
+/// No row is held longer.
+const HOLD_MAX: Duration = Duration::from_millis(1);
+
+/// How fast a stream of writes goes on.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Pace {
+    /// When its last write came.
+    came: Tick,
+    /// The time between two of them, smoothed; zero: there was one.
+    gap: Duration,
+}
+
+impl Pace {
+    /// The pace after one more write.
+    fn step(self, now: Tick) -> Pace {
+        let gap = now.since(self.came);
+        Pace { came: now, gap: if self.gap.is_zero() { gap } else { (self.gap * 3 + gap) / 4 } }
+    }
+}
+
+impl<W: World> Array<W> {
+    /// How long to wait for the write that goes on after this one: `None` when it begins a stream, or its client may wait
+    /// for the answer first. Once for each write of a client.
+    pub(crate) fn patience_after(&self, range: ArrayRange) -> Option<Duration> {
+        let now = self.world.now();
+        let before = self.write_trail.find(range);
+        let pace = before.map_or(Pace { came: now, gap: Duration::ZERO }, |before| before.step(now));
+        self.write_trail.leave(range, pace);
+        let goes_on = before.is_some() && self.requests_in_flight() > 1;
+        goes_on.then(|| (pace.gap * 2).min(HOLD_MAX))
+    }
+
+    /// Whoever holds a row lets those writes come in that are ready now, and those of a stream that are due.
+    pub(crate) async fn gather(&self, visit: &Visit<'_>) {
+        let stripe = self.shape.layout.stripe();
+        if visit.is_done_gathering(stripe) {
+            return;
+        }
+        yield_now().await;
+        let Some(patience) = visit.patience().filter(|_| !visit.is_done_gathering(stripe)) else { return };
+        race(visit.gathered(stripe), self.world.sleep(patience)).await;
+    }
+}
