@@ -1,0 +1,333 @@
+//! One connection of the load generator: so many requests in flight, many in each system call.
+//! Owns: [`Connection`]: handshake, sending, receiving, checking that every request is answered once.
+//! Not here: which requests, and how long (`nbd_load`).
+//! Invariant: a reply belongs to a request that is in flight, or the run ends with an error.
+
+use super::uri::{Address, Endpoint};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use uraid_nbd::handshake::{GREETING_BYTES, OPTION_REPLY_HEADER_BYTES, client_flags, option};
+use uraid_nbd::transmission::SIMPLE_REPLY_BYTES;
+use uraid_nbd::{
+    Command, CommandFlags, Cookie, ErrorCode, ExportInfo, ExportQuery, HandshakeFlags, Info, OptionCode, OptionReply,
+    OptionReplyHeader, Request, SimpleReply, WireError, parse_greeting,
+};
+
+/// Bytes that are asked for in one system call.
+const RECEIVE_BYTES: usize = 1 << 20;
+/// The largest payload of an option reply that is read: names and texts are shorter.
+const OPTION_BYTES_MAX: u32 = 64 << 10;
+/// A server that says nothing for so long is taken to hang.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Why a connection could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The socket.
+    #[error("{action}")]
+    Io {
+        /// What was done.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// What came is no NBD.
+    #[error("the server does not speak NBD as it should")]
+    Wire(#[from] WireError),
+    /// It does not give the export.
+    #[error("the server refuses the export: {0}")]
+    Refused(String),
+    /// It answered with an error.
+    #[error("the server answered {command} at byte {offset} with an error: {code:?}")]
+    Answer {
+        /// What was asked.
+        command: &'static str,
+        /// Where.
+        offset: u64,
+        /// Its words.
+        code: ErrorCode,
+    },
+    /// It answered what nobody asked.
+    #[error("the server answered request {found:#x}, which is not in flight")]
+    Stray {
+        /// The cookie.
+        found: u64,
+    },
+    /// It says nothing.
+    #[error("the server has not answered for {} s", SILENCE_MAX.as_secs())]
+    Silent,
+}
+
+fn failed(action: &'static str) -> impl Fn(io::Error) -> LoadError {
+    move |source| LoadError::Io { action, source }
+}
+
+/// Both kinds of sockets.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+        match endpoint {
+            Endpoint::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Endpoint::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+
+    /// For the handshake, which waits in its calls.
+    fn set_patience(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_nonblocking(true),
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(into),
+            Stream::Tcp(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(from),
+            Stream::Tcp(stream) => stream.write(from),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A request that is in flight.
+#[derive(Clone, Copy)]
+struct Open<T> {
+    is_read: bool,
+    offset: u64,
+    bytes: usize,
+    note: T,
+}
+
+/// A connection in its transmission phase. `T` is what its user notes with each request.
+pub struct Connection<T> {
+    stream: Stream,
+    /// Size and abilities of the export.
+    pub export: ExportInfo,
+    open: Vec<Option<Open<T>>>,
+    free: Vec<usize>,
+    out: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    /// Received and not yet looked at: `input[from..to]`.
+    from: usize,
+    to: usize,
+    /// Data of a read that are still to come and thrown away.
+    data_left: usize,
+}
+
+impl<T: Copy> Connection<T> {
+    /// Connects and takes the export; at most `depth` requests will be in flight.
+    pub fn open(address: &Address, depth: usize) -> Result<Connection<T>, LoadError> {
+        let mut stream = Stream::connect(&address.endpoint).map_err(failed("connecting"))?;
+        stream.set_patience().map_err(failed("limiting the time of the handshake"))?;
+        let export = take_export(&mut stream, &address.export)?;
+        stream.set_nonblocking().map_err(failed("making the socket non-blocking"))?;
+        Ok(Connection {
+            stream,
+            export,
+            open: vec![None; depth],
+            free: (0..depth).rev().collect(),
+            out: Vec::new(),
+            sent: 0,
+            input: vec![0; RECEIVE_BYTES],
+            from: 0,
+            to: 0,
+            data_left: 0,
+        })
+    }
+
+    /// How many more requests may be put.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// How many are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.open.len() - self.free.len()
+    }
+
+    /// Puts a request into what will be sent: a read of so many bytes, or a write of these.
+    pub fn put(&mut self, offset: u64, bytes: usize, write: Option<&[u8]>, note: T) {
+        let index = self.free.pop().expect("there is room");
+        self.open[index] = Some(Open { is_read: write.is_none(), offset, bytes, note });
+        let command = if write.is_some() { Command::Write } else { Command::Read };
+        let (flags, cookie) = (CommandFlags::NONE, Cookie(index as u64));
+        self.out.extend_from_slice(&Request { flags, command, cookie, offset, length: bytes as u64 }.encode());
+        if let Some(payload) = write {
+            assert_eq!(payload.len(), bytes);
+            self.out.extend_from_slice(payload);
+        }
+    }
+
+    /// Sends what can be sent, receives what has come, waits if there was neither; gives out the requests that ended.
+    pub fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
+        let has_sent = self.send()?;
+        let has_received = self.receive(ended)?;
+        if !has_sent && !has_received {
+            let mut wanted = PollFlags::IN;
+            wanted.set(PollFlags::OUT, self.sent < self.out.len());
+            let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), wanted)];
+            let patience = SILENCE_MAX.try_into().expect("a short time");
+            match poll(&mut descriptors, Some(&patience)) {
+                Ok(0) => return Err(LoadError::Silent),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed("waiting for the socket")(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says goodbye.
+    pub fn close(mut self) {
+        let bye = Request {
+            flags: CommandFlags::NONE,
+            command: Command::Disconnect,
+            cookie: Cookie(0),
+            offset: 0,
+            length: 0,
+        };
+        // The server may be gone; the figures are there all the same.
+        let _ = self.stream.write(&bye.encode());
+    }
+
+    fn send(&mut self) -> Result<bool, LoadError> {
+        if self.sent == self.out.len() {
+            return Ok(false);
+        }
+        match self.stream.write(&self.out[self.sent..]) {
+            Ok(count) => {
+                self.sent += count;
+                if self.sent == self.out.len() {
+                    self.out.clear();
+                    self.sent = 0;
+                }
+                Ok(count > 0)
+            }
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(failed("sending requests")(error)),
+        }
+    }
+
+    fn receive(&mut self, ended: &mut impl FnMut(T)) -> Result<bool, LoadError> {
+        self.input.copy_within(self.from..self.to, 0);
+        (self.to, self.from) = (self.to - self.from, 0);
+        match self.stream.read(&mut self.input[self.to..]) {
+            Ok(0) => Err(failed("receiving replies")(ErrorKind::UnexpectedEof.into())),
+            Ok(count) => {
+                self.to += count;
+                self.look(ended)?;
+                Ok(true)
+            }
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(failed("receiving replies")(error)),
+        }
+    }
+
+    fn look(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
+        loop {
+            let step = self.data_left.min(self.to - self.from);
+            self.from += step;
+            self.data_left -= step;
+            let Some(header) = self.input[self.from..self.to].first_chunk::<SIMPLE_REPLY_BYTES>() else {
+                return Ok(());
+            };
+            if self.data_left > 0 {
+                return Ok(());
+            }
+            let reply = SimpleReply::parse(header)?;
+            self.from += SIMPLE_REPLY_BYTES;
+            let index = usize::try_from(reply.cookie.0).ok().filter(|index| *index < self.open.len());
+            let Some((index, open)) = index.and_then(|index| Some((index, self.open[index].take()?))) else {
+                return Err(LoadError::Stray { found: reply.cookie.0 });
+            };
+            if let Err(code) = reply.result {
+                let command = if open.is_read { "a read" } else { "a write" };
+                return Err(LoadError::Answer { command, offset: open.offset, code });
+            }
+            self.free.push(index);
+            self.data_left = if open.is_read { open.bytes } else { 0 };
+            ended(open.note);
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
+    let receiving = failed("the handshake");
+    let mut greeting = [0; GREETING_BYTES];
+    stream.read_exact(&mut greeting).map_err(&receiving)?;
+    let offered = parse_greeting(&greeting)?;
+    let flags = HandshakeFlags::FIXED_NEWSTYLE
+        .with_if(offered.contains(HandshakeFlags::NO_ZEROES), HandshakeFlags::NO_ZEROES);
+    let query = ExportQuery { name, infos: Vec::new() }.encode();
+    let mut hello = client_flags(flags).to_vec();
+    hello.extend(option(OptionCode::Go, &query));
+    stream.write_all(&hello).map_err(&receiving)?;
+    let mut export = None;
+    loop {
+        let mut header = [0; OPTION_REPLY_HEADER_BYTES];
+        stream.read_exact(&mut header).map_err(&receiving)?;
+        let header = OptionReplyHeader::parse(&header)?;
+        if header.length > OPTION_BYTES_MAX {
+            return Err(WireError::Field { field: "option reply length", found: header.length.into() }.into());
+        }
+        let mut payload = vec![0; header.length as usize];
+        stream.read_exact(&mut payload).map_err(&receiving)?;
+        match header.reply {
+            OptionReply::Info => {
+                if let Info::Export(info) = Info::parse(&payload)? {
+                    export = Some(info);
+                }
+            }
+            OptionReply::Ack => {
+                return export.ok_or_else(|| LoadError::Refused("it did not tell its size".to_owned()));
+            }
+            other => {
+                let text = crate::names::printable(&String::from_utf8_lossy(&payload));
+                return Err(LoadError::Refused(format!("{other:?} {text}")));
+            }
+        }
+    }
+}
