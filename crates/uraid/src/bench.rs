@@ -11,6 +11,7 @@
 mod discard;
 mod drive;
 mod figures;
+mod nbd;
 mod program;
 mod progress;
 mod scenario;
@@ -43,6 +44,9 @@ pub enum BenchError {
     /// There is no array to measure.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// Servers could not be measured.
+    #[error(transparent)]
+    Nbd(#[from] nbd::NbdError),
     /// The run failed.
     #[error("{what}")]
     Measure {
@@ -95,6 +99,10 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         size: args.size.map(|size| whole_sectors("--size", size, true)).transpose()?,
     };
     work.check()?;
+    // `--level` makes an array of members, one of which may have that name.
+    if args.level.is_none() && args.members[0] == "nbd" {
+        return Ok(nbd::run(&args.members[1..], &work, run, args.destructive, !args.json)?);
+    }
     let members = args.raid_devices.map_or(args.members.len(), usize::from);
     ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;
     let target = match (args.level, args.raid_devices) {

@@ -219,7 +219,7 @@ fn rows_line(out: &mut String, counted: &Counted) {
 }
 
 /// Columns of one width, the first to the left, numbers to the right.
-fn align<const N: usize>(out: &mut String, cells: &[[String; N]]) {
+pub fn align<const N: usize>(out: &mut String, cells: &[[String; N]]) {
     let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     for line in cells {
         let mut text = format!("  {:<1$}", line[0], width(0));

@@ -41,6 +41,9 @@ EXAMPLES
       uraid bench --rw read --bs 128K --iodepth 16 /dev/sd[b-g]
   Files, which lose what they hold:
       uraid bench -l 5 -n 3 --destructive --rw randwrite a.img b.img c.img
+  A server, and another one in turn with it, under a client that keeps its requests in flight:
+      uraid bench nbd --bs 4K --iodepth 64 'nbd+unix:///pool?socket=/run/pool.nbd' \
+          'nbd+unix:///?socket=/run/nbdkit.sock'
   A known report, by its name; all of them, for a program to read:
       uraid bench --scenario raid6-read
       uraid bench --scenario all --json > figures.json
@@ -129,7 +132,7 @@ pub struct BenchArgs {
     /// A set of works that shows what a known report was about, on members of its own; `all` for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,
-    /// The members of the array, or of the trial array in the order of their slots
+    /// The members of the array, or of the trial array in the order of their slots; or `nbd` and one or two URIs
     #[arg(required_unless_present = "scenario", value_name = "MEMBER")]
     pub members: Vec<String>,
 }

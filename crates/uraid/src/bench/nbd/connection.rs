@@ -299,8 +299,8 @@ fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError>
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).map_err(&receiving)?;
     let offered = parse_greeting(&greeting)?;
-    let flags = HandshakeFlags::FIXED_NEWSTYLE
-        .with_if(offered.contains(HandshakeFlags::NO_ZEROES), HandshakeFlags::NO_ZEROES);
+    let flags =
+        HandshakeFlags::FIXED_NEWSTYLE.with_if(offered.contains(HandshakeFlags::NO_ZEROES), HandshakeFlags::NO_ZEROES);
     let query = ExportQuery { name, infos: Vec::new() }.encode();
     let mut hello = client_flags(flags).to_vec();
     hello.extend(option(OptionCode::Go, &query));
