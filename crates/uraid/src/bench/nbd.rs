@@ -150,7 +150,8 @@ impl Server {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are allowed")
+    // From a nanosecond to a minute.
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
 }
 
 /// One job: counts the requests that are answered between `begin` and `end`.

@@ -315,19 +315,17 @@ fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError>
         }
         let mut payload = vec![0; header.length as usize];
         stream.read_exact(&mut payload).map_err(&receiving)?;
-        match header.reply {
-            OptionReply::Info => {
-                if let Info::Export(info) = Info::parse(&payload)? {
-                    export = Some(info);
-                }
-            }
-            OptionReply::Ack => {
-                return export.ok_or_else(|| LoadError::Refused("it did not tell its size".to_owned()));
-            }
-            other => {
-                let text = crate::names::printable(&String::from_utf8_lossy(&payload));
-                return Err(LoadError::Refused(format!("{other:?} {text}")));
-            }
+        if header.reply == OptionReply::Ack {
+            return export.ok_or_else(|| LoadError::Refused("it did not tell its size".to_owned()));
+        }
+        if header.reply.is_error() {
+            let text = crate::names::printable(&String::from_utf8_lossy(&payload));
+            return Err(LoadError::Refused(format!("{:?} {text}", header.reply)));
+        }
+        if header.reply == OptionReply::Info
+            && let Info::Export(info) = Info::parse(&payload)?
+        {
+            export = Some(info);
         }
     }
 }
