@@ -8,6 +8,7 @@ mod connection;
 mod uri;
 
 use super::Run;
+use super::drive::no_latencies;
 use super::figures::{Interval, median};
 use super::progress::Progress;
 use super::table::{self, Latency, Row};
@@ -138,7 +139,7 @@ impl Server {
             let threads: Vec<_> = self.lists.iter().map(|list| job(list.as_slice())).collect();
             threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
         });
-        let mut sum = Sample { requests: 0, rate: 0.0, latencies: histogram() };
+        let mut sum = Sample { requests: 0, rate: 0.0, latencies: no_latencies() };
         for job in jobs {
             let (requests, latencies) = job.map_err(|source| NbdError::Load { uri: self.uri.clone(), source })?;
             sum.requests += requests;
@@ -147,11 +148,6 @@ impl Server {
         sum.rate = sum.requests as f64 / run.runtime.as_secs_f64();
         Ok(sum)
     }
-}
-
-fn histogram() -> Histogram<u64> {
-    // From a nanosecond to a minute.
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in order")
 }
 
 /// One job: counts the requests that are answered between `begin` and `end`.
@@ -166,7 +162,7 @@ fn drive(
     let block = work.block.len_bytes();
     let payload = vec![0xa5; if work.pattern.writes() { block } else { 0 }];
     let mut connection = Connection::open(address, work.depth as usize)?;
-    let mut latencies = histogram();
+    let mut latencies = no_latencies();
     let mut next = list.iter().cycle();
     let (mut counted, mut now) = (0, Instant::now());
     while now < end || connection.in_flight() > 0 {
@@ -201,7 +197,7 @@ fn rates(samples: &[Sample]) -> Vec<f64> {
 }
 
 fn all_latencies(samples: &[Sample]) -> Option<Latency> {
-    let mut sum = histogram();
+    let mut sum = no_latencies();
     for sample in samples {
         sum.add(&sample.latencies).expect("both have the same bounds");
     }
