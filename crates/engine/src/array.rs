@@ -23,7 +23,7 @@ use std::time::Duration;
 use uraid_block::local::{Notify, Receiver, Sender, oneshot};
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces,
-    Sector, Sectors, ShardIndex, Slot, WritePieces,
+    Sector, Sectors, ShardIndex, Slot, SlotSet, WritePieces,
 };
 use uraid_layout::{CopyChoice, Layout, Level};
 
@@ -318,12 +318,12 @@ impl<W: World> Array<W> {
 
     /// Which copy to read: the best placed where all are equal, the one a resync copies from where they may differ.
     #[inline]
-    pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange) -> CopyChoice {
+    pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
         let is_canonical = view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead);
         if is_canonical || self.shape.layout.copies_count() == 1 || range.length.is_zero() {
             return CopyChoice::First;
         }
-        CopyChoice::Nth(self.balance.choose(&self.shape.layout, range, &view.usable))
+        CopyChoice::Nth(self.balance.choose(&self.shape.layout, range, usable))
     }
 
     /// Requests of this shard that are inside.

@@ -45,7 +45,8 @@ impl<W: World> Array<W> {
     /// Reads inside an epoch. The common case, one run on a healthy member, takes the short way down.
     pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_read(range, &self.readable(&view), self.copy_choice(&view, range));
+        let usable = self.readable(&view);
+        let plan = self.shape.layout.plan_read(range, &usable, self.copy_choice(&view, range, &usable));
         let whole = Wanted::new(Sectors::ZERO, into);
         if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
             let run = &plan.runs[0];
@@ -114,7 +115,7 @@ impl<W: World> Array<W> {
         }
         let base = part.offset;
         let of_part = ArrayRange::new(range.start + base, part.into.length());
-        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view, of_part));
+        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view, of_part, &usable));
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
             if part.avoid.is_empty() {
                 return Err(ErrorKind::TooManyLost.into());

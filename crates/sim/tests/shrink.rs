@@ -6,8 +6,8 @@ use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 use uraid_sim::shrink::{checker, shrink};
 
-/// Client operations and faults that a small run has at most.
-const OPERATIONS_MAX: u64 = 12;
+/// Client operations and faults that a small run has at most. A missing flush needs the most: 25.
+const OPERATIONS_MAX: u64 = 30;
 const FAULTS_MAX: u64 = 3;
 
 fn becomes_small(mistake: Sabotage) {

@@ -39,6 +39,16 @@ pub(crate) enum Schedules {
     Again(String),
 }
 
+impl Schedules {
+    /// So many times as many of them.
+    pub(crate) fn times(&self, factor: usize) -> Schedules {
+        match self {
+            Schedules::Drawn { count, seed } => Schedules::Drawn { count: count * factor, seed: *seed },
+            Schedules::Again(schedule) => Schedules::Again(schedule.clone()),
+        }
+    }
+}
+
 /// Takes turns: all threads alike at every step, and PCT with few and with many changes of priority.
 struct Mixed {
     // Never dropped: that would print seeds, which say less than the schedule does.

@@ -38,7 +38,7 @@ mod world;
 use explore::{Mistake, Schedules, explore, install_hooks};
 use life::{Scenario, Trouble};
 use process::{last_words, signals};
-use shard::RingChoice;
+use shard::{Options, RingChoice};
 use std::time::Instant;
 use sync::Spoilt;
 use uraid_engine::sabotage::Sabotage;
@@ -46,6 +46,9 @@ use uraid_sim::model::Shape;
 
 /// Of each scenario, unless the environment says otherwise: 20 seconds of one core for all.
 const SCHEDULES: usize = 1000;
+
+/// A mistake gets so many times as many: most need a few schedules, and the search ends with the first.
+const MISTAKE_FACTOR: usize = 10;
 
 /// An array and the shards that drive it.
 struct Machine {
@@ -152,7 +155,7 @@ fn run(name: &str, scenario: &Scenario, schedules: &Schedules, mistakes: &[Mista
     }
     let mut holds = outcome.is_ok();
     for &mistake in mistakes {
-        match explore(scenario, schedules, mistake) {
+        match explore(scenario, &schedules.times(MISTAKE_FACTOR), mistake) {
             Ok(count) => {
                 println!("FAILED {name}: {mistake:?} is not noticed in {count} schedules");
                 holds = false;
