@@ -1,8 +1,8 @@
 //! Models of what threads share, with loom: every order of events that the memory model allows, up to 3 preemptions.
 //! Owns: running the models (`mailbox`, `arena`), and that each of them fails when the code is spoilt.
 //! Not here: anything else. Shards share no more than this with each other: mail, doors, and blocks of an arena that travel
-//! in mail. `block::local` is of one thread. Helper threads of the ring without io_uring (`ring::pool`) are not modelled:
-//! they meet the shard in one mutex and at its door. Nor is the table of doors, a lock around numbers.
+//! in mail. `block::local` is of one thread. Helper threads of the ring without io_uring (`ring::pool`) are not modelled
+//! here (shuttle has them, `crates/sim/tests/shuttle`): they meet the shard in one mutex and at its door. Nor is the table of doors, a lock around numbers.
 //! Where two threads knock and one of them twice, stores are swaps: of plain ones loom allows an order that the language
 //! forbids, in which the shard overlooks a knock after both fences (`sync` says which).
 //!
