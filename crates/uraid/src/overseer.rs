@@ -119,12 +119,14 @@ impl Controlled for Overseer {
         let setup = self.session.setup();
         report.clients = Some(requests(&clients, setup.faces.exports.len()));
         let exports = setup.faces.exports.iter().filter(|export| export.array == self.index);
+        let is_parity = self.array.layout().level().is_parity();
         report.server = Some(report::Server {
             pid: std::process::id(),
             uris: exports.map(|export| export.uri.clone()).collect(),
             is_ready: self.session.is_ready(),
             shards: setup.shards,
             last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            kernel: is_parity.then(|| uraid_parity::Kernel::best().name().to_owned()),
         });
         report
     }

@@ -199,6 +199,9 @@ pub struct Server {
     pub shards: u16,
     /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
     pub last_record_us: Option<u64>,
+    /// On a parity level: the instructions that make P and Q, as `avx512+gfni`.
+    #[serde(default)]
+    pub kernel: Option<String>,
 }
 
 /// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
@@ -360,6 +363,9 @@ impl Report {
                     "Last Record",
                     &format!("{:.1} ms from the failure to the other superblocks", us as f64 / 1e3),
                 );
+            }
+            if let Some(kernel) = &server.kernel {
+                field(out, "Parity By", kernel);
             }
             for uri in &server.uris {
                 field(out, "Served At", uri);
