@@ -36,7 +36,7 @@ struct RowState {
     /// Tasks that hold the row or wait for it.
     users: usize,
     waiting: Vec<Waiting>,
-    /// Somebody came.
+    /// Somebody came. Told by `Rows::visit`: a write lies here before whoever was woken looks.
     changed: Rc<Notify>,
 }
 
@@ -100,7 +100,6 @@ impl Visit<'_> {
         let mut table = self.rows.table.borrow_mut();
         let state = table.get_mut(&self.row).expect("a visited row is in the table");
         state.waiting.push(Waiting { write, outcome: outcome.clone() });
-        state.changed.notify_all();
         outcome
     }
 

@@ -20,6 +20,21 @@ pub enum Pool {
     Pass,
 }
 
+impl Pool {
+    /// How many kinds there are.
+    pub const COUNT: usize = 4;
+
+    /// Its place in a list of all kinds, from 0.
+    pub fn index(self) -> usize {
+        match self {
+            Pool::Request => 0,
+            Pool::Row => 1,
+            Pool::Metadata => 2,
+            Pool::Pass => 3,
+        }
+    }
+}
+
 /// The machine as one shard sees it. Clones are handles of the same shard.
 pub trait World: Clone + 'static {
     /// A member as this shard drives it.

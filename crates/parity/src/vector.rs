@@ -132,25 +132,12 @@ trait Solve<V>: Copy {
     unsafe fn solve(self, start: usize, p_sum: V, q_sum: V) -> (V, V);
 }
 
-/// P and Q themselves.
+/// The sums themselves: P and Q, or Q alone.
 #[derive(Clone, Copy)]
-struct Both;
+struct Sums<const HAS_P: bool>;
 
-impl<V: Vector> Solve<V> for Both {
-    const HAS_P: bool = true;
-
-    #[inline(always)]
-    unsafe fn solve(self, _: usize, p_sum: V, q_sum: V) -> (V, V) {
-        (p_sum, q_sum)
-    }
-}
-
-/// Q alone.
-#[derive(Clone, Copy)]
-struct QAlone;
-
-impl<V: Vector> Solve<V> for QAlone {
-    const HAS_P: bool = false;
+impl<V: Vector, const HAS_P: bool> Solve<V> for Sums<HAS_P> {
+    const HAS_P: bool = HAS_P;
 
     #[inline(always)]
     unsafe fn solve(self, _: usize, p_sum: V, q_sum: V) -> (V, V) {
@@ -378,7 +365,7 @@ unsafe fn source<V: Vector, const N: usize, const STREAM: bool>(block: &[u8], at
 #[inline(always)]
 pub(crate) unsafe fn generate_pq<V: Vector>(p: &mut [u8], q: &mut [u8], sum: Sum<'_>) {
     // SAFETY: the caller promises the instructions and the lengths.
-    let covered = unsafe { solve::<V, _>(p.as_mut_ptr(), q.as_mut_ptr(), p.len(), sum, Both) };
+    let covered = unsafe { solve::<V, _>(p.as_mut_ptr(), q.as_mut_ptr(), p.len(), sum, Sums::<true>) };
     if covered < p.len() {
         portable::generate_pq(&mut p[covered..], &mut q[covered..], sum.after(covered));
     }
@@ -387,7 +374,7 @@ pub(crate) unsafe fn generate_pq<V: Vector>(p: &mut [u8], q: &mut [u8], sum: Sum
 #[inline(always)]
 pub(crate) unsafe fn generate_q<V: Vector>(q: &mut [u8], sum: Sum<'_>) {
     // SAFETY: the caller promises the instructions and the lengths.
-    let covered = unsafe { solve::<V, _>(std::ptr::null_mut(), q.as_mut_ptr(), q.len(), sum, QAlone) };
+    let covered = unsafe { solve::<V, _>(std::ptr::null_mut(), q.as_mut_ptr(), q.len(), sum, Sums::<false>) };
     if covered < q.len() {
         portable::generate_q(&mut q[covered..], sum.after(covered));
     }

@@ -38,8 +38,8 @@ pub enum Letter {
     End,
 }
 
-/// The engine's pools are host's first arenas, in this order.
-const POOLS: usize = 4;
+/// The engine's pools are host's first arenas, by their index.
+const POOLS: usize = Pool::COUNT;
 
 /// One shard of the host as the world of one array.
 #[derive(Clone)]
@@ -93,11 +93,6 @@ impl World for HostWorld {
     }
 
     fn arena(&self, pool: Pool) -> &Arena {
-        &self.arenas[match pool {
-            Pool::Request => 0,
-            Pool::Row => 1,
-            Pool::Metadata => 2,
-            Pool::Pass => 3,
-        }]
+        &self.arenas[pool.index()]
     }
 }

@@ -4,19 +4,7 @@
 use super::*;
 use std::rc::Rc;
 use std::sync::Mutex;
-
-/// Ends at the second poll; wakes itself in between.
-async fn yield_once() {
-    let mut has_waited = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
+use uraid_block::local::yield_now;
 
 /// Waits until its waker is used, and tells where that is.
 async fn wait_once(waker: Rc<RefCell<Option<Waker>>>) {
@@ -52,7 +40,7 @@ fn many_tasks_of_every_size_run_to_their_end_in_slots_used_again() {
                 0 => {
                     let ballast = [n as u8; 2000];
                     executor.spawn(async move {
-                        yield_once().await;
+                        yield_now().await;
                         assert!(ballast.iter().all(|&byte| byte == n as u8));
                         end.await;
                     });
@@ -60,13 +48,13 @@ fn many_tasks_of_every_size_run_to_their_end_in_slots_used_again() {
                 1 => {
                     let ballast = [n as u8; 9000];
                     executor.spawn(async move {
-                        yield_once().await;
+                        yield_now().await;
                         assert!(ballast.iter().all(|&byte| byte == n as u8));
                         end.await;
                     });
                 }
                 _ => executor.spawn(async move {
-                    yield_once().await;
+                    yield_now().await;
                     end.await;
                 }),
             }
@@ -181,7 +169,7 @@ fn a_panic_of_a_task_reaches_whoever_runs_it() {
     let told = Told(dropped.clone(), 7);
     executor.spawn(async move {
         let _told = told;
-        yield_once().await;
+        yield_now().await;
         panic!("on purpose");
     });
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| executor.turn(usize::MAX)));
@@ -203,7 +191,7 @@ fn what_a_task_costs() {
                 for _ in 0..64 {
                     executor.spawn(async move {
                         for _ in 0..yields {
-                            yield_once().await;
+                            yield_now().await;
                         }
                     });
                 }

@@ -356,12 +356,7 @@ impl World for Machine {
     }
 
     fn arena(&self, pool: Pool) -> &Arena {
-        &self.0.arenas[match pool {
-            Pool::Request => 0,
-            Pool::Row => 1,
-            Pool::Metadata => 2,
-            Pool::Pass => 3,
-        }]
+        &self.0.arenas[pool.index()]
     }
 }
 

@@ -104,11 +104,6 @@ impl World for ShuttleWorld {
     }
 
     fn arena(&self, pool: Pool) -> &Arena {
-        &self.0.arenas[match pool {
-            Pool::Request => 0,
-            Pool::Row => 1,
-            Pool::Metadata => 2,
-            Pool::Pass => 3,
-        }]
+        &self.0.arenas[pool.index()]
     }
 }

@@ -55,12 +55,7 @@ impl World for TraceWorld {
     }
 
     fn arena(&self, pool: Pool) -> &Arena {
-        self.0.arena(match pool {
-            Pool::Request => 0,
-            Pool::Row => 1,
-            Pool::Metadata => 2,
-            Pool::Pass => 3,
-        })
+        self.0.arena(pool.index())
     }
 }
 
