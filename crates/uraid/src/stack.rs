@@ -7,6 +7,7 @@ use crate::member::{ArrayMember, InnerArray};
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use crate::{client, warn};
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options, Shard};
@@ -23,6 +24,10 @@ pub enum Members {
     Arrays(Vec<ArrayIndex>),
 }
 
+/// How long a shard looks round for another's letter before it sleeps, where that pays: longer than a processor needs
+/// to wake up, so that the first shard that looks round finds the answer of one that slept (decision 0005).
+pub const SPIN: Duration = Duration::from_micros(50);
+
 /// An array that can be started.
 pub struct Assembled {
     /// What it is called.
@@ -35,7 +40,7 @@ pub struct Assembled {
 
 /// How the machine must be set up for arrays of so many slots: each of the arenas for rows holds a few.
 pub fn options_for(slots: u16) -> Options {
-    let mut options = Options::default();
+    let mut options = Options { spin: SPIN, ..Options::default() };
     for arena in [ROW_ARENA, PASS_ARENA] {
         let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
         blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
