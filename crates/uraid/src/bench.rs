@@ -29,7 +29,7 @@ use std::time::Duration;
 use table::Row;
 use target::{Target, TargetError, Trial};
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
-pub use work::{Pattern, parse_bytes, parse_time};
+pub use work::{Pattern, parse_bytes};
 use work::{Work, WorkError, whole_sectors};
 
 /// The array must stay as it is while another lane runs.
@@ -94,6 +94,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         depth: args.iodepth,
         jobs: args.jobs,
         shards: args.shards,
+        spin: args.spin,
         mix_reads: args.rwmixread,
         offset: whole_sectors("--offset", args.offset, false)?,
         size: args.size.map(|size| whole_sectors("--size", size, true)).transpose()?,

@@ -9,6 +9,7 @@ mod create;
 mod manage;
 mod serve;
 mod show;
+mod time;
 
 pub use bench::BenchArgs;
 use clap::{CommandFactory, Parser, Subcommand};

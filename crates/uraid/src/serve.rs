@@ -110,7 +110,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
-    session::run(session::Setup { stack, faces, shards })?;
+    session::run(session::Setup { stack, faces, shards, spin: args.spin })?;
     Ok(())
 }
 

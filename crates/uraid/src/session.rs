@@ -24,7 +24,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{Counters, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{Local, Shard, Stream};
+use uraid_host::{Local, Options, Shard, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -43,11 +43,13 @@ pub struct Setup {
     pub faces: Faces,
     /// Threads.
     pub shards: u16,
+    /// How long they look round for mail before they sleep.
+    pub spin: Duration,
 }
 
 /// Runs the arrays to their end.
 pub fn run(setup: Setup) -> Result<(), StackError> {
-    let (shards, options) = (setup.shards, setup.stack.host_options());
+    let (shards, options) = (setup.shards, Options { spin: setup.spin, ..setup.stack.host_options() });
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     outcomes.into_iter().collect()

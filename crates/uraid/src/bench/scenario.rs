@@ -153,10 +153,12 @@ fn full_stripe() -> Vec<Setup> {
 
 fn small_write() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
-    // At depth 1 a write of two shards travels to its row's owner and back, one of one shard does not.
+    // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not; without
+    // looking round, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
     let two = |work: &Work| Work { shards: 2, ..work.clone() };
-    let works = || steps([work.clone(), two(&work), alone.clone(), two(&alone)]);
+    let asleep = Work { spin: Duration::ZERO, ..two(&alone) };
+    let works = || steps([work.clone(), two(&work), alone.clone(), two(&alone), asleep.clone()]);
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
     vec![
         Setup { trial: raid5.clone(), member: "mem:64M", works: works() },

@@ -144,6 +144,7 @@ pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
     let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
     let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
     let mut options = stack::options_for(case.target.plan.layout.slots());
+    options.spin = case.work.spin;
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
     // Each shard takes its own.
     let lists: Vec<Mutex<Vec<Lists>>> = lists.drain(..).map(Mutex::new).collect();

@@ -3,6 +3,7 @@
 //! Invariant: a request lies in the array and begins on a multiple of the block behind the offset; lists are the same
 //! in every run, so that two runs can be compared.
 
+use crate::stack::SPIN;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
@@ -154,6 +155,8 @@ pub struct Work {
     pub jobs: u32,
     /// Threads.
     pub shards: u16,
+    /// How long they look round for mail before they sleep.
+    pub spin: Duration,
     /// Percent of reads where there are both.
     pub mix_reads: u8,
     /// Where it begins in the array.
@@ -165,8 +168,8 @@ pub struct Work {
 impl Default for Work {
     fn default() -> Work {
         let block = Sectors(8);
-        let (mix_reads, offset) = (50, Sectors::ZERO);
-        Work { pattern: Pattern::Randread, block, depth: 32, jobs: 1, shards: 1, mix_reads, offset, size: None }
+        let (shards, spin, mix_reads, offset) = (1, SPIN, 50, Sectors::ZERO);
+        Work { pattern: Pattern::Randread, block, depth: 32, jobs: 1, shards, spin, mix_reads, offset, size: None }
     }
 }
 
@@ -245,9 +248,10 @@ impl Work {
 
     /// `randread 4K, 1 job x depth 32, 1 shard`.
     pub fn describe(&self) -> String {
+        let spin = if self.spin == SPIN { String::new() } else { format!(", spin {:?}", self.spin) };
         let plural = |n: u64, what: &str| if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") };
         format!(
-            "{} {}, {} x depth {}, {}",
+            "{} {}, {} x depth {}, {}{spin}",
             self.pattern.name(),
             crate::sizes::chunk(self.block),
             plural(self.jobs.into(), "job"),
@@ -297,24 +301,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is above the largest size, 2^64 bytes"))
 }
 
-/// A time in fio's spelling: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no time, expected 3s, 500ms or 2m"))?;
-    let time = match unit {
-        "" | "s" => Duration::from_secs(number),
-        "ms" => Duration::from_millis(number),
-        "us" => Duration::from_micros(number),
-        "m" => Duration::from_secs(number.saturating_mul(60)),
-        _ => return Err(format!("{text:?} is no time, expected 3s, 500ms or 2m")),
-    };
-    if time < Duration::from_millis(1) || time > Duration::from_secs(24 * 3600) {
-        return Err(format!("{text:?}: expected a time from 1ms to 24 hours"));
-    }
-    Ok(time)
-}
-
 /// A number of bytes as sectors, for option `option`.
 pub fn whole_sectors(option: &'static str, found: u64, is_least: bool) -> Result<Sectors, WorkError> {
     if !found.is_multiple_of(SECTOR_BYTES as u64) || (found == 0 && is_least) {
@@ -328,15 +314,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_are_read_as_fio_reads_them() {
+    fn sizes_are_read_as_fio_reads_them() {
         assert_eq!((parse_bytes("4096"), parse_bytes("4k"), parse_bytes("1M")), (Ok(4096), Ok(4096), Ok(1 << 20)));
-        assert_eq!(parse_time("3"), Ok(Duration::from_secs(3)));
-        assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
         for text in ["", "K", "4X", "-1", "99999999999999999999", "18446744073709551615K"] {
             assert!(parse_bytes(text).is_err(), "{text}");
-        }
-        for text in ["", "s", "3h", "0", "0s", "99999999999m"] {
-            assert!(parse_time(text).is_err(), "{text}");
         }
     }
 

@@ -3,7 +3,8 @@
 //! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
 
 use super::create::level;
-use crate::bench::{Pattern, ScenarioName, parse_bytes, parse_time};
+use super::time::{SPIN_TEXT, parse_spin, parse_time};
+use crate::bench::{Pattern, ScenarioName, parse_bytes};
 use crate::sizes::parse_size;
 use clap::Args;
 use std::time::Duration;
@@ -53,7 +54,7 @@ JSON
   ratio_high, cpu_ns_per_io; also cpu_ratio, raw_cpu_ns_per_io, latency_ns, counted, ...";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 13] = [
+const OWN_WORK: [&str; 14] = [
     "level",
     "members",
     "rw",
@@ -61,6 +62,7 @@ const OWN_WORK: [&str; 13] = [
     "iodepth",
     "jobs",
     "shards",
+    "spin",
     "rwmixread",
     "offset",
     "size",
@@ -99,6 +101,9 @@ pub struct BenchArgs {
     /// Threads, each with its own jobs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: u16,
+    /// How long a shard looks round for another's letter before it sleeps, as in `serve`; 0us: never
+    #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
+    pub spin: Duration,
     /// Of rw and randrw, so many percent are reads
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: u8,

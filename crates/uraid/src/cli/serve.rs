@@ -2,8 +2,10 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::serve`).
 
 use super::arrays::MemberArrays;
+use super::time::{SPIN_TEXT, parse_spin};
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT or `uraid stop`.
@@ -48,6 +50,10 @@ pub struct ServeArgs {
     /// How many threads serve [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: Option<u16>,
+    /// How long a thread that has nothing to do looks round for another's letter before it sleeps, as long as that finds
+    /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
+    #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
+    pub spin: Duration,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,

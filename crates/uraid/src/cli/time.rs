@@ -1,0 +1,63 @@
+//! Times as people type them.
+//! Owns: how they are read, and their bounds. Not here: what they are for. Spec: fio's spelling.
+
+use std::time::Duration;
+
+/// [`crate::stack::SPIN`], as an option's default.
+pub(super) const SPIN_TEXT: &str = "50us";
+
+/// A time of work: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
+pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text, "3s, 500ms or 2m")?;
+    if time < Duration::from_millis(1) || time > Duration::from_secs(24 * 3600) {
+        return Err(format!("{text:?}: expected a time from 1ms to 24 hours"));
+    }
+    Ok(time)
+}
+
+/// How long to look round: `50us`, or `0us`.
+pub(super) fn parse_spin(text: &str) -> Result<Duration, String> {
+    let time = duration(text, "50us, or 0us for never")?;
+    if time > Duration::from_millis(10) {
+        return Err(format!("{text:?}: expected at most 10ms"));
+    }
+    Ok(time)
+}
+
+fn duration(text: &str, expected: &str) -> Result<Duration, String> {
+    let is_none = || format!("{text:?} is no time, expected {expected}");
+    let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let number: u64 = digits.parse().map_err(|_| is_none())?;
+    Ok(match unit {
+        "" | "s" => Duration::from_secs(number),
+        "ms" => Duration::from_millis(number),
+        "us" => Duration::from_micros(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        _ => return Err(is_none()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::SPIN;
+
+    #[test]
+    fn times_are_read_as_fio_reads_them() {
+        assert_eq!(parse_time("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
+        for text in ["", "s", "3h", "0", "0s", "999us", "99999999999m"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn looking_round_has_a_bound_and_may_be_never() {
+        assert_eq!((parse_spin("0"), parse_spin("0us")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
+        assert_eq!((parse_spin(SPIN_TEXT), parse_spin("10ms")), (Ok(SPIN), Ok(Duration::from_millis(10))));
+        for text in ["11ms", "1", "1m", "ever", ""] {
+            assert!(parse_spin(text).is_err(), "{text}");
+        }
+    }
+}
