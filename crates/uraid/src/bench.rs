@@ -11,11 +11,14 @@
 mod discard;
 mod drive;
 mod figures;
+mod flight;
 mod nbd;
+mod order;
 mod program;
 mod progress;
 mod scenario;
 mod session;
+mod shards;
 mod table;
 mod target;
 mod trace;
@@ -24,7 +27,7 @@ mod work;
 use crate::cli::{BenchArgs, chunk_size, layout_number};
 use crate::{names, print};
 pub use scenario::ScenarioName;
-use session::{Case, MeasureError};
+use session::{Case, MeasureError, Outcome};
 use std::time::Duration;
 use table::Row;
 use target::{Target, TargetError, Trial};
@@ -32,7 +35,7 @@ use uraid_host::{TooFewDescriptors, ensure_descriptors};
 pub use work::{Pattern, parse_bytes};
 use work::{Work, WorkError, whole_sectors};
 
-/// The array must stay as it is while another lane runs.
+/// The array must stay as it is while another side runs.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why there are no figures.
@@ -120,21 +123,31 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
     let on = target.describe();
     let name = format!("{}; {on}", work.describe());
     let &Run { runtime, rounds, has_latencies } = run;
-    let case = Case { target: &target, work, runtime, rounds, has_latencies, name, drain_every: args.drain_every };
+    let drain_every = args.drain_every;
+    let case = Case { target: &target, work, runtime, rounds, has_latencies, name, drain_every, merging: true };
     let outcome = measured(&case, "own", &on, !args.json);
     // Also after a failure: nobody must take the members for an array.
     target.leave()?;
     outcome
 }
 
+/// A work called `what` has no figures.
+fn measure_error(what: &str) -> impl Fn(MeasureError) -> BenchError {
+    move |source| BenchError::Measure { what: what.to_owned(), source }
+}
+
 /// Measures one work on one array; shows the table where that is wanted.
 fn measured(case: &Case<'_>, scenario: &str, on: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
-    let what = || case.name.clone();
-    let outcome = session::measure(case).map_err(|source| BenchError::Measure { what: what(), source })?;
-    let mut rows = Row::of_case(scenario, &case.work, on, &outcome);
+    let outcome = session::measure(case).map_err(measure_error(&case.name))?;
+    Ok(shown(case, scenario, on, &outcome, is_shown))
+}
+
+/// The rows of what was measured; shows the table where that is wanted.
+fn shown(case: &Case<'_>, scenario: &str, on: &str, outcome: &Outcome, is_shown: bool) -> Vec<Row> {
+    let mut rows = Row::of_case(scenario, &case.work, on, outcome);
     if is_shown {
-        print(&names::printable_lines(&table::case_table(&case.work, on, &outcome, &rows)));
+        print(&names::printable_lines(&table::case_table(&case.work, on, outcome, &rows)));
     }
     rows.extend(scenario::drain_rows(scenario, &case.name, &outcome.drains, is_shown));
-    Ok(rows)
+    rows
 }

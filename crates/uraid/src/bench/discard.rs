@@ -66,9 +66,9 @@ fn time(target: &Target) -> Result<f64, MeasureError> {
     let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
         let options = &options;
         async move {
-            let array = session::array_on(&shard, target, options);
+            let array = session::array_on(&shard, target, session::members_on(&shard, target), options);
             array.start(|_| ()).await.map_err(MeasureError::Start)?;
-            let failed = |source| MeasureError::Request { lane: "array", source };
+            let failed = |source| MeasureError::Request { side: "array", source };
             let mut times = Vec::new();
             // The first one also marks the array dirty.
             for _ in 0..=TIMES {

@@ -1,8 +1,9 @@
 //! The loop of the bench: requests of a list, one after the other, as many at once as the work says.
-//! Owns: [`Lane`], [`Lists`], [`run`], [`Section`]. Not here: which requests (`work`, `program`), rounds and shards
+//! Owns: [`Side`], [`Lists`], [`Job`], [`run`], [`Section`]. Not here: which requests (`work`, `program`), rounds and shards
 //! (`session`). Invariant: whatever is measured, the loop, its clock, its counting and its buffers are the same; a
 //! request of one piece allocates nothing here.
 
+use super::flight::Flight;
 use super::program::{MemberIo, Program, RowKernel, Steps, Verb};
 use super::work::{Request, Work};
 use crate::member::ArrayMember;
@@ -12,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
@@ -27,7 +29,7 @@ const LATENCY_DIGITS: u8 = 3;
 
 /// What is driven.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Lane {
+pub enum Side {
     /// The array, through the engine.
     Array,
     /// The I/Os that the array makes of the requests, on the members.
@@ -36,21 +38,21 @@ pub enum Lane {
     Ideal,
 }
 
-impl Lane {
+impl Side {
     /// All of them, in the order of tables.
-    pub const ALL: [Lane; 3] = [Lane::Array, Lane::Replay, Lane::Ideal];
+    pub const ALL: [Side; 3] = [Side::Array, Side::Replay, Side::Ideal];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
-            Lane::Array => "array",
-            Lane::Replay => "replay",
-            Lane::Ideal => "ideal",
+            Side::Array => "array",
+            Side::Replay => "replay",
+            Side::Ideal => "ideal",
         }
     }
 }
 
-/// The lists of one job, and where in them it is.
+/// The lists of one job: the same in every run.
 pub struct Lists {
     /// For the array.
     pub requests: Vec<Request>,
@@ -58,14 +60,24 @@ pub struct Lists {
     pub replay: Program,
     /// The same, spread over the members.
     pub ideal: Program,
-    /// The next request.
-    pub next: Cell<usize>,
 }
 
-impl Lists {
+/// A job: its lists, and where in them it is.
+pub struct Job {
+    lists: Arc<Lists>,
+    next: Cell<usize>,
+}
+
+impl Job {
+    /// From the beginning of its lists.
+    pub fn new(lists: Arc<Lists>) -> Job {
+        Job { lists, next: Cell::new(0) }
+    }
+
+    /// The next request.
     fn take(&self) -> usize {
         let now = self.next.get();
-        self.next.set(if now + 1 == self.requests.len() { 0 } else { now + 1 });
+        self.next.set(if now + 1 == self.lists.requests.len() { 0 } else { now + 1 });
         now
     }
 }
@@ -80,18 +92,20 @@ pub struct Place {
     pub members: Vec<ArrayMember>,
     /// The work.
     pub work: Work,
-    /// The lists of this shard's jobs.
-    pub jobs: Vec<Rc<Lists>>,
+    /// This shard's jobs.
+    pub jobs: Vec<Rc<Job>>,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
     /// Whether a client lets the others come first after each request. Where members answer at once, a client would
     /// else do many in one go, each of them to be waited for by a drain.
     pub takes_turns: bool,
+    /// Who is in flight, where somebody asks.
+    pub flight: Option<Flight>,
     /// Where the buffers are from.
     pub arena: Arena,
 }
 
-/// What one lane did on one shard in one go.
+/// What one side did on one shard in one go.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// Requests that were answered.
@@ -119,8 +133,8 @@ pub fn no_latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, LATENCY_DIGITS).expect("the bounds are constant and right")
 }
 
-/// Drives `lane` for `time`. An error of the array or a member ends it.
-pub async fn run(place: &Rc<Place>, lane: Lane, time: Duration) -> Result<Section, IoError> {
+/// Drives `side` for `time`. An error of the array or a member ends it.
+pub async fn run(place: &Rc<Place>, side: Side, time: Duration) -> Result<Section, IoError> {
     let clients = place.jobs.len() * place.work.depth as usize;
     let began = place.local.now();
     let tally = Rc::new(Tally {
@@ -137,10 +151,10 @@ pub async fn run(place: &Rc<Place>, lane: Lane, time: Duration) -> Result<Sectio
         for job in &place.jobs {
             let (at, job, tally) = (place.clone(), job.clone(), tally.clone());
             place.local.spawn(async move {
-                let outcome = match lane {
-                    Lane::Array => array_client(&at, &job, &tally).await,
-                    Lane::Replay => member_client(&at, &job, &job.replay, &tally).await,
-                    Lane::Ideal => member_client(&at, &job, &job.ideal, &tally).await,
+                let outcome = match side {
+                    Side::Array => array_client(&at, &job, &tally).await,
+                    Side::Replay => member_client(&at, &job, &job.lists.replay, &tally).await,
+                    Side::Ideal => member_client(&at, &job, &job.lists.ideal, &tally).await,
                 };
                 if let Err(error) = outcome {
                     tally.error.set(Some(error));
@@ -219,18 +233,20 @@ async fn let_others() {
     .await;
 }
 
-async fn array_client(place: &Place, job: &Lists, tally: &Tally) -> Result<(), IoError> {
+async fn array_client(place: &Place, job: &Job, tally: &Tally) -> Result<(), IoError> {
     let bytes = place.work.block.len_bytes();
     let mut buffer = take(&place.arena, bytes);
     let data = data(&place.arena, if place.work.pattern.writes() { bytes } else { 0 });
     let mut pace = Pace::new(place, tally);
     loop {
-        let request = job.requests[job.take()];
+        let request = job.lists.requests[job.take()];
+        let inside = place.flight.as_ref().map(Flight::enter);
         if request.is_write {
             place.array.write(request.at, data.clone(), Fua::No).await?;
         } else {
             buffer = place.array.read(request.at, buffer).await?;
         }
+        drop(inside);
         if !pace.step() {
             return Ok(());
         }
@@ -240,7 +256,7 @@ async fn array_client(place: &Place, job: &Lists, tally: &Tally) -> Result<(), I
     }
 }
 
-async fn member_client(place: &Place, job: &Lists, program: &Program, tally: &Tally) -> Result<(), IoError> {
+async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tally) -> Result<(), IoError> {
     let (read_bytes, write_bytes) = (program.read_bytes_max(), program.write_bytes_max());
     let mut reads = Cut::new(take(&place.arena, read_bytes));
     let mut writes = Cut::new(data(&place.arena, write_bytes));
@@ -255,6 +271,7 @@ async fn member_client(place: &Place, job: &Lists, program: &Program, tally: &Ta
     let mut pace = Pace::new(place, tally);
     loop {
         let Steps { reads: list, writes: later } = program.steps(job.take());
+        let inside = place.flight.as_ref().map(Flight::enter);
         if let ([io], []) = (list, later)
             && io.length.len_bytes() == read_bytes
         {
@@ -279,6 +296,7 @@ async fn member_client(place: &Place, job: &Lists, program: &Program, tally: &Ta
             }
             join(&mut fan[..later.len()], |_, _| ()).await?;
         }
+        drop(inside);
         if !pace.step() {
             return Ok(());
         }
@@ -427,7 +445,7 @@ fn take(arena: &Arena, bytes: usize) -> ReadPieces {
 }
 
 /// What the arena of a shard must hold for its jobs.
-pub fn blocks_for(work: &Work, jobs: &[Lists]) -> ArenaBlocks {
+pub fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
     let programs = jobs.iter().flat_map(|job| [&job.replay, &job.ideal]);
     let largest = |bytes: fn(&Program) -> usize| programs.clone().map(bytes).max().unwrap_or(0);
     let block = work.block.len_bytes();

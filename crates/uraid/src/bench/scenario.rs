@@ -2,17 +2,19 @@
 //! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`session`, `discard`).
 //! Invariant: all members are memory or nothing, so that a scenario needs no disk and changes none.
 
-use super::session::Case;
+use super::figures::{Interval, median};
+use super::session::{Case, DrainTime};
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::work::{Pattern, Work};
-use super::{BenchError, Run, discard};
+use super::{BenchError, Run, discard, order, shards};
 use crate::{names, print};
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_layout::{Level, default_layout};
 
-const KIB: u64 = 2;
+/// Sectors of a KiB.
+pub const KIB: u64 = 2;
 /// How often an array that is drained now and then is drained.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
@@ -23,6 +25,10 @@ pub enum ScenarioName {
     All,
     /// Reads of a healthy raid6, also while it is drained every 10 ms: a lock on this path halved them.
     Raid6Read,
+    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a third.
+    Raid0Order,
+    /// Reads and writes of a raid10.
+    Raid10,
     /// Discard of a whole array: it took minutes where it was cut into pieces of a chunk.
     Raid10Discard,
     /// Sequential writes of whole stripes, beside the member writes and the parity alone.
@@ -35,8 +41,10 @@ pub enum ScenarioName {
     Alignment,
 }
 
-const ALL: [ScenarioName; 6] = [
+const ALL: [ScenarioName; 8] = [
     ScenarioName::Raid6Read,
+    ScenarioName::Raid0Order,
+    ScenarioName::Raid10,
     ScenarioName::Raid10Discard,
     ScenarioName::FullStripe,
     ScenarioName::SmallWrite,
@@ -49,6 +57,8 @@ impl ScenarioName {
         match self {
             ScenarioName::All => "all",
             ScenarioName::Raid6Read => "raid6-read",
+            ScenarioName::Raid0Order => "raid0-order",
+            ScenarioName::Raid10 => "raid10",
             ScenarioName::Raid10Discard => "raid10-discard",
             ScenarioName::FullStripe => "full-stripe",
             ScenarioName::SmallWrite => "small-write",
@@ -83,6 +93,8 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
         }
         ScenarioName::Raid10Discard => return discard::run(name.name(), is_shown),
         ScenarioName::Raid6Read => raid6_read(),
+        ScenarioName::Raid0Order => raid0_order(),
+        ScenarioName::Raid10 => raid10(),
         ScenarioName::FullStripe => full_stripe(),
         ScenarioName::SmallWrite => small_write(),
         ScenarioName::Raid1Read => raid1_read(),
@@ -91,7 +103,20 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     if is_shown {
         print(&format!("== {}\n\n", name.name()));
     }
-    let mut rows = Vec::new();
+    let mut rows = match name {
+        ScenarioName::Raid0Order => order::run(name.name(), run, is_shown)?,
+        ScenarioName::Raid6Read => {
+            let on = trial(Level::Raid6, 8, Sectors(64 * KIB));
+            shards::run(name.name(), (&on, "null:1T"), &random_reads(), run, is_shown)?
+        }
+        ScenarioName::All
+        | ScenarioName::Raid10
+        | ScenarioName::Raid10Discard
+        | ScenarioName::FullStripe
+        | ScenarioName::SmallWrite
+        | ScenarioName::Raid1Read
+        | ScenarioName::Alignment => Vec::new(),
+    };
     for setup in setups {
         let target = Target::trial(&setup.trial, &[setup.member.to_owned()], false)?;
         for step in setup.works {
@@ -101,7 +126,8 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
             let drained = drain_every.map_or(String::new(), |every| format!(", drained every {every:?}"));
             let on = format!("{on}{drained}");
             let what = format!("{}; {on}", work.describe());
-            let case = Case { target: &target, work, runtime, rounds, has_latencies, name: what, drain_every };
+            let case =
+                Case { target: &target, work, runtime, rounds, has_latencies, name: what, drain_every, merging: true };
             rows.extend(super::measured(&case, name.name(), &on, is_shown)?);
             if is_shown {
                 print("\n");
@@ -111,29 +137,60 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     Ok(rows)
 }
 
-fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
+/// With the default layout.
+pub fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
     Trial { level, raid_devices, layout: default_layout(level), chunk }
 }
 
 fn steps(works: impl IntoIterator<Item = Work>) -> Vec<Step> {
-    works.into_iter().map(|work| Step { work, drain_every: None }).collect()
+    works.into_iter().map(|work| still(&work)).collect()
+}
+
+fn still(work: &Work) -> Step {
+    Step { work: work.clone(), drain_every: None }
+}
+
+/// 4 KiB, depth 32.
+fn random_reads() -> Work {
+    Work { pattern: Pattern::Randread, block: Sectors(4 * KIB), ..Work::default() }
+}
+
+fn drained(work: &Work) -> Step {
+    Step { work: work.clone(), drain_every: Some(DRAIN_EVERY) }
 }
 
 fn raid6_read() -> Vec<Setup> {
-    let small = Work { pattern: Pattern::Randread, block: Sectors(4 * KIB), ..Work::default() };
+    let small = random_reads();
     let large = Work { pattern: Pattern::Read, block: Sectors(128 * KIB), ..Work::default() };
     let deep = Work { depth: 1024, ..small.clone() };
-    let two_shards = Work { shards: 2, ..small.clone() };
     let trial = trial(Level::Raid6, 8, Sectors(64 * KIB));
-    let drained = |work: &Work| Step { work: work.clone(), drain_every: Some(DRAIN_EVERY) };
-    let mut on_memory = steps([small.clone(), large.clone()]);
-    on_memory.extend([drained(&deep), drained(&Work { depth: 128, ..large })]);
-    let mut on_nothing = steps([small, two_shards]);
-    on_nothing.push(drained(&deep));
+    let on_memory = vec![still(&small), still(&large), drained(&deep), drained(&Work { depth: 128, ..large })];
     vec![
         Setup { trial: trial.clone(), member: "mem:64M", works: on_memory },
-        Setup { trial, member: "null:1T", works: on_nothing },
+        Setup { trial: trial.clone(), member: "mem:64M,request=1500ns", works: steps([small]) },
+        Setup { trial: trial.clone(), member: "null:1T", works: vec![drained(&deep)] },
+        // Members that answer at once have answered before a drain begins: these have not.
+        Setup { trial, member: "null:1T,request=20us", works: vec![drained(&deep)] },
     ]
+}
+
+fn raid0_order() -> Vec<Setup> {
+    let work = Work { pattern: Pattern::Read, block: Sectors(1024 * KIB), depth: 8, ..Work::default() };
+    let raid0 = trial(Level::Raid0, 2, Sectors(256 * KIB));
+    vec![
+        Setup { trial: raid0.clone(), member: "mem:256M", works: vec![still(&work), drained(&work)] },
+        Setup { trial: raid0, member: "null:1T", works: steps([work]) },
+    ]
+}
+
+fn raid10() -> Vec<Setup> {
+    let reads = Work { pattern: Pattern::Read, block: Sectors(64 * KIB), ..Work::default() };
+    let writes = Work { pattern: Pattern::Write, ..reads.clone() };
+    let random = |work: &Work, pattern| Work { pattern, ..work.clone() };
+    let mut works = steps([random(&reads, Pattern::Randread), random(&writes, Pattern::Randwrite)]);
+    works.extend(steps([reads.clone(), writes]));
+    works.push(drained(&reads));
+    vec![Setup { trial: trial(Level::Raid10, 4, Sectors(512 * KIB)), member: "mem:128M", works }]
 }
 
 fn full_stripe() -> Vec<Setup> {
@@ -168,7 +225,11 @@ fn small_write() -> Vec<Setup> {
 
 fn raid1_read() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Read, block: Sectors(64 * KIB), depth: 128, jobs: 40, ..Work::default() };
-    vec![Setup { trial: trial(Level::Raid1, 2, Sectors::ZERO), member: "mem:256M", works: steps([work]) }]
+    vec![Setup {
+        trial: trial(Level::Raid1, 2, Sectors::ZERO),
+        member: "mem:256M",
+        works: vec![still(&work), drained(&work)],
+    }]
 }
 
 fn alignment() -> Vec<Setup> {
@@ -179,20 +240,39 @@ fn alignment() -> Vec<Setup> {
     vec![Setup { trial, member: "mem:64M", works: steps([aligned, misaligned]) }]
 }
 
-/// What drains took, as rows and as a line of the table.
-pub fn drain_rows(scenario: &str, what: &str, drains: &[Duration], is_shown: bool) -> Vec<Row> {
+/// What drains took, beside what those in flight took anyway, as rows and as a line of the table.
+pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bool) -> Vec<Row> {
     if drains.is_empty() {
         return Vec::new();
     }
-    let mut nanos: Vec<f64> = drains.iter().map(|time| time.as_nanos() as f64).collect();
-    nanos.sort_by(f64::total_cmp);
-    let (p50, max) = (super::figures::median(&nanos), nanos[nanos.len() - 1]);
+    let nanos = |time: Duration| time.as_nanos() as f64;
+    let took: Vec<f64> = drains.iter().map(|drain| nanos(drain.took)).collect();
+    let answered: Option<Vec<f64>> = drains.iter().map(|drain| drain.answered.map(nanos)).collect();
+    let in_flight: Vec<f64> = drains.iter().map(|drain| f64::from(drain.in_flight)).collect();
+    let in_flight = median(&in_flight);
+    let ratio = answered.as_ref().map(|answered| {
+        Interval::of(&took.iter().zip(answered).map(|(took, answered)| took / answered).collect::<Vec<f64>>())
+    });
+    let max = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let row = |which: &str, of: fn(&[f64]) -> f64| Row {
+        raw: answered.as_deref().map(of),
+        against: if answered.is_some() { "in flight" } else { "nothing" },
+        in_flight: Some(in_flight),
+        ..Row::bare(scenario, &format!("time to drain, {which}; {what}"), of(&took), "ns")
+    };
+    let rows = vec![row("p50", median).with_ratio(ratio), row("max", max)];
     if is_shown {
-        let (count, p50, max) = (nanos.len(), table::nanos(p50), table::nanos(max));
-        print(&names::printable_lines(&format!("  time to drain: p50 {p50}, max {max}, {count} drains\n")));
+        let both = |of: &dyn Fn(&Row) -> Option<f64>| {
+            let [p50, max] = [0, 1].map(|n| of(&rows[n]).map_or("-".to_owned(), table::nanos));
+            format!("p50 {p50}, max {max}")
+        };
+        let mut line = format!("  time to drain: {}, {} drains", both(&|row| Some(row.array)), drains.len());
+        if answered.is_some() {
+            line += &format!("; the {in_flight:.0} in flight were answered after {}", both(&|row| row.raw));
+        }
+        print(&names::printable_lines(&format!("{line}\n")));
     }
-    let row = |which: &str, value| Row::bare(scenario, &format!("time to drain, {which}; {what}"), value, "ns");
-    vec![row("p50", p50), row("max", max)]
+    rows
 }
 
 #[cfg(test)]
@@ -212,7 +292,10 @@ mod tests {
 
     #[test]
     fn works_of_all_scenarios_can_be() {
-        for setup in [raid6_read(), full_stripe(), small_write(), raid1_read(), alignment()].into_iter().flatten() {
+        for setup in [raid6_read(), raid0_order(), raid10(), full_stripe(), small_write(), raid1_read(), alignment()]
+            .into_iter()
+            .flatten()
+        {
             for step in setup.works {
                 assert_eq!(step.work.check(), Ok(()), "{}", step.work.describe());
             }

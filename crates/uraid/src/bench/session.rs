@@ -1,9 +1,11 @@
-//! One work on one array, from the lists to the figures: rounds, in which all lanes run one after the other.
-//! Owns: [`measure`], [`Case`], [`Outcome`], how shards meet. Not here: the loop (`drive`), the array (`target`).
-//! Invariant: each round has every lane once, in an order that changes from round to round; all shards are in the same
-//! lane at the same time.
+//! One work on one array, from the lists to the figures: rounds, in which all sides run one after the other.
+//! Owns: [`measure`], [`measure_in_turn`], [`Case`], [`Outcome`], how shards meet. Not here: the loop (`drive`), the array (`target`).
+//! Invariant: each round has every side once, in an order that changes from round to round; all shards are in the same
+//! side at the same time.
 
-use super::drive::{self, Lane, Lists, Place, Section};
+pub use super::drive::Side;
+use super::drive::{self, Job, Lists, Place, Section};
+use super::flight::Flight;
 use super::program::{self, Room};
 use super::progress::Progress;
 use super::target::Target;
@@ -15,19 +17,20 @@ use crate::stack;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
-use std::pin::pin;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use uraid_block::local::{Either, race};
+use uraid_block::local::{Either, join_all, race};
 use uraid_block::{IoError, Sectors};
 use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
 use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
 
 /// How often a shard looks whether the others have come.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
-/// A lane runs for such a part of the runtime before it is measured.
+/// A side runs for such a part of the runtime before it is measured.
 const WARM_UP_PART: u32 = 4;
 const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
@@ -37,7 +40,7 @@ pub struct Case<'a> {
     pub target: &'a Target,
     /// What to do there.
     pub work: Work,
-    /// How long each lane runs in each round.
+    /// How long each side runs in each round.
     pub runtime: Duration,
     /// How many rounds.
     pub rounds: u32,
@@ -45,11 +48,13 @@ pub struct Case<'a> {
     pub has_latencies: bool,
     /// Drains the array so often while it runs.
     pub drain_every: Option<Duration>,
+    /// Whether neighbours go down to a member as one.
+    pub merging: bool,
     /// What to call it.
     pub name: String,
 }
 
-/// What one lane did in one round, all shards together.
+/// What one side did in one round, all shards together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sample {
     /// Requests that were answered.
@@ -101,16 +106,27 @@ impl Counted {
 
 /// What came of a case.
 pub struct Outcome {
-    /// By round, by [`Lane`].
+    /// By round, by [`Side`].
     pub rounds: Vec<[Sample; 3]>,
-    /// Of all rounds, by [`Lane`].
+    /// Of all rounds, by [`Side`].
     pub latencies: [Histogram<u64>; 3],
     /// What the engine has counted in the rounds.
     pub counted: Counted,
-    /// How long each drain of the rounds took.
-    pub drains: Vec<Duration>,
+    /// The drains of the rounds.
+    pub drains: Vec<DrainTime>,
     /// Which way to the kernel the shards had.
     pub ring: &'static str,
+}
+
+/// How long a drain took, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DrainTime {
+    /// Until the drain returned.
+    pub took: Duration,
+    /// Until all requests that were in flight when it began were answered. Known where one shard has all of them.
+    pub answered: Option<Duration>,
+    /// How many these were, on this shard.
+    pub in_flight: u32,
 }
 
 /// Why a case has no figures.
@@ -129,36 +145,91 @@ pub enum MeasureError {
     #[error("the array cannot say what it does with a request")]
     Trace(#[source] IoError),
     /// A request failed.
-    #[error("a request of {lane} failed")]
+    #[error("a request of {side} failed")]
     Request {
-        /// Of which lane.
-        lane: &'static str,
+        /// Of which side.
+        side: &'static str,
         /// Why.
         source: IoError,
     },
 }
 
-/// Measures.
+/// Measures a case, all rounds in one run of its array.
 pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
-    let mut lists = lists(case)?;
-    let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
-    let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
-    let mut options = stack::options_for(case.target.plan.layout.slots());
-    options.spin = case.work.spin;
-    options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
-    // Each shard takes its own.
-    let lists: Vec<Mutex<Vec<Lists>>> = lists.drain(..).map(Mutex::new).collect();
-    let meeting = Meeting::default();
-    let found = uraid_host::run(case.work.shards, &options, |shard: Shard<Letter>| {
-        let jobs = std::mem::take(&mut *lists[usize::from(shard.index().0)].lock().expect("nobody panics with it"));
-        run_shard(case, shard, &options, jobs, &meeting)
-    });
-    let shards = found.into_iter().collect::<Result<Vec<Shared>, MeasureError>>()?;
-    Ok(together(shards))
+    Prepared::new(case)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds })
+}
+
+/// Measures several cases, of which each round has every one, so that they can be compared with each other. Each round
+/// is a run of its own, for trial arrays only. All cases have the same number of rounds.
+pub fn measure_in_turn(cases: &[Case<'_>]) -> Result<Vec<Outcome>, MeasureError> {
+    let prepared = cases.iter().map(Prepared::new).collect::<Result<Vec<_>, _>>()?;
+    let total = cases[0].rounds;
+    let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
+    for round in 0..total {
+        for turn in 0..cases.len() {
+            let which = (round as usize + turn) % cases.len();
+            let found = prepared[which].run(Rounds { first: round, count: 1, total })?;
+            match &mut outcomes[which] {
+                Some(outcome) => outcome.add(found),
+                empty => *empty = Some(found),
+            }
+        }
+    }
+    Ok(outcomes.into_iter().map(|outcome| outcome.expect("there is a round at least")).collect())
+}
+
+/// Some of the rounds of a case.
+#[derive(Clone, Copy)]
+struct Rounds {
+    first: u32,
+    count: u32,
+    total: u32,
+}
+
+/// A case whose lists are worked out.
+struct Prepared<'a> {
+    case: &'a Case<'a>,
+    /// By shard, of its jobs.
+    lists: Vec<Vec<Arc<Lists>>>,
+    options: Options,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(case: &'a Case<'a>) -> Result<Prepared<'a>, MeasureError> {
+        let lists = lists(case)?;
+        let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
+        let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
+        let mut options = stack::options_for(case.target.plan.layout.slots());
+        options.spin = case.work.spin;
+        options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
+        options.merging = case.merging;
+        Ok(Prepared { case, lists, options })
+    }
+
+    fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
+        let meeting = Meeting::default();
+        let found = uraid_host::run(self.case.work.shards, &self.options, |shard: Shard<Letter>| {
+            run_shard(self, shard, &meeting, rounds)
+        });
+        let shards = found.into_iter().collect::<Result<Vec<Shared>, MeasureError>>()?;
+        Ok(together(shards))
+    }
+}
+
+impl Outcome {
+    /// Takes further rounds along.
+    fn add(&mut self, later: Outcome) {
+        self.rounds.extend(later.rounds);
+        for (all, one) in self.latencies.iter_mut().zip(&later.latencies) {
+            all.add(one).expect("all have the same bounds");
+        }
+        self.counted = self.counted.with(later.counted, u64::wrapping_add);
+        self.drains.extend(later.drains);
+    }
 }
 
 /// The lists of each shard's jobs.
-fn lists(case: &Case<'_>) -> Result<Vec<Vec<Lists>>, MeasureError> {
+fn lists(case: &Case<'_>) -> Result<Vec<Vec<Arc<Lists>>>, MeasureError> {
     let Case { target, work, .. } = case;
     let share = work.share(target.plan.layout.array_size())?;
     let rooms = rooms(target, work, share);
@@ -170,7 +241,7 @@ fn lists(case: &Case<'_>) -> Result<Vec<Vec<Lists>>, MeasureError> {
             let requests = work.requests(job, share);
             let replay = tracer.program(&requests, work.block).await?;
             let ideal = program::ideal(work, job, &requests, &rooms);
-            jobs.push(Lists { requests, replay, ideal, next: Default::default() });
+            jobs.push(Arc::new(Lists { requests, replay, ideal }));
         }
         Ok(jobs)
     });
@@ -196,7 +267,7 @@ fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
 /// What one shard has found.
 struct Shared {
     sections: Vec<[Section; 3]>,
-    drains: Vec<Duration>,
+    drains: Vec<DrainTime>,
     counted: Counted,
     ring: &'static str,
 }
@@ -238,16 +309,17 @@ impl Meeting {
     }
 }
 
-fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
+/// The members as one shard drives them.
+pub fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
     target.members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
 }
 
 /// The array on this shard, with its mail.
-pub fn array_on(shard: &Shard<Letter>, target: &Target, options: &Options) -> Rc<HostArray> {
-    // It must not write superblocks because a lane beside it takes its time.
+pub fn array_on(shard: &Shard<Letter>, target: &Target, members: Vec<ArrayMember>, options: &Options) -> Rc<HostArray> {
+    // It must not write superblocks because a side beside it takes its time.
     let config = Config { clean_after: super::NEVER, ..Config::default() };
     let world = HostWorld::new(shard, ArrayIndex(0), options);
-    let array = Array::new(world, &target.plan, members_on(shard, target), config);
+    let array = Array::new(world, &target.plan, members, config);
     let mailed = array.clone();
     shard.on_mail(move |letter| match letter {
         Letter::Engine(_, mail) => mailed.deliver(mail),
@@ -262,59 +334,78 @@ pub fn array_on(shard: &Shard<Letter>, target: &Target, options: &Options) -> Rc
 }
 
 /// Drains the array now and then until told that it is enough, once at least.
-async fn drain(place: &Place, every: Duration, is_enough: &Cell<bool>, times: &mut Vec<Duration>) {
+async fn drain(place: &Place, every: Duration, is_enough: &Cell<bool>, times: &mut Vec<DrainTime>) {
     let count_before = times.len();
     loop {
         place.local.sleep(every).await;
         if is_enough.get() && times.len() > count_before {
             return;
         }
-        let before = place.local.now();
-        place.array.drain_once().await;
-        times.push(place.local.now().since(before));
+        times.push(drain_now(place).await);
     }
 }
 
-/// One lane; the array's is drained meanwhile where that is wanted, by shard 0.
-async fn run_lane(
+/// One drain. Both times begin at the same moment.
+async fn drain_now(place: &Place) -> DrainTime {
+    let before = place.local.now();
+    let since = || place.local.now().since(before);
+    let flight = place.flight.as_ref().expect("who drains asks who is in flight");
+    let in_flight = flight.count();
+    let drained: Pin<Box<dyn Future<Output = Duration>>> = Box::pin(async {
+        place.array.drain_once().await;
+        since()
+    });
+    let answered = Box::pin(async {
+        flight.pass().await;
+        since()
+    });
+    let times = join_all([drained, answered]).await;
+    let is_alone = place.local.count() == 1;
+    DrainTime { took: times[0], answered: is_alone.then_some(times[1]), in_flight }
+}
+
+/// One side; the array's is drained meanwhile where that is wanted, by shard 0.
+async fn run_side(
     place: &Rc<Place>,
-    lane: Lane,
+    side: Side,
     time: Duration,
     drain_every: Option<Duration>,
-    times: &mut Vec<Duration>,
+    times: &mut Vec<DrainTime>,
 ) -> Result<Section, IoError> {
-    let Some(every) = drain_every.filter(|_| lane == Lane::Array && place.local.index().0 == 0) else {
-        return drive::run(place, lane, time).await;
+    let Some(every) = drain_every.filter(|_| side == Side::Array && place.local.index().0 == 0) else {
+        return drive::run(place, side, time).await;
     };
     let is_enough = Cell::new(false);
     let mut drains = pin!(drain(place, every, &is_enough, times));
-    let section = match race(drive::run(place, lane, time), drains.as_mut()).await {
+    let section = match race(drive::run(place, side, time), drains.as_mut()).await {
         Either::Left(section) => section,
         Either::Right(()) => unreachable!("it was not told to end"),
     };
-    // The one under way belongs to this lane, however long it takes.
+    // The one under way belongs to this side, however long it takes.
     is_enough.set(true);
     drains.await;
     section
 }
 
 async fn run_shard(
-    case: &Case<'_>,
+    prepared: &Prepared<'_>,
     shard: Shard<Letter>,
-    options: &Options,
-    jobs: Vec<Lists>,
     meeting: &Meeting,
+    rounds: Rounds,
 ) -> Result<Shared, MeasureError> {
+    let Prepared { case, lists, options } = prepared;
     let target = case.target;
-    let array = array_on(&shard, target, options);
+    let array = array_on(&shard, target, members_on(&shard, target), options);
+    let jobs = lists[usize::from(shard.index().0)].iter().cloned();
     let place = Rc::new(Place {
         local: (*shard).clone(),
         array,
         members: members_on(&shard, target),
         work: case.work.clone(),
-        jobs: jobs.into_iter().map(Rc::new).collect(),
+        jobs: jobs.map(|lists| Rc::new(Job::new(lists))).collect(),
         has_latencies: case.has_latencies,
         takes_turns: case.drain_every.is_some(),
+        flight: case.drain_every.map(|_| Flight::default()),
         arena: shard.arena(CLIENT_ARENA).clone(),
     });
     let is_first = shard.index().0 == 0;
@@ -332,7 +423,7 @@ async fn run_shard(
     let mut found =
         Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: shard.ring_name() };
     if meeting.meet(&shard).await {
-        outcome = all_rounds(case, &place, meeting, &mut found).await;
+        outcome = all_rounds(case, &place, meeting, rounds, &mut found).await;
     }
     // Nobody leaves before the array is stopped: all shards carry its mail. An array that exists and was written past
     // the engine is not stopped, so that it stays marked dirty.
@@ -347,29 +438,31 @@ async fn all_rounds(
     case: &Case<'_>,
     place: &Rc<Place>,
     meeting: &Meeting,
+    rounds: Rounds,
     found: &mut Shared,
 ) -> Result<(), MeasureError> {
-    let steps = u64::from(case.rounds) * 3;
+    let steps = u64::from(rounds.total) * 3;
     let expected = case.runtime.mul_f64(steps as f64);
     let mut line = (place.local.index().0 == 0).then(|| Progress::new(&case.name));
     let mut before = Counted::default();
-    for round in 0..=case.rounds {
+    for round in 0..=rounds.count {
         let is_warm_up = round == 0;
         let time = if is_warm_up { (case.runtime / WARM_UP_PART).min(WARM_UP_MAX) } else { case.runtime };
         let mut sections: [Option<Section>; 3] = [None, None, None];
         for n in 0..3 {
-            let lane = Lane::ALL[(n + round as usize) % 3];
+            let side = Side::ALL[(n + (rounds.first + round) as usize) % 3];
             if let Some(line) = &mut line {
-                line.show_from_start(u64::from(round.max(1) - 1) * 3 + n as u64, steps, expected);
+                let done = u64::from(rounds.first + round.max(1) - 1) * 3 + n as u64;
+                line.show_from_start(done, steps, expected);
             }
             if !meeting.meet(&place.local).await {
                 return Ok(());
             }
-            match run_lane(place, lane, time, case.drain_every, &mut found.drains).await {
-                Ok(section) => sections[lane as usize] = Some(section),
+            match run_side(place, side, time, case.drain_every, &mut found.drains).await {
+                Ok(section) => sections[side as usize] = Some(section),
                 Err(source) => {
                     meeting.give_up();
-                    return Err(MeasureError::Request { lane: lane.name(), source });
+                    return Err(MeasureError::Request { side: side.name(), source });
                 }
             }
         }
@@ -377,7 +470,7 @@ async fn all_rounds(
             found.drains.clear();
             before = Counted::now(&place.array);
         } else {
-            found.sections.push(sections.map(|section| section.expect("each lane ran once")));
+            found.sections.push(sections.map(|section| section.expect("each side ran once")));
         }
     }
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
@@ -400,8 +493,8 @@ fn together(mut shards: Vec<Shared>) -> Outcome {
             }
         }
     }
-    let sample = |round: usize, lane: usize| {
-        let sections = || shards.iter().map(|shard| &shard.sections[round][lane]);
+    let sample = |round: usize, side: usize| {
+        let sections = || shards.iter().map(|shard| &shard.sections[round][side]);
         let requests = sections().map(|section| section.requests).sum();
         let cpu: f64 = sections().map(|section| section.cpu.as_nanos() as f64).sum();
         Sample {
@@ -410,6 +503,6 @@ fn together(mut shards: Vec<Shared>) -> Outcome {
             cpu_ns: cpu / requests as f64,
         }
     };
-    let rounds = (0..rounds).map(|round| [0, 1, 2].map(|lane| sample(round, lane))).collect();
+    let rounds = (0..rounds).map(|round| [0, 1, 2].map(|side| sample(round, side))).collect();
     Outcome { rounds, latencies, counted, drains, ring: shards[0].ring }
 }

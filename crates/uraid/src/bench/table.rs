@@ -2,8 +2,9 @@
 //! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`session`).
 //! Invariant: both tell the same figures; a ratio is that of one round, its interval that of all rounds.
 
-use super::drive::Lane;
+use super::drive::Side;
 use super::figures::{Interval, median};
+use super::order::StreamTrace;
 use super::session::{Counted, Outcome};
 use super::work::Work;
 use hdrhistogram::Histogram;
@@ -76,6 +77,10 @@ pub struct Row {
     pub requests: Option<u64>,
     /// What the engine has counted meanwhile.
     pub counted: Option<Counted>,
+    /// Of a drain: how many requests were in flight when it began, the median.
+    pub in_flight: Option<f64>,
+    /// What streams of the array were on its members.
+    pub member_ios: Option<Vec<StreamTrace>>,
 }
 
 impl Row {
@@ -102,24 +107,45 @@ impl Row {
             latency_ns: None,
             requests: None,
             counted: None,
+            in_flight: None,
+            member_ios: None,
         }
     }
 
-    /// The array of a case beside a raw lane.
-    fn paired(scenario: &str, work: &Work, on: &str, outcome: &Outcome, raw: Lane) -> Row {
-        let rounds = &outcome.rounds;
-        let of = |lane: Lane, what: fn(&super::session::Sample) -> f64| {
-            rounds.iter().map(|lanes| what(&lanes[lane as usize])).collect::<Vec<f64>>()
+    /// The same with a ratio.
+    pub fn with_ratio(self, ratio: Option<Interval>) -> Row {
+        Row {
+            ratio: ratio.map(|ratio| ratio.median),
+            ratio_low: ratio.map(|ratio| ratio.low),
+            ratio_high: ratio.map(|ratio| ratio.high),
+            confidence: ratio.map(|ratio| ratio.confidence),
+            ..self
+        }
+    }
+
+    /// The array of a case beside a raw side, of the same case or of one that was measured in turn with it.
+    pub fn beside(
+        scenario: &str,
+        work: &Work,
+        on: &str,
+        outcome: &Outcome,
+        raw: (&Outcome, Side),
+        against: &'static str,
+    ) -> Row {
+        type Figure = fn(&super::session::Sample) -> f64;
+        let of = |(outcome, side): (&Outcome, Side), what: Figure| {
+            outcome.rounds.iter().map(|sides| what(&sides[side as usize])).collect::<Vec<f64>>()
         };
-        let pair = |what: fn(&super::session::Sample) -> f64, both: fn(f64, f64) -> f64| {
-            of(Lane::Array, what).into_iter().zip(of(raw, what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
+        let own = (outcome, Side::Array);
+        let pair = |what: Figure, both: fn(f64, f64) -> f64| {
+            of(own, what).into_iter().zip(of(raw, what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
         };
         let ratio = Interval::of(&pair(|sample| sample.rate, |array, raw| array / raw));
         let cpu = Interval::of(&pair(|sample| sample.cpu_ns, |array, raw| raw / array));
-        let array = Lane::Array as usize;
+        let array = Side::Array as usize;
         Row {
             raw: Some(median(&of(raw, |sample| sample.rate))),
-            against: raw.name(),
+            against,
             ratio: Some(ratio.median),
             ratio_low: Some(ratio.low),
             ratio_high: Some(ratio.high),
@@ -127,25 +153,22 @@ impl Row {
             cpu_ratio_low: Some(cpu.low),
             cpu_ratio_high: Some(cpu.high),
             confidence: Some(ratio.confidence),
-            cpu_ns_per_io: Some(median(&of(Lane::Array, |sample| sample.cpu_ns))),
+            cpu_ns_per_io: Some(median(&of(own, |sample| sample.cpu_ns))),
             raw_cpu_ns_per_io: Some(median(&of(raw, |sample| sample.cpu_ns))),
             cpu_ns_more: Some(median(&pair(|sample| sample.cpu_ns, |array, raw| array - raw))),
             block_bytes: Some(work.block.bytes()),
             latency_ns: Latency::of(&outcome.latencies[array]),
-            requests: Some(rounds.iter().map(|lanes| lanes[array].requests).sum()),
+            requests: Some(outcome.rounds.iter().map(|sides| sides[array].requests).sum()),
             counted: Some(outcome.counted),
-            ..Row::bare(
-                scenario,
-                &format!("{}; {on}", work.describe()),
-                median(&of(Lane::Array, |sample| sample.rate)),
-                "IOPS",
-            )
+            ..Row::bare(scenario, &format!("{}; {on}", work.describe()), median(&of(own, |sample| sample.rate)), "IOPS")
         }
     }
 
-    /// The array of a case beside both raw lanes.
+    /// The array of a case beside both raw sides.
     pub fn of_case(scenario: &str, work: &Work, on: &str, outcome: &Outcome) -> Vec<Row> {
-        [Lane::Replay, Lane::Ideal].map(|raw| Row::paired(scenario, work, on, outcome, raw)).to_vec()
+        [Side::Replay, Side::Ideal]
+            .map(|raw| Row::beside(scenario, work, on, outcome, (outcome, raw), raw.name()))
+            .to_vec()
     }
 }
 
@@ -157,15 +180,15 @@ pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> Str
     writeln!(out, "{on}\n{}; {rounds} rounds, ring {ring}\n", work.describe()).expect("a string takes all");
     let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "p99.9", "max"];
     let mut cells = vec![head.map(str::to_owned)];
-    for lane in Lane::ALL {
+    for side in Side::ALL {
         let of = |what: fn(&super::session::Sample) -> f64| {
-            median(&outcome.rounds.iter().map(|lanes| what(&lanes[lane as usize])).collect::<Vec<f64>>())
+            median(&outcome.rounds.iter().map(|sides| what(&sides[side as usize])).collect::<Vec<f64>>())
         };
         let rate = of(|sample| sample.rate);
-        let latency = Latency::of(&outcome.latencies[lane as usize]);
+        let latency = Latency::of(&outcome.latencies[side as usize]);
         let time = |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |latency| nanos(pick(latency) as f64));
         cells.push([
-            lane.name().to_owned(),
+            side.name().to_owned(),
             count(rate),
             format!("{:.0}", rate * work.block.bytes() as f64 / 1e6),
             nanos(of(|sample| sample.cpu_ns)),
@@ -188,12 +211,9 @@ pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> Str
 
 /// `array / replay  0.971 (0.965..0.978), by CPU 0.968 (0.961..0.974), 96.9 %; +31 ns of CPU for each`.
 fn ratio_line(out: &mut String, row: &Row) {
-    let shown = |ratio: Option<f64>, low: Option<f64>, high: Option<f64>| {
-        Some(format!("{:.3} ({:.3}..{:.3})", ratio?, low?, high?))
-    };
     let (Some(time), Some(cpu), Some(confidence), Some(more)) = (
-        shown(row.ratio, row.ratio_low, row.ratio_high),
-        shown(row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high),
+        ratio_text(row.ratio, row.ratio_low, row.ratio_high),
+        ratio_text(row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high),
         row.confidence,
         row.cpu_ns_more,
     ) else {
@@ -203,6 +223,11 @@ fn ratio_line(out: &mut String, row: &Row) {
     let more = format!("{}{}", if more < 0.0 { '-' } else { '+' }, nanos(more.abs()));
     writeln!(out, "  array / {against:<7} {time}, by CPU {cpu}, {sure:.1} %; {more} of CPU for each")
         .expect("a string takes all");
+}
+
+/// `0.971 (0.965..0.978)`.
+pub fn ratio_text(ratio: Option<f64>, low: Option<f64>, high: Option<f64>) -> Option<String> {
+    Some(format!("{:.3} ({:.3}..{:.3})", ratio?, low?, high?))
 }
 
 fn rows_line(out: &mut String, counted: &Counted) {

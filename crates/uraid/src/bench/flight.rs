@@ -1,0 +1,73 @@
+//! Who is in flight when, so that the time of a drain has something to be compared with.
+//! Owns: [`Flight`], [`Inside`]. Not here: the clients (`drive`), the array's own count of its requests (the engine).
+//! Invariant: a request is inside from before its device gets it until after its client has the answer, or gave up.
+
+use std::cell::Cell;
+use uraid_block::local::Notify;
+
+/// The requests of one shard's clients. [`Flight::pass`] begins a new half; the other one empties.
+#[derive(Default)]
+pub struct Flight {
+    is_second: Cell<bool>,
+    inside: [Cell<u32>; 2],
+    left: Notify,
+}
+
+/// A request under way.
+pub struct Inside<'a> {
+    flight: &'a Flight,
+    half: usize,
+}
+
+impl Flight {
+    /// A request begins; it ends when the value is dropped.
+    pub fn enter(&self) -> Inside<'_> {
+        let half = usize::from(self.is_second.get());
+        self.inside[half].set(self.inside[half].get() + 1);
+        Inside { flight: self, half }
+    }
+
+    /// How many are under way.
+    pub fn count(&self) -> u32 {
+        self.inside.iter().map(Cell::get).sum()
+    }
+
+    /// Returns when all that are under way now are answered; others go on. One at a time.
+    pub async fn pass(&self) {
+        let half = usize::from(self.is_second.replace(!self.is_second.get()));
+        self.left.wait_for(|| (self.inside[half].get() == 0).then_some(())).await;
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let inside = &self.flight.inside[self.half];
+        inside.set(inside.get() - 1);
+        if inside.get() == 0 {
+            self.flight.left.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn a_pass_waits_for_those_inside_and_for_nobody_who_comes_later() {
+        let flight = Flight::default();
+        let first = flight.enter();
+        let mut pass = pin!(flight.pass());
+        let mut look = || pass.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(look().is_pending());
+        let later = flight.enter();
+        assert_eq!(flight.count(), 2);
+        assert!(look().is_pending());
+        drop(first);
+        assert_eq!(look(), Poll::Ready(()));
+        drop(later);
+        assert_eq!(flight.count(), 0);
+    }
+}

@@ -1,0 +1,224 @@
+//! The scenario `raid0-order`: sequential streams over members to which each request costs time, as to a controller.
+//! Owns: its array and works, the member I/O trace by stream and member. Not here: what is merged (`host`), which plan
+//! is the fewest requests (`layout`). Invariant: raw is as many requests of the same size, spread over the members and
+//! never merged; figures are of runs without a trace, the trace is of a run of its own.
+
+use super::figures::median;
+use super::scenario::{KIB, trial};
+use super::session::{self, Case, Sample};
+use super::table::{self, Latency, Row};
+use super::target::Target;
+use super::work::{Pattern, Request, Work};
+use super::{BenchError, Run, measure_error};
+use crate::member::ArrayMember;
+use crate::world::{HostArray, Letter};
+use crate::{names, print, sizes, stack};
+use serde::Serialize;
+use std::cell::Cell;
+use std::fmt::Write;
+use std::rc::Rc;
+use uraid_block::local::join_all;
+use uraid_block::{Device, IoError, Sectors};
+use uraid_host::{CLIENT_ARENA, Options, Shard, Trace, Traced};
+use uraid_layout::Level;
+
+const MEMBER: &str = "null:1T,request=20us";
+const MEMBERS: u16 = 2;
+const CHUNK: Sectors = Sectors(256 * KIB);
+const STREAMS: u32 = 4;
+const DEPTH: u32 = 8;
+const SIZES: [Sectors; 4] = [Sectors(64 * KIB), Sectors(192 * KIB), Sectors(256 * KIB), Sectors(1024 * KIB)];
+/// A file begins anywhere: what is as long as a chunk lies in two.
+const OFFSET: Sectors = Sectors(64 * KIB);
+/// Each stream reads so much while it is traced: short enough that every request is in the members' logs.
+const TRACED: Sectors = Sectors(256 * 1024 * KIB);
+
+/// What one stream was on one member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct StreamTrace {
+    /// Which stream.
+    pub stream: usize,
+    /// Which member.
+    pub member: usize,
+    /// Requests that went down.
+    pub ios: u64,
+    /// Bytes of them all.
+    pub bytes: u64,
+    /// Pairs of which the later one begins before the end of the earlier one.
+    pub descending: u64,
+}
+
+impl StreamTrace {
+    fn mean(self) -> u64 {
+        self.bytes.checked_div(self.ios).unwrap_or(0)
+    }
+}
+
+/// Measures it.
+pub fn run(scenario: &str, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let target = Target::trial(&trial(Level::Raid0, MEMBERS, CHUNK), &[MEMBER.to_owned()], false)?;
+    let on = format!("{}, {MEMBER}", target.describe());
+    let mut rows = Vec::new();
+    for block in SIZES {
+        let work =
+            Work { pattern: Pattern::Read, block, depth: DEPTH, jobs: STREAMS, offset: OFFSET, ..Work::default() };
+        rows.extend(size(scenario, &target, &on, work, run, is_shown)?);
+    }
+    Ok(rows)
+}
+
+/// One size, merged and not merged in turn.
+fn size(
+    scenario: &str,
+    target: &Target,
+    on: &str,
+    work: Work,
+    run: &Run,
+    is_shown: bool,
+) -> Result<Vec<Row>, BenchError> {
+    let &Run { runtime, rounds, has_latencies } = run;
+    let cases = [true, false].map(|merging| {
+        let name = format!("{}, merging {}; {on}", work.describe(), if merging { "on" } else { "off" });
+        let work = work.clone();
+        Case { target, work, runtime, rounds, has_latencies, drain_every: None, merging, name }
+    });
+    let failed = measure_error(&cases[0].name);
+    let outcomes = session::measure_in_turn(&cases).map_err(&failed)?;
+    let raw = (&outcomes[1], session::Side::Ideal);
+    let mut rows = Vec::new();
+    for (case, outcome) in cases.iter().zip(&outcomes) {
+        let traces = trace(case).map_err(&failed)?;
+        let row = Row::beside(scenario, &work, &case.name, outcome, raw, "ideal, not merged");
+        rows.push(Row { work: case.name.clone(), member_ios: Some(traces), ..row });
+    }
+    if is_shown {
+        let ideal = |what: fn(&Sample) -> f64| {
+            median(&outcomes[1].rounds.iter().map(|sides| what(&sides[2])).collect::<Vec<f64>>())
+        };
+        let latency = Latency::of(&outcomes[1].latencies[2]);
+        let raw = [ideal(|sample| sample.rate), ideal(|sample| sample.cpu_ns)];
+        print(&names::printable_lines(&text(&work, on, rounds, &rows, (raw, latency))));
+    }
+    Ok(rows)
+}
+
+fn text(work: &Work, on: &str, rounds: u32, rows: &[Row], raw: ([f64; 2], Option<Latency>)) -> String {
+    let from = sizes::chunk(work.offset);
+    let mut out = format!("{on}\n{}, from {from} on; {rounds} rounds\n\n", work.describe());
+    let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "of raw"];
+    let mut cells = vec![head.map(str::to_owned)];
+    let mut add = |name: &str, rate: f64, cpu: f64, latency: Option<Latency>, ratio: String| {
+        let time =
+            |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |latency| table::nanos(pick(latency) as f64));
+        let megabytes = format!("{:.0}", rate * work.block.bytes() as f64 / 1e6);
+        let (p50, p99) = (time(|latency| latency.p50), time(|latency| latency.p99));
+        cells.push([name.to_owned(), table::count(rate), megabytes, table::nanos(cpu), p50, p99, ratio]);
+    };
+    for (name, row) in ["array", "array, merging off"].into_iter().zip(rows) {
+        let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
+        add(name, row.array, row.cpu_ns_per_io.unwrap_or(0.0), row.latency_ns, ratio);
+    }
+    let ([rate, cpu], latency) = raw;
+    add("raw: not merged", rate, cpu, latency, "1".to_owned());
+    table::align(&mut out, &cells);
+    writeln!(out, "\n  member I/Os of {} requests", requests(work) * u64::from(STREAMS)).expect("a string takes all");
+    let head = ["", "I/Os", "mean", "descending", "off: I/Os", "mean", "descending"];
+    let mut cells = vec![head.map(str::to_owned)];
+    let traces = |row: &Row| row.member_ios.clone().unwrap_or_default();
+    for (merged, cut) in traces(&rows[0]).into_iter().zip(traces(&rows[1])) {
+        let kib = |trace: StreamTrace| format!("{:.0}K", trace.mean() as f64 / 1024.0);
+        cells.push([
+            format!("stream {}, member {}", merged.stream, merged.member),
+            merged.ios.to_string(),
+            kib(merged),
+            merged.descending.to_string(),
+            cut.ios.to_string(),
+            kib(cut),
+            cut.descending.to_string(),
+        ]);
+    }
+    table::align(&mut out, &cells);
+    out.push('\n');
+    out
+}
+
+/// Of each stream while it is traced.
+fn requests(work: &Work) -> u64 {
+    TRACED.0 / work.block.0
+}
+
+/// What the streams are on the members.
+fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
+    let Case { target, work, .. } = case;
+    let mut options = stack::options_for(MEMBERS);
+    (options.merging, options.trace) = (case.merging, true);
+    let large = work.block.bytes().div_ceil(64 << 10) as u32 * STREAMS * DEPTH;
+    options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small: 64, large };
+    let share = work.share(target.plan.layout.array_size())?;
+    let failed = |source| session::MeasureError::Request { side: "array", source };
+    let logs: Vec<Result<_, session::MeasureError>> = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+        let options = &options;
+        async move {
+            let (array, traces) = traced_array(&shard, target, options);
+            array.start(|_| ()).await.map_err(session::MeasureError::Start)?;
+            traces.iter().for_each(|trace| trace.clear());
+            let arena = shard.arena(CLIENT_ARENA);
+            let streams = (0..u64::from(STREAMS)).map(|job| {
+                let requests = &work.requests(job, share)[..requests(work) as usize];
+                read_stream(&array, arena, requests.to_vec(), work.block)
+            });
+            join_all(streams).await.into_iter().collect::<Result<(), IoError>>().map_err(failed)?;
+            let logs: Vec<Vec<Traced>> = traces.iter().map(|trace| trace.log().to_vec()).collect();
+            array.stop().await.map_err(session::MeasureError::Stop)?;
+            Ok(logs)
+        }
+    });
+    let logs = logs.into_iter().next().expect("one shard gives one value")?;
+    let data_offset = |member: usize| target.plan.members[member].superblock.data_offset;
+    let logs = logs.iter().enumerate();
+    Ok(logs.flat_map(|(member, log)| by_stream(member, log, data_offset(member), share)).collect())
+}
+
+fn traced_array(shard: &Shard<Letter>, target: &Target, options: &Options) -> (Rc<HostArray>, Vec<Rc<Trace>>) {
+    let members = session::members_on(shard, target);
+    let trace = |member: &ArrayMember| match member {
+        ArrayMember::Host(member) => member.trace(),
+        ArrayMember::Array(_) => None,
+    };
+    let traces = members.iter().filter_map(trace).collect();
+    (session::array_on(shard, target, members, options), traces)
+}
+
+/// All of `requests`, some of them at once, as a reader ahead does.
+async fn read_stream(
+    array: &HostArray,
+    arena: &uraid_block::Arena,
+    requests: Vec<Request>,
+    block: Sectors,
+) -> Result<(), IoError> {
+    let next = Cell::new(0);
+    let clients = (0..DEPTH).map(|_| async {
+        let mut buffer = arena.take(block.len_bytes()).expect("the arena was made for it");
+        while let Some(request) = requests.get(next.replace(next.get() + 1)) {
+            buffer = array.read(request.at, buffer).await?;
+        }
+        Ok(())
+    });
+    join_all(clients).await.into_iter().collect()
+}
+
+/// Which request is of which stream: by where it is. A stream has `share` of the array, and reads only its beginning.
+fn by_stream(member: usize, log: &[Traced], data_offset: uraid_block::Sector, share: Sectors) -> Vec<StreamTrace> {
+    let new = |stream| StreamTrace { stream, member, ..StreamTrace::default() };
+    let mut streams: Vec<(Option<Traced>, StreamTrace)> = (0..STREAMS as usize).map(|n| (None, new(n))).collect();
+    for traced in log {
+        // A stream may begin up to a chunk before its part of the member.
+        let sector = traced.range.start.0 - data_offset.0 + CHUNK.0;
+        let (last, trace) = &mut streams[(sector / (share.0 / u64::from(MEMBERS))) as usize];
+        trace.descending += u64::from(last.is_some_and(|last| traced.is_behind(&last)));
+        trace.ios += 1;
+        trace.bytes += traced.range.length.bytes();
+        *last = Some(*traced);
+    }
+    streams.into_iter().map(|(_, trace)| trace).collect()
+}
