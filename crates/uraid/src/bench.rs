@@ -8,10 +8,12 @@
 //!   table ◄── session: rounds of  array │ replay │ ideal  by the loop of `drive` ◄──┘
 //! ```
 
+mod cycles;
 mod discard;
 mod drive;
 mod figures;
 mod flight;
+mod meeting;
 mod nbd;
 mod order;
 mod program;
@@ -58,6 +60,14 @@ pub enum BenchError {
         /// Why.
         source: MeasureError,
     },
+    /// A drain or a client is lost.
+    #[error("{what}")]
+    Cycles {
+        /// Which work.
+        what: String,
+        /// What is lost.
+        source: cycles::CyclesError,
+    },
     /// The system allows too few open files.
     #[error("cannot drive {members} members")]
     Descriptors {
@@ -74,11 +84,13 @@ struct Run {
     runtime: Duration,
     rounds: u32,
     has_latencies: bool,
+    /// Of `drain-cycles`.
+    cycles: u64,
 }
 
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
-    let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce };
+    let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce, cycles: args.cycles };
     let rows = match args.scenario {
         Some(name) => scenario::run(name, &run, !args.json)?,
         None => own(args, &run)?,
@@ -122,7 +134,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
     };
     let on = target.describe();
     let name = format!("{}; {on}", work.describe());
-    let &Run { runtime, rounds, has_latencies } = run;
+    let &Run { runtime, rounds, has_latencies, .. } = run;
     let drain_every = args.drain_every;
     let case = Case { target: &target, work, runtime, rounds, has_latencies, name, drain_every, merging: true };
     let outcome = measured(&case, "own", &on, !args.json);

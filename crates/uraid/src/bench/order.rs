@@ -76,7 +76,7 @@ fn size(
     run: &Run,
     is_shown: bool,
 ) -> Result<Vec<Row>, BenchError> {
-    let &Run { runtime, rounds, has_latencies } = run;
+    let &Run { runtime, rounds, has_latencies, .. } = run;
     let cases = [true, false].map(|merging| {
         let name = format!("{}, merging {}; {on}", work.describe(), if merging { "on" } else { "off" });
         let work = work.clone();

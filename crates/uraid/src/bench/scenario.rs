@@ -7,7 +7,7 @@ use super::session::{Case, DrainTime};
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::work::{Pattern, Work};
-use super::{BenchError, Run, discard, order, shards};
+use super::{BenchError, Run, cycles, discard, order, shards};
 use crate::{names, print};
 use std::time::Duration;
 use uraid_block::Sectors;
@@ -25,6 +25,8 @@ pub enum ScenarioName {
     All,
     /// Reads of a healthy raid6, also while it is drained every 10 ms: a lock on this path halved them.
     Raid6Read,
+    /// A million drains among clients on two shards, none of which may be lost.
+    DrainCycles,
     /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a third.
     Raid0Order,
     /// Reads and writes of a raid10.
@@ -41,8 +43,9 @@ pub enum ScenarioName {
     Alignment,
 }
 
-const ALL: [ScenarioName; 8] = [
+const ALL: [ScenarioName; 9] = [
     ScenarioName::Raid6Read,
+    ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
     ScenarioName::Raid10,
     ScenarioName::Raid10Discard,
@@ -57,6 +60,7 @@ impl ScenarioName {
         match self {
             ScenarioName::All => "all",
             ScenarioName::Raid6Read => "raid6-read",
+            ScenarioName::DrainCycles => "drain-cycles",
             ScenarioName::Raid0Order => "raid0-order",
             ScenarioName::Raid10 => "raid10",
             ScenarioName::Raid10Discard => "raid10-discard",
@@ -92,6 +96,7 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
             return Ok(rows);
         }
         ScenarioName::Raid10Discard => return discard::run(name.name(), is_shown),
+        ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, is_shown),
         ScenarioName::Raid6Read => raid6_read(),
         ScenarioName::Raid0Order => raid0_order(),
         ScenarioName::Raid10 => raid10(),
@@ -110,6 +115,7 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
             shards::run(name.name(), (&on, "null:1T"), &random_reads(), run, is_shown)?
         }
         ScenarioName::All
+        | ScenarioName::DrainCycles
         | ScenarioName::Raid10
         | ScenarioName::Raid10Discard
         | ScenarioName::FullStripe
@@ -120,7 +126,7 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     for setup in setups {
         let target = Target::trial(&setup.trial, &[setup.member.to_owned()], false)?;
         for step in setup.works {
-            let &Run { runtime, rounds, has_latencies } = run;
+            let &Run { runtime, rounds, has_latencies, .. } = run;
             let on = format!("{}, {}", target.describe(), setup.member);
             let Step { work, drain_every } = step;
             let drained = drain_every.map_or(String::new(), |every| format!(", drained every {every:?}"));
@@ -267,7 +273,7 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
             format!("p50 {p50}, max {max}")
         };
         let mut line = format!("  time to drain: {}, {} drains", both(&|row| Some(row.array)), drains.len());
-        if answered.is_some() {
+        if in_flight > 0.0 {
             line += &format!("; the {in_flight:.0} in flight were answered after {}", both(&|row| row.raw));
         }
         print(&names::printable_lines(&format!("{line}\n")));

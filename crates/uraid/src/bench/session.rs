@@ -1,11 +1,12 @@
 //! One work on one array, from the lists to the figures: rounds, in which all sides run one after the other.
-//! Owns: [`measure`], [`measure_in_turn`], [`Case`], [`Outcome`], how shards meet. Not here: the loop (`drive`), the array (`target`).
+//! Owns: [`measure`], [`measure_in_turn`], [`Case`], [`Outcome`]. Not here: the loop (`drive`), the array (`target`).
 //! Invariant: each round has every side once, in an order that changes from round to round; all shards are in the same
 //! side at the same time.
 
 pub use super::drive::Side;
 use super::drive::{self, Job, Lists, Place, Section};
 use super::flight::Flight;
+use super::meeting::Meeting;
 use super::program::{self, Room};
 use super::progress::Progress;
 use super::target::Target;
@@ -21,15 +22,12 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use uraid_block::local::{Either, join_all, race};
 use uraid_block::{IoError, Sectors};
 use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
 use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
 
-/// How often a shard looks whether the others have come.
-const LOOK_EVERY: Duration = Duration::from_micros(100);
 /// A side runs for such a part of the runtime before it is measured.
 const WARM_UP_PART: u32 = 4;
 const WARM_UP_MAX: Duration = Duration::from_millis(500);
@@ -270,43 +268,6 @@ struct Shared {
     drains: Vec<DrainTime>,
     counted: Counted,
     ring: &'static str,
-}
-
-/// Where shards wait for each other.
-#[derive(Default)]
-struct Meeting {
-    arrived: AtomicU64,
-    left: AtomicU64,
-    is_over: AtomicBool,
-}
-
-impl Meeting {
-    /// Goes on when all shards are here. False: one of them has given up.
-    async fn meet(&self, local: &Local) -> bool {
-        let shards = u64::from(local.count());
-        let ticket = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
-        let wanted = ticket.div_ceil(shards) * shards;
-        while !self.is_over.load(Ordering::SeqCst) {
-            if self.arrived.load(Ordering::SeqCst) >= wanted {
-                return true;
-            }
-            local.sleep(LOOK_EVERY).await;
-        }
-        false
-    }
-
-    /// There is nothing to meet for any more.
-    fn give_up(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
-    }
-
-    /// Goes on when all shards have come here, given up or not.
-    async fn leave(&self, local: &Local) {
-        self.left.fetch_add(1, Ordering::SeqCst);
-        while self.left.load(Ordering::SeqCst) < u64::from(local.count()) {
-            local.sleep(LOOK_EVERY).await;
-        }
-    }
 }
 
 /// The members as one shard drives them.

@@ -33,7 +33,7 @@ pub fn run(
 ) -> Result<Vec<Row>, BenchError> {
     let target = Target::trial(trial, &[member.to_owned()], false)?;
     let on = format!("{}, {member}", target.describe());
-    let &Run { runtime, rounds, has_latencies } = run;
+    let &Run { runtime, rounds, has_latencies, .. } = run;
     let cases = [1, 2].map(|shards| {
         let work = Work { shards, ..work.clone() };
         let name = format!("{}; {on}", work.describe());

@@ -122,6 +122,9 @@ pub struct BenchArgs {
     /// Drain the array so often while it runs, as a change of its state does, and tell how long that takes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub drain_every: Option<Duration>,
+    /// Of the scenario drain-cycles: how many drains
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub cycles: u64,
     /// Do not take the time of each request: no latencies, and less of the clock in the figures
     #[arg(long)]
     pub gtod_reduce: bool,

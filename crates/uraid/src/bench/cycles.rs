@@ -1,0 +1,252 @@
+//! The scenario `drain-cycles`: drains, one after the other, among clients on two shards, until one does not return.
+//! Owns: its array, its clients, telling a drain or a client that sleeps for ever from one that is slow.
+//! Not here: how a drain waits (the engine), how shards wake each other (`host`). Invariant: a count that is printed is
+//! of drains that returned, and only where every client came back too.
+
+use super::flight::Flight;
+use super::meeting::Meeting;
+use super::progress::Progress;
+use super::scenario::{KIB, trial};
+use super::table::{self, Row};
+use super::target::Target;
+use super::work::{Pattern, Work};
+use super::{BenchError, session};
+use crate::world::{HostArray, Letter};
+use crate::{names, print, stack};
+use hdrhistogram::Histogram;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use uraid_block::local::{Either, Notify, race};
+use uraid_block::{Device, Fua, IoError, Sectors};
+use uraid_engine::{StartError, StopError};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
+use uraid_layout::Level;
+
+/// A raid5, so that writes travel between the shards; members that take time, so that requests are under way.
+const MEMBERS: u16 = 5;
+const MEMBER: &str = "null:1T,request=1us";
+const CHUNK: Sectors = Sectors(64 * KIB);
+const SHARDS: u16 = 2;
+/// Of each shard.
+const CLIENTS: u32 = 8;
+/// Who has not come back by then sleeps for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why drains cannot be counted.
+#[derive(Debug, thiserror::Error)]
+pub enum CyclesError {
+    /// The array did not start.
+    #[error("the array could not be started")]
+    Start(#[source] StartError),
+    /// A request failed.
+    #[error("a request failed")]
+    Request(#[source] IoError),
+    /// A drain is lost.
+    #[error("drain {number} of {cycles} has not returned within {PATIENCE:?}")]
+    Drain {
+        /// Which one, from 1 on.
+        number: u64,
+        /// How many there were to be.
+        cycles: u64,
+    },
+    /// Clients are lost.
+    #[error("{lost} of {CLIENTS} clients of shard {shard} have not come back within {PATIENCE:?}")]
+    Clients {
+        /// How many.
+        lost: u32,
+        /// Of which shard.
+        shard: u16,
+    },
+    /// The array did not end as it should.
+    #[error("the array was stopped")]
+    Stop(#[source] StopError),
+}
+
+/// What one shard has found.
+struct Found {
+    /// Of the drains, in nanoseconds; of shard 0.
+    times: Histogram<u64>,
+    /// Drains that found requests of shard 0's clients under way.
+    met: u64,
+    requests: u64,
+}
+
+/// The clients of a shard.
+#[derive(Default)]
+struct Clients {
+    requests: Cell<u64>,
+    error: Cell<Option<IoError>>,
+    running: Cell<u32>,
+    ended: Notify,
+    flight: Flight,
+}
+
+/// Does so many drains.
+pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let target = Target::trial(&trial(Level::Raid5, MEMBERS, CHUNK), &[MEMBER.to_owned()], false)?;
+    let on = format!("{}, {MEMBER}", target.describe());
+    let work = Work { pattern: Pattern::Randrw, depth: CLIENTS, shards: SHARDS, ..Work::default() };
+    let what = format!("{}; {on}", work.describe());
+    let mut options = stack::options_for(MEMBERS);
+    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4 * CLIENTS, large: 1 };
+    let (meeting, is_over) = (Meeting::default(), AtomicBool::new(false));
+    let began = std::time::Instant::now();
+    let found = uraid_host::run(SHARDS, &options, |shard: Shard<Letter>| {
+        let array = session::array_on(&shard, &target, session::members_on(&shard, &target), &options);
+        let (work, meeting, is_over) = (&work, &meeting, &is_over);
+        async move { on_shard(&shard, &array, work, cycles, meeting, is_over).await }
+    });
+    let took = began.elapsed();
+    let failed = |source| BenchError::Cycles { what: what.clone(), source };
+    let found = found.into_iter().collect::<Result<Vec<Found>, CyclesError>>().map_err(failed)?;
+    let drains = &found[0];
+    let requests: u64 = found.iter().map(|found| found.requests).sum();
+    let row = |figure: &str, value: f64, unit| Row::bare(scenario, &format!("{figure}; {what}"), value, unit);
+    let time = |quantile| drains.times.value_at_quantile(quantile) as f64;
+    if is_shown {
+        let (p50, max) = (table::nanos(time(0.5)), table::nanos(time(1.0)));
+        let count = drains.times.len();
+        print(&names::printable_lines(&format!(
+            "== {scenario}\n\n{what}\n\n  {count} drains, and every one returned; {:.0} s, p50 {p50}, max {max}\n  \
+             {} of them found requests of shard 0 under way; {requests} requests meanwhile, every client came back\n\n",
+            took.as_secs_f64(),
+            drains.met
+        )));
+    }
+    Ok(vec![
+        row("drains that returned", drains.times.len() as f64, "drains"),
+        row("drains that found requests under way", drains.met as f64, "drains"),
+        row("requests meanwhile", requests as f64, "requests"),
+        row("time to drain, p50", time(0.5), "ns"),
+        row("time to drain, max", time(1.0), "ns"),
+    ])
+}
+
+async fn on_shard(
+    shard: &Shard<Letter>,
+    array: &Rc<HostArray>,
+    work: &Work,
+    cycles: u64,
+    meeting: &Meeting,
+    is_over: &AtomicBool,
+) -> Result<Found, CyclesError> {
+    let is_first = shard.index().0 == 0;
+    let mut found = Found { times: super::drive::no_latencies(), met: 0, requests: 0 };
+    let mut outcome = Ok(());
+    if is_first {
+        outcome = array.start(|_| ()).await.map_err(CyclesError::Start);
+        if outcome.is_err() {
+            meeting.give_up();
+        }
+    }
+    if meeting.meet(shard).await {
+        let clients = Rc::new(Clients::default());
+        let is_over_here = Rc::new(Cell::new(false));
+        start_clients(shard, array, work, &clients, &is_over_here);
+        if is_first {
+            outcome = drain(shard, array, cycles, &clients, &mut found).await;
+            is_over.store(true, Ordering::SeqCst);
+        }
+        while !is_over.load(Ordering::SeqCst) {
+            shard.sleep(Duration::from_millis(1)).await;
+        }
+        is_over_here.set(true);
+        outcome = outcome.and(all_back(shard, &clients).await);
+        found.requests = clients.requests.get();
+    }
+    // All shards carry the array's mail until it is stopped. What is lost would keep it from stopping.
+    if outcome.is_err() {
+        meeting.give_up();
+    }
+    if meeting.meet(shard).await && is_first {
+        outcome = array.stop().await.map_err(CyclesError::Stop);
+    }
+    meeting.leave(shard).await;
+    outcome.map(|()| found)
+}
+
+fn start_clients(
+    shard: &Shard<Letter>,
+    array: &Rc<HostArray>,
+    work: &Work,
+    clients: &Rc<Clients>,
+    is_over: &Rc<Cell<bool>>,
+) {
+    let share = work.share(array.layout().array_size()).expect("the array is large enough");
+    let requests = Rc::new(work.requests(shard.index().0.into(), share));
+    let next = Rc::new(Cell::new(0));
+    let arena = shard.arena(CLIENT_ARENA);
+    let bytes = work.block.len_bytes();
+    for _ in 0..work.depth {
+        let (array, clients, is_over) = (array.clone(), clients.clone(), is_over.clone());
+        let (requests, next) = (requests.clone(), next.clone());
+        let mut buffer = arena.take(bytes).expect("the arena was made for it");
+        let data = arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
+        clients.running.set(clients.running.get() + 1);
+        shard.spawn(async move {
+            while !is_over.get() {
+                let request = requests[next.replace((next.get() + 1) % requests.len())];
+                let inside = clients.flight.enter();
+                let outcome = if request.is_write {
+                    array.write(request.at, data.clone(), Fua::No).await
+                } else {
+                    array.read(request.at, std::mem::take(&mut buffer)).await.map(|back| buffer = back)
+                };
+                drop(inside);
+                if let Err(error) = outcome {
+                    clients.error.set(Some(error));
+                    break;
+                }
+                clients.requests.set(clients.requests.get() + 1);
+            }
+            clients.running.set(clients.running.get() - 1);
+            clients.ended.notify_all();
+        });
+    }
+}
+
+/// So many drains, one after the other.
+async fn drain(
+    local: &Local,
+    array: &HostArray,
+    cycles: u64,
+    clients: &Clients,
+    found: &mut Found,
+) -> Result<(), CyclesError> {
+    let done = Cell::new(0);
+    let is_stuck = async {
+        loop {
+            let before = done.get();
+            local.sleep(PATIENCE).await;
+            if done.get() == before {
+                return;
+            }
+        }
+    };
+    let all = async {
+        let mut line = Progress::new("drains");
+        while done.get() < cycles {
+            found.met += u64::from(clients.flight.count() > 0);
+            let before = local.now();
+            array.drain_once().await;
+            found.times.saturating_record(local.now().since(before).as_nanos() as u64);
+            done.set(done.get() + 1);
+            line.show(done.get(), cycles);
+        }
+        line.finish();
+    };
+    match race(all, is_stuck).await {
+        Either::Left(()) => Ok(()),
+        Either::Right(()) => Err(CyclesError::Drain { number: done.get() + 1, cycles }),
+    }
+}
+
+async fn all_back(local: &Local, clients: &Clients) -> Result<(), CyclesError> {
+    let all = clients.ended.wait_for(|| (clients.running.get() == 0).then_some(()));
+    match race(all, local.sleep(PATIENCE)).await {
+        Either::Left(()) => clients.error.get().map_or(Ok(()), |error| Err(CyclesError::Request(error))),
+        Either::Right(()) => Err(CyclesError::Clients { lost: clients.running.get(), shard: local.index().0 }),
+    }
+}
