@@ -8,7 +8,7 @@ use crate::mail::{Inbox, Post};
 use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
 use crate::sync::thread;
 use crate::timers::Timers;
-use crate::{last_words, signals, sys};
+use crate::{last_words, processors, signals, sys};
 use std::cell::Cell;
 use std::future::Future;
 use std::ops::Deref;
@@ -65,6 +65,9 @@ pub struct Options {
     /// How long a shard looks round for mail before it sleeps, as long as that finds some: waking a sleeping core takes
     /// tens of microseconds on a virtual machine. Zero: never.
     pub spin: Duration,
+    /// The processor that each shard is kept on, for shards that have one here. Of those that
+    /// [`crate::processors_allowed`] names.
+    pub processors: Vec<u16>,
     /// Whether reads and writes of one turn that adjoin on a member go down to it as one. Off: to measure what is lost.
     pub merging: bool,
     /// Whether every member keeps a [`crate::Trace`] of what goes down to it.
@@ -77,6 +80,7 @@ impl Default for Options {
             ring: RingChoice::Auto,
             arenas: [ArenaBlocks { small: 1024, large: 256 }; ARENAS],
             spin: Duration::ZERO,
+            processors: Vec::new(),
             merging: true,
             trace: false,
         }
@@ -144,6 +148,10 @@ where
         spins_left: Cell::new(0),
         mail_turns: Cell::new(0),
     };
+    // After the ring, whose helper threads must not stand in each other's way.
+    if let Some(&processor) = options.processors.get(usize::from(index.0)) {
+        processors::pin(processor);
+    }
     let local = Local(Rc::new(machine));
     let shard = Shard { local: local.clone(), post: Rc::new(Post::new(inboxes, index)) };
     let machine = &*local.0;

@@ -26,7 +26,7 @@ mod target;
 mod trace;
 mod work;
 
-use crate::cli::{BenchArgs, chunk_size, layout_number};
+use crate::cli::{BenchArgs, Processors, chunk_size, layout_number};
 use crate::{names, print};
 pub use scenario::ScenarioName;
 use session::{Case, MeasureError, Outcome};
@@ -108,7 +108,8 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         block: whole_sectors("--bs", args.bs, true)?,
         depth: args.iodepth,
         jobs: args.jobs,
-        shards: args.shards,
+        shards: args.cpus.as_ref().map_or(args.shards, Processors::count),
+        processors: args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec(),
         spin: args.spin,
         mix_reads: args.rwmixread,
         offset: whole_sectors("--offset", args.offset, false)?,

@@ -7,6 +7,7 @@ mod bench;
 mod copy;
 mod create;
 mod manage;
+mod processors;
 mod serve;
 mod show;
 mod time;
@@ -16,6 +17,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
 pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub use manage::{FailArgs, StopArgs};
+pub use processors::Processors;
 pub use serve::ServeArgs;
 pub use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
 

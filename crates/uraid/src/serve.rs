@@ -5,7 +5,7 @@
 //! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
 
 use crate::assembly;
-use crate::cli::ServeArgs;
+use crate::cli::{Processors, ServeArgs};
 use crate::faces;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
@@ -98,7 +98,8 @@ pub enum ServeError {
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let nbd = args.nbd.as_deref().map(faces::address);
-    let shards = args.shards.unwrap_or_else(shards_default);
+    let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
+    let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
     let groups = args.groups();
     let count = groups.iter().map(Vec::len).sum();
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
@@ -110,7 +111,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
-    session::run(session::Setup { stack, faces, shards, spin: args.spin })?;
+    session::run(session::Setup { stack, faces, shards, spin: args.spin, processors })?;
     Ok(())
 }
 

@@ -45,11 +45,14 @@ pub struct Setup {
     pub shards: u16,
     /// How long they look round for mail before they sleep.
     pub spin: Duration,
+    /// The processor that each is kept on; empty: where the system puts them.
+    pub processors: Vec<u16>,
 }
 
 /// Runs the arrays to their end.
 pub fn run(setup: Setup) -> Result<(), StackError> {
-    let (shards, options) = (setup.shards, Options { spin: setup.spin, ..setup.stack.host_options() });
+    let (shards, processors) = (setup.shards, setup.processors.clone());
+    let options = Options { spin: setup.spin, processors, ..setup.stack.host_options() };
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     outcomes.into_iter().collect()

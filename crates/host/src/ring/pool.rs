@@ -4,6 +4,7 @@
 
 use super::{Cargo, Completion, Kind};
 use crate::door::Door;
+use crate::processors::Roaming;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 use crate::sys;
@@ -52,6 +53,7 @@ pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     workers_max: usize,
+    roaming: Roaming,
 }
 
 impl Shared {
@@ -64,7 +66,8 @@ impl Pool {
     pub(super) fn new(workers_max: usize, door: Arc<Door>) -> Pool {
         assert!(workers_max > 0);
         let shared = Shared { queue: Mutex::default(), came: Condvar::new(), some_done: AtomicBool::new(false), door };
-        Pool { shared: Arc::new(shared), workers: Vec::new(), workers_max }
+        let roaming = Roaming::of_this_thread();
+        Pool { shared: Arc::new(shared), workers: Vec::new(), workers_max, roaming }
     }
 
     /// Queues a job. Panics for sockets.
@@ -78,8 +81,11 @@ impl Pool {
         let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < self.workers_max;
         drop(queue);
         if needs_worker {
-            let shared = self.shared.clone();
-            let worker = thread::Builder::new().name("uraid-helper".into()).spawn(move || work_off(&shared));
+            let (shared, roaming) = (self.shared.clone(), self.roaming.clone());
+            let worker = thread::Builder::new().name("uraid-helper".into()).spawn(move || {
+                roaming.resume();
+                work_off(&shared);
+            });
             match worker {
                 Ok(worker) => self.workers.push(worker),
                 Err(error) => assert!(!self.workers.is_empty(), "no helper thread could be started: {error}"),

@@ -37,7 +37,7 @@ mod world;
 
 use explore::{Mistake, Schedules, explore, install_hooks};
 use life::{Scenario, Trouble};
-use process::{last_words, signals};
+use process::{last_words, processors, signals};
 use shard::{Options, RingChoice};
 use std::time::Instant;
 use sync::Spoilt;

@@ -31,3 +31,19 @@ pub(crate) mod last_words {
         panic!("{text}")
     }
 }
+
+/// Shards on processors of their own: there is one thread here.
+pub(crate) mod processors {
+    pub(crate) fn pin(_: u16) {}
+
+    #[derive(Clone)]
+    pub(crate) struct Roaming;
+
+    impl Roaming {
+        pub(crate) fn of_this_thread() -> Roaming {
+            Roaming
+        }
+
+        pub(crate) fn resume(&self) {}
+    }
+}

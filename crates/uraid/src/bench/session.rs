@@ -199,6 +199,7 @@ impl<'a> Prepared<'a> {
         let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
         let mut options = stack::options_for(case.target.plan.layout.slots());
         options.spin = case.work.spin;
+        options.processors = case.work.processors.clone();
         options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
         options.merging = case.merging;
         Ok(Prepared { case, lists, options })

@@ -155,6 +155,8 @@ pub struct Work {
     pub jobs: u32,
     /// Threads.
     pub shards: u16,
+    /// The processor that each is kept on; empty: where the system puts them.
+    pub processors: Vec<u16>,
     /// How long they look round for mail before they sleep.
     pub spin: Duration,
     /// Percent of reads where there are both.
@@ -169,7 +171,18 @@ impl Default for Work {
     fn default() -> Work {
         let block = Sectors(8);
         let (shards, spin, mix_reads, offset) = (1, SPIN, 50, Sectors::ZERO);
-        Work { pattern: Pattern::Randread, block, depth: 32, jobs: 1, shards, spin, mix_reads, offset, size: None }
+        Work {
+            pattern: Pattern::Randread,
+            block,
+            depth: 32,
+            jobs: 1,
+            shards,
+            processors: Vec::new(),
+            spin,
+            mix_reads,
+            offset,
+            size: None,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
 
 use super::create::level;
+use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
 use crate::bench::{Pattern, ScenarioName, parse_bytes};
 use crate::sizes::parse_size;
@@ -54,7 +55,7 @@ JSON
   ratio_high, cpu_ns_per_io; also cpu_ratio, raw_cpu_ns_per_io, latency_ns, counted, ...";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 14] = [
+const OWN_WORK: [&str; 15] = [
     "level",
     "members",
     "rw",
@@ -62,6 +63,7 @@ const OWN_WORK: [&str; 14] = [
     "iodepth",
     "jobs",
     "shards",
+    "cpus",
     "spin",
     "rwmixread",
     "offset",
@@ -101,6 +103,9 @@ pub struct BenchArgs {
     /// Threads, each with its own jobs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: u16,
+    /// Keep each thread on one processor of its own, say 0-3 or 2,4,6: as many shards
+    #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
+    pub cpus: Option<Processors>,
     /// How long a shard looks round for another's letter before it sleeps, as in `serve`; 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,

@@ -2,6 +2,7 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::serve`).
 
 use super::arrays::MemberArrays;
+use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin};
 use clap::Args;
 use std::path::PathBuf;
@@ -50,6 +51,10 @@ pub struct ServeArgs {
     /// How many threads serve [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub shards: Option<u16>,
+    /// Keep each of the threads on one processor of its own, say 0-3 or 2,4,6: as many threads [default: they run where
+    /// the system puts them]
+    #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
+    pub cpus: Option<Processors>,
     /// How long a thread that has nothing to do looks round for another's letter before it sleeps, as long as that finds
     /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]

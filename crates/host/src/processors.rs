@@ -1,0 +1,61 @@
+//! Which processors threads run on.
+//! Owns: [`processors_allowed`], pinning a shard, keeping its helpers from being pinned with it. Not here: who asks for it.
+//! Spec: sched_setaffinity(2): a thread begins with the processors of the thread that made it.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors that the calling thread may run on, by the system's numbers, ascending.
+pub fn processors_allowed() -> Vec<u16> {
+    let set = Roaming::of_this_thread();
+    (0..CpuSet::MAX_CPU).filter(|&number| set.0.is_set(number)).map(|number| number as u16).collect()
+}
+
+/// Keeps the calling thread on one processor. One that the system has taken away meanwhile is left to the system.
+pub(crate) fn pin(number: u16) {
+    let mut set = CpuSet::new();
+    set.set(number.into());
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Where a thread might run before it was pinned.
+#[derive(Clone)]
+pub(crate) struct Roaming(CpuSet);
+
+impl Roaming {
+    /// Of a system with more processors than the set has room for, all of the set.
+    pub(crate) fn of_this_thread() -> Roaming {
+        Roaming(sched_getaffinity(None).unwrap_or_else(|_| {
+            let mut all = CpuSet::new();
+            (0..CpuSet::MAX_CPU).for_each(|number| all.set(number));
+            all
+        }))
+    }
+
+    /// Lets the calling thread run there: a helper of a pinned shard would only take turns with it.
+    pub(crate) fn resume(&self) {
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_is_on_its_processor_and_its_helper_is_not() {
+        let allowed = processors_allowed();
+        let last = *allowed.last().expect("a thread runs somewhere");
+        let (pinned, helper) = std::thread::spawn(move || {
+            let before = Roaming::of_this_thread();
+            pin(last);
+            let helper = std::thread::spawn(move || {
+                before.resume();
+                processors_allowed()
+            });
+            (processors_allowed(), helper.join().expect("it does not panic"))
+        })
+        .join()
+        .expect("it does not panic");
+        assert_eq!((pinned, helper), (vec![last], allowed));
+    }
+}
