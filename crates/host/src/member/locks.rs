@@ -21,31 +21,31 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// udev takes a shared lock on a block device while it looks at it: so often, so long.
+/// Locks that are held for a moment: udev has one on a block device while it looks at it, and a process that was forked
+/// has those of its parent until it runs another program. So often, so long.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes a claim's locks on a file that was opened for it; they end when it is closed. `path` is for messages.
-pub(super) fn take(
-    path: &Path,
-    file: &File,
-    is_block_device: bool,
-    access: Access,
-    window: Option<Window>,
-) -> Result<(), OpenError> {
-    let mut attempts = if is_block_device { ATTEMPTS } else { 1 };
-    loop {
-        let result = match (access, window) {
-            (Access::ReadWrite, None) => file.try_lock(),
-            (Access::ReadOnly, _) | (Access::ReadWrite, Some(_)) => file.try_lock_shared(),
-        };
-        attempts -= 1;
-        match result {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if attempts > 0 => std::thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.into() }),
-            Err(TryLockError::Error(error)) => return Err(failed(path, "flock", &error)),
+pub(super) fn take(path: &Path, file: &File, access: Access, window: Option<Window>) -> Result<(), OpenError> {
+    for _ in 1..ATTEMPTS {
+        match try_take(path, file, access, window) {
+            Err(OpenError::InUse { .. }) => std::thread::sleep(PAUSE),
+            result => return result,
         }
+    }
+    try_take(path, file, access, window)
+}
+
+fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) -> Result<(), OpenError> {
+    let result = match (access, window) {
+        (Access::ReadWrite, None) => file.try_lock(),
+        (Access::ReadOnly, _) | (Access::ReadWrite, Some(_)) => file.try_lock_shared(),
+    };
+    match result {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.into() }),
+        Err(TryLockError::Error(error)) => return Err(failed(path, "flock", &error)),
     }
     let (start, length) = window.map_or((0, None), |window| (window.offset, window.length));
     match sys::lock_bytes(file.as_fd(), access == Access::ReadWrite, start, length) {
