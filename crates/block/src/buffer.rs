@@ -9,13 +9,26 @@
 //!   block of 64 KiB   |-------- lease a --------|-- lease b --|   split_to gives two owners of disjoint bytes
 //!                       freeze() -> Shared, cloned to every mirror
 //! ```
+//!
+//! An arena belongs to the thread that made it. There, taking, cutting, cloning and dropping are plain arithmetic: no
+//! atomic is changed. Pieces may travel; what other threads do with them is counted apart and is atomic:
+//! ```text
+//!   pieces of a block = home + abroad       home:   made less dropped by the owner, in a cell
+//!                                           abroad: made less dropped by all others, in an atomic; may be negative
+//! ```
+//! - The owner frees the block when it finds the sum zero, and a plain load of `abroad` is enough for that. Whatever
+//!   other threads have done with a piece that came back, or that a piece here was cut from, happened before and is in
+//!   the value. Would one of them still hold a piece, it would count in what the owner sees: its making is in `home` or
+//!   before it in `abroad`, its end has not come. So where the sum is zero there is no piece left and nothing to race with.
+//! - A drop abroad may be the last one while the owner does nothing. So it puts the block into the list `back`, once,
+//!   with a bit in `abroad` that says so and that forbids the owner to free it before it has taken the list. The owner
+//!   takes the list before it leases: one load while it is empty.
 
 use crate::ReadPieces;
-use crate::sync::{AtomicU32, AtomicU64, fence};
+use crate::sync::{AtomicU32, Cell, this_thread};
 use std::alloc;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a small block: one page, the common small request.
@@ -36,9 +49,14 @@ pub struct ArenaFull {
     pub bytes: usize,
 }
 
-/// A fixed amount of page-aligned memory, handed out in leases. Clones are handles of the same arena.
-#[derive(Clone)]
-pub struct Arena(Arc<Inner>);
+/// In `abroad`: the block is in the list `back`. The count is above it.
+const IS_BACK: u32 = 1;
+const ONE_ABROAD: u32 = 2;
+
+/// A fixed amount of page-aligned memory, handed out in leases. Clones are handles of the same arena. It stays on the
+/// thread that made it; leases may go anywhere. Its memory is given back when the last handle and the last piece are
+/// gone; where a piece ends on another thread later than everything here, that memory is never given back.
+pub struct Arena(NonNull<Inner>);
 
 struct Inner {
     /// What the allocator gave.
@@ -49,26 +67,29 @@ struct Inner {
     bytes: usize,
     counts: [u32; 2],
     blocks: Box<[Block]>,
-    // Free blocks per class as a stack of indexes. The upper half counts changes, so that a pop which was overtaken by
-    // pop, pop, push of the same block (ABA) fails its compare-exchange.
-    free: [AtomicU64; 2],
+    /// The thread that made it: cells are touched by no other.
+    owner: u64,
+    /// The first free block of each class.
+    free: [Cell<u32>; 2],
+    handles: Cell<u32>,
+    /// Blocks that are not free.
+    leased: Cell<u32>,
+    /// The first of the blocks of which a piece has ended on another thread.
+    back: AtomicU32,
 }
 
 struct Block {
-    pieces: AtomicU32,
-    next_free: AtomicU32,
+    /// Pieces that the owner has made, less those it has dropped.
+    home: Cell<i32>,
+    next_free: Cell<u32>,
+    /// The same of all other threads, times [`ONE_ABROAD`]; and [`IS_BACK`].
+    abroad: AtomicU32,
+    next_back: AtomicU32,
 }
 
-// SAFETY: the memory behind `base` is only reached through Lease and Shared, whose disjointness is the module's
-// invariant; everything else in here is atomic or constant.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: allocated in Arena::new with this layout; no piece is left, each holds an Arc of this.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.memory) }
+impl Block {
+    fn pieces(&self, abroad: u32) -> i32 {
+        self.home.get() + (abroad.cast_signed() >> 1)
     }
 }
 
@@ -90,48 +111,136 @@ impl Inner {
         unsafe { self.base.add(offset) }
     }
 
+    fn is_home(&self) -> bool {
+        self.owner == this_thread()
+    }
+
     fn pop(&self, class: usize) -> Option<u32> {
-        let mut head = self.free[class].load(Ordering::Acquire);
-        loop {
-            let block = head as u32;
-            if block == NO_BLOCK {
-                return None;
-            }
-            let next = self.blocks[block as usize].next_free.load(Ordering::Relaxed);
-            let new = ((head >> 32).wrapping_add(1) << 32) | u64::from(next);
-            match self.free[class].compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(block),
-                Err(now) => head = now,
-            }
+        let block = self.free[class].get();
+        if block == NO_BLOCK {
+            return None;
         }
+        self.free[class].set(self.blocks[block as usize].next_free.get());
+        self.leased.set(self.leased.get() + 1);
+        Some(block)
     }
 
     fn push(&self, block: u32) {
-        let class = self.block_class(block);
-        let mut head = self.free[class].load(Ordering::Relaxed);
-        loop {
-            self.blocks[block as usize].next_free.store(head as u32, Ordering::Relaxed);
-            let new = ((head >> 32).wrapping_add(1) << 32) | u64::from(block);
-            match self.free[class].compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
+        let first = &self.free[self.block_class(block)];
+        self.blocks[block as usize].next_free.set(first.replace(block));
+    }
+
+    /// The owner has found that a block has no pieces left.
+    fn free(&self, block: u32, abroad: u32) {
+        let one = &self.blocks[block as usize];
+        if abroad != 0 {
+            one.home.set(0);
+            // Nobody else has a piece, so nobody else changes it.
+            one.abroad.store(0, Ordering::Relaxed);
+        }
+        self.push(block);
+        self.leased.set(self.leased.get() - 1);
+    }
+
+    /// Takes in what other threads have put into the list. By the owner.
+    #[inline]
+    fn take_back(&self) {
+        if self.back.load(Ordering::Relaxed) != NO_BLOCK {
+            self.take_list();
+        }
+    }
+
+    #[cold]
+    fn take_list(&self) {
+        let mut next = self.back.swap(NO_BLOCK, Ordering::Acquire);
+        while next != NO_BLOCK {
+            let block = next;
+            let one = &self.blocks[block as usize];
+            next = one.next_back.load(Ordering::Relaxed);
+            // From here on others may put it into the list again.
+            let abroad = one.abroad.fetch_and(!IS_BACK, Ordering::AcqRel) & !IS_BACK;
+            if one.pieces(abroad) == 0 {
+                self.free(block, abroad);
             }
         }
     }
 
     fn add_piece(&self, block: u32) {
-        let before = self.blocks[block as usize].pieces.fetch_add(1, Ordering::Relaxed);
-        assert!(before > 0 && before < u32::MAX / 2);
+        let one = &self.blocks[block as usize];
+        if self.is_home() {
+            one.home.set(one.home.get() + 1);
+        } else {
+            one.abroad.fetch_add(ONE_ABROAD, Ordering::Relaxed);
+        }
     }
 
-    fn drop_piece(&self, block: u32) {
-        let before = self.blocks[block as usize].pieces.fetch_sub(1, Ordering::Release);
-        assert!(before > 0);
-        if before == 1 {
-            // Everything other owners did with the block happens before it is handed out again.
-            fence(Ordering::Acquire);
-            self.push(block);
+    /// Ends a piece that the owner has.
+    fn drop_here(&self, block: u32) {
+        let one = &self.blocks[block as usize];
+        one.home.set(one.home.get() - 1);
+        // What others did with the block happens before it is handed out again.
+        let abroad = one.abroad.load(Ordering::Acquire);
+        if abroad & IS_BACK == 0 && one.pieces(abroad) == 0 {
+            self.free(block, abroad);
         }
+        if self.handles.get() == 0 {
+            self.take_back();
+        }
+    }
+
+    /// Ends a piece that another thread has. What comes after the change of `abroad` touches the block only if this very
+    /// call has put it into the list, for then the owner waits for it.
+    #[cold]
+    fn drop_abroad(&self, block: u32) {
+        let one = &self.blocks[block as usize];
+        let mut before = one.abroad.load(Ordering::Relaxed);
+        loop {
+            let after = before.wrapping_sub(ONE_ABROAD) | IS_BACK;
+            match one.abroad.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        if before & IS_BACK != 0 {
+            return;
+        }
+        let mut head = self.back.load(Ordering::Relaxed);
+        loop {
+            one.next_back.store(head, Ordering::Relaxed);
+            match self.back.compare_exchange_weak(head, block, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+/// Gives everything back if nobody has a handle or a piece. By the owner, who must not use `inner` afterwards then.
+#[inline]
+fn end_if_unused(inner: NonNull<Inner>) {
+    // SAFETY: alive: only this function ends it, for the owner, when nothing refers to it any more.
+    let (handles, leased) = unsafe { (inner.as_ref().handles.get(), inner.as_ref().leased.get()) };
+    if handles == 0 && leased == 0 {
+        // SAFETY: made by `Box::leak` in `Arena::new`; no handle and no piece refers to it.
+        let inner = unsafe { Box::from_raw(inner.as_ptr()) };
+        // SAFETY: allocated in `Arena::new` with this layout.
+        unsafe { alloc::dealloc(inner.start.as_ptr(), inner.memory) }
+    }
+}
+
+impl Clone for Arena {
+    fn clone(&self) -> Arena {
+        self.inner().handles.set(self.inner().handles.get() + 1);
+        Arena(self.0)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let inner = self.inner();
+        inner.handles.set(inner.handles.get() - 1);
+        inner.take_back();
+        end_if_unused(self.0);
     }
 }
 
@@ -150,25 +259,48 @@ impl Arena {
         // SAFETY: less than a page further, and there is a page more than is handed out.
         let base = unsafe { start.add(start.align_offset(PAGE)) };
         let blocks = (0..small_blocks + large_blocks)
-            .map(|_| Block { pieces: AtomicU32::new(0), next_free: AtomicU32::new(NO_BLOCK) })
+            .map(|_| Block {
+                home: Cell::new(0),
+                next_free: Cell::new(NO_BLOCK),
+                abroad: AtomicU32::new(0),
+                next_back: AtomicU32::new(NO_BLOCK),
+            })
             .collect();
-        let free = [AtomicU64::new(u64::from(NO_BLOCK)), AtomicU64::new(u64::from(NO_BLOCK))];
-        let inner = Inner { start, base, bytes, memory, counts: [small_blocks, large_blocks], blocks, free };
+        let inner = Inner {
+            start,
+            memory,
+            base,
+            bytes,
+            counts: [small_blocks, large_blocks],
+            blocks,
+            owner: this_thread(),
+            free: [Cell::new(NO_BLOCK), Cell::new(NO_BLOCK)],
+            handles: Cell::new(1),
+            leased: Cell::new(0),
+            back: AtomicU32::new(NO_BLOCK),
+        };
         for block in (0..small_blocks + large_blocks).rev() {
             inner.push(block);
         }
-        Arena(Arc::new(inner))
+        Arena(NonNull::from(Box::leak(Box::new(inner))))
+    }
+
+    fn inner(&self) -> &Inner {
+        // SAFETY: it lives while a handle does.
+        unsafe { self.0.as_ref() }
     }
 
     /// Leases `bytes` bytes of undefined content, as few pieces as the block sizes allow. Panics on zero bytes.
     pub fn take(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
         assert!(bytes > 0);
+        let inner = self.inner();
+        inner.take_back();
         let mut pieces = ReadPieces::new();
         while pieces.bytes() < bytes {
             let left = bytes - pieces.bytes();
             let class = usize::from(left > SMALL_REQUEST_BYTES_MAX);
-            let block = self.0.pop(class).or_else(|| self.0.pop(1 - class)).ok_or(ArenaFull { bytes })?;
-            pieces.push(self.lease(block, left.min(CLASS_BYTES[self.0.block_class(block)])));
+            let block = inner.pop(class).or_else(|| inner.pop(1 - class)).ok_or(ArenaFull { bytes })?;
+            pieces.push(self.lease(block, left.min(CLASS_BYTES[inner.block_class(block)])));
         }
         Ok(pieces)
     }
@@ -176,15 +308,18 @@ impl Arena {
     /// Leases `bytes` bytes of undefined content in one piece. Panics on zero bytes and above [`LARGE_BLOCK_BYTES`].
     pub fn take_contiguous(&self, bytes: usize) -> Result<Lease, ArenaFull> {
         assert!(bytes > 0 && bytes <= LARGE_BLOCK_BYTES);
-        let small = if bytes <= SMALL_BLOCK_BYTES { self.0.pop(0) } else { None };
-        let block = small.or_else(|| self.0.pop(1)).ok_or(ArenaFull { bytes })?;
+        let inner = self.inner();
+        inner.take_back();
+        let small = if bytes <= SMALL_BLOCK_BYTES { inner.pop(0) } else { None };
+        let block = small.or_else(|| inner.pop(1)).ok_or(ArenaFull { bytes })?;
         Ok(self.lease(block, bytes))
     }
 
     fn lease(&self, block: u32, length: usize) -> Lease {
-        let before = self.0.blocks[block as usize].pieces.swap(1, Ordering::Relaxed);
+        let inner = self.inner();
+        let before = inner.blocks[block as usize].home.replace(1);
         assert_eq!(before, 0, "a free block has no pieces");
-        Lease(RawPiece { arena: self.0.clone(), block, start: self.0.block_start(block), length })
+        Lease(RawPiece { arena: self.0, block, start: inner.block_start(block), length })
     }
 
     /// Leases `bytes` zero bytes.
@@ -196,52 +331,65 @@ impl Arena {
 
     /// How many pieces of up to [`LARGE_BLOCK_BYTES`] it can lease at the same time.
     pub fn large_blocks(&self) -> usize {
-        self.0.counts[1] as usize
+        self.inner().counts[1] as usize
     }
 
     /// Bytes the arena has in all.
     pub fn capacity_bytes(&self) -> usize {
-        self.0.bytes
+        self.inner().bytes
     }
 
-    /// Blocks that are leased now, by counting: for tests and reports, not for hot paths.
+    /// Blocks that are leased now.
     pub fn blocks_in_use(&self) -> usize {
-        self.0.blocks.iter().filter(|block| block.pieces.load(Ordering::Relaxed) > 0).count()
+        self.inner().take_back();
+        self.inner().leased.get() as usize
     }
 
     /// The arena's memory, for registering it with the kernel: address and bytes. It stays valid while the arena or
     /// a piece of it lives.
     pub fn region(&self) -> (*const u8, usize) {
-        (self.0.base.as_ptr(), self.0.bytes)
+        (self.inner().base.as_ptr(), self.inner().bytes)
     }
 }
 
 struct RawPiece {
-    arena: Arc<Inner>,
+    arena: NonNull<Inner>,
     block: u32,
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: a piece is an owner (unique or read-only) of its bytes, and the block count behind it is atomic.
+// SAFETY: a piece is an owner (unique or read-only) of its bytes; of the arena, threads other than its owner's use only
+// what is constant or atomic, and it lives while the piece does.
 unsafe impl Send for RawPiece {}
 // SAFETY: as above; `&RawPiece` gives no mutable access.
 unsafe impl Sync for RawPiece {}
 
 impl Drop for RawPiece {
     fn drop(&mut self) {
-        self.arena.drop_piece(self.block);
+        let inner = self.inner();
+        if inner.is_home() {
+            inner.drop_here(self.block);
+            end_if_unused(self.arena);
+        } else {
+            inner.drop_abroad(self.block);
+        }
     }
 }
 
 impl RawPiece {
+    fn inner(&self) -> &Inner {
+        // SAFETY: it lives while a piece of one of its blocks does: the block is leased.
+        unsafe { self.arena.as_ref() }
+    }
+
     /// Another piece of the same block, `length` bytes from `offset` of this one.
     fn part(&self, offset: usize, length: usize) -> RawPiece {
         assert!(offset <= self.length && length <= self.length - offset);
-        self.arena.add_piece(self.block);
+        self.inner().add_piece(self.block);
         // SAFETY: inside this piece, by the assert.
         let start = unsafe { self.start.add(offset) };
-        RawPiece { arena: self.arena.clone(), block: self.block, start, length }
+        RawPiece { arena: self.arena, block: self.block, start, length }
     }
 
     fn split_to(&mut self, bytes: usize) -> RawPiece {
@@ -254,7 +402,7 @@ impl RawPiece {
 
     fn try_join(&mut self, next: &RawPiece) -> bool {
         let adjoins = self.block == next.block
-            && Arc::ptr_eq(&self.arena, &next.arena)
+            && self.arena == next.arena
             && self.start.as_ptr() as usize + self.length == next.start.as_ptr() as usize;
         if adjoins {
             self.length += next.length;
@@ -407,22 +555,45 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
-    fn two_threads_never_get_the_same_block() {
+    fn what_ends_on_another_thread_comes_back() {
         let arena = Arena::new(8, 0);
-        std::thread::scope(|scope| {
-            for mark in 1..=2u8 {
-                let arena = arena.clone();
-                scope.spawn(move || {
-                    for _ in 0..20_000 {
-                        let mut pieces = arena.take(3 * SMALL_BLOCK_BYTES).expect("6 of 8 blocks at most");
-                        for piece in pieces.iter_mut() {
-                            piece[0] = mark;
-                        }
-                        assert!(pieces.iter().all(|piece| piece[0] == mark));
-                    }
+        for round in 0..200u8 {
+            let mut pieces = arena.take(3 * SMALL_BLOCK_BYTES).expect("what went away has come back");
+            pieces.fill(round);
+            let here = pieces.split_to(SMALL_BLOCK_BYTES + 100).freeze();
+            let there = here.clone();
+            let clones = std::thread::scope(|scope| {
+                let other = scope.spawn(move || {
+                    assert!(there.to_vec().iter().all(|&byte| byte == round));
+                    let clones = [there.slice(0, 5), there.slice(4096, 50)];
+                    drop((there, pieces));
+                    clones
                 });
-            }
-        });
-        assert_eq!(arena.blocks_in_use(), 0);
+                drop(here);
+                other.join().expect("it has found its bytes")
+            });
+            assert!(clones.iter().all(|clone| clone.to_vec().iter().all(|&byte| byte == round)));
+            assert_eq!(arena.blocks_in_use(), 2, "the clones came back");
+            drop(clones);
+            assert_eq!(arena.blocks_in_use(), 0);
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
+    fn pieces_outlive_their_arena_on_any_thread() {
+        for ends_there in [true, false] {
+            let arena = Arena::new(1, 1);
+            let mut pieces = arena.take(SMALL_BLOCK_BYTES).expect("room");
+            drop(arena);
+            pieces.fill(7);
+            let shared = pieces.freeze();
+            let there = shared.clone();
+            let other = std::thread::spawn(move || {
+                assert!(there.to_vec().iter().all(|&byte| byte == 7));
+                (!ends_there).then_some(there)
+            });
+            drop((other.join().expect("it has found its bytes"), shared));
+        }
     }
 }

@@ -1,4 +1,29 @@
 //! What threads share is made of these.
-//! Owns: their names. Not here: any of them; host's `tests/loom` puts loom's in their place and compiles the same files.
+//! Owns: their names, the numbers of threads. Not here: what is shared; host's `tests/loom` puts loom's in their place and
+//! compiles the same files.
 
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+pub(crate) use std::cell::Cell;
+pub(crate) use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The number of the thread that asks: no other thread of the process has it or had it.
+#[inline]
+pub(crate) fn this_thread() -> u64 {
+    match NUMBER.get() {
+        0 => number_it(),
+        number => number,
+    }
+}
+
+#[cold]
+fn number_it() -> u64 {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    NUMBER.set(number);
+    number
+}

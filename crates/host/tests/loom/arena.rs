@@ -1,73 +1,99 @@
-//! Blocks of an arena that several threads take and give back.
-//! Owns: the models of `block::buffer`. Each block has a cell beside it that its owner touches: loom reports two owners
-//! at once, and an owner that does not see the last one's end. Shown: that, for two blocks and two threads.
-//! Not shown: the arithmetic of pieces, more blocks or threads, that leaked pieces keep their block.
+//! Pieces of an arena's blocks that end on other threads than the arena's own.
+//! Owns: the models of `block::buffer`. The block has a cell beside it that its owner touches: loom reports two owners
+//! at once, and an owner that does not see the last one's end; the arena's own cells are loom's too. Shown: that, for one
+//! block and three threads. Not shown: the arithmetic of pieces, more blocks or threads, an arena that ends first.
 
 use crate::buffer::{Arena, Lease, SMALL_BLOCK_BYTES};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
 
-struct Blocks {
-    arena: Arena,
-    cells: [UnsafeCell<u32>; 2],
-}
+/// What stands in the block.
+struct Content(UnsafeCell<u32>);
 
 // SAFETY: loom's cells watch who touches them; that is what the models are about.
-unsafe impl Sync for Blocks {}
+unsafe impl Sync for Content {}
 // SAFETY: as above.
-unsafe impl Send for Blocks {}
+unsafe impl Send for Content {}
 
-impl Blocks {
-    fn new(count: u32) -> Arc<Blocks> {
-        Arc::new(Blocks { arena: Arena::new(count, 0), cells: [UnsafeCell::new(0), UnsafeCell::new(0)] })
+impl Content {
+    fn new() -> Arc<Content> {
+        Arc::new(Content(UnsafeCell::new(0)))
     }
 
-    /// A block, if one is free, touched as its owner does.
-    fn take(&self) -> Option<Lease> {
-        let lease = self.arena.take_contiguous(SMALL_BLOCK_BYTES).ok()?;
-        self.cell(&lease).with_mut(|cell| {
-            // SAFETY: loom checks that nobody else does.
-            unsafe { *cell += 1 }
-        });
-        Some(lease)
+    fn write(&self) {
+        // SAFETY: loom checks that nobody else touches it.
+        self.0.with_mut(|cell| unsafe { *cell += 1 });
     }
 
-    fn cell(&self, bytes: &[u8]) -> &UnsafeCell<u32> {
-        let offset = bytes.as_ptr() as usize - self.arena.region().0 as usize;
-        &self.cells[offset / SMALL_BLOCK_BYTES]
-    }
-}
-
-/// One thread takes two blocks, gives the first back and takes again, while the other takes one: the order in which the list
-/// of free blocks looks as it did before, and is not.
-pub(crate) fn one_owner() {
-    let blocks = Blocks::new(2);
-    let other = blocks.clone();
-    let thread = thread::spawn(move || {
-        let first = other.take();
-        let second = other.take();
-        drop(first);
-        let third = other.take();
-        drop((second, third));
-    });
-    drop(blocks.take());
-    thread.join().expect("no block has two owners");
-    assert_eq!(blocks.arena.blocks_in_use(), 0);
-}
-
-/// Two readers of one block, whoever ends last; then it is written again.
-pub(crate) fn last_reader() {
-    let blocks = Blocks::new(1);
-    let mine = blocks.take().expect("it is free").freeze();
-    let (theirs, other) = (mine.clone(), blocks.clone());
-    let thread = thread::spawn(move || {
+    fn read(&self) {
         // SAFETY: loom checks that nobody writes it.
-        other.cell(&theirs).with(|cell| unsafe { assert_eq!(*cell, 1) });
-        drop(theirs);
+        self.0.with(|cell| unsafe { assert!(*cell > 0) });
+    }
+}
+
+/// The block, if it is free, written as its owner does.
+fn take(arena: &Arena, content: &Content) -> Option<Lease> {
+    let lease = arena.take_contiguous(SMALL_BLOCK_BYTES).ok()?;
+    content.write();
+    Some(lease)
+}
+
+/// Another thread writes the block and ends it, while the arena's own looks for a free one.
+pub(crate) fn one_owner() {
+    let (arena, content) = (Arena::new(1, 0), Content::new());
+    let (lease, other) = (take(&arena, &content).expect("it is free"), content.clone());
+    let thread = thread::spawn(move || {
+        other.write();
+        drop(lease);
     });
+    // Without it loom tries no other order than the one in which this thread comes first.
+    thread::yield_now();
+    drop(take(&arena, &content));
+    drop(take(&arena, &content));
+    thread.join().expect("the block has one owner");
+    drop(take(&arena, &content).expect("it came back"));
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
+/// Readers on three threads, one of which makes one more, whoever ends last; then it is written again.
+pub(crate) fn last_reader() {
+    let (arena, content) = (Arena::new(1, 0), Content::new());
+    let mine = take(&arena, &content).expect("it is free").freeze();
+    let threads = [true, false].map(|clones| {
+        let (theirs, content) = (mine.clone(), content.clone());
+        thread::spawn(move || {
+            let mut last = theirs;
+            if clones {
+                last = last.clone();
+            }
+            content.read();
+            drop(last);
+        })
+    });
+    content.read();
     drop(mine);
-    drop(blocks.take());
-    thread.join().expect("the reader saw what was written");
-    assert_eq!(blocks.arena.blocks_in_use(), 0);
+    drop(take(&arena, &content));
+    for thread in threads {
+        thread.join().expect("the reader saw what was written");
+    }
+    drop(take(&arena, &content).expect("it came back"));
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
+/// A piece that was made and read elsewhere comes back and ends here: that it is the last is found without the list.
+pub(crate) fn back_and_forth() {
+    let (arena, content) = (Arena::new(1, 0), Content::new());
+    let (mine, other) = (take(&arena, &content).expect("it is free").freeze(), content.clone());
+    let thread = thread::spawn(move || {
+        let clone = mine.clone();
+        drop(mine);
+        other.read();
+        clone
+    });
+    thread::yield_now();
+    assert!(take(&arena, &content).is_none(), "somebody reads it");
+    drop(thread.join().expect("the reader saw what was written"));
+    drop(take(&arena, &content).expect("it is free"));
+    assert_eq!(arena.blocks_in_use(), 0);
 }

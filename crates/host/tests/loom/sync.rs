@@ -2,10 +2,10 @@
 //! Owns: [`Spoilt`]. Not here: the models.
 //! Invariant: not spoilt, each does what loom's does.
 
+pub(crate) use loom::cell::Cell;
 pub(crate) use loom::sync::Mutex;
-use std::cell::Cell;
 pub(crate) use std::sync::RwLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mistake that a model must notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,14 +15,14 @@ pub(crate) enum Spoilt {
     NoFence,
     /// Every access is relaxed.
     AllRelaxed,
-    /// The count beside the head of a list of free blocks stays 0.
-    NoCount,
+    /// What is exchanged has no lowest bit: a block of an arena never says that it is in the list of those that came back.
+    NoBit,
 }
 
 thread_local! {
     // loom runs all threads of a model on the one that explores it.
-    static SPOILT: Cell<Spoilt> = const { Cell::new(Spoilt::Not) };
-    static STORES_ARE_SWAPS: Cell<bool> = const { Cell::new(false) };
+    static SPOILT: std::cell::Cell<Spoilt> = const { std::cell::Cell::new(Spoilt::Not) };
+    static STORES_ARE_SWAPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// From now on every store of a bool is a swap. A swap stands right behind what it read, so what its own thread stores
@@ -88,28 +88,26 @@ impl AtomicU32 {
     pub(crate) fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.0.fetch_add(value, weak(order))
     }
-    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
-        self.0.fetch_sub(value, weak(order))
+    pub(crate) fn fetch_and(&self, value: u32, order: Ordering) -> u32 {
+        self.0.fetch_and(value, weak(order))
+    }
+    pub(crate) fn compare_exchange_weak(&self, old: u32, new: u32, set: Ordering, not: Ordering) -> Result<u32, u32> {
+        let new = if SPOILT.get() == Spoilt::NoBit { new & !1 } else { new };
+        self.0.compare_exchange(old, new, weak(set), weak(not))
     }
 }
 
-pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
+loom::thread_local! {
+    static NUMBER: Cell<u64> = Cell::new(0);
+}
 
-impl AtomicU64 {
-    pub(crate) fn new(value: u64) -> AtomicU64 {
-        AtomicU64(loom::sync::atomic::AtomicU64::new(value))
-    }
-    pub(crate) fn load(&self, order: Ordering) -> u64 {
-        self.0.load(weak(order))
-    }
-    pub(crate) fn compare_exchange_weak(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        let new = if SPOILT.get() == Spoilt::NoCount { u64::from(new as u32) } else { new };
-        self.0.compare_exchange(current, new, weak(success), weak(failure))
-    }
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) fn this_thread() -> u64 {
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
 }
