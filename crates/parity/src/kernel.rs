@@ -98,7 +98,7 @@ pub struct Kernel {
 /// From so many bytes on, parity included, a row is stored past the cache. Measured with 2 MiB of second level cache and the
 /// same row over and over, which is the best case of the cache: at 1.9 MB storing into it is 1.1 times as fast, at 2.5 MB
 /// storing past it is 1.15 times as fast. Below that size only the caller can know that a row is cold.
-const STREAMING_ROW_BYTES: usize = 2 << 20;
+pub const STREAMING_ROW_BYTES: usize = 2 << 20;
 
 /// Blocks are compared in pieces of this size, which fit on the stack.
 const CHECK_BYTES: usize = 1024;

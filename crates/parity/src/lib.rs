@@ -23,7 +23,7 @@ mod x86;
 
 pub mod gf256;
 
-pub use kernel::{Kernel, Stores};
+pub use kernel::{Kernel, STREAMING_ROW_BYTES, Stores};
 pub use recover::{Lost, Row, TooManyLost, recover};
 
 /// `target ^= source`.

@@ -13,9 +13,11 @@ mod discard;
 mod drive;
 mod figures;
 mod flight;
+mod kernels;
 mod meeting;
 mod nbd;
 mod order;
+mod plot;
 mod program;
 mod progress;
 mod scenario;
@@ -30,6 +32,9 @@ use crate::cli::{BenchArgs, Processors, chunk_size, layout_number};
 use crate::{names, print};
 pub use scenario::ScenarioName;
 use session::{Case, MeasureError, Outcome};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Row;
 use target::{Target, TargetError, Trial};
@@ -68,6 +73,14 @@ pub enum BenchError {
         /// What is lost.
         source: cycles::CyclesError,
     },
+    /// The picture could not be written.
+    #[error("{}", path.display())]
+    Plot {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The system allows too few open files.
     #[error("cannot drive {members} members")]
     Descriptors {
@@ -91,6 +104,8 @@ struct Run {
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce, cycles: args.cycles };
+    // Before anything is measured: what cannot be written need not be measured.
+    let picture = args.plot.as_deref().map(Picture::open).transpose()?;
     let rows = match args.scenario {
         Some(name) => scenario::run(name, &run, !args.json)?,
         None => own(args, &run)?,
@@ -98,7 +113,26 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     if args.json {
         print(&table::json(&rows));
     }
-    Ok(())
+    picture.map_or(Ok(()), |picture| picture.write(&plot::svg(&rows)))
+}
+
+/// The file of `--plot`. What it held is kept until there is something to put in its place.
+struct Picture<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Picture<'a> {
+    fn open(path: &'a Path) -> Result<Picture<'a>, BenchError> {
+        let opened = File::options().create(true).write(true).truncate(false).open(path);
+        let file = opened.map_err(|source| BenchError::Plot { path: path.to_owned(), source })?;
+        Ok(Picture { path, file })
+    }
+
+    fn write(mut self, text: &str) -> Result<(), BenchError> {
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
+        written.map_err(|source| BenchError::Plot { path: self.path.to_owned(), source })
+    }
 }
 
 /// The work of the command line.
@@ -117,6 +151,9 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
     };
     work.check()?;
     // `--level` makes an array of members, one of which may have that name.
+    if args.level.is_none() && args.members == ["kernels"] {
+        return Ok(kernels::run(run.rounds, !args.json));
+    }
     if args.level.is_none() && args.members[0] == "nbd" {
         return Ok(nbd::run(&args.members[1..], &work, run, args.destructive, !args.json)?);
     }

@@ -81,6 +81,8 @@ pub struct Row {
     pub in_flight: Option<f64>,
     /// What streams of the array were on its members.
     pub member_ios: Option<Vec<StreamTrace>>,
+    /// Of a kernel: whether it is the one that arrays use.
+    pub is_chosen: Option<bool>,
 }
 
 impl Row {
@@ -109,6 +111,7 @@ impl Row {
             counted: None,
             in_flight: None,
             member_ios: None,
+            is_chosen: None,
         }
     }
 
@@ -244,9 +247,9 @@ fn rows_line(out: &mut String, counted: &Counted) {
 }
 
 /// Columns of one width, the first to the left, numbers to the right.
-pub fn align<const N: usize>(out: &mut String, cells: &[[String; N]]) {
-    let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    for line in cells {
+pub fn align(out: &mut String, cells: &[impl AsRef<[String]>]) {
+    let width = |column: usize| cells.iter().map(|line| line.as_ref()[column].chars().count()).max().unwrap_or(0);
+    for line in cells.iter().map(AsRef::as_ref) {
         let mut text = format!("  {:<1$}", line[0], width(0));
         for (column, cell) in line.iter().enumerate().skip(1) {
             write!(text, "  {cell:>0$}", width(column)).expect("a string takes all");

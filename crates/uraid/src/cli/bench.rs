@@ -8,6 +8,7 @@ use super::time::{SPIN_TEXT, parse_spin, parse_time};
 use crate::bench::{Pattern, ScenarioName, parse_bytes};
 use crate::sizes::parse_size;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_layout::Level;
@@ -142,6 +143,9 @@ pub struct BenchArgs {
     /// As one JSON array, see JSON
     #[arg(long)]
     pub json: bool,
+    /// Also as a picture: ratios with their intervals, latencies
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
     /// A set of works that shows what a known report was about, on members of its own; `all` for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,

@@ -1,0 +1,405 @@
+//! Figures as a picture: `--plot FILE.svg`.
+//! Owns: the SVG: ratios with their intervals, latencies, whatever else was measured. Not here: figures (`table`).
+//! Invariant: every row is there, by its work and its number; the text is well-formed XML whatever a member is called,
+//! and refers to nothing outside of itself.
+//!
+//! ```text
+//!   raid6-read
+//!   randread 4K, ...        replay  |────●──|        0.95 (0.93..0.97)
+//!   raid6, 8 members, ...   ideal     |──●────|      0.94 (0.93..1.00)
+//! ```
+
+use super::table::{self, Latency, Row};
+use std::fmt::Write;
+
+const WIDTH: f64 = 1180.0;
+const MARGIN: f64 = 24.0;
+/// Where the charts are, from left to right.
+const CHART: [f64; 2] = [500.0, 930.0];
+const LINE: f64 = 19.0;
+/// Between two works.
+const GAP: f64 = 9.0;
+/// A character of the small font is about so wide: labels that are longer are cut into lines.
+const LABEL_CHARS: usize = 66;
+
+/// Light, and dark where the reader's screen is.
+const STYLE: &str = "\
+svg{--ground:#ffffff;--text:#1f2328;--dim:#656d76;--grid:#d8dee4;--one:#8c959f;--replay:#0969da;--ideal:#bc4c00;\
+--other:#8250df;--array:#1a7f37}\
+@media(prefers-color-scheme:dark){svg{--ground:#0d1117;--text:#e6edf3;--dim:#8d96a0;--grid:#30363d;--one:#6e7681;\
+--replay:#58a6ff;--ideal:#f0883e;--other:#bc8cff;--array:#3fb950}}\
+text{font:12px ui-sans-serif,system-ui,'DejaVu Sans',sans-serif;fill:var(--text)}\
+.ground{fill:var(--ground)}.head{font-size:18px;font-weight:600}.group{font-size:14px;font-weight:600}\
+.dim{font-size:11px;fill:var(--dim)}.number{font-variant-numeric:tabular-nums}\
+.grid{stroke:var(--grid)}.one{stroke:var(--one);stroke-dasharray:4 3}\
+.replay{stroke:var(--replay);fill:var(--replay)}.ideal{stroke:var(--ideal);fill:var(--ideal)}\
+.other{stroke:var(--other);fill:var(--other)}.array{stroke:var(--array);fill:var(--array)}\
+.whisker{stroke-width:2}.hollow{fill:var(--ground);stroke-width:1.5}\
+text.replay,text.ideal,text.other,text.array{stroke:none;font-size:11px}";
+
+/// A scale whose steps are factors.
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    /// That has all of `values`, and these two in any case.
+    fn of(values: impl Iterator<Item = f64>, [low, high]: [f64; 2]) -> Scale {
+        let ends = values
+            .filter(|value| *value > 0.0 && value.is_finite())
+            .fold((low, high), |(low, high), value| (value.min(low), value.max(high)));
+        Scale { low: ends.0 / 1.05, high: ends.1 * 1.05 }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        let share = (value.clamp(self.low, self.high) / self.low).ln() / (self.high / self.low).ln();
+        CHART[0] + share * (CHART[1] - CHART[0])
+    }
+
+    /// Powers of ten and their double and fivefold; more between them where the scale is short.
+    fn ticks(&self) -> Vec<f64> {
+        let is_short = self.high / self.low < 20.0;
+        let of_ten: &[f64] = match is_short {
+            true => &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+            false if self.high / self.low < 5e3 => &[1.0, 2.0, 5.0],
+            false => &[1.0],
+        };
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        let all = (first..=last).flat_map(|power| of_ten.iter().map(move |part| part * 10f64.powi(power)));
+        all.filter(|tick| (self.low..=self.high).contains(tick)).collect()
+    }
+}
+
+/// The picture, as far as it is drawn.
+struct Canvas {
+    body: String,
+    y: f64,
+}
+
+impl Canvas {
+    fn put(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.body, "{element}").expect("a string takes all");
+    }
+
+    fn text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
+        let text = escaped(text);
+        self.put(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{text}</text>"));
+    }
+
+    fn line(&mut self, [x1, y1, x2, y2]: [f64; 4], class: &str) {
+        self.put(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"));
+    }
+
+    fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
+        self.put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" class=\"{class}\"/>"));
+    }
+
+    fn heading(&mut self, text: &str, about: &str) {
+        self.y += 2.0 * LINE;
+        self.text((MARGIN, self.y), "head", text);
+        self.y += LINE;
+        self.text((MARGIN, self.y), "dim", about);
+    }
+
+    /// The numbers of a scale, above what it is for.
+    fn axis(&mut self, scale: &Scale, name: fn(f64) -> String) {
+        self.y += LINE;
+        for tick in scale.ticks() {
+            self.text((scale.x(tick) - 8.0, self.y), "dim", &name(tick));
+        }
+        self.y += 6.0;
+    }
+
+    /// A group's name, if it is another one than before.
+    fn group<'r>(&mut self, before: &mut Option<&'r str>, scenario: &'r str) {
+        if before.replace(scenario) != Some(scenario) {
+            self.y += GAP + LINE;
+            self.text((MARGIN, self.y), "group", scenario);
+            self.y += GAP;
+        }
+    }
+
+    /// What was done, in as many lines as it takes; how far down they reach.
+    fn label(&mut self, work: &str) -> f64 {
+        let mut y = self.y;
+        for (n, line) in lines(work).iter().enumerate() {
+            y += if n == 0 { LINE - 5.0 } else { LINE - 4.0 };
+            self.text((MARGIN, y), if n == 0 { "" } else { "dim" }, line);
+        }
+        y
+    }
+
+    /// The grid behind what lies between two heights. Drawn first, seen behind.
+    fn grid(&mut self, scale: &Scale, down_to: f64) {
+        let from = self.y;
+        for tick in scale.ticks() {
+            let class = if (tick - 1.0).abs() < 1e-9 { "one" } else { "grid" };
+            self.line([scale.x(tick), from, scale.x(tick), down_to], class);
+        }
+    }
+}
+
+/// The figures as an SVG.
+pub fn svg(rows: &[Row]) -> String {
+    let mut canvas = Canvas { body: String::new(), y: MARGIN };
+    canvas.text((MARGIN, MARGIN + 8.0), "head", "uraid bench");
+    ratios(&mut canvas, rows);
+    latencies(&mut canvas, rows);
+    others(&mut canvas, rows);
+    let height = canvas.y + MARGIN;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"uraid bench\">\n<style>{STYLE}</style>\n\
+         <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{}</svg>\n",
+        canvas.body
+    )
+}
+
+/// Rows of one work, one after the other.
+fn by_work<'r>(rows: &[&'r Row]) -> Vec<Vec<&'r Row>> {
+    let mut works: Vec<Vec<&Row>> = Vec::new();
+    for &row in rows {
+        match works.last_mut() {
+            Some(work) if work[0].work == row.work && work[0].scenario == row.scenario => work.push(row),
+            Some(_) | None => works.push(vec![row]),
+        }
+    }
+    works
+}
+
+fn ratios(canvas: &mut Canvas, rows: &[Row]) {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let ends = rows.iter().flat_map(|row| [row.ratio_low, row.ratio_high, row.ratio, row.cpu_ratio]).flatten();
+    let scale = Scale::of(ends, [0.8, 1.1]);
+    canvas.heading("Ratios", "array / raw, the median of all rounds and its interval; hollow: by CPU");
+    canvas.axis(&scale, |tick| format!("{}", (tick * 1000.0).round() / 1000.0));
+    let mut scenario = None;
+    for work in by_work(&rows) {
+        canvas.group(&mut scenario, &work[0].scenario);
+        let bottom = (canvas.y + lines(&work[0].work).len() as f64 * LINE).max(canvas.y + work.len() as f64 * LINE);
+        canvas.grid(&scale, bottom + GAP);
+        canvas.label(&work[0].work);
+        for (n, row) in work.iter().enumerate() {
+            let y = canvas.y + (n as f64 + 0.5) * LINE;
+            ratio(canvas, &scale, row, y);
+        }
+        canvas.y = bottom + GAP;
+    }
+}
+
+fn ratio(canvas: &mut Canvas, scale: &Scale, row: &Row, y: f64) {
+    let class = class(row.against);
+    let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.ratio_low, row.ratio_high) else { return };
+    let (from, to) = (scale.x(low), scale.x(high));
+    canvas.line([from, y, to, y], &format!("{class} whisker"));
+    for end in [from, to] {
+        canvas.line([end, y - 4.0, end, y + 4.0], &format!("{class} whisker"));
+    }
+    if let Some(cpu) = row.cpu_ratio {
+        canvas.dot((scale.x(cpu), y), 3.5, &format!("{class} hollow"));
+    }
+    canvas.dot((scale.x(ratio), y), 4.5, class);
+    let text = format!("{ratio:.3} ({low:.3}..{high:.3}) of {}", row.against);
+    canvas.text((CHART[1] + 14.0, y + 4.0), class, &text);
+}
+
+fn latencies(canvas: &mut Canvas, rows: &[Row]) {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.latency_ns.is_some()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let of = |latency: Latency| [latency.p50, latency.p99, latency.p99_9, latency.max].map(|nanos| nanos.max(1) as f64);
+    let scale = Scale::of(rows.iter().filter_map(|row| row.latency_ns).flat_map(of), [1e5, 1e5]);
+    canvas.heading("Latencies", "of the array: p50, p99, p99.9, max; the first is filled");
+    canvas.axis(&scale, table::nanos);
+    let mut scenario = None;
+    for work in by_work(&rows) {
+        let Some(latency) = work[0].latency_ns else { continue };
+        canvas.group(&mut scenario, &work[0].scenario);
+        let bottom = canvas.y + lines(&work[0].work).len() as f64 * LINE;
+        canvas.grid(&scale, bottom + GAP);
+        canvas.label(&work[0].work);
+        let y = canvas.y + 0.5 * LINE;
+        let places = of(latency).map(|nanos| scale.x(nanos));
+        canvas.line([places[0], y, places[3], y], "array");
+        for place in &places[1..] {
+            canvas.dot((*place, y), 3.5, "array hollow");
+        }
+        canvas.dot((places[0], y), 4.5, "array");
+        let [p50, _, p99_9, _] = of(latency).map(table::nanos);
+        canvas.text((CHART[1] + 14.0, y + 4.0), "array", &format!("p50 {p50}, p99.9 {p99_9}"));
+        canvas.y = bottom + GAP;
+    }
+}
+
+/// What has neither a ratio nor latencies: its number.
+fn others(canvas: &mut Canvas, rows: &[Row]) {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_none() && row.latency_ns.is_none()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    canvas.heading("Other figures", "what was measured beside nothing");
+    let mut scenario = None;
+    for row in rows {
+        canvas.group(&mut scenario, &row.scenario);
+        let number = if row.unit == "ns" { table::nanos(row.array) } else { format!("{:.0} {}", row.array, row.unit) };
+        canvas.text((CHART[0], canvas.y + LINE - 5.0), "number", &number);
+        canvas.y = canvas.label(&row.work) + GAP;
+    }
+}
+
+fn class(against: &str) -> &'static str {
+    match against {
+        "replay" => "replay",
+        "ideal" => "ideal",
+        _ => "other",
+    }
+}
+
+/// A label in lines that fit: what was done, then on what.
+fn lines(work: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for part in work.split("; ") {
+        let mut line = String::new();
+        for word in part.split(' ') {
+            if !line.is_empty() && line.chars().count() + word.chars().count() >= LABEL_CHARS {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// As XML takes it: names of members are what an operator has called them.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            letter if letter.is_control() => out.push('\u{fffd}'),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts between tags, if `xml` is well-formed as far as it goes: no comments, no declarations.
+    fn texts(xml: &str) -> Result<Vec<String>, String> {
+        let (mut open, mut texts, mut rest) = (Vec::<&str>::new(), Vec::new(), xml);
+        while let Some(at) = rest.find('<') {
+            texts.push(unescaped(&rest[..at])?);
+            let (tag, behind) = rest[at + 1..].split_once('>').ok_or("a tag has no end")?;
+            rest = behind;
+            if let Some(name) = tag.strip_prefix('/') {
+                let opened = open.pop().ok_or(format!("nothing is open for </{name}>"))?;
+                assert_eq!(opened, name);
+            } else {
+                let is_empty = tag.ends_with('/');
+                let (name, attributes) = tag.trim_end_matches('/').split_once(' ').unwrap_or((tag, ""));
+                check_attributes(attributes)?;
+                open.extend((!is_empty).then_some(name));
+            }
+        }
+        if !open.is_empty() || !rest.trim().is_empty() {
+            return Err(format!("{open:?} open, {rest:?} left"));
+        }
+        Ok(texts)
+    }
+
+    fn check_attributes(mut text: &str) -> Result<(), String> {
+        let mut names = std::collections::BTreeSet::new();
+        while !text.is_empty() {
+            let (name, behind) = text.split_once("=\"").ok_or(format!("no value in {text:?}"))?;
+            let (value, behind) = behind.split_once('"').ok_or(format!("no end in {behind:?}"))?;
+            if !names.insert(name) || name.contains(' ') || value.contains('<') {
+                return Err(format!("{name}={value}"));
+            }
+            unescaped(value)?;
+            text = behind.strip_prefix(' ').unwrap_or(behind);
+        }
+        Ok(())
+    }
+
+    fn unescaped(text: &str) -> Result<String, String> {
+        let plain = text.replace("&lt;", "<").replace("&gt;", ">");
+        if plain.replace("&amp;", "").contains('&')
+            || text.contains(|letter: char| letter.is_control() && letter != '\n')
+        {
+            return Err(format!("{text:?} is no text"));
+        }
+        Ok(plain.replace("&amp;", "&"))
+    }
+
+    fn some_rows() -> Vec<Row> {
+        let latency = Latency { p50: 900, p99: 5_000, p99_9: 40_000, max: 9_000_000 };
+        let ratio = |median, low, high| super::super::figures::Interval { median, low, high, confidence: 0.96 };
+        let bare = |work: &str| Row::bare("raid6-read", work, 1234.0, "IOPS");
+        let paired = |work: &str, against| Row {
+            against,
+            cpu_ratio: Some(0.97),
+            latency_ns: Some(latency),
+            ..bare(work).with_ratio(Some(ratio(0.95, 0.01, 40.0)))
+        };
+        vec![
+            paired("randread 4K; raid6, <m&m> \"x\" \u{1}\u{ffff}", "replay"),
+            paired("randread 4K; raid6, <m&m> \"x\" \u{1}\u{ffff}", "ideal"),
+            Row { latency_ns: Some(latency), ..bare("read 64K; one server") },
+            bare(
+                "time to drain; of a work with so long a name that it takes more than one line of the picture to tell it",
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_picture_is_well_formed_and_has_every_row() {
+        let rows = some_rows();
+        let texts = texts(&svg(&rows)).expect("well-formed");
+        let all = texts.join(" ");
+        for row in &rows {
+            for line in lines(&row.work) {
+                let line = line.replace(['\u{1}', '\u{ffff}'], "\u{fffd}");
+                assert!(texts.contains(&line), "{line} is not in {all}");
+            }
+        }
+        for text in ["0.950 (0.010..40.000) of replay", "of ideal", "p50 900 ns, p99.9 40.0 us", "1234 IOPS"] {
+            assert!(all.contains(text), "{text} is not in {all}");
+        }
+    }
+
+    #[test]
+    fn the_judge_of_these_tests_finds_what_is_not_well_formed() {
+        for wrong in ["<a>", "<a></b>", "<a", "<a>&</a>", "<a b></a>", "<a b=\"1\" b=\"2\"/>", "<a/>b", "<a>\u{1}</a>"]
+        {
+            assert!(std::panic::catch_unwind(|| texts(wrong)).map_or(true, |found| found.is_err()), "{wrong}");
+        }
+        assert_eq!(texts("<a b=\"1\">x<c/>&amp;</a>").map(|texts| texts.concat()), Ok("x&".to_owned()));
+    }
+
+    #[test]
+    fn everything_lies_in_the_picture_and_in_order() {
+        let scale = Scale::of([0.5, 2.0].into_iter(), [1.0, 1.0]);
+        let places = [0.5, 1.0, 2.0].map(|value| scale.x(value));
+        assert!(places.is_sorted() && CHART[0] <= places[0] && places[2] <= CHART[1]);
+        assert!((places[1] - f64::midpoint(places[0], places[2])).abs() < 1e-6, "steps are factors");
+        assert!(scale.ticks().contains(&1.0) && scale.ticks().len() > 3);
+        let wide = Scale::of([100.0, 1e9].into_iter(), [1e5, 1e5]);
+        assert_eq!(wide.ticks().len(), 8);
+    }
+}
