@@ -57,6 +57,9 @@ pub enum BenchError {
     /// Servers could not be measured.
     #[error(transparent)]
     Nbd(#[from] nbd::NbdError),
+    /// A trial array could not be served.
+    #[error("the trial array is not served")]
+    Serve(#[from] nbd::ServeTrialError),
     /// The run failed.
     #[error("{what}")]
     Measure {
@@ -110,7 +113,7 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
         Some(name) => scenario::run(name, &run, !args.json)?,
         None => own(args, &run)?,
     };
-    if args.json {
+    if args.json && args.serve.is_none() {
         print(&table::json(&rows));
     }
     picture.map_or(Ok(()), |picture| picture.write(&plot::svg(&rows)))
@@ -170,6 +173,12 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
             Target::existing(&args.members, writes, args.run, args.destructive)?
         }
     };
+    if let Some(socket) = &args.serve {
+        let served = nbd::serve(&target, socket, work.shards);
+        target.leave()?;
+        served?;
+        return Ok(Vec::new());
+    }
     let on = target.describe();
     let name = format!("{}; {on}", work.describe());
     let &Run { runtime, rounds, has_latencies, .. } = run;

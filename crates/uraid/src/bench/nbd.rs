@@ -2,13 +2,16 @@
 //! Owns: the rounds, the jobs' threads, the table. Not here: one connection (`connection`), what a work is (`work`).
 //! Invariant: each round has every server once, first or last in turn; a figure is of requests that were answered.
 //!
-//! Common clients send one request in a system call and saturate long before a good server does.
+//! Common clients send one request in a system call and saturate long before a good server does. Where client and server
+//! share a machine that others use too, the server's own time on processors says what a request costs it.
 
 mod connection;
+mod peer;
+mod trial;
 mod uri;
 
 use super::Run;
-use super::drive::no_latencies;
+use super::drive::{no_latencies, thread_time};
 use super::figures::{Interval, median};
 use super::progress::Progress;
 use super::table::{self, Latency, Row};
@@ -16,7 +19,9 @@ use super::work::{Request, Work, WorkError};
 use connection::Connection;
 pub use connection::LoadError;
 use hdrhistogram::Histogram;
+use peer::Peer;
 use std::time::{Duration, Instant};
+pub use trial::{ServeTrialError, serve};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_nbd::TransmissionFlags;
 pub use uri::{Address, UriError};
@@ -70,18 +75,52 @@ pub enum NbdError {
     },
 }
 
-/// One server, and what each job asks of it.
+/// One server, its jobs, and what it is known by.
 struct Server {
     uri: String,
-    address: Address,
-    lists: Vec<Vec<Request>>,
+    peer: Option<Peer>,
+    jobs: Vec<Job>,
+}
+
+/// One connection, which stays for all rounds, and where its list of requests has got to.
+struct Job {
+    connection: Connection<Instant>,
+    list: Vec<Request>,
+    next: usize,
 }
 
 /// What one server did in one round.
 struct Sample {
     requests: u64,
     rate: f64,
+    /// The server's time on processors for a request.
+    server_ns: Option<f64>,
+    /// That of the client's threads.
+    client_ns: f64,
     latencies: Histogram<u64>,
+}
+
+/// What one job did in one round.
+struct Tally {
+    /// Answered within the time that is measured.
+    counted: u64,
+    /// Answered at all.
+    ended: u64,
+    cpu: Duration,
+    latencies: Histogram<u64>,
+}
+
+/// When requests are counted.
+#[derive(Clone, Copy)]
+struct Window {
+    begin: Instant,
+    end: Instant,
+}
+
+impl Window {
+    fn has(self, time: Instant) -> bool {
+        (self.begin..self.end).contains(&time)
+    }
 }
 
 /// Measures one server, or two in turn.
@@ -89,7 +128,7 @@ pub fn run(uris: &[String], work: &Work, run: &Run, destructive: bool, is_shown:
     if uris.is_empty() || uris.len() > 2 {
         return Err(NbdError::Count { found: uris.len() });
     }
-    let servers = uris.iter().map(|uri| Server::new(uri, work, destructive)).collect::<Result<Vec<_>, _>>()?;
+    let mut servers = uris.iter().map(|uri| Server::new(uri, work, destructive)).collect::<Result<Vec<_>, _>>()?;
     let mut progress = Progress::new(&work.describe());
     let expected = (run.runtime + run.runtime / WARM_UP_PART) * run.rounds * servers.len() as u32;
     let mut samples: Vec<Vec<Sample>> = servers.iter().map(|_| Vec::new()).collect();
@@ -101,14 +140,16 @@ pub fn run(uris: &[String], work: &Work, run: &Run, destructive: bool, is_shown:
         }
     }
     progress.finish();
-    let rows = vec![row(&servers, work, &samples)];
+    let uris: Vec<String> = servers.into_iter().map(Server::close).collect();
+    let rows = vec![row(&uris, work, &samples)];
     if is_shown {
-        crate::print(&crate::names::printable_lines(&text(&servers, work, &samples, &rows[0])));
+        crate::print(&crate::names::printable_lines(&text(&uris, work, &samples, &rows[0])));
     }
     Ok(rows)
 }
 
 impl Server {
+    /// Opens all connections: no round measures how long that takes.
     fn new(uri: &str, work: &Work, destructive: bool) -> Result<Server, NbdError> {
         let address = Address::parse(uri)?;
         let named = || uri.to_owned();
@@ -116,84 +157,111 @@ impl Server {
         if work.pattern.writes() && !destructive {
             return Err(NbdError::Destructive { pattern, uri: named() });
         }
-        let connection: Connection<()> =
-            Connection::open(&address, 1).map_err(|source| NbdError::Load { uri: named(), source })?;
-        let export = connection.export;
-        connection.close();
-        if work.pattern.writes() && export.flags.contains(TransmissionFlags::READ_ONLY) {
-            return Err(NbdError::ReadOnly { pattern, uri: named() });
+        let mut jobs = Vec::new();
+        for job in 0..work.jobs_in_all() {
+            let connection = Connection::open(&address, work.depth as usize)
+                .map_err(|source| NbdError::Load { uri: named(), source })?;
+            let export = connection.export;
+            if work.pattern.writes() && export.flags.contains(TransmissionFlags::READ_ONLY) {
+                return Err(NbdError::ReadOnly { pattern, uri: named() });
+            }
+            let share = work
+                .share(Sectors(export.size / SECTOR_BYTES as u64))
+                .map_err(|source| NbdError::Work { uri: named(), source })?;
+            jobs.push(Job { connection, list: work.requests(job, share), next: 0 });
         }
-        let share = work
-            .share(Sectors(export.size / SECTOR_BYTES as u64))
-            .map_err(|source| NbdError::Work { uri: named(), source })?;
-        let lists = (0..work.jobs_in_all()).map(|job| work.requests(job, share)).collect();
-        Ok(Server { uri: named(), address, lists })
+        let peer = jobs.first().and_then(|job| job.connection.peer());
+        Ok(Server { uri: named(), peer, jobs })
     }
 
-    /// Every job on a connection and a thread of its own.
-    fn measure(&self, work: &Work, run: &Run) -> Result<Sample, NbdError> {
+    /// Says goodbye; gives the URI.
+    fn close(self) -> String {
+        for job in self.jobs {
+            job.connection.close();
+        }
+        self.uri
+    }
+
+    /// Every job on a thread of its own.
+    fn measure(&mut self, work: &Work, run: &Run) -> Result<Sample, NbdError> {
+        let time = || self.peer.and_then(Peer::time);
+        let before = time();
         let begin = Instant::now() + run.runtime / WARM_UP_PART;
-        let end = begin + run.runtime;
-        let jobs: Vec<Result<(u64, Histogram<u64>), LoadError>> = std::thread::scope(|scope| {
-            let job = |list| scope.spawn(move || drive(&self.address, list, work, run.has_latencies, begin, end));
-            let threads: Vec<_> = self.lists.iter().map(|list| job(list.as_slice())).collect();
+        let window = Window { begin, end: begin + run.runtime };
+        let tallies: Vec<Result<Tally, LoadError>> = std::thread::scope(|scope| {
+            let start = |job| scope.spawn(move || drive(job, work, run.has_latencies, window));
+            let threads: Vec<_> = self.jobs.iter_mut().map(start).collect();
             threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
         });
-        let mut sum = Sample { requests: 0, rate: 0.0, latencies: no_latencies() };
-        for job in jobs {
-            let (requests, latencies) = job.map_err(|source| NbdError::Load { uri: self.uri.clone(), source })?;
-            sum.requests += requests;
-            sum.latencies.add(&latencies).expect("both have the same bounds");
+        // All that was asked for is answered: the times are those of these requests, the warm-up's too.
+        let server_time = before.zip(time()).map(|(before, after)| after.saturating_sub(before));
+        let mut sum = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
+        for tally in tallies {
+            let tally = tally.map_err(|source| NbdError::Load { uri: self.uri.clone(), source })?;
+            sum.counted += tally.counted;
+            sum.ended += tally.ended;
+            sum.cpu += tally.cpu;
+            sum.latencies.add(&tally.latencies).expect("both have the same bounds");
         }
-        sum.rate = sum.requests as f64 / run.runtime.as_secs_f64();
-        Ok(sum)
+        let each = |time: Duration| time.as_nanos() as f64 / sum.ended as f64;
+        Ok(Sample {
+            requests: sum.counted,
+            rate: sum.counted as f64 / run.runtime.as_secs_f64(),
+            server_ns: server_time.map(each),
+            client_ns: each(sum.cpu),
+            latencies: sum.latencies,
+        })
     }
 }
 
-/// One job: counts the requests that are answered between `begin` and `end`.
-fn drive(
-    address: &Address,
-    list: &[Request],
-    work: &Work,
-    has_latencies: bool,
-    begin: Instant,
-    end: Instant,
-) -> Result<(u64, Histogram<u64>), LoadError> {
+/// One job: keeps its depth of requests in flight until the end, and counts those that are answered in the window.
+fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: Window) -> Result<Tally, LoadError> {
     let block = work.block.len_bytes();
     let payload = vec![0xa5; if work.pattern.writes() { block } else { 0 }];
-    let mut connection = Connection::open(address, work.depth as usize)?;
-    let mut latencies = no_latencies();
-    let mut next = list.iter().cycle();
-    let (mut counted, mut now) = (0, Instant::now());
-    while now < end || connection.in_flight() > 0 {
-        while now < end && connection.room() > 0 {
-            let request = next.next().expect("a list is not empty");
+    let Job { connection, list, next } = job;
+    let mut tally = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
+    let cpu_before = thread_time();
+    let mut now = Instant::now();
+    while now < window.end || connection.in_flight() > 0 {
+        while now < window.end && connection.room() > 0 {
+            let request = list[*next];
+            *next = (*next + 1) % list.len();
             let offset = Sectors(request.at.0).bytes();
             connection.put(offset, block, request.is_write.then_some(&payload), now);
         }
-        let seen = now;
         let mut ended = 0;
+        let is_noted = has_latencies && window.has(now);
         connection.turn(&mut |began: Instant| {
             ended += 1;
-            if has_latencies && (begin..end).contains(&seen) {
-                latencies.saturating_record(nanos(began.elapsed()));
+            if is_noted {
+                tally.latencies.saturating_record(nanos(began.elapsed()));
             }
         })?;
         now = Instant::now();
-        if (begin..end).contains(&now) {
-            counted += ended;
+        tally.ended += ended;
+        if window.has(now) {
+            tally.counted += ended;
         }
     }
-    connection.close();
-    Ok((counted, latencies))
+    tally.cpu = thread_time().saturating_sub(cpu_before);
+    Ok(tally)
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn rates(samples: &[Sample]) -> Vec<f64> {
-    samples.iter().map(|sample| sample.rate).collect()
+fn each(samples: &[Sample], what: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    samples.iter().map(what).collect()
+}
+
+/// `None`: the system does not tell the server's time.
+fn server_times(samples: &[Sample]) -> Option<Vec<f64>> {
+    samples.iter().map(|sample| sample.server_ns).collect()
+}
+
+fn ratio(above: &[f64], below: &[f64]) -> Interval {
+    Interval::of(&above.iter().zip(below).map(|(above, below)| above / below).collect::<Vec<f64>>())
 }
 
 fn all_latencies(samples: &[Sample]) -> Option<Latency> {
@@ -204,38 +272,50 @@ fn all_latencies(samples: &[Sample]) -> Option<Latency> {
     Latency::of(&sum)
 }
 
-fn row(servers: &[Server], work: &Work, samples: &[Vec<Sample>]) -> Row {
-    let rates: Vec<Vec<f64>> = samples.iter().map(|samples| rates(samples)).collect();
+fn row(uris: &[String], work: &Work, samples: &[Vec<Sample>]) -> Row {
+    let rates = |which: usize| each(&samples[which], |sample| sample.rate);
     let bare = Row {
         block_bytes: Some(work.block.bytes()),
         latency_ns: all_latencies(&samples[0]),
         requests: Some(samples[0].iter().map(|sample| sample.requests).sum()),
-        ..Row::bare("nbd", &format!("{}; {}", work.describe(), servers[0].uri), median(&rates[0]), "IOPS")
+        cpu_ns_per_io: server_times(&samples[0]).map(|times| median(&times)),
+        ..Row::bare("nbd", &format!("{}; {}", work.describe(), uris[0]), median(&rates(0)), "IOPS")
     };
-    let [first, second] = &rates[..] else { return bare };
-    let ratio = Interval::of(&first.iter().zip(second).map(|(one, other)| one / other).collect::<Vec<f64>>());
+    if samples.len() == 1 {
+        return bare;
+    }
+    let by_rate = ratio(&rates(0), &rates(1));
+    let times = server_times(&samples[0]).zip(server_times(&samples[1]));
+    let by_cpu = times.as_ref().map(|(first, second)| ratio(second, first));
     Row {
-        raw: Some(median(second)),
+        raw: Some(median(&rates(1))),
         against: "nbd",
-        ratio: Some(ratio.median),
-        ratio_low: Some(ratio.low),
-        ratio_high: Some(ratio.high),
-        confidence: Some(ratio.confidence),
+        ratio: Some(by_rate.median),
+        ratio_low: Some(by_rate.low),
+        ratio_high: Some(by_rate.high),
+        cpu_ratio: by_cpu.map(|ratio| ratio.median),
+        cpu_ratio_low: by_cpu.map(|ratio| ratio.low),
+        cpu_ratio_high: by_cpu.map(|ratio| ratio.high),
+        confidence: Some(by_rate.confidence),
+        raw_cpu_ns_per_io: times.map(|(_, second)| median(&second)),
         ..bare
     }
 }
 
-fn text(servers: &[Server], work: &Work, samples: &[Vec<Sample>], row: &Row) -> String {
+fn text(uris: &[String], work: &Work, samples: &[Vec<Sample>], row: &Row) -> String {
     let mut out = format!("{}; {} rounds\n\n", work.describe(), samples[0].len());
-    let mut cells = vec![["", "IOPS", "MB/s", "p50", "p99", "p99.9", "max"].map(str::to_owned)];
-    for (server, samples) in servers.iter().zip(samples) {
-        let rate = median(&rates(samples));
+    let head = ["", "IOPS", "MB/s", "server CPU/IO", "client CPU/IO", "p50", "p99", "p99.9", "max"];
+    let mut cells = vec![head.map(str::to_owned)];
+    for (uri, samples) in uris.iter().zip(samples) {
+        let rate = median(&each(samples, |sample| sample.rate));
         let latency = all_latencies(samples);
         let time = |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |all| table::nanos(pick(all) as f64));
         cells.push([
-            server.uri.clone(),
+            uri.clone(),
             table::count(rate),
             format!("{:.0}", rate * work.block.bytes() as f64 / 1e6),
+            server_times(samples).map_or("-".to_owned(), |times| table::nanos(median(&times))),
+            table::nanos(median(&each(samples, |sample| sample.client_ns))),
             time(|latency| latency.p50),
             time(|latency| latency.p99),
             time(|latency| latency.p99_9),
@@ -245,7 +325,11 @@ fn text(servers: &[Server], work: &Work, samples: &[Vec<Sample>], row: &Row) -> 
     table::align(&mut out, &cells);
     if let (Some(ratio), Some(low), Some(high), Some(sure)) = (row.ratio, row.ratio_low, row.ratio_high, row.confidence)
     {
-        out.push_str(&format!("\n  first / second  {ratio:.3} ({low:.3}..{high:.3}), {:.1} %\n", sure * 100.0));
+        let sure = sure * 100.0;
+        out.push_str(&format!("\n  first / second                {ratio:.3} ({low:.3}..{high:.3}), {sure:.1} %\n"));
+        if let (Some(ratio), Some(low), Some(high)) = (row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high) {
+            out.push_str(&format!("  first / second by server CPU  {ratio:.3} ({low:.3}..{high:.3}), {sure:.1} %\n"));
+        }
     }
     out
 }

@@ -47,6 +47,10 @@ EXAMPLES
   A server, and another one in turn with it, under a client that keeps its requests in flight:
       uraid bench nbd --bs 4K --iodepth 64 'nbd+unix:///pool?socket=/run/pool.nbd' \
           'nbd+unix:///?socket=/run/nbdkit.sock'
+  A raid6 on memory beside another server, with nothing of disks in the figures:
+      uraid bench -l 6 -n 8 -c 64K mem:64M --serve /run/trial.nbd &
+      uraid bench nbd --size 256M --bs 4K --iodepth 64 --runtime 100ms --rounds 21 \
+          'nbd+unix:///?socket=/run/trial.nbd' 'nbd+unix:///?socket=/run/nbdkit.sock'
   A known report, by its name; all of them, for a program to read:
       uraid bench --scenario raid6-read
       uraid bench --scenario all --json > figures.json
@@ -56,7 +60,7 @@ JSON
   ratio_high, cpu_ns_per_io; also cpu_ratio, raw_cpu_ns_per_io, latency_ns, counted, ...";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 15] = [
+const OWN_WORK: [&str; 16] = [
     "level",
     "members",
     "rw",
@@ -70,6 +74,7 @@ const OWN_WORK: [&str; 15] = [
     "offset",
     "size",
     "drain_every",
+    "serve",
     "run",
     "destructive",
 ];
@@ -134,6 +139,10 @@ pub struct BenchArgs {
     /// Do not take the time of each request: no latencies, and less of the clock in the figures
     #[arg(long)]
     pub gtod_reduce: bool,
+    /// With --level: do not measure the trial array, serve it over NBD on this unix socket, on --shards threads, until
+    /// SIGTERM or SIGINT
+    #[arg(long, value_name = "SOCKET", requires = "level")]
+    pub serve: Option<PathBuf>,
     /// Start an array that exists although more members are missing than its superblocks know of
     #[arg(short = 'R', long, conflicts_with = "level")]
     pub run: bool,

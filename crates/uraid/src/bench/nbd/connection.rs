@@ -1,8 +1,9 @@
 //! One connection of the load generator: so many requests in flight, many in each system call.
 //! Owns: [`Connection`]: handshake, sending, receiving, checking that every request is answered once.
-//! Not here: which requests, and how long (`nbd_load`).
+//! Not here: which requests, and how long (`nbd`).
 //! Invariant: a reply belongs to a request that is in flight, or the run ends with an error.
 
+use super::peer::Peer;
 use super::uri::{Address, Endpoint};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, ErrorKind, Read, Write};
@@ -173,6 +174,14 @@ impl<T: Copy> Connection<T> {
             to: 0,
             data_left: 0,
         })
+    }
+
+    /// The server's process, where it is known.
+    pub fn peer(&self) -> Option<Peer> {
+        match &self.stream {
+            Stream::Unix(stream) => Peer::of(stream),
+            Stream::Tcp(_) => None,
+        }
     }
 
     /// How many more requests may be put.

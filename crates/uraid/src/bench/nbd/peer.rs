@@ -1,0 +1,51 @@
+//! The process behind a unix socket, and the time it has had on processors.
+//! Owns: [`Peer`]. Not here: the socket (`connection`), what is made of the times (`nbd`).
+//! Invariant: a time is of all threads of one process; where the system does not tell it, there is none.
+
+use rustix::net::sockopt::socket_peercred;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// A server's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    pid: i32,
+}
+
+impl Peer {
+    /// Who listens at the other end; `None` for a process that is not seen from here.
+    pub fn of(socket: &UnixStream) -> Option<Peer> {
+        let peer = Peer { pid: socket_peercred(socket).ok()?.pid.as_raw_pid() };
+        peer.time().map(|_| peer)
+    }
+
+    /// The time that its threads have had on processors, also in the system's name. Threads that have ended are not in
+    /// it: servers keep theirs as long as a connection lasts.
+    pub fn time(self) -> Option<Duration> {
+        let mut nanos = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
+            // A thread may end between the two looks.
+            let Ok(line) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
+            nanos += line.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+        }
+        Some(Duration::from_nanos(nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_of_a_pair_is_this_process_whose_time_goes_on() {
+        let (one, _other) = UnixStream::pair().expect("a pair of sockets");
+        let peer = Peer::of(&one).expect("the system tells");
+        assert_eq!(peer.pid, std::process::id() as i32);
+        let before = peer.time().expect("it runs");
+        // The system adds a thread's time up when it leaves the processor.
+        while peer.time().expect("it runs") == before {
+            std::thread::yield_now();
+        }
+    }
+}

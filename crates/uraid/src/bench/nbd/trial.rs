@@ -1,0 +1,41 @@
+//! `uraid bench --serve SOCKET`: a trial array that NBD clients drive in place of this program.
+//! Owns: its socket and export. Not here: making it (`target`), serving (`session`): both as for any other array.
+//! Invariant: the array is gone with the process, which ends as `uraid serve` does.
+
+use crate::bench::target::Target;
+use crate::faces::{ExportFace, Faces};
+use crate::names;
+use crate::session::{self, Setup};
+use crate::stack::{Assembled, Members, Stack, StackError};
+use crate::world::ArrayIndex;
+use std::path::Path;
+use uraid_export_nbd::Spread;
+use uraid_host::{Listener, NetError};
+
+/// What clients find.
+const NAME: &str = "trial";
+/// Only the owner reaches the socket.
+const SOCKET_MODE: u32 = 0o600;
+
+/// Why a trial array was not served to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeTrialError {
+    /// Nobody could have reached it.
+    #[error("cannot listen")]
+    Listen(#[from] NetError),
+    /// It ran and failed.
+    #[error(transparent)]
+    Run(#[from] StackError),
+}
+
+/// Serves until told to stop.
+pub fn serve(target: &Target, socket: &Path, shards: u16) -> Result<(), ServeTrialError> {
+    let nbd = Listener::unix(socket, SOCKET_MODE)?;
+    let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
+    let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), uri }];
+    let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(shards) };
+    let members = Members::Claimed(target.members.clone());
+    let arrays = vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members }];
+    let stack = Stack { arrays, force: false };
+    Ok(session::run(Setup { stack, faces, shards })?)
+}
