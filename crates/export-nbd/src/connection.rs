@@ -8,14 +8,17 @@ use crate::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
-use crate::outbox::{Hold, Outbox, Reply, gather, next_send};
+use crate::outbox::{Hold, Outbox, Reply, next_send};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
 use crate::status;
+use crate::workers::Job;
+use smallvec::SmallVec;
 use std::cell::Cell;
+use std::io::IoSliceMut;
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
-use uraid_block::local::{Either, Notify, Semaphore, race};
+use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
 use uraid_nbd::extended::EXTENDED_REQUEST_BYTES;
 use uraid_nbd::transmission::REQUEST_BYTES;
@@ -169,8 +172,33 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
+    /// Receives what is there: whether the connection goes on, and how much came.
+    fn recv_now(&self, into: &mut [IoSliceMut<'_>]) -> (bool, usize) {
+        match self.transport.try_recv(into) {
+            Ok(None) => (true, 0),
+            Ok(Some(0)) | Err(_) => (false, 0),
+            Ok(Some(received)) => {
+                self.moved();
+                self.server.count(|counts| counts.receives += 1);
+                (true, received)
+            }
+        }
+    }
+
     /// Receives more into the inbox; whether there was more.
     async fn fill(&self, inbox: &mut Inbox, bytes_max: usize) -> bool {
+        if self.is_closing.get() {
+            return false;
+        }
+        let Some(room) = inbox.room(bytes_max) else { return false };
+        match self.recv_now(&mut [IoSliceMut::new(room)]) {
+            (false, _) => return false,
+            (true, 0) => {}
+            (true, received) => {
+                inbox.received(received);
+                return true;
+            }
+        }
         let Some(Room { front, room, rest }) = inbox.take_room(bytes_max) else { return false };
         match self.recv(room).await {
             Some((room, received)) => {
@@ -261,6 +289,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 }
             }
             self.fit(&mut inbox).await;
+            // What came is done before more is taken, and others have their turn.
+            yield_now().await;
             let unread = inbox.unread().len();
             let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { self.header_bytes() - unread } else { usize::MAX };
             if !self.fill(&mut inbox, ahead).await {
@@ -299,19 +329,53 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Ok(work) => work,
             Err(refusal) => return self.refuse(request, refusal, inbox).await,
         };
-        let in_flight = Some(self.in_flight.acquire(1).await);
-        let (mut hold, mut buffers) = (Hold { in_flight, ..Hold::default() }, None);
-        if let Work::Read(range) | Work::Write(range, _) = work {
-            buffers = Some(self.server.buffers(&self.credit, range.length.len_bytes(), &mut hold).await);
-        }
+        let bytes = match work {
+            Work::Read(range) | Work::Write(range, _) => Some(range.length.len_bytes()),
+            Work::Flush
+            | Work::Trim(..)
+            | Work::WriteZeroes(..)
+            | Work::Cache(_)
+            | Work::Status { .. }
+            | Work::Disconnect => None,
+        };
+        let (hold, mut buffers) = match self.room_now(bytes) {
+            Some(room) => room,
+            None => self.room(bytes).await,
+        };
         if let Work::Write(..) = work {
             let empty = buffers.take().expect("a write has buffers");
             self.payload_is_due.set(true);
             buffers = Some(self.payload(empty, inbox).await?);
             self.payload_is_due.set(false);
         }
-        self.start(request, work, buffers, hold);
+        self.server.running.set(self.server.running.get() + 1);
+        self.server.put(Job { connection: self.clone(), request, work, buffers, hold });
         Ok(())
+    }
+
+    /// Room for one more request, with buffers for so many bytes, if there is some.
+    fn room_now(&self, bytes: Option<usize>) -> Option<(Hold, Option<ReadPieces>)> {
+        let in_flight = Some(self.in_flight.try_acquire(1)?);
+        let hold = Hold { in_flight, ..Hold::default() };
+        match bytes {
+            None => Some((hold, None)),
+            Some(bytes) => {
+                self.server.buffers_now(&self.credit, bytes, hold).map(|(hold, pieces)| (hold, Some(pieces)))
+            }
+        }
+    }
+
+    /// Waits for it.
+    async fn room(&self, bytes: Option<usize>) -> (Hold, Option<ReadPieces>) {
+        let in_flight = Some(self.in_flight.acquire(1).await);
+        let mut hold = Hold { in_flight, ..Hold::default() };
+        match bytes {
+            None => (hold, None),
+            Some(bytes) => {
+                let pieces = self.server.buffers(&self.credit, bytes, &mut hold).await;
+                (hold, Some(pieces))
+            }
+        }
     }
 
     /// Answers with the protocol's error. The payload is skipped, so that the next request is found; one that is larger
@@ -359,50 +423,68 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 return Ok(filled);
             }
             if empty.bytes() >= DIRECT_BYTES_MIN {
-                let part = empty.split_to(empty.bytes().min(DIRECT_BYTES_MAX));
-                filled.append(self.recv_all(part).await.ok_or(End::Broken)?);
+                let mut part = empty.split_to(empty.bytes().min(DIRECT_BYTES_MAX));
+                // The next header comes along, so that a stream of such writes is one receive for each.
+                let ahead = if empty.is_empty() { self.header_bytes() } else { 0 };
+                let received = self.recv_direct(&mut part, inbox, ahead).ok_or(End::Broken)?;
+                filled.append(part.split_to(received));
+                if !part.is_empty() {
+                    filled.append(self.recv_all(part).await.ok_or(End::Broken)?);
+                }
             } else if !self.fill(inbox, usize::MAX).await {
                 return Err(End::Broken);
             }
         }
     }
 
-    /// Starts the work as a task of its own: it runs to its end whatever becomes of the connection.
-    fn start(self: &Rc<Self>, request: Request, work: Work, buffers: Option<ReadPieces>, hold: Hold) {
-        let this = self.clone();
-        let server = &self.server;
-        server.running.set(server.running.get() + 1);
+    /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the inbox, which is empty.
+    /// Gives how many bytes the buffers got; `None` when the connection ends.
+    fn recv_direct(&self, into: &mut ReadPieces, inbox: &mut Inbox, ahead: usize) -> Option<usize> {
+        assert!(inbox.unread().is_empty());
+        let bytes = into.bytes();
+        let mut slices: SmallVec<[IoSliceMut<'_>; 8]> = into.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
+        slices.push(IoSliceMut::new(inbox.room(ahead)?));
+        let (goes_on, received) = self.recv_now(&mut slices);
+        drop(slices);
+        if received > bytes {
+            inbox.received(received - bytes);
+        }
+        goes_on.then_some(received.min(bytes))
+    }
+
+    /// Does a request, whatever becomes of the client meanwhile, and answers.
+    pub(crate) async fn work(&self, request: &Request, work: Work, buffers: Option<ReadPieces>, hold: Hold) {
+        let device = self.device();
         match work {
             Work::Read(range) => {
                 let into = buffers.expect("a read has buffers");
-                server.machine.spawn(async move {
-                    let result = this.device().read(range.start, into).await;
-                    this.finish_read(&request, result, hold);
-                });
+                let result = device.read(range.start, into).await;
+                self.finish_read(request, result, hold);
             }
             Work::Write(range, fua) => {
                 let from = buffers.expect("a write has buffers").freeze();
-                server.machine.spawn(async move {
-                    let result = this.device().write(range.start, from, fua).await;
-                    this.finish(&request, result, hold);
-                });
+                let result = device.write(range.start, from, fua).await;
+                self.finish(request, result, hold);
             }
-            Work::Flush => server.machine.spawn(async move {
-                let result = this.device().flush().await;
-                this.finish(&request, result, hold);
-            }),
-            Work::Trim(..) | Work::WriteZeroes(..) => server.machine.spawn(async move {
-                let result = this.server.without_payload(this.device(), work).await;
-                this.finish(&request, result, hold);
-            }),
+            Work::Flush => {
+                let result = device.flush().await;
+                self.finish(request, result, hold);
+            }
+            Work::Trim(..) | Work::WriteZeroes(..) => {
+                let result = self.server.without_payload(device, work).await;
+                self.finish(request, result, hold);
+            }
             // There is nothing to wait for.
-            Work::Cache(_) => self.finish(&request, Ok(()), hold),
-            Work::Status { range, one } => server.machine.spawn(async move {
-                let offer = this.offer();
-                let result = status::extents(this.device(), range, offer.sizes.minimum, one).await;
-                this.finish_status(&request, result, hold);
-            }),
+            Work::Cache(_) => self.finish(request, Ok(()), hold),
+            Work::Status { range, one } => {
+                let result = status::extents(device, range, self.offer().sizes.minimum, one).await;
+                self.finish_status(request, result, hold);
+            }
             Work::Disconnect => unreachable!("it ends the reading"),
+        }
+        // The writer comes when all that is ready has run; much is sent at once.
+        if self.outbox.is_worth_a_send() {
+            self.send_now();
         }
     }
 
@@ -457,12 +539,33 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         });
     }
 
-    /// The connection's writer: everything that is ready goes in one send.
+    /// Sends what the socket takes without waiting, unless a send waits already.
+    fn send_now(&self) {
+        if self.is_sending.get() {
+            return;
+        }
+        match self.outbox.send_now(|slices| self.transport.try_send(slices)) {
+            Ok(0) => {}
+            Ok(sends) => {
+                self.moved();
+                self.server.count(|counts| counts.sends += sends);
+            }
+            Err(_) => self.kill(),
+        }
+    }
+
+    /// The connection's writer: sends what is ready, and waits where the socket takes no more.
     async fn write_replies(self: Rc<Self>) {
-        while let Some(mut batch) = self.outbox.take_batch().await {
+        while self.outbox.wait().await {
+            self.send_now();
+            let mut batch = self.outbox.take_batch();
+            if batch.is_empty() {
+                continue;
+            }
+            // From here on nothing may overtake the batch.
+            self.is_sending.set(true);
             let block = self.server.own_block(SMALL_BLOCK_BYTES).await;
-            let all = gather(&mut batch, block);
-            if !self.send(all).await {
+            if !self.send(batch.gather(block)).await {
                 return;
             }
         }

@@ -66,14 +66,38 @@ impl Inbox {
         count
     }
 
-    /// Takes the room behind the unread bytes, at most `bytes_max`, to receive into. `None` when a receive has failed
-    /// before. Panics when the block is full of unread bytes: no message in front of a payload is that long.
-    pub(crate) fn take_room(&mut self, bytes_max: usize) -> Option<Room> {
-        let mut block = self.block.take()?;
-        if self.start > 0 {
+    /// The room behind the unread bytes, at most `bytes_max`, to receive into at once; [`Inbox::received`] follows if
+    /// something came. `None` when a receive has failed before.
+    pub(crate) fn room(&mut self, bytes_max: usize) -> Option<&mut [u8]> {
+        self.move_to_front();
+        let room = &mut self.block.as_mut()?[self.end..];
+        let length = bytes_max.min(room.len());
+        Some(&mut room[..length])
+    }
+
+    /// So many bytes came into the room. Panics when it has not so many.
+    pub(crate) fn received(&mut self, bytes: usize) {
+        let size = self.block.as_ref().map_or(0, |block| block.len());
+        assert!(bytes <= size - self.end);
+        self.end += bytes;
+        self.last_received = bytes;
+        self.is_filled = self.end == size;
+    }
+
+    fn move_to_front(&mut self) {
+        if let Some(block) = &mut self.block
+            && self.start > 0
+        {
             block.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+    }
+
+    /// Takes the room behind the unread bytes, at most `bytes_max`, to receive into. `None` when a receive has failed
+    /// before. Panics when the block is full of unread bytes: no message in front of a payload is that long.
+    pub(crate) fn take_room(&mut self, bytes_max: usize) -> Option<Room> {
+        self.move_to_front();
+        let mut block = self.block.take()?;
         assert!(self.end < block.len());
         let front = (self.end > 0).then(|| block.split_to(self.end));
         let room = bytes_max.min(block.len());
@@ -96,10 +120,8 @@ impl Inbox {
             let left_over = block.try_join(rest);
             assert!(left_over.is_none(), "the rest lies behind the room");
         }
-        self.end += received;
-        self.last_received = received;
-        self.is_filled = self.end == block.len();
         self.block = Some(block);
+        self.received(received);
     }
 }
 

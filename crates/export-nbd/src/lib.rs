@@ -5,9 +5,9 @@
 //! arrive whole never reaches the device; what a client can hold is bounded.
 //!
 //! ```text
-//!   socket -> Inbox -> check -> task per request -> Device
-//!                        |             |
-//!                        +-- refusal --+-> Outbox -> one vectored send per batch -> socket
+//!   socket -> Inbox -> check -> jobs -> worker -> Device
+//!                        |                 |
+//!                        +---- refusal ----+-> Outbox -> one vectored send per batch -> socket
 //! ```
 
 mod connection;
@@ -20,6 +20,7 @@ mod request;
 mod server;
 mod statistics;
 mod status;
+mod workers;
 
 pub use export::{Export, Limits};
 pub use machine::{Machine, Transport};

@@ -3,6 +3,7 @@
 //! Invariant: a transport that was shut down ends every receive and send that waits.
 
 use std::future::Future;
+use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use uraid_block::{Arena, Lease, ReadPieces, Tick, WritePieces};
 use uraid_host::{CLIENT_ARENA, Local, NetError, Stream};
@@ -16,6 +17,10 @@ pub trait Transport: 'static {
     async fn recv_all(&self, into: ReadPieces) -> Result<ReadPieces, NetError>;
     /// Sends all of the bytes.
     async fn send(&self, from: WritePieces) -> Result<(), NetError>;
+    /// Receives what there is now; `None` when there is nothing yet. 0: the peer has closed.
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError>;
+    /// Sends as much as can be sent now, from the front: how many bytes, perhaps none.
+    fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError>;
     /// Ends the connection in both directions: waiting operations end.
     fn shutdown(&self);
 }
@@ -41,6 +46,12 @@ impl Transport for Stream {
     }
     async fn send(&self, from: WritePieces) -> Result<(), NetError> {
         Stream::send(self, from).await
+    }
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError> {
+        Stream::try_recv(self, into)
+    }
+    fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
+        Stream::try_send(self, from)
     }
     fn shutdown(&self) {
         Stream::shutdown(self);

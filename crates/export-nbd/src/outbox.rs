@@ -4,8 +4,10 @@
 //! permits) is given back then.
 
 use crate::handshake::Form;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use uraid_block::buffer::{Piece, SMALL_BLOCK_BYTES};
 use uraid_block::local::{Notify, Permit};
 use uraid_block::{Lease, WritePieces};
@@ -18,8 +20,15 @@ use uraid_nbd::transmission::{
 };
 use uraid_nbd::{BlockStatus, ChunkKind, ErrorCode, Request, SimpleReply};
 
-/// Bytes that one send carries at most, if it carries more than one reply: a stalled client is noticed per send.
+/// Bytes that one send carries at most: a stalled client is noticed per send.
 const SEND_BYTES_MAX: usize = 4 << 20;
+/// Bytes that one send carries at most if it carries more than one reply: about what a socket takes, so that the
+/// buffers of what has left are used again while they are in the processor's cache.
+const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Replies of so many bytes are worth a send though others may come at once: the client takes them meanwhile.
+const WORTH_BYTES_MIN: usize = 64 << 10;
+/// Pieces of memory that one send past the ring has at most.
+const SLICES_MAX: usize = 128;
 /// Pieces of memory that one send has at most: what one vectored send takes.
 const SEND_PIECES_MAX: usize = 1000;
 const ERROR_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 6 + ERROR_TEXT_BYTES_MAX;
@@ -138,6 +147,10 @@ fn simple(request: &Request, result: Result<(), ErrorCode>) -> Head {
 #[derive(Default)]
 pub(crate) struct Outbox {
     waiting: RefCell<VecDeque<Reply>>,
+    /// Bytes of the first of them that have left already.
+    gone: Cell<usize>,
+    /// Bytes of all that waits, with those that are gone.
+    bytes: Cell<usize>,
     changed: Notify,
     is_ended: Cell<bool>,
     is_broken: Cell<bool>,
@@ -149,8 +162,46 @@ impl Outbox {
         if self.is_broken.get() {
             return;
         }
+        self.bytes.set(self.bytes.get() + reply.bytes());
         self.waiting.borrow_mut().push_back(reply);
         self.changed.notify_all();
+    }
+
+    /// Whether enough waits for a send of its own.
+    pub(crate) fn is_worth_a_send(&self) -> bool {
+        self.bytes.get() >= WORTH_BYTES_MIN
+    }
+
+    /// Sends with `try_send`, which says how many bytes it took, until it takes less than all or nothing is left.
+    /// Gives the number of sends.
+    pub(crate) fn send_now<E>(&self, try_send: impl Fn(&[IoSlice<'_>]) -> Result<usize, E>) -> Result<u64, E> {
+        let mut sends = 0;
+        loop {
+            let mut waiting = self.waiting.borrow_mut();
+            if waiting.is_empty() {
+                return Ok(sends);
+            }
+            let (wanted, sent) = {
+                let mut slices = SmallVec::<[IoSlice<'_>; SLICES_MAX]>::new();
+                let wanted = slices_of(&waiting, self.gone.get(), &mut slices);
+                (wanted, try_send(&slices)?)
+            };
+            assert!(sent <= wanted);
+            sends += u64::from(sent > 0);
+            // Of the replies' own bytes, of which the first ones went before.
+            let mut left = self.gone.get() + sent;
+            let mut whole = 0;
+            while let Some(reply) = waiting.get(whole).filter(|reply| reply.bytes() <= left) {
+                left -= reply.bytes();
+                self.bytes.set(self.bytes.get() - reply.bytes());
+                whole += 1;
+            }
+            self.gone.set(left);
+            waiting.drain(..whole);
+            if sent < wanted {
+                return Ok(sends);
+            }
+        }
     }
 
     /// No reply comes any more.
@@ -162,23 +213,25 @@ impl Outbox {
     /// Nothing can be sent any more: what waits is dropped, what comes, too.
     pub(crate) fn break_off(&self) {
         self.is_broken.set(true);
+        self.bytes.set(0);
+        self.gone.set(0);
         let dropped = self.waiting.take();
         drop(dropped);
         self.changed.notify_all();
     }
 
-    /// Waits for replies and takes as many as go in one send; `None` at the end.
-    pub(crate) async fn take_batch(&self) -> Option<Vec<Reply>> {
+    /// Waits for replies; false: none comes any more.
+    pub(crate) async fn wait(&self) -> bool {
         self.changed
             .wait_for(|| match self.waiting.borrow().is_empty() {
                 false => Some(true),
                 true => (self.is_ended.get() || self.is_broken.get()).then_some(false),
             })
             .await
-            .then(|| self.next_batch())
     }
 
-    fn next_batch(&self) -> Vec<Reply> {
+    /// Takes as many replies as go in one send, perhaps none.
+    pub(crate) fn take_batch(&self) -> Batch {
         let mut waiting = self.waiting.borrow_mut();
         let (mut heads, mut bytes, mut pieces) = (0, 0, 0);
         let count = waiting
@@ -188,31 +241,66 @@ impl Outbox {
                 heads += reply.head.bytes().len();
                 bytes += reply.bytes();
                 pieces += reply.pieces();
-                is_first || (heads <= SMALL_BLOCK_BYTES && bytes <= SEND_BYTES_MAX && pieces <= SEND_PIECES_MAX)
+                is_first || (heads <= SMALL_BLOCK_BYTES && bytes <= BATCH_BYTES_MAX && pieces <= SEND_PIECES_MAX)
             })
             .count();
-        waiting.drain(..count).collect()
+        let replies: Vec<Reply> = waiting.drain(..count).collect();
+        self.bytes.set(self.bytes.get() - replies.iter().map(Reply::bytes).sum::<usize>());
+        Batch { replies, gone: self.gone.take() }
     }
 }
 
-/// The bytes of a batch as pieces for one or more sends, with the heads written into `block`, a small block. The data
-/// stay in the replies, too, until the batch is dropped.
-pub(crate) fn gather(batch: &mut [Reply], mut block: Lease) -> WritePieces {
-    let mut at = 0;
-    for reply in &*batch {
-        let head = reply.head.bytes();
-        block[at..at + head.len()].copy_from_slice(head);
-        at += head.len();
-    }
-    let mut heads = block.freeze();
-    let mut all = WritePieces::new();
-    for reply in batch {
-        all.push(heads.split_to(reply.head.bytes().len()));
-        if let Some(data) = reply.data.take() {
-            all.append(data);
+/// The pieces of memory of the first replies, without the bytes that are gone; gives how many bytes they have.
+fn slices_of<'a>(replies: &'a VecDeque<Reply>, gone: usize, slices: &mut SmallVec<[IoSlice<'a>; SLICES_MAX]>) -> usize {
+    let (mut gone, mut bytes) = (gone, 0);
+    let data = |reply: &'a Reply| reply.data.iter().flat_map(|data| data.iter().map(|piece| &**piece));
+    let pieces = replies.iter().flat_map(|reply| std::iter::once(reply.head.bytes()).chain(data(reply)));
+    for piece in pieces {
+        let skipped = gone.min(piece.len());
+        gone -= skipped;
+        if skipped < piece.len() {
+            slices.push(IoSlice::new(&piece[skipped..]));
+            bytes += piece.len() - skipped;
+        }
+        if slices.len() == SLICES_MAX || bytes >= BATCH_BYTES_MAX {
+            break;
         }
     }
-    all
+    bytes
+}
+
+/// Replies that go in one send of the ring.
+pub(crate) struct Batch {
+    replies: Vec<Reply>,
+    gone: usize,
+}
+
+impl Batch {
+    /// Whether there is nothing to send.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// The bytes as pieces for one or more sends, with the heads written into `block`, a small block. The permits stay
+    /// here until this is dropped.
+    pub(crate) fn gather(&mut self, mut block: Lease) -> WritePieces {
+        let mut at = 0;
+        for reply in &self.replies {
+            let head = reply.head.bytes();
+            block[at..at + head.len()].copy_from_slice(head);
+            at += head.len();
+        }
+        let mut heads = block.freeze();
+        let mut all = WritePieces::new();
+        for reply in &mut self.replies {
+            all.push(heads.split_to(reply.head.bytes().len()));
+            if let Some(data) = reply.data.take() {
+                all.append(data);
+            }
+        }
+        drop(all.split_to(self.gone));
+        all
+    }
 }
 
 /// Takes the front of `all` that fits one send.
@@ -234,27 +322,24 @@ mod tests {
         Request { flags: CommandFlags::NONE, command: Command::Read, cookie: Cookie(n), offset: 0, length }
     }
 
+    fn head_block(arena: &Arena) -> Lease {
+        arena.take(SMALL_BLOCK_BYTES).expect("room").into_iter().next().expect("one piece")
+    }
+
     #[test]
     fn a_batch_is_bounded_in_heads_bytes_and_pieces() {
         let arena = Arena::new(64, 32);
         let outbox = Outbox::default();
-        let head_block = || arena.take(SMALL_BLOCK_BYTES).expect("room").into_iter().next().expect("one piece");
         for n in 0..100 {
-            outbox.push(Reply::error(
-                Form::Extended,
-                &request(n, 512),
-                ErrorCode::Io,
-                &"x".repeat(1000),
-                Hold::default(),
-            ));
+            let (request, text) = (request(n, 512), "x".repeat(1000));
+            outbox.push(Reply::error(Form::Extended, &request, ErrorCode::Io, &text, Hold::default()));
         }
         let mut sent = 0;
         while !outbox.waiting.borrow().is_empty() {
-            let mut batch = outbox.next_batch();
+            let mut batch = outbox.take_batch();
             assert!(!batch.is_empty());
-            sent += batch.len();
-            let all = gather(&mut batch, head_block());
-            assert_eq!(all.bytes(), batch.len() * ERROR_CHUNK_BYTES_MAX);
+            sent += batch.replies.len();
+            assert_eq!(batch.gather(head_block(&arena)).bytes(), batch.replies.len() * ERROR_CHUNK_BYTES_MAX);
         }
         assert_eq!(sent, 100);
         let data = arena.take(1 << 20).expect("room").freeze();
@@ -265,13 +350,50 @@ mod tests {
         for n in 0..3 {
             outbox.push(Reply::data(Form::Structured, &request(n, 9 << 20), large.clone(), Hold::default()));
         }
-        let mut batch = outbox.next_batch();
-        assert_eq!(batch.len(), 1, "more than a send's bytes");
-        let mut all = gather(&mut batch, head_block());
+        let mut batch = outbox.take_batch();
+        assert_eq!(batch.replies.len(), 1, "more than a send's bytes");
+        let mut all = batch.gather(head_block(&arena));
         let sends: Vec<usize> = std::iter::from_fn(|| (!all.is_empty()).then(|| next_send(&mut all).bytes())).collect();
         assert_eq!(sends, [4 << 20, 4 << 20, (1 << 20) + DATA_CHUNK_BYTES]);
         drop((data, large, batch, all));
         outbox.break_off();
         assert_eq!(arena.blocks_in_use(), 0);
+    }
+
+    #[test]
+    fn a_reply_leaves_whole_and_in_order_however_little_is_taken_at_a_time() {
+        let arena = Arena::new(64, 0);
+        for step in [1, 7, 16, 28, 4096, 5000, 1 << 20] {
+            let (outbox, mut expected) = (Outbox::default(), Vec::new());
+            for n in 0..9u64 {
+                let mut data = arena.take(4096).expect("room");
+                data.fill(n as u8);
+                let request = request(n, 4096);
+                expected.extend(SimpleReply { cookie: Cookie(n), result: Ok(()) }.encode());
+                expected.extend([n as u8; 4096]);
+                outbox.push(Reply::data(Form::Simple, &request, data.freeze(), Hold::default()));
+                expected.extend(SimpleReply { cookie: Cookie(n), result: Ok(()) }.encode());
+                outbox.push(Reply::done(Form::Simple, &request, Hold::default()));
+            }
+            let got = RefCell::new(Vec::new());
+            let mut is_by_ring = false;
+            while !outbox.waiting.borrow().is_empty() {
+                // Whatever the socket does not take goes by the ring.
+                if std::mem::replace(&mut is_by_ring, step < 4096 && got.borrow().len() % 3 == 1) {
+                    let mut batch = outbox.take_batch();
+                    got.borrow_mut().extend(batch.gather(head_block(&arena)).to_vec());
+                    continue;
+                }
+                let take = |slices: &[IoSlice<'_>]| {
+                    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                    let count = all.len().min(step);
+                    got.borrow_mut().extend(&all[..count]);
+                    Ok::<usize, ()>(count)
+                };
+                assert!(outbox.send_now(take).expect("it takes some") > 0);
+            }
+            assert!(got.into_inner() == expected, "{step} bytes at a time");
+            assert_eq!((outbox.bytes.get(), outbox.gone.get(), arena.blocks_in_use()), (0, 0, 0));
+        }
     }
 }

@@ -10,9 +10,11 @@ use crate::machine::{Machine, Transport};
 use crate::outbox::Hold;
 use crate::request::Work;
 use crate::statistics::Statistics;
+use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -77,6 +79,7 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     /// The bytes of the machine's arena that are free, handed out in the order they are asked for.
     budget: Rc<Semaphore>,
     budget_bytes: usize,
+    credit_bytes: usize,
     /// Bytes of the arena for connections that hold nothing: one small request of each goes on while others hold all
     /// the rest.
     spare: Rc<Semaphore>,
@@ -84,6 +87,7 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     waiting: Cell<usize>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
+    workers: Workers<Job<M, T, D>>,
     connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
     changed: Notify,
@@ -103,15 +107,18 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let offers: Vec<Offer> = exports.iter().map(offer).collect();
         let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
         assert_eq!(names.len(), offers.len(), "two exports have one name");
+        let payload_max = offers.iter().map(|offer| offer.payload_max).max().expect("there is an export");
         let devices: Vec<Rc<D>> = exports.into_iter().map(|(_, device)| device).collect();
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let server = Rc::new(Server {
             own: Arena::new(2 * blocks, blocks.min(LARGE_INBOXES_MAX)),
             budget: Semaphore::new(budget_bytes),
             budget_bytes,
+            credit_bytes: (budget_bytes / 4).max(payload_max as usize).min(budget_bytes),
             spare: Semaphore::new(spare_bytes),
             waiting: Cell::new(0),
             running: Cell::new(0),
+            workers: Workers::default(),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             changed: Notify::new(),
@@ -158,6 +165,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.changed.notify_all();
         connection.run().await;
         self.connections.borrow_mut().remove(&name);
+        if self.connections() == 0 {
+            self.workers.wake_idle();
+        }
         self.changed.notify_all();
     }
 
@@ -219,6 +229,26 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
+    /// Somebody will do it.
+    pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
+        if let Some(worker) = self.workers.put(job) {
+            self.machine.spawn(self.clone().work(worker));
+        }
+    }
+
+    /// A worker: does jobs until there is no connection that more could come from.
+    async fn work(self: Rc<Self>, mut worker: Worker) {
+        loop {
+            let next = poll_fn(|context| self.workers.poll_next(&mut worker, self.connections() == 0, context));
+            let Some((job, other)) = next.await else { return };
+            if let Some(other) = other {
+                self.machine.spawn(self.clone().work(other));
+            }
+            let Job { connection, request, work, buffers, hold } = job;
+            connection.work(&request, work, buffers, hold).await;
+        }
+    }
+
     /// Trim or write-zeroes.
     pub(crate) async fn without_payload(&self, device: &D, work: Work) -> Result<(), IoError> {
         let fua = match work {
@@ -246,8 +276,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
     pub(crate) fn credit_bytes(&self) -> usize {
-        let payload_max = self.offers.iter().map(|offer| offer.payload_max).max().expect("there is an export");
-        (self.budget_bytes / 4).max(payload_max as usize).min(self.budget_bytes)
+        self.credit_bytes
     }
 
     /// A large block of the server's own memory, if one is free.
@@ -267,6 +296,20 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             }
             self.machine.sleep(ARENA_RETRY).await;
         }
+    }
+
+    /// Buffers for a read or write and what must be held for them, if nothing has to be waited for.
+    pub(crate) fn buffers_now(
+        &self,
+        credit: &Rc<Semaphore>,
+        bytes: usize,
+        mut hold: Hold,
+    ) -> Option<(Hold, ReadPieces)> {
+        let cost = cost(bytes);
+        hold.credit = Some(credit.try_acquire(cost.min(self.credit_bytes))?);
+        hold.budget = Some(self.budget.try_acquire(cost.min(self.budget_bytes))?);
+        let pieces = self.machine.arena().take(bytes).ok()?;
+        (pieces.count() <= self.segments_max).then_some((hold, pieces))
     }
 
     /// Buffers for a read or write. Waits while the connection holds too much, or all together.

@@ -53,7 +53,7 @@ fn what_was_written_is_read_with_simple_and_structured_replies() {
 }
 
 #[test]
-fn many_small_requests_come_in_one_receive_and_leave_in_one_send() {
+fn many_small_requests_come_in_one_receive_and_leave_in_few_sends() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(4 * MIB));
     let server = server(&bench, &ram, Limits::default());
     let pipe = ready(&bench, &server, true);
@@ -64,7 +64,9 @@ fn many_small_requests_come_in_one_receive_and_leave_in_one_send() {
     let read = answers(&pipe.take(), |_| 4096);
     assert_eq!(read.iter().map(|answer| answer.cookie).collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
     let now = server.statistics();
-    assert_eq!((now.receives - before.receives, now.sends - before.sends), (1, 1));
+    assert_eq!(now.receives - before.receives, 1);
+    // 256 KiB leave in parts of 64 KiB, so that the client takes the first while the next are read.
+    assert!((1..=5).contains(&(now.sends - before.sends)), "{} sends", now.sends - before.sends);
     assert_eq!((now.reads, now.read_bytes), (64, 64 * 4096));
 }
 
@@ -80,8 +82,8 @@ fn a_stream_of_large_writes_is_received_without_copies_ahead() {
     for n in 0..16 {
         assert!(ram.bytes.borrow()[n * MIB..][..MIB] == pattern(n as u64, MIB)[..], "write {n}");
     }
-    // Per write: its header, and its payload in one.
-    assert!(server.statistics().receives <= 3 + 16 * 2);
+    // Per write: its payload and the next one's header in one.
+    assert!(server.statistics().receives <= 4 + 16, "{} receives", server.statistics().receives);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
 use crate::shard::Local;
 use crate::sys::{self, Errno};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -308,6 +308,29 @@ impl Stream {
         Ok(())
     }
 
+    /// Receives what there is now, past the ring; `None` when there is nothing yet. 0: the peer has closed.
+    /// Not while a receive of the ring is under way.
+    pub fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError> {
+        // SAFETY: msghdr is plain data; all zeroes is an empty one.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (into.as_mut_ptr().cast(), into.len().min(SEGMENTS_MAX));
+        // SAFETY: an IoSliceMut is an iovec, as its documentation promises; the slices are this call's alone.
+        let result = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        at_once("recv", result)
+    }
+
+    /// Sends as much as the socket takes now, past the ring: how many bytes, perhaps none. Not while a send of the ring
+    /// is under way.
+    pub fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
+        // SAFETY: msghdr is plain data; all zeroes is an empty one.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (from.as_ptr().cast_mut().cast(), from.len().min(SEGMENTS_MAX));
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: an IoSlice is an iovec, as its documentation promises; a send writes to none of it.
+        let result = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, flags) };
+        Ok(at_once("send", result)?.unwrap_or(0))
+    }
+
     /// Ends the connection in both directions: waiting receives end with 0, sends with [`NetError::Closed`].
     pub fn shutdown(&self) {
         // SAFETY: no pointers. An error means that it is down already.
@@ -339,6 +362,17 @@ impl Stream {
         let socket = TcpStream::connect(address).map_err(failed("connect"))?;
         socket.set_nodelay(true).map_err(failed("setsockopt"))?;
         Ok(Stream::from_raw(shard, socket.into()))
+    }
+}
+
+/// What a call that does not wait has given; `None`: it would have had to.
+fn at_once(call: &'static str, result: isize) -> Result<Option<usize>, NetError> {
+    match usize::try_from(result) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(_) => match Errno::last().0 {
+            libc::EAGAIN | libc::EINTR => Ok(None),
+            os => Err(net_error(call, os)),
+        },
     }
 }
 

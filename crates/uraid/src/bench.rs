@@ -174,7 +174,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         }
     };
     if let Some(socket) = &args.serve {
-        let served = nbd::serve(&target, socket, work.shards);
+        let served = nbd::serve(&target, socket, &work);
         target.leave()?;
         served?;
         return Ok(Vec::new());

@@ -3,6 +3,7 @@
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
 use crate::bench::target::Target;
+use crate::bench::work::Work;
 use crate::faces::{ExportFace, Faces};
 use crate::names;
 use crate::session::{self, Setup};
@@ -29,13 +30,14 @@ pub enum ServeTrialError {
 }
 
 /// Serves until told to stop.
-pub fn serve(target: &Target, socket: &Path, shards: u16) -> Result<(), ServeTrialError> {
+pub fn serve(target: &Target, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let nbd = Listener::unix(socket, SOCKET_MODE)?;
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
     let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), uri }];
-    let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(shards) };
+    let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays = vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members }];
     let stack = Stack { arrays, force: false };
-    Ok(session::run(Setup { stack, faces, shards })?)
+    let (shards, spin, processors) = (work.shards, work.spin, work.processors.clone());
+    Ok(session::run(Setup { stack, faces, shards, spin, processors })?)
 }

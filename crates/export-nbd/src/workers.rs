@@ -1,0 +1,203 @@
+//! Tasks that do clients' requests, and stay for the next ones.
+//! Owns: [`Workers`], [`Job`]: who is called when there is something to do. Not here: what a request does (`connection`).
+//! Invariant: while a job waits, a worker has been called and will come; a job that does not wait costs no task.
+//!
+//! ```text
+//!   reader -> jobs -> worker: takes one; if more are left, calls another one; does it; takes the next ...
+//! ```
+//! On a device that answers at once the first worker does all jobs of a receive in one go, and the one it called finds
+//! nothing. Where the first job waits for the device, the called one takes the second job, and so on.
+
+use crate::connection::Connection;
+use crate::machine::{Machine, Transport};
+use crate::outbox::Hold;
+use crate::request::Work;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use uraid_block::{Device, ReadPieces};
+use uraid_nbd::Request;
+
+/// Workers that stay though they have nothing to do: they cost some KiB each.
+const IDLE_MAX: usize = 128;
+
+/// A request that was checked, with its buffers, and for a write with its payload in them.
+pub(crate) struct Job<M: Machine, T: Transport, D: Device + 'static> {
+    pub(crate) connection: Rc<Connection<M, T, D>>,
+    pub(crate) request: Request,
+    pub(crate) work: Work,
+    pub(crate) buffers: Option<ReadPieces>,
+    pub(crate) hold: Hold,
+}
+
+/// Jobs that nobody has begun, and workers that have nothing to do.
+pub(crate) struct Workers<J> {
+    jobs: RefCell<VecDeque<J>>,
+    idle: RefCell<Vec<(u64, Waker)>>,
+    /// Somebody was called and has not come yet.
+    is_called: Cell<bool>,
+    names: Cell<u64>,
+}
+
+/// What a worker knows of itself.
+pub(crate) struct Worker {
+    name: u64,
+    comes: Comes,
+}
+
+/// How a worker comes to look for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Comes {
+    /// It was called.
+    Called,
+    /// It is done with one.
+    FromWork,
+    /// It is in the list of idle ones, unless it was called meanwhile.
+    FromIdleness,
+}
+
+impl<J> Default for Workers<J> {
+    fn default() -> Workers<J> {
+        Workers { jobs: RefCell::default(), idle: RefCell::default(), is_called: Cell::new(false), names: Cell::new(0) }
+    }
+}
+
+impl<J> Workers<J> {
+    /// Adds a job. A worker that comes out has to be started.
+    #[must_use]
+    pub(crate) fn put(&self, job: J) -> Option<Worker> {
+        self.jobs.borrow_mut().push_back(job);
+        self.call()
+    }
+
+    /// Sees to it that somebody comes: one who has nothing to do, or a new one.
+    fn call(&self) -> Option<Worker> {
+        if self.is_called.replace(true) {
+            return None;
+        }
+        if let Some((_, waker)) = self.idle.borrow_mut().pop() {
+            waker.wake();
+            return None;
+        }
+        let name = self.names.get();
+        self.names.set(name + 1);
+        Some(Worker { name, comes: Comes::Called })
+    }
+
+    /// The next job; and, if more are left and nobody else is there, another worker who has to be started. `None`:
+    /// there is none, and the worker ends, because `is_over` or because enough others wait.
+    pub(crate) fn poll_next(
+        &self,
+        worker: &mut Worker,
+        is_over: bool,
+        context: &Context<'_>,
+    ) -> Poll<Option<(J, Option<Worker>)>> {
+        let mut idle = self.idle.borrow_mut();
+        let mut place = None;
+        match worker.comes {
+            Comes::Called => self.is_called.set(false),
+            Comes::FromWork => {}
+            Comes::FromIdleness => {
+                place = idle.iter().position(|(name, _)| *name == worker.name);
+                if place.is_none() {
+                    self.is_called.set(false);
+                }
+            }
+        }
+        worker.comes = Comes::FromWork;
+        let job = self.jobs.borrow_mut().pop_front();
+        if job.is_some() || is_over {
+            place.map(|place| idle.swap_remove(place));
+        }
+        if let Some(job) = job {
+            drop(idle);
+            let other = if self.jobs.borrow().is_empty() { None } else { self.call() };
+            return Poll::Ready(Some((job, other)));
+        }
+        if is_over || (place.is_none() && idle.len() >= IDLE_MAX) {
+            return Poll::Ready(None);
+        }
+        worker.comes = Comes::FromIdleness;
+        match place {
+            Some(place) => idle[place].1.clone_from(context.waker()),
+            None => idle.push((worker.name, context.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// Lets those who have nothing to do look whether it is over.
+    pub(crate) fn wake_idle(&self) {
+        for (_, waker) in self.idle.borrow().iter() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(workers: &Workers<u32>, worker: &mut Worker) -> Poll<Option<(u32, Option<Worker>)>> {
+        workers.poll_next(worker, false, &Context::from_waker(Waker::noop()))
+    }
+
+    /// The job that was taken, and whether somebody new must be started.
+    fn taken(found: Poll<Option<(u32, Option<Worker>)>>) -> Option<(u32, bool)> {
+        match found {
+            Poll::Ready(Some((job, other))) => Some((job, other.is_some())),
+            Poll::Ready(None) => panic!("the worker ends"),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn one_worker_does_all_that_does_not_wait_and_one_other_is_called() {
+        let workers = Workers::default();
+        let mut first = workers.put(1).expect("nobody was there");
+        assert!(workers.put(2).is_none() && workers.put(3).is_none(), "one was called already");
+        let Poll::Ready(Some((1, Some(mut second)))) = next(&workers, &mut first) else { panic!("one job and a call") };
+        assert_eq!(taken(next(&workers, &mut first)), Some((2, false)));
+        assert_eq!(taken(next(&workers, &mut first)), Some((3, false)));
+        assert_eq!(taken(next(&workers, &mut first)), None);
+        assert_eq!(taken(next(&workers, &mut second)), None);
+        // Both wait now; of the next two jobs each gets one, and nobody new is needed.
+        assert!(workers.put(4).is_none() && workers.put(5).is_none());
+        assert_eq!(taken(next(&workers, &mut second)), Some((4, false)));
+        assert_eq!(taken(next(&workers, &mut first)), Some((5, false)));
+    }
+
+    #[test]
+    fn a_worker_that_is_looked_up_for_nothing_stays_in_its_place() {
+        let workers = Workers::default();
+        let mut first = workers.put(1).expect("nobody was there");
+        assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
+        for _ in 0..3 {
+            assert_eq!(taken(next(&workers, &mut first)), None);
+        }
+        assert_eq!(workers.idle.borrow().len(), 1);
+        assert!(workers.put(2).is_none());
+        assert_eq!(taken(next(&workers, &mut first)), Some((2, false)));
+        assert!(workers.idle.borrow().is_empty());
+        let mut second = workers.put(3).expect("the first one is at work");
+        assert_eq!(taken(next(&workers, &mut second)), Some((3, false)));
+    }
+
+    #[test]
+    fn workers_end_when_it_is_over_and_when_enough_others_wait() {
+        let workers = Workers::default();
+        let mut all = Vec::new();
+        for job in 0..=IDLE_MAX as u32 {
+            let mut worker = workers.put(job).expect("all are at work");
+            assert_eq!(taken(next(&workers, &mut worker)), Some((job, false)));
+            all.push(worker);
+        }
+        let waiting = all.iter_mut().map(|worker| next(&workers, worker)).filter(Poll::is_pending).count();
+        assert_eq!(waiting, IDLE_MAX);
+        for worker in &mut all[..IDLE_MAX] {
+            let over = workers.poll_next(worker, true, &Context::from_waker(Waker::noop()));
+            assert!(matches!(over, Poll::Ready(None)));
+        }
+        assert!(workers.idle.borrow().is_empty());
+    }
+}
