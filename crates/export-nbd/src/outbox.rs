@@ -26,7 +26,7 @@ const SEND_BYTES_MAX: usize = 4 << 20;
 /// buffers of what has left are used again while they are in the processor's cache.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 /// Replies of so many bytes are worth a send though others may come at once: the client takes them meanwhile.
-const WORTH_BYTES_MIN: usize = 64 << 10;
+const WORTH_BYTES_MIN: usize = 128 << 10;
 /// Pieces of memory that one send past the ring has at most.
 const SLICES_MAX: usize = 128;
 /// Pieces of memory that one send has at most: what one vectored send takes.

@@ -20,6 +20,9 @@ use uraid_block::{Lease, Pieces, ReadPieces, WritePieces};
 
 /// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
 const PATH_BYTES_MAX: usize = 107;
+/// Bytes that may be on their way on a unix socket: of several large replies, so that one is prepared while the client
+/// takes another.
+const UNIX_SEND_BYTES: libc::c_int = 512 << 10;
 /// Looks at a socket that others create and remove at the same time.
 const BIND_ATTEMPTS: u32 = 8;
 
@@ -220,7 +223,11 @@ impl Listener {
 impl Listening {
     fn accept_now(&self) -> io::Result<OwnedFd> {
         match &self.socket {
-            Socket::Unix(socket) => socket.accept().map(|(stream, _)| stream.into()),
+            Socket::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                set_send_buffer(&stream, UNIX_SEND_BYTES);
+                Ok(stream.into())
+            }
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
                 // Answers are sent whole: there is nothing to wait for.
@@ -374,6 +381,15 @@ fn at_once(call: &'static str, result: isize) -> Result<Option<usize>, NetError>
             os => Err(net_error(call, os)),
         },
     }
+}
+
+/// Asks for room for so many bytes on their way; the system may give less. TCP finds its own measure.
+fn set_send_buffer(socket: &impl AsRawFd, bytes: libc::c_int) {
+    let length = size_of_val(&bytes) as libc::socklen_t;
+    // SAFETY: the option's value is an int, which lives during the call. An error leaves the socket as it is.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const bytes).cast(), length)
+    };
 }
 
 /// The first `SEGMENTS_MAX` pieces, cut off.
