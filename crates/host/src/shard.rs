@@ -155,6 +155,7 @@ where
     let local = Local(Rc::new(machine));
     let shard = Shard { local: local.clone(), post: Rc::new(Post::new(inboxes, index)) };
     let machine = &*local.0;
+    machine.driver.expect_memory(&machine.arenas);
     let entered = machine.executor.enter();
     let value = {
         let mut main = pin!(main(shard.clone()));
@@ -311,6 +312,12 @@ impl Local {
     /// Which way to the kernel the shard has: `io_uring` or `threads`.
     pub fn ring_name(&self) -> &'static str {
         self.0.driver.ring_name()
+    }
+
+    /// How much of the arenas the kernel has pinned for direct I/O, in bytes: it grows as they are used, and stays 0 where
+    /// the system refuses it.
+    pub fn registered_bytes(&self) -> usize {
+        self.0.driver.registered_bytes()
     }
 
     /// Waits for SIGTERM or SIGINT. From this call on, not from the first poll, they no longer end the process by

@@ -70,7 +70,12 @@ impl Member {
             Backing::Memory(_) | Backing::Null => 0,
         };
         let limits = Limits { bytes_max: claim.geometry.io_max.bytes(), segments_max: claim.geometry.segments_max };
-        let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim)).traced(driver.traces());
+        let slot = match &claim.backing {
+            Backing::File { file, direct: Some(_), .. } => driver.add_file(file.as_raw_fd()),
+            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => None,
+        };
+        let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim));
+        let lane = lane.traced(driver.traces()).with_slot(slot);
         let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }

@@ -60,12 +60,17 @@ impl Driver {
     /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, where those that adjoin
     /// go down as one; everything else goes down at once, behind what waits.
     pub(crate) fn start_on(&self, lane: &Rc<Lane>, kind: Kind, buffers: Buffers) -> Operation<'_> {
-        self.start_with(lane, lane.clone(), kind, buffers)
+        let mut cargo = Cargo::new(kind, buffers, Some(lane.clone()));
+        cargo.slot = lane.slot();
+        self.start_cargo(lane, cargo)
     }
 
     /// The same on another file description of the member, as flushes have.
     pub(crate) fn start_with(&self, lane: &Rc<Lane>, holder: Holder, kind: Kind, buffers: Buffers) -> Operation<'_> {
-        let cargo = Cargo::new(kind, buffers, Some(holder));
+        self.start_cargo(lane, Cargo::new(kind, buffers, Some(holder)))
+    }
+
+    fn start_cargo(&self, lane: &Rc<Lane>, cargo: Cargo) -> Operation<'_> {
         let Some((direction, at)) = direction(&cargo.kind) else {
             self.send_waiting();
             let is_call = matches!(cargo.kind, Kind::Call(_));
@@ -124,6 +129,7 @@ impl Driver {
         }
         let mut cargo = Cargo::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
         cargo.segments = segments;
+        cargo.slot = lane.slot();
         let token = self.put(cargo);
         let merged = Merged { lane: lane.clone(), parts };
         self.with_slot(token, |slot| *slot.state.borrow_mut() = State::Merged(merged));

@@ -5,7 +5,7 @@
 
 use super::merge::{Limits, Waiting};
 use super::trace::{Trace, TracedKind};
-use super::{Holder, Kind};
+use super::{FileSlot, Holder, Kind};
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
@@ -25,6 +25,8 @@ pub(crate) trait Trial {
 
 /// One member as one shard reaches it.
 pub(crate) struct Lane {
+    // Before the file is closed, for its locks end with the last that has it open.
+    slot: Option<FileSlot>,
     holder: Holder,
     // Byte 0 of the member.
     base: u64,
@@ -44,12 +46,23 @@ impl AsRawFd for Lane {
 impl Lane {
     /// `base`: where the member's byte 0 is in the file that `holder` keeps open.
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
-        Lane { holder, base, limits, trial, trace: None, waiting: RefCell::default() }
+        Lane { slot: None, holder, base, limits, trial, trace: None, waiting: RefCell::default() }
     }
 
     /// The same, traced if so wished.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
+    }
+
+    /// The same, of a file that the ring knows by a slot.
+    pub(crate) fn with_slot(self, slot: Option<FileSlot>) -> Lane {
+        Lane { slot, ..self }
+    }
+
+    /// Its slot, if it has one.
+    #[inline]
+    pub(super) fn slot(&self) -> Option<u32> {
+        self.slot.as_ref().map(|slot| slot.slot)
     }
 
     /// Its trace, if it has one.

@@ -8,6 +8,7 @@ mod dispatch;
 mod lane;
 mod merge;
 mod pool;
+mod registered;
 mod threads;
 mod trace;
 mod trials;
@@ -24,12 +25,12 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::future::Future;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use trials::Trials;
-use uraid_block::{Lease, ReadPieces, WritePieces};
+use uraid_block::{Arena, Lease, ReadPieces, WritePieces};
 
 /// The most pieces of memory in one system call (IOV_MAX).
 pub(crate) const SEGMENTS_MAX: usize = 1024;
@@ -83,6 +84,8 @@ pub(crate) struct Cargo {
     pub(crate) buffers: Buffers,
     pub(crate) segments: SmallVec<[libc::iovec; 4]>,
     pub(crate) header: libc::msghdr,
+    /// The file's slot in the ring, if it has one: it is direct then.
+    pub(crate) slot: Option<u32>,
     _holder: Option<Holder>,
 }
 
@@ -116,6 +119,24 @@ pub(crate) trait Ring {
 
     /// Passes on what is queued, waits, and gives out completions.
     fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>);
+
+    /// Memory that operations will often use: the shard's arenas. At most once.
+    fn expect_memory(&mut self, _arenas: &[Arena]) {}
+
+    /// How much of it the kernel knows.
+    fn registered_bytes(&self) -> usize {
+        0
+    }
+
+    /// Gives an open file a slot, by which operations may name it; `None`: they cannot.
+    fn add_file(&mut self, _fd: RawFd) -> Option<u32> {
+        None
+    }
+
+    /// The file is left to those who have it open.
+    fn remove_file(&mut self, _slot: u32) {
+        panic!("no file has a slot here")
+    }
 
     /// Which one it is.
     fn name(&self) -> &'static str;
@@ -151,6 +172,21 @@ pub(crate) struct Driver {
     spare: RefCell<Vec<Spare>>,
     merges: bool,
     traces: bool,
+}
+
+/// A file that the ring knows; forgotten on drop.
+pub(crate) struct FileSlot {
+    // Lanes have this, and operations under way have lanes.
+    driver: Weak<Driver>,
+    slot: u32,
+}
+
+impl Drop for FileSlot {
+    fn drop(&mut self) {
+        if let Some(driver) = self.driver.upgrade() {
+            driver.ring.borrow_mut().remove_file(self.slot);
+        }
+    }
 }
 
 /// An operation that was started.
@@ -200,6 +236,22 @@ impl Driver {
 
     pub(crate) fn ring_name(&self) -> &'static str {
         self.ring.borrow().name()
+    }
+
+    /// Memory that operations will often use. At most once.
+    pub(crate) fn expect_memory(&self, arenas: &[Arena]) {
+        self.ring.borrow_mut().expect_memory(arenas);
+    }
+
+    /// How much of that memory the kernel knows, in bytes.
+    pub(crate) fn registered_bytes(&self) -> usize {
+        self.ring.borrow().registered_bytes()
+    }
+
+    /// Gives an open file a slot in the ring, if that has one.
+    pub(crate) fn add_file(self: &Rc<Self>, fd: RawFd) -> Option<FileSlot> {
+        let slot = self.ring.borrow_mut().add_file(fd)?;
+        Some(FileSlot { driver: Rc::downgrade(self), slot })
     }
 
     /// Operations whose completion has not come.
@@ -402,7 +454,7 @@ impl Cargo {
         let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let header = unsafe { std::mem::zeroed() };
-        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, _holder: holder };
+        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, slot: None, _holder: holder };
         cargo.find_segments();
         cargo
     }

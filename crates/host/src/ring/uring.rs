@@ -3,11 +3,14 @@
 //! Invariant: as [`Ring`] says. Queued entries point only into cargos and buffers, which stay until the completion.
 
 use super::pool::Pool;
+use super::registered::Registered;
 use super::{Cargo, Completion, Kind, Ring, Wait};
 use crate::door::Door;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
+use uraid_block::Arena;
 
 const ENTRIES: u32 = 256;
 const COMPLETIONS: u32 = 4096;
@@ -20,7 +23,9 @@ const WORKERS_MAX: usize = 1;
 
 /// An io_uring of one thread.
 pub(super) struct Uring {
+    // Before what it knows.
     ring: IoUring,
+    registered: Registered,
     door: Arc<Door>,
     pool: Pool,
     bell_is_armed: bool,
@@ -43,7 +48,8 @@ impl Uring {
         ring.submit_and_wait(1)?;
         ring.completion().next().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSYS))?;
         let pool = Pool::new(WORKERS_MAX, door.clone());
-        Ok(Uring { ring, door, pool, bell_is_armed: false, early: Vec::new() })
+        let registered = Registered::new(&ring.submitter());
+        Ok(Uring { ring, registered, door, pool, bell_is_armed: false, early: Vec::new() })
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -100,21 +106,30 @@ fn build() -> io::Result<IoUring> {
     best.build(ENTRIES).or_else(|_| plain.build(ENTRIES))
 }
 
-/// The entry for an operation; `None`: it is for the helper thread.
-fn entry(cargo: &mut Cargo) -> Option<squeue::Entry> {
-    let fd = types::Fd(cargo.fd);
+/// The entry for an operation; `None`: it is for the helper thread. `memory`: the number of the registered memory that
+/// its one piece is in.
+fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
+    let fd = types::Fd(cargo.slot.map_or(cargo.fd, u32::cast_signed));
     let (list, count) = (cargo.segments.as_ptr(), cargo.segments.len() as u32);
     let one = cargo.segments.first().filter(|_| count == 1).map(|one| (one.iov_base.cast::<u8>(), one.iov_len as u32));
     let entry = match &cargo.kind {
-        Kind::Read { at } => match one {
-            Some((bytes, length)) => opcode::Read::new(fd, bytes, length).offset(*at).build(),
-            None => opcode::Readv::new(fd, list, count).offset(*at).build(),
+        Kind::Read { at } => match (one, memory) {
+            (Some((bytes, length)), Some(memory)) => {
+                opcode::ReadFixed::new(fd, bytes, length, memory).offset(*at).build()
+            }
+            (Some((bytes, length)), None) => opcode::Read::new(fd, bytes, length).offset(*at).build(),
+            (None, _) => opcode::Readv::new(fd, list, count).offset(*at).build(),
         },
         Kind::Write { at, sync } => {
             let flags = if *sync { libc::RWF_DSYNC } else { 0 };
-            match one {
-                Some((bytes, length)) => opcode::Write::new(fd, bytes, length).offset(*at).rw_flags(flags).build(),
-                None => opcode::Writev::new(fd, list, count).offset(*at).rw_flags(flags).build(),
+            match (one, memory) {
+                (Some((bytes, length)), Some(memory)) => {
+                    opcode::WriteFixed::new(fd, bytes, length, memory).offset(*at).rw_flags(flags).build()
+                }
+                (Some((bytes, length)), None) => {
+                    opcode::Write::new(fd, bytes, length).offset(*at).rw_flags(flags).build()
+                }
+                (None, _) => opcode::Writev::new(fd, list, count).offset(*at).rw_flags(flags).build(),
             }
         }
         Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
@@ -143,10 +158,20 @@ impl Ring for Uring {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
         // SAFETY: the caller's promise: the cargo is the ring's until the completion.
         let cargo = unsafe { &mut *cargo };
-        match entry(cargo) {
-            Some(entry) => self.push(&entry.user_data(u64::from(token))),
+        let (slot, memory) = match (cargo.slot, &cargo.segments[..]) {
+            (Some(slot), [one]) => {
+                (Some(slot), self.registered.memory(&self.ring.submitter(), one.iov_base.addr(), one.iov_len))
+            }
+            (slot, _) => (slot, None),
+        };
+        match (entry(cargo, memory), slot) {
+            (Some(entry), None) => self.push(&entry.user_data(u64::from(token))),
+            // What it names then is a slot.
+            (Some(entry), Some(_)) => {
+                self.push(&entry.flags(squeue::Flags::FIXED_FILE).user_data(u64::from(token)));
+            }
             // SAFETY: the caller's promise.
-            None => unsafe { self.pool.start(token, cargo) },
+            (None, _) => unsafe { self.pool.start(token, cargo) },
         }
     }
 
@@ -174,6 +199,22 @@ impl Ring for Uring {
             self.enter(None);
             self.reap(completions);
         }
+    }
+
+    fn expect_memory(&mut self, arenas: &[Arena]) {
+        self.registered.expect_memory(&self.ring.submitter(), arenas);
+    }
+
+    fn registered_bytes(&self) -> usize {
+        self.registered.bytes()
+    }
+
+    fn add_file(&mut self, fd: RawFd) -> Option<u32> {
+        self.registered.add_file(&self.ring.submitter(), fd)
+    }
+
+    fn remove_file(&mut self, slot: u32) {
+        self.registered.remove_file(&self.ring.submitter(), slot);
     }
 
     fn name(&self) -> &'static str {
