@@ -63,8 +63,8 @@ fn a_trial_on_memory_shows_the_array_beside_its_members() {
     assert!(lines[1].starts_with("randread 4K, 1 job x depth 4, 1 shard; 2 rounds, ring "), "{}", done.stdout);
     let head: Vec<&str> = lines[3].split_whitespace().collect();
     assert_eq!(head, ["IOPS", "MB/s", "CPU/IO", "p50", "p99", "p99.9", "max"]);
-    for (line, lane) in lines[4..7].iter().zip(["array", "replay", "ideal"]) {
-        assert!(line.starts_with(&format!("  {lane} ")) && line.contains(" ns") | line.contains(" us"), "{line}");
+    for (line, side) in lines[4..7].iter().zip(["array", "replay", "ideal"]) {
+        assert!(line.starts_with(&format!("  {side} ")) && line.contains(" ns") | line.contains(" us"), "{line}");
     }
     assert!(lines[8].starts_with("  array / replay "), "{}", done.stdout);
     assert!(lines[9].starts_with("  array / ideal "), "{}", done.stdout);
@@ -188,6 +188,83 @@ fn a_discard_of_a_whole_array_is_one_request_of_each_member() {
     let times: Vec<f64> =
         rows.iter().filter(|row| row["unit"] == "ns").map(|row| number(row, "cpu_ns_per_io")).collect();
     assert!(times.len() == 4 && times.iter().all(|&time| time > 0.0), "{times:?}");
+}
+
+#[test]
+fn streams_of_a_raid0_reach_its_members_merged_and_in_order() {
+    let scratch = Scratch::new();
+    let picture = scratch.path("order.svg");
+    fs::write(&picture, "old ".repeat(1 << 20)).expect("written");
+    let line = "bench --scenario raid0-order --runtime 10ms --rounds 2 --json --plot";
+    let done = scratch.uraid(words(line).into_iter().chain([picture.clone()])).expect_done();
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
+    let traced: Vec<&Value> = rows.iter().filter(|row| row["member_ios"].is_array()).collect();
+    assert_eq!(traced.len(), 8, "four sizes, merged and not");
+    for (row, size) in traced.iter().zip([64, 64, 192, 192, 256, 256, 1024, 1024]) {
+        assert_eq!(row["against"], "ideal, not merged");
+        let streams = row["member_ios"].as_array().expect("a list");
+        assert_eq!(streams.len(), 8, "four streams on two members");
+        let sum = |field: &str| streams.iter().map(|stream| number(stream, field)).sum::<f64>();
+        assert_eq!(sum("descending"), 0.0, "{row}");
+        let asked = (256 << 10) / size * size * 4;
+        assert_eq!(sum("bytes") / 1024.0, f64::from(asked), "{row}");
+        let is_merged = row["work"].as_str().expect("text").contains("merging on");
+        let mean = sum("bytes") / sum("ios") / 1024.0;
+        assert!(if is_merged { mean >= f64::from(size) } else { mean <= f64::from(size) }, "{mean}: {row}");
+    }
+    let drawn = fs::read_to_string(&picture).expect("a picture");
+    assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"), "what the file held is gone");
+    assert!(drawn.contains("read 192K, 4 jobs x depth 8, 1 shard, merging off"), "{drawn}");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.path("no/such/folder.svg");
+    let done = scratch.uraid(words("bench --scenario all --plot").into_iter().chain([nowhere]));
+    done.expect_refused(&["no/such/folder.svg", "No such file"]);
+}
+
+#[test]
+fn every_drain_among_clients_of_two_shards_returns() {
+    let scratch = Scratch::new();
+    let done = scratch.uraid(words("bench --scenario drain-cycles --cycles 2000 --json")).expect_done();
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
+    let figures: Vec<f64> = rows.iter().map(|row| number(row, "array")).collect();
+    assert_eq!(figures[0], 2000.0);
+    assert!(figures[1] > 0.0, "some had something to wait for");
+    assert!(figures[2] > 0.0, "requests went on meanwhile");
+    assert!(0.0 < figures[3] && figures[3] <= figures[4], "p50 and max: {figures:?}");
+}
+
+#[test]
+fn every_kernel_of_this_processor_is_measured() {
+    let scratch = Scratch::new();
+    let done = scratch.uraid(words("bench kernels --rounds 1 --json")).expect_done();
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
+    for work in
+        ["xor of 2, hot; ", "xor of 16, cold; ", "P and Q of 8, cold, past the cache; ", "recover 2 of 8, hot; "]
+    {
+        let of: Vec<&Value> =
+            rows.iter().filter(|row| row["work"].as_str().is_some_and(|text| text.starts_with(work))).collect();
+        assert!(of[0]["work"].as_str().is_some_and(|text| text.ends_with("; portable")), "{of:?}");
+        assert_eq!(of.iter().filter(|row| row["is_chosen"] == true).count(), 1, "{of:?}");
+        for row in of {
+            assert!(number(row, "array") > 0.0 && number(row, "ratio") > 0.0 && row["unit"] == "GB/s", "{row}");
+        }
+    }
+}
+
+#[test]
+fn drains_wait_for_those_in_flight() {
+    let scratch = Scratch::new();
+    let line = "-l 6 -n 4 -c 64K --iodepth 64 --drain-every 2ms null:64M,request=20us";
+    let rows = rows(&scratch, line, &[]);
+    check(&rows[..2]);
+    for row in &rows[2..] {
+        assert_eq!((row["against"].as_str(), number(row, "in_flight")), (Some("in flight"), 64.0), "{row}");
+        assert!(number(row, "raw") > 0.0, "{row}");
+    }
 }
 
 #[test]

@@ -1,162 +1,189 @@
-//! `cargo xtask bench`: arrays over NBD beside `nbdkit memory`, with the same client; then `uraid bench`, all scenarios.
-//! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server fast.
-//! Invariant: every figure of a round was taken within that round, and each server has had the same time and order.
-//!
-//! Members are files on tmpfs, so that no disk is measured. Client and server share the machine's processors: a ratio
-//! of 1 with less CPU per request is the better server, held back by its client.
+//! `cargo xtask bench`: every figure that the project gives of its speed, measured now, by one command or in parts.
+//! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
+//! one). Invariant: what will take how long is said before it begins; a part that failed fails the command.
 
-use crate::{packages, project};
-use std::os::unix::net::UnixStream;
+mod nbd;
+
+use crate::project;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What each server exports at least and each job touches, in MiB.
-const SPAN_MIB: u64 = 512;
-/// Members are so much larger than their share, in MiB: superblock, data offset, rounding.
-const MEMBER_SLACK_MIB: u64 = 10;
-/// proc(5) counts CPU time in these. Linux tells user space 100 on every architecture we build for.
-const TICKS_PER_SECOND: f64 = 100.0;
-/// A server that does not listen by then never will.
-const START_PATIENCE: Duration = Duration::from_secs(10);
 /// The fewest rounds that give an interval of 95 %.
 const ROUNDS_MIN: u64 = 6;
-/// Which of `Bench::servers` the others are compared with.
-const REFERENCE: usize = 0;
+/// What `uraid bench --scenario all` measures in each round, warm-ups included: about so many sides of works. They are
+/// on members that answer at once, and need no more than a tenth of the time each.
+const SCENARIO_SIDES: u64 = 170;
+const SCENARIO_PART: u64 = 10;
+/// What it does besides: a million drains, filling memory.
+const SCENARIO_REST: Duration = Duration::from_secs(110);
+/// ISA-L's comparison does as much as it takes.
+const ISAL: Duration = Duration::from_secs(75);
 
-struct Job {
-    name: &'static str,
-    rw: &'static str,
-    block: &'static str,
-    block_bytes: u64,
+/// What the parts are run with.
+struct Run {
+    /// The program that is measured.
+    uraid: PathBuf,
+    rounds: u64,
+    /// Of each server and job.
+    seconds: u64,
 }
 
-const JOBS: [Job; 4] = [
-    Job { name: "4 KiB random reads", rw: "randread", block: "4k", block_bytes: 4 << 10 },
-    Job { name: "4 KiB random writes", rw: "randwrite", block: "4k", block_bytes: 4 << 10 },
-    Job { name: "1 MiB sequential reads", rw: "read", block: "1M", block_bytes: 1 << 20 },
-    Job { name: "1 MiB sequential writes", rw: "write", block: "1M", block_bytes: 1 << 20 },
+/// Some of the figures.
+struct Part {
+    name: &'static str,
+    /// Of what.
+    about: &'static str,
+    /// How long it takes, about.
+    time: fn(&Run) -> Duration,
+    measure: fn(&Run) -> Result<(), String>,
+}
+
+/// In the order in which they run.
+const PARTS: [Part; 4] = [
+    Part {
+        name: "tests",
+        about: "what must hold of every read: no allocation; one ascending request of each member",
+        time: |_| Duration::from_secs(20),
+        measure: tests,
+    },
+    Part {
+        name: "kernels",
+        about: "parity kernels, each beside the portable one, the chosen one beside ISA-L",
+        time: |run| Duration::from_secs(run.rounds.max(ROUNDS_MIN)) + ISAL,
+        measure: kernels,
+    },
+    Part {
+        name: "scenarios",
+        about: "arrays beside their own members: every row of the budgets",
+        time: |run| {
+            let side = Duration::from_millis(scenario_millis(run));
+            side * (SCENARIO_SIDES * run.rounds.max(ROUNDS_MIN)) as u32 + SCENARIO_REST
+        },
+        measure: scenarios,
+    },
+    Part {
+        name: "nbd",
+        about: "arrays over NBD beside nbdkit, with the same client",
+        time: nbd::time,
+        measure: nbd::measure,
+    },
 ];
 
-/// A running server, killed on drop.
-struct Server {
-    name: String,
-    socket: PathBuf,
-    child: Child,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself; what it served goes with its directory.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Sample {
-    requests_per_second: f64,
-    bytes_per_second: f64,
-    /// Of the server, in seconds for a million requests.
-    cpu_per_million: f64,
-}
-
-/// A directory on tmpfs, gone with the run.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The command: `--rounds N` (5), `--seconds N` of each job (3). Whether all jobs ran.
+/// The command: parts, all if none is named; `--rounds N` (6), `--seconds N` of each job (3). Whether all went well.
 pub(crate) fn run(words: &[&str]) -> bool {
-    let (mut rounds, mut seconds) = (5, 3);
-    for pair in words.chunks(2) {
-        match (pair, pair.get(1).and_then(|number| number.parse().ok())) {
-            (["--rounds", _], Some(number @ 1..)) => rounds = number,
-            (["--seconds", _], Some(number @ 1..)) => seconds = number,
-            _ => {
-                eprintln!("bench: found {pair:?}, expected --rounds N or --seconds N");
-                return false;
+    let outcome = parse(words).and_then(|(parts, rounds, seconds)| {
+        let run = Run { uraid: build()?, rounds, seconds };
+        let total: Duration = parts.iter().map(|part| (part.time)(&run)).sum();
+        println!("bench: about {} in all", minutes(total));
+        for part in &parts {
+            println!("  {:<10} {:>8}  {}", part.name, minutes((part.time)(&run)), part.about);
+        }
+        all(&parts, &run)
+    });
+    outcome.map_err(|what| eprintln!("bench: {what}")).is_ok()
+}
+
+fn all(parts: &[&Part], run: &Run) -> Result<(), String> {
+    let mut failed = Vec::new();
+    for part in parts {
+        println!("\n=== {}: {}\n", part.name, part.about);
+        let began = Instant::now();
+        // The others are worth having.
+        if let Err(what) = (part.measure)(run) {
+            eprintln!("bench: {}: {what}", part.name);
+            failed.push(part.name);
+        }
+        println!("\n{}: {:.0} s", part.name, began.elapsed().as_secs_f64());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+fn parse(words: &[&str]) -> Result<(Vec<&'static Part>, u64, u64), String> {
+    let (mut parts, mut rounds, mut seconds) = (Vec::new(), ROUNDS_MIN, 3);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut number = |into: &mut u64| match words.next().and_then(|number| number.parse().ok()) {
+            Some(found @ 1..) => {
+                *into = found;
+                Ok(())
             }
+            Some(0) | None => Err(format!("{word} wants a number, at least 1")),
+        };
+        match *word {
+            "--rounds" => number(&mut rounds)?,
+            "--seconds" => number(&mut seconds)?,
+            name => parts.push(PARTS.iter().find(|part| part.name == name).ok_or_else(|| {
+                let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+                format!("found {name:?}, expected --rounds N, --seconds N, or one of {}", names.join(", "))
+            })?),
         }
     }
-    match measure(rounds, seconds) {
-        Ok(()) => true,
-        Err(what) => {
-            eprintln!("bench: {what}");
-            false
-        }
+    if parts.is_empty() {
+        parts.extend(&PARTS);
+    }
+    Ok((parts, rounds, seconds))
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
     }
 }
 
-fn measure(rounds: u64, seconds: u64) -> Result<(), String> {
-    for program in ["fio", "nbdkit"] {
-        packages::find(program).ok_or_else(|| format!("{program} is not installed: cargo xtask packages"))?;
-    }
-    let uraid = build()?;
-    let scratch = Scratch(format!("/dev/shm/uraid-bench-{}", std::process::id()).into());
-    // After `scratch`, so that the servers are dropped before their files.
-    let mut servers = vec![nbdkit(&scratch.0)?];
-    servers.push(array(&uraid, &scratch.0, "raid6", 8, 6)?);
-    servers.push(array(&uraid, &scratch.0, "raid0", 4, 4)?);
-    for server in &servers {
-        // Sparse memory answers reads without having read anything.
-        fio(server, &["--rw=write", "--bs=1M"])?;
-    }
-    // samples[job][server][round]
-    let mut samples: Vec<Vec<Vec<Sample>>> =
-        JOBS.iter().map(|_| servers.iter().map(|_| Vec::new()).collect()).collect();
-    for round in 0..rounds {
-        for (job, samples) in JOBS.iter().zip(&mut samples) {
-            let mut order: Vec<usize> = (0..servers.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for at in order {
-                let sample = sample(&servers[at], job, seconds)?;
-                let Sample { requests_per_second, cpu_per_million, .. } = sample;
-                eprintln!(
-                    "round {}, {}, {}: {requests_per_second:.0}/s, {cpu_per_million:.1} s of CPU per million",
-                    round + 1,
-                    job.name,
-                    servers[at].name
-                );
-                samples[at].push(sample);
-            }
-        }
-    }
-    print_table(&servers, &samples);
-    // Their processors are for the next part.
-    drop(servers);
-    scenarios(&uraid, rounds, seconds)
+fn scenario_millis(run: &Run) -> u64 {
+    run.seconds * 1000 / SCENARIO_PART
 }
 
-/// The arrays beside their own members, without NBD. Its tables go to standard output, as this one's. Two dozen works
-/// on members that answer at once need no more than a tenth of the time each.
-fn scenarios(uraid: &Path, rounds: u64, seconds: u64) -> Result<(), String> {
-    let mut command = Command::new(uraid);
-    command.args(["bench", "--scenario", "all", "--rounds", &rounds.max(ROUNDS_MIN).to_string()]);
-    let status = command.args(["--runtime", &format!("{}ms", seconds * 100)]).status();
-    let status = status.map_err(|error| format!("uraid bench: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("uraid bench: {status}")) }
+fn scenarios(run: &Run) -> Result<(), String> {
+    let (rounds, runtime) = (run.rounds.max(ROUNDS_MIN).to_string(), format!("{}ms", scenario_millis(run)));
+    show(Command::new(&run.uraid).args(["bench", "--scenario", "all", "--rounds", &rounds, "--runtime", &runtime]))
+}
+
+fn kernels(run: &Run) -> Result<(), String> {
+    show(Command::new(&run.uraid).args(["bench", "kernels", "--rounds", &run.rounds.max(ROUNDS_MIN).to_string()]))?;
+    println!();
+    show(&mut cargo(&["bench", "--quiet", "--package", "uraid-parity"]))
+}
+
+fn tests(_: &Run) -> Result<(), String> {
+    for (package, rest) in [
+        ("uraid-engine", &["--test", "no_allocation"][..]),
+        ("uraid-host", &["--test", "no_allocation"]),
+        ("uraid", &["--bin", "uraid", "member_requests"]),
+    ] {
+        show(cargo(&["test", "--quiet", "--package", package]).args(rest))?;
+    }
+    Ok(())
+}
+
+fn cargo(words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words).current_dir(project::root());
+    command
 }
 
 fn build() -> Result<PathBuf, String> {
+    succeed(&mut cargo(&["build", "--release", "--package", "uraid"]))?;
     let root = project::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--package", "uraid"]).current_dir(&root);
-    succeed(&mut command)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(root.join(target).join("release/uraid"))
 }
 
+fn name(command: &Command) -> String {
+    Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Runs a command whose output is what is wanted.
+fn show(command: &mut Command) -> Result<(), String> {
+    let status = command.stdin(Stdio::null()).status().map_err(|error| format!("{}: {error}", name(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}", name(command))) }
+}
+
 /// Runs a command; its output, if it went well.
 fn succeed(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
+    let name = name(command);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{name}: {}, {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
@@ -164,139 +191,23 @@ fn succeed(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn nbdkit(directory: &Path) -> Result<Server, String> {
-    std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let socket = directory.join("nbdkit.sock");
-    let mut command = Command::new("nbdkit");
-    command.args(["--foreground", "--unix"]).arg(&socket).args(["memory", &format!("{SPAN_MIB}M")]);
-    listening("nbdkit memory", socket, command)
-}
-
-fn array(uraid: &Path, directory: &Path, level: &str, members: u64, data: u64) -> Result<Server, String> {
-    let bytes = (SPAN_MIB.div_ceil(data) + MEMBER_SLACK_MIB) << 20;
-    let mut paths = Vec::new();
-    for member in 0..members {
-        let path = directory.join(format!("{level}-{member}"));
-        std::fs::File::create(&path)
-            .and_then(|file| file.set_len(bytes))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        paths.push(path);
-    }
-    let mut create = Command::new(uraid);
-    create.args(["create", "--level", level, "--raid-devices", &members.to_string(), "--name", level]);
-    succeed(create.arg("--assume-clean").args(&paths))?;
-    let socket = directory.join(format!("{level}.sock"));
-    let mut serve = Command::new(uraid);
-    serve.arg("serve").arg("--nbd").arg(format!("unix:{}", socket.display())).args(&paths);
-    serve.env("URAID_RUNTIME_DIR", directory);
-    listening(&format!("uraid {level}, {members} members"), socket, serve)
-}
-
-fn listening(name: &str, socket: PathBuf, mut command: Command) -> Result<Server, String> {
-    let child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| format!("{name}: {error}"))?;
-    let server = Server { name: name.to_owned(), socket, child };
-    let start = Instant::now();
-    while let Err(error) = UnixStream::connect(&server.socket) {
-        if start.elapsed() > START_PATIENCE {
-            return Err(format!("{name} does not listen: {error}"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(server)
-}
-
-/// What fio says in its terse form, version 3: fields between semicolons.
-fn fio(server: &Server, arguments: &[&str]) -> Result<Vec<String>, String> {
-    let mut command = Command::new("fio");
-    command.args(["--name=bench", "--ioengine=nbd", "--output-format=terse", "--terse-version=3"]);
-    command.args(["--iodepth=32", "--numjobs=1", "--norandommap"]);
-    command.arg(format!("--uri=nbd+unix:///?socket={}", server.socket.display()));
-    let output = succeed(command.arg(format!("--size={SPAN_MIB}M")).args(arguments))?;
-    let line = output.lines().find(|line| line.starts_with("3;")).ok_or("fio printed no result")?;
-    Ok(line.split(';').map(str::to_owned).collect())
-}
-
-fn sample(server: &Server, job: &Job, seconds: u64) -> Result<Sample, String> {
-    let before = cpu_seconds(server)?;
-    let (rw, block) = (format!("--rw={}", job.rw), format!("--bs={}", job.block));
-    let fields = fio(server, &[&rw, &block, "--time_based", &format!("--runtime={seconds}")])?;
-    let cpu = cpu_seconds(server)? - before;
-    // KiB moved, KiB per second, requests per second: of the reads from field 5 on, of the writes from 46.
-    let first = if job.rw.ends_with("read") { 5 } else { 46 };
-    let field = |at: usize| {
-        let text = fields.get(first + at).map_or("nothing", String::as_str);
-        text.parse::<f64>().map_err(|_| format!("fio printed {text:?}, expected a number"))
-    };
-    let requests = field(0)? * 1024.0 / job.block_bytes as f64;
-    Ok(Sample {
-        requests_per_second: field(2)?,
-        bytes_per_second: field(1)? * 1024.0,
-        cpu_per_million: cpu / requests * 1e6,
-    })
-}
-
-/// User and system time of all its threads, ended ones too.
-fn cpu_seconds(server: &Server) -> Result<f64, String> {
-    let path = format!("/proc/{}/stat", server.child.id());
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", server.name))?;
-    // The second field, a name in brackets, may hold anything. Behind it fields 14 and 15 come as 12th and 13th.
-    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>();
-    ticks.map(|ticks| ticks / TICKS_PER_SECOND).map_err(|_| format!("{path} has another form than proc(5) says"))
-}
-
-/// The middle one and the ends.
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
-/// Panics for no values.
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (min, max) = (values[0], values[values.len() - 1]);
-    Spread { median: f64::midpoint(values[values.len() / 2], values[(values.len() - 1) / 2]), min, max }
-}
-
-fn print_table(servers: &[Server], samples: &[Vec<Vec<Sample>>]) {
-    println!("| | server | requests/s (min..max) | MB/s | of nbdkit's, by round (min..max) | CPU s per million |");
-    println!("|---|---|--:|--:|--:|--:|");
-    for (job, samples) in JOBS.iter().zip(samples) {
-        for (at, (server, own)) in servers.iter().zip(samples).enumerate() {
-            let rate = spread(own.iter().map(|sample| sample.requests_per_second));
-            let bytes = spread(own.iter().map(|sample| sample.bytes_per_second));
-            let cpu = spread(own.iter().map(|sample| sample.cpu_per_million));
-            let pairs = own.iter().zip(&samples[REFERENCE]);
-            let ratio = spread(pairs.map(|(own, other)| own.requests_per_second / other.requests_per_second));
-            let ratio = match at {
-                REFERENCE => "1".to_owned(),
-                _ => format!("{:.2} ({:.2}..{:.2})", ratio.median, ratio.min, ratio.max),
-            };
-            println!(
-                "| {} | {} | {:.0} ({:.0}..{:.0}) | {:.0} | {ratio} | {:.1} |",
-                if at == 0 { job.name } else { "" },
-                server.name,
-                rate.median,
-                rate.min,
-                rate.max,
-                bytes.median / 1e6,
-                cpu.median
-            );
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_even_count_lies_between_the_middle_two() {
-        let Spread { median, min, max } = spread([4.0, 1.0, 3.0, 2.0].into_iter());
-        assert_eq!((median, min, max), (2.5, 1.0, 4.0));
-        assert_eq!(spread([7.0].into_iter()).median, 7.0);
+    fn parts_are_chosen_by_name_and_without_a_name_all_run() {
+        let names = |words: &[&str]| {
+            let (parts, rounds, seconds) = parse(words)?;
+            Ok((parts.iter().map(|part| part.name).collect::<Vec<_>>(), rounds, seconds))
+        };
+        assert_eq!(names(&["nbd", "--rounds", "7"]), Ok((vec!["nbd"], 7, 3)));
+        assert_eq!(names(&["--seconds", "1"]).map(|(parts, ..)| parts.len()), Ok(PARTS.len()));
+        for wrong in [&["disks"][..], &["--rounds"], &["--rounds", "0"], &["--seconds", "x"]] {
+            assert!(
+                names(wrong).is_err_and(|what: String| what.contains("number") || what.contains("one of")),
+                "{wrong:?}"
+            );
+        }
     }
 }

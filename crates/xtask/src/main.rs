@@ -36,8 +36,9 @@ cargo xtask vm matrix --handover
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs
-cargo xtask bench [--rounds N] [--seconds N]
-                        arrays over NBD beside nbdkit, with fio
+cargo xtask bench [tests|kernels|scenarios|nbd]... [--rounds N] [--seconds N]
+                        every figure of speed, measured now: what must hold of a read, parity kernels beside ISA-L,
+                        arrays beside their own members, arrays over NBD beside nbdkit
 ";
 
 fn main() -> ExitCode {

@@ -17,25 +17,26 @@ const MARGIN: f64 = 24.0;
 /// Where the charts are, from left to right.
 const CHART: [f64; 2] = [500.0, 930.0];
 const LINE: f64 = 19.0;
+const LABEL_LINE: f64 = 15.0;
 /// Between two works.
 const GAP: f64 = 9.0;
 /// A character of the small font is about so wide: labels that are longer are cut into lines.
-const LABEL_CHARS: usize = 66;
+const LABEL_CHARS: usize = 72;
 
-/// Light, and dark where the reader's screen is.
+/// Shapes, and the colours on a light ground. Plain enough for renderers that know no variables.
 const STYLE: &str = "\
-svg{--ground:#ffffff;--text:#1f2328;--dim:#656d76;--grid:#d8dee4;--one:#8c959f;--replay:#0969da;--ideal:#bc4c00;\
---other:#8250df;--array:#1a7f37}\
-@media(prefers-color-scheme:dark){svg{--ground:#0d1117;--text:#e6edf3;--dim:#8d96a0;--grid:#30363d;--one:#6e7681;\
---replay:#58a6ff;--ideal:#f0883e;--other:#bc8cff;--array:#3fb950}}\
-text{font:12px ui-sans-serif,system-ui,'DejaVu Sans',sans-serif;fill:var(--text)}\
-.ground{fill:var(--ground)}.head{font-size:18px;font-weight:600}.group{font-size:14px;font-weight:600}\
-.dim{font-size:11px;fill:var(--dim)}.number{font-variant-numeric:tabular-nums}\
-.grid{stroke:var(--grid)}.one{stroke:var(--one);stroke-dasharray:4 3}\
-.replay{stroke:var(--replay);fill:var(--replay)}.ideal{stroke:var(--ideal);fill:var(--ideal)}\
-.other{stroke:var(--other);fill:var(--other)}.array{stroke:var(--array);fill:var(--array)}\
-.whisker{stroke-width:2}.hollow{fill:var(--ground);stroke-width:1.5}\
-text.replay,text.ideal,text.other,text.array{stroke:none;font-size:11px}";
+text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#1f2328}.ground{fill:#ffffff}\
+.head{font-size:18px;font-weight:600}.group{font-size:14px;font-weight:600}.dim{font-size:11px;fill:#656d76}\
+.grid{stroke:#dfe3e8}.one{stroke:#8c959f;stroke-dasharray:4 3}.whisker{stroke-width:2}\
+.replay{stroke:#0969da;fill:#0969da}.ideal{stroke:#bc4c00;fill:#bc4c00}\
+.other{stroke:#8250df;fill:#8250df}.array{stroke:#1a7f37;fill:#1a7f37}\
+.tick{text-anchor:middle}.hollow{fill:#ffffff;stroke-width:1.5}.label{stroke:none;font-size:11px}";
+
+/// The same on a dark one, where the reader's screen is.
+const DARK: &str = "\
+text{fill:#e6edf3}.ground{fill:#0d1117}.dim{fill:#8d96a0}.grid{stroke:#262c34}.one{stroke:#6e7681}\
+.replay{stroke:#58a6ff;fill:#58a6ff}.ideal{stroke:#f0883e;fill:#f0883e}\
+.other{stroke:#bc8cff;fill:#bc8cff}.array{stroke:#3fb950;fill:#3fb950}.hollow{fill:#0d1117}.label{stroke:none}";
 
 /// A scale whose steps are factors.
 struct Scale {
@@ -103,32 +104,25 @@ impl Canvas {
         self.text((MARGIN, self.y), "dim", about);
     }
 
-    /// The numbers of a scale, above what it is for.
-    fn axis(&mut self, scale: &Scale, name: fn(f64) -> String) {
-        self.y += LINE;
-        for tick in scale.ticks() {
-            self.text((scale.x(tick) - 8.0, self.y), "dim", &name(tick));
-        }
-        self.y += 6.0;
-    }
-
-    /// A group's name, if it is another one than before.
-    fn group<'r>(&mut self, before: &mut Option<&'r str>, scenario: &'r str) {
+    /// A group's name, if it is another one than before, beside the numbers of its scale.
+    fn group<'r>(&mut self, before: &mut Option<&'r str>, scenario: &'r str, ticks: &[(f64, String)]) {
         if before.replace(scenario) != Some(scenario) {
             self.y += GAP + LINE;
             self.text((MARGIN, self.y), "group", scenario);
+            for (x, name) in ticks {
+                self.text((*x, self.y), "dim tick", name);
+            }
             self.y += GAP;
         }
     }
 
     /// What was done, in as many lines as it takes; how far down they reach.
     fn label(&mut self, work: &str) -> f64 {
-        let mut y = self.y;
         for (n, line) in lines(work).iter().enumerate() {
-            y += if n == 0 { LINE - 5.0 } else { LINE - 4.0 };
-            self.text((MARGIN, y), if n == 0 { "" } else { "dim" }, line);
+            let class = if n == 0 { "work" } else { "dim" };
+            self.text((MARGIN, self.y + LABEL_LINE * (n as f64 + 1.0) - 1.0), class, line);
         }
-        y
+        self.y + label_height(work)
     }
 
     /// The grid behind what lies between two heights. Drawn first, seen behind.
@@ -151,10 +145,14 @@ pub fn svg(rows: &[Row]) -> String {
     let height = canvas.y + MARGIN;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"uraid bench\">\n<style>{STYLE}</style>\n\
+         viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"uraid bench\">\n<style>{STYLE}@media(prefers-color-scheme:dark){{{DARK}}}</style>\n\
          <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{}</svg>\n",
         canvas.body
     )
+}
+
+fn label_height(work: &str) -> f64 {
+    LABEL_LINE * lines(work).len() as f64
 }
 
 /// Rows of one work, one after the other.
@@ -177,11 +175,12 @@ fn ratios(canvas: &mut Canvas, rows: &[Row]) {
     let ends = rows.iter().flat_map(|row| [row.ratio_low, row.ratio_high, row.ratio, row.cpu_ratio]).flatten();
     let scale = Scale::of(ends, [0.8, 1.1]);
     canvas.heading("Ratios", "array / raw, the median of all rounds and its interval; hollow: by CPU");
-    canvas.axis(&scale, |tick| format!("{}", (tick * 1000.0).round() / 1000.0));
+    let ticks: Vec<_> =
+        scale.ticks().iter().map(|tick| (scale.x(*tick), ((tick * 1000.0).round() / 1000.0).to_string())).collect();
     let mut scenario = None;
     for work in by_work(&rows) {
-        canvas.group(&mut scenario, &work[0].scenario);
-        let bottom = (canvas.y + lines(&work[0].work).len() as f64 * LINE).max(canvas.y + work.len() as f64 * LINE);
+        canvas.group(&mut scenario, &work[0].scenario, &ticks);
+        let bottom = canvas.y + label_height(&work[0].work).max(work.len() as f64 * LINE);
         canvas.grid(&scale, bottom + GAP);
         canvas.label(&work[0].work);
         for (n, row) in work.iter().enumerate() {
@@ -205,7 +204,7 @@ fn ratio(canvas: &mut Canvas, scale: &Scale, row: &Row, y: f64) {
     }
     canvas.dot((scale.x(ratio), y), 4.5, class);
     let text = format!("{ratio:.3} ({low:.3}..{high:.3}) of {}", row.against);
-    canvas.text((CHART[1] + 14.0, y + 4.0), class, &text);
+    canvas.text((CHART[1] + 14.0, y + 4.0), &format!("{class} label"), &text);
 }
 
 fn latencies(canvas: &mut Canvas, rows: &[Row]) {
@@ -216,12 +215,12 @@ fn latencies(canvas: &mut Canvas, rows: &[Row]) {
     let of = |latency: Latency| [latency.p50, latency.p99, latency.p99_9, latency.max].map(|nanos| nanos.max(1) as f64);
     let scale = Scale::of(rows.iter().filter_map(|row| row.latency_ns).flat_map(of), [1e5, 1e5]);
     canvas.heading("Latencies", "of the array: p50, p99, p99.9, max; the first is filled");
-    canvas.axis(&scale, table::nanos);
+    let ticks: Vec<_> = scale.ticks().iter().map(|tick| (scale.x(*tick), table::nanos(*tick))).collect();
     let mut scenario = None;
     for work in by_work(&rows) {
         let Some(latency) = work[0].latency_ns else { continue };
-        canvas.group(&mut scenario, &work[0].scenario);
-        let bottom = canvas.y + lines(&work[0].work).len() as f64 * LINE;
+        canvas.group(&mut scenario, &work[0].scenario, &ticks);
+        let bottom = canvas.y + label_height(&work[0].work);
         canvas.grid(&scale, bottom + GAP);
         canvas.label(&work[0].work);
         let y = canvas.y + 0.5 * LINE;
@@ -232,7 +231,7 @@ fn latencies(canvas: &mut Canvas, rows: &[Row]) {
         }
         canvas.dot((places[0], y), 4.5, "array");
         let [p50, _, p99_9, _] = of(latency).map(table::nanos);
-        canvas.text((CHART[1] + 14.0, y + 4.0), "array", &format!("p50 {p50}, p99.9 {p99_9}"));
+        canvas.text((CHART[1] + 14.0, y + 4.0), "array label", &format!("p50 {p50}, p99.9 {p99_9}"));
         canvas.y = bottom + GAP;
     }
 }
@@ -246,9 +245,9 @@ fn others(canvas: &mut Canvas, rows: &[Row]) {
     canvas.heading("Other figures", "what was measured beside nothing");
     let mut scenario = None;
     for row in rows {
-        canvas.group(&mut scenario, &row.scenario);
+        canvas.group(&mut scenario, &row.scenario, &[]);
         let number = if row.unit == "ns" { table::nanos(row.array) } else { format!("{:.0} {}", row.array, row.unit) };
-        canvas.text((CHART[0], canvas.y + LINE - 5.0), "number", &number);
+        canvas.text((CHART[0], canvas.y + LABEL_LINE - 1.0), "number", &number);
         canvas.y = canvas.label(&row.work) + GAP;
     }
 }

@@ -73,13 +73,23 @@ impl ScenarioName {
 }
 
 /// One array and what is done with it.
+#[derive(Clone)]
 struct Setup {
     trial: Trial,
     member: &'static str,
     works: Vec<Step>,
+    /// Works that are measured by one shard and by two, in turn.
+    shards: Vec<Work>,
+}
+
+impl Setup {
+    fn new(trial: &Trial, member: &'static str, works: Vec<Step>) -> Setup {
+        Setup { trial: trial.clone(), member, works, shards: Vec::new() }
+    }
 }
 
 /// One work, and whether the array is drained meanwhile.
+#[derive(Clone)]
 struct Step {
     work: Work,
     drain_every: Option<Duration>,
@@ -110,12 +120,9 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     }
     let mut rows = match name {
         ScenarioName::Raid0Order => order::run(name.name(), run, is_shown)?,
-        ScenarioName::Raid6Read => {
-            let on = trial(Level::Raid6, 8, Sectors(64 * KIB));
-            shards::run(name.name(), (&on, "null:1T"), &random_reads(), run, is_shown)?
-        }
         ScenarioName::All
         | ScenarioName::DrainCycles
+        | ScenarioName::Raid6Read
         | ScenarioName::Raid10
         | ScenarioName::Raid10Discard
         | ScenarioName::FullStripe
@@ -125,6 +132,10 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     };
     for setup in setups {
         let target = Target::trial(&setup.trial, &[setup.member.to_owned()], false)?;
+        for work in &setup.shards {
+            let on = format!("{}, {}", target.describe(), setup.member);
+            rows.extend(shards::run(name.name(), &target, &on, work, run, is_shown)?);
+        }
         for step in setup.works {
             let &Run { runtime, rounds, has_latencies, .. } = run;
             let on = format!("{}, {}", target.describe(), setup.member);
@@ -148,17 +159,8 @@ pub fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
     Trial { level, raid_devices, layout: default_layout(level), chunk }
 }
 
-fn steps(works: impl IntoIterator<Item = Work>) -> Vec<Step> {
-    works.into_iter().map(|work| still(&work)).collect()
-}
-
 fn still(work: &Work) -> Step {
     Step { work: work.clone(), drain_every: None }
-}
-
-/// 4 KiB, depth 32.
-fn random_reads() -> Work {
-    Work { pattern: Pattern::Randread, block: Sectors(4 * KIB), ..Work::default() }
 }
 
 fn drained(work: &Work) -> Step {
@@ -166,17 +168,17 @@ fn drained(work: &Work) -> Step {
 }
 
 fn raid6_read() -> Vec<Setup> {
-    let small = random_reads();
+    let small = Work { pattern: Pattern::Randread, block: Sectors(4 * KIB), ..Work::default() };
     let large = Work { pattern: Pattern::Read, block: Sectors(128 * KIB), ..Work::default() };
     let deep = Work { depth: 1024, ..small.clone() };
     let trial = trial(Level::Raid6, 8, Sectors(64 * KIB));
     let on_memory = vec![still(&small), still(&large), drained(&deep), drained(&Work { depth: 128, ..large })];
     vec![
-        Setup { trial: trial.clone(), member: "mem:64M", works: on_memory },
-        Setup { trial: trial.clone(), member: "mem:64M,request=1500ns", works: steps([small]) },
-        Setup { trial: trial.clone(), member: "null:1T", works: vec![drained(&deep)] },
+        Setup::new(&trial, "mem:64M", on_memory),
+        Setup::new(&trial, "mem:64M,request=1500ns", vec![still(&small)]),
+        Setup { shards: vec![small], ..Setup::new(&trial, "null:1T", vec![drained(&deep)]) },
         // Members that answer at once have answered before a drain begins: these have not.
-        Setup { trial, member: "null:1T,request=20us", works: vec![drained(&deep)] },
+        Setup::new(&trial, "null:1T,request=20us", vec![drained(&deep)]),
     ]
 }
 
@@ -184,8 +186,8 @@ fn raid0_order() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Read, block: Sectors(1024 * KIB), depth: 8, ..Work::default() };
     let raid0 = trial(Level::Raid0, 2, Sectors(256 * KIB));
     vec![
-        Setup { trial: raid0.clone(), member: "mem:256M", works: vec![still(&work), drained(&work)] },
-        Setup { trial: raid0, member: "null:1T", works: steps([work]) },
+        Setup::new(&raid0, "mem:256M", vec![still(&work), drained(&work)]),
+        Setup::new(&raid0, "null:1T", vec![still(&work)]),
     ]
 }
 
@@ -193,24 +195,24 @@ fn raid10() -> Vec<Setup> {
     let reads = Work { pattern: Pattern::Read, block: Sectors(64 * KIB), ..Work::default() };
     let writes = Work { pattern: Pattern::Write, ..reads.clone() };
     let random = |work: &Work, pattern| Work { pattern, ..work.clone() };
-    let mut works = steps([random(&reads, Pattern::Randread), random(&writes, Pattern::Randwrite)]);
-    works.extend(steps([reads.clone(), writes]));
-    works.push(drained(&reads));
-    vec![Setup { trial: trial(Level::Raid10, 4, Sectors(512 * KIB)), member: "mem:128M", works }]
+    let (random_reads, random_writes) = (random(&reads, Pattern::Randread), random(&writes, Pattern::Randwrite));
+    let works = [&random_reads, &random_writes, &reads, &writes].map(still);
+    let works = works.into_iter().chain([drained(&reads)]).collect();
+    vec![Setup::new(&trial(Level::Raid10, 4, Sectors(512 * KIB)), "mem:128M", works)]
 }
 
 fn full_stripe() -> Vec<Setup> {
     let stripe = |chunks: u64| {
         let block = Sectors(chunks * 64 * KIB);
-        steps([Work { pattern: Pattern::Write, block, depth: 8, ..Work::default() }])
+        vec![still(&Work { pattern: Pattern::Write, block, depth: 8, ..Work::default() })]
     };
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
     let raid6 = trial(Level::Raid6, 8, Sectors(64 * KIB));
     vec![
-        Setup { trial: raid5.clone(), member: "mem:64M", works: stripe(4) },
-        Setup { trial: raid6.clone(), member: "mem:64M", works: stripe(6) },
-        Setup { trial: raid5, member: "null:1T", works: stripe(4) },
-        Setup { trial: raid6, member: "null:1T", works: stripe(6) },
+        Setup::new(&raid5, "mem:64M", stripe(4)),
+        Setup::new(&raid6, "mem:64M", stripe(6)),
+        Setup::new(&raid5, "null:1T", stripe(4)),
+        Setup::new(&raid6, "null:1T", stripe(6)),
     ]
 }
 
@@ -219,23 +221,17 @@ fn small_write() -> Vec<Setup> {
     // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not; without
     // looking round, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
-    let two = |work: &Work| Work { shards: 2, ..work.clone() };
-    let asleep = Work { spin: Duration::ZERO, ..two(&alone) };
-    let works = || steps([work.clone(), two(&work), alone.clone(), two(&alone), asleep.clone()]);
+    let asleep = steps([Work { shards: 2, spin: Duration::ZERO, ..alone.clone() }]);
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
-    vec![
-        Setup { trial: raid5.clone(), member: "mem:64M", works: works() },
-        Setup { trial: raid5, member: "null:1T", works: works() },
-    ]
+    let on =
+        |member| Setup { shards: vec![work.clone(), alone.clone()], ..Setup::new(&raid5, member, asleep.clone()) };
+    ["mem:64M", "null:1T"].map(on).to_vec()
 }
 
 fn raid1_read() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Read, block: Sectors(64 * KIB), depth: 128, jobs: 40, ..Work::default() };
-    vec![Setup {
-        trial: trial(Level::Raid1, 2, Sectors::ZERO),
-        member: "mem:256M",
-        works: vec![still(&work), drained(&work)],
-    }]
+    let raid1 = trial(Level::Raid1, 2, Sectors::ZERO);
+    vec![Setup::new(&raid1, "mem:256M", vec![still(&work), drained(&work)])]
 }
 
 fn alignment() -> Vec<Setup> {
@@ -243,7 +239,7 @@ fn alignment() -> Vec<Setup> {
     // Where the first file of the report began: six chunks into a stripe of ten.
     let misaligned = Work { offset: Sectors(384 * KIB), ..aligned.clone() };
     let trial = trial(Level::Raid6, 12, Sectors(64 * KIB));
-    vec![Setup { trial, member: "mem:64M", works: steps([aligned, misaligned]) }]
+    vec![Setup::new(&trial, "mem:64M", [aligned, misaligned].iter().map(still).collect())]
 }
 
 /// What drains took, beside what those in flight took anyway, as rows and as a line of the table.
@@ -253,9 +249,11 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
     }
     let nanos = |time: Duration| time.as_nanos() as f64;
     let took: Vec<f64> = drains.iter().map(|drain| nanos(drain.took)).collect();
-    let answered: Option<Vec<f64>> = drains.iter().map(|drain| drain.answered.map(nanos)).collect();
     let in_flight: Vec<f64> = drains.iter().map(|drain| f64::from(drain.in_flight)).collect();
     let in_flight = median(&in_flight);
+    // Where members answer at once, nothing is under way when a drain begins, and there is nothing to compare it with.
+    let answered = drains.iter().map(|drain| drain.answered.filter(|_| in_flight > 0.0).map(nanos));
+    let answered: Option<Vec<f64>> = answered.collect();
     let ratio = answered.as_ref().map(|answered| {
         Interval::of(&took.iter().zip(answered).map(|(took, answered)| took / answered).collect::<Vec<f64>>())
     });
@@ -273,7 +271,7 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
             format!("p50 {p50}, max {max}")
         };
         let mut line = format!("  time to drain: {}, {} drains", both(&|row| Some(row.array)), drains.len());
-        if in_flight > 0.0 {
+        if answered.is_some() {
             line += &format!("; the {in_flight:.0} in flight were answered after {}", both(&|row| row.raw));
         }
         print(&names::printable_lines(&format!("{line}\n")));
@@ -302,8 +300,8 @@ mod tests {
             .into_iter()
             .flatten()
         {
-            for step in setup.works {
-                assert_eq!(step.work.check(), Ok(()), "{}", step.work.describe());
+            for work in setup.works.iter().map(|step| &step.work).chain(&setup.shards) {
+                assert_eq!(work.check(), Ok(()), "{}", work.describe());
             }
         }
     }

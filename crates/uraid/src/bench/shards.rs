@@ -1,24 +1,25 @@
-//! Two shards beside one, on members that cost nothing: do two do twice the work, and what does a request cost them?
+//! Two shards beside one: do two do twice the work, what does a request cost them, and what its way to another shard?
 //! Owns: the two works and the ratios between them. Not here: measuring a work (`session`).
 //! Invariant: both are measured in every round, so that a machine that is slow for a while is slow for both.
 
 use super::figures::{Interval, median};
 use super::session::{self, Case, Outcome, Sample, Side};
 use super::table::{self, Row};
-use super::target::{Target, Trial};
+use super::target::Target;
 use super::work::Work;
 use super::{BenchError, Run, measure_error};
 use crate::{names, print};
 use std::fmt::Write;
 
-/// A figure of one round.
-type Figure = fn(&[Sample; 3]) -> f64;
+/// A figure of one round, by the clients of all shards.
+type Figure = fn(&[Sample; 3], f64) -> f64;
 
 /// What is compared: its name, its unit, how it is taken.
-const FIGURES: [(&str, &str, Figure); 3] = [
-    ("requests", "IOPS", |sides| sides[Side::Array as usize].rate),
-    ("CPU of a request", "ns", |sides| sides[Side::Array as usize].cpu_ns),
-    ("the engine's CPU of a request", "ns", |sides| {
+const FIGURES: [(&str, &str, Figure); 4] = [
+    ("requests", "IOPS", |sides, _| sides[Side::Array as usize].rate),
+    ("time of a request", "ns", |sides, clients| clients / sides[Side::Array as usize].rate * 1e9),
+    ("CPU of a request", "ns", |sides, _| sides[Side::Array as usize].cpu_ns),
+    ("the engine's CPU of a request", "ns", |sides, _| {
         sides[Side::Array as usize].cpu_ns - sides[Side::Replay as usize].cpu_ns
     }),
 ];
@@ -26,28 +27,27 @@ const FIGURES: [(&str, &str, Figure); 3] = [
 /// Measures `work` by one shard and by two.
 pub fn run(
     scenario: &str,
-    (trial, member): (&Trial, &str),
+    target: &Target,
+    on: &str,
     work: &Work,
     run: &Run,
     is_shown: bool,
 ) -> Result<Vec<Row>, BenchError> {
-    let target = Target::trial(trial, &[member.to_owned()], false)?;
-    let on = format!("{}, {member}", target.describe());
     let &Run { runtime, rounds, has_latencies, .. } = run;
     let cases = [1, 2].map(|shards| {
         let work = Work { shards, ..work.clone() };
         let name = format!("{}; {on}", work.describe());
-        Case { target: &target, work, runtime, rounds, has_latencies, drain_every: None, merging: true, name }
+        Case { target, work, runtime, rounds, has_latencies, drain_every: None, merging: true, name }
     });
     let outcomes = session::measure_in_turn(&cases).map_err(measure_error(&cases[0].name))?;
     let mut rows = Vec::new();
     for (case, outcome) in cases.iter().zip(&outcomes) {
-        rows.extend(super::shown(case, scenario, &on, outcome, is_shown));
+        rows.extend(super::shown(case, scenario, on, outcome, is_shown));
         if is_shown {
             print("\n");
         }
     }
-    let compared = compared(scenario, &cases[1].name, &outcomes[0], &outcomes[1]);
+    let compared = compared(scenario, &cases, &outcomes);
     if is_shown {
         print(&names::printable_lines(&text(&compared)));
     }
@@ -55,14 +55,20 @@ pub fn run(
     Ok(rows)
 }
 
-fn compared(scenario: &str, name: &str, one: &Outcome, two: &Outcome) -> Vec<Row> {
+/// The second case beside the first.
+fn compared(scenario: &str, cases: &[Case<'_>; 2], outcomes: &[Outcome]) -> Vec<Row> {
+    let name = &cases[1].name;
     let row = |(what, unit, figure): (&str, &'static str, Figure)| {
-        let of = |outcome: &Outcome| outcome.rounds.iter().map(figure).collect::<Vec<f64>>();
-        let ratios: Vec<f64> = of(two).iter().zip(of(one)).map(|(two, one)| two / one).collect();
+        let of = |which: usize| {
+            let work = &cases[which].work;
+            let clients = work.jobs_in_all() as f64 * f64::from(work.depth);
+            outcomes[which].rounds.iter().map(|sides| figure(sides, clients)).collect::<Vec<f64>>()
+        };
+        let ratios: Vec<f64> = of(1).iter().zip(of(0)).map(|(two, one)| two / one).collect();
         Row {
-            raw: Some(median(&of(one))),
+            raw: Some(median(&of(0))),
             against: "one shard",
-            ..Row::bare(scenario, &format!("{what}; {name}"), median(&of(two)), unit)
+            ..Row::bare(scenario, &format!("two shards beside one, {what}; {name}"), median(&of(1)), unit)
         }
         .with_ratio(Some(Interval::of(&ratios)))
     };
