@@ -1,18 +1,17 @@
 //! What reaches the members of an array on the real machine: how many requests, how large, in which order.
 //! Owns: tests of engine and host together, over members that take their time. Not here: which plan is the fewest
-//! requests (`layout`), what may be merged (`host`).
+//! requests (`layout`), what may be merged (`host`), what that is worth (`uraid bench --scenario raid0-order`).
 
 use crate::member::ArrayMember;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
-use uraid_block::local::{Notify, join_all};
+use uraid_block::local::join_all;
 use uraid_block::{Device, Fua, Sector, Sectors};
 use uraid_engine::{Array, AssembleOptions, Candidate, Config, StartPlan, assemble};
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_format::{SetName, Version};
-use uraid_host::{Access, ArenaBlocks, Claimed, Member, Options, Shard, Trace, TraceCounts, Traced, TracedKind, run};
+use uraid_host::{Access, ArenaBlocks, Claimed, Options, Shard, Trace, Traced, run};
 use uraid_layout::{Level, default_layout};
 
 /// 256 KiB.
@@ -55,10 +54,8 @@ fn raid0(member_size: Sectors) -> StartPlan {
 struct Rig {
     shard: Shard<Letter>,
     array: Rc<HostArray>,
-    /// Of the array's members, then of `raw`.
+    /// Of the array's members.
     traces: Vec<Rc<Trace>>,
-    /// The members by themselves.
-    raw: Vec<Rc<Member>>,
 }
 
 impl Rig {
@@ -76,10 +73,7 @@ impl Rig {
         });
         array.start(|_| {}).await.expect("a new array starts");
         traces.iter().for_each(|trace| trace.clear());
-        let raw: Vec<_> = claimed.iter().map(|member| Rc::new(member.on_shard(&shard))).collect();
-        let of_raw = raw.iter().filter_map(|member| member.trace());
-        let traces = traces.into_iter().chain(of_raw).collect();
-        Rig { shard, array, traces, raw }
+        Rig { shard, array, traces }
     }
 
     async fn read(&self, at: u64, length: Sectors) {
@@ -119,7 +113,7 @@ fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member(
             let from = rig.shard.arena(4).take(length.len_bytes()).expect("room");
             rig.array.write(Sector(100), from.freeze(), Fua::No).await.expect("writable");
             rig.read(100, length).await;
-            for trace in &rig.traces[..usize::from(MEMBERS)] {
+            for trace in &rig.traces {
                 let counts = trace.counts();
                 assert_eq!(counts.requests[..2], [1, 1], "one read, one write");
                 assert_eq!(counts.sectors, 2 * 3 * CHUNK.0);
@@ -156,10 +150,7 @@ fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_f
                 let rig = &rig;
                 let stream = |n| rig.read_stream(n * quarter + shift, Sectors(length), COUNT, 8);
                 join_all((0..4).map(stream)).await;
-                rig.traces[..usize::from(MEMBERS)]
-                    .iter()
-                    .map(|trace| by_stream(&trace.log(), quarter / 2))
-                    .collect::<Vec<_>>()
+                rig.traces.iter().map(|trace| by_stream(&trace.log(), quarter / 2)).collect::<Vec<_>>()
             });
             for (descending, requests, sectors) in of_members.into_iter().flatten() {
                 assert_eq!(descending, 0, "{length} {merging}");
@@ -167,132 +158,6 @@ fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_f
                 // Without merging, what crosses a chunk's end stays cut there: this test could fail.
                 let is_whole = sectors >= requests * length;
                 assert_eq!(is_whole, merging || length == 256, "{length} {merging}: {requests} of {sectors} sectors");
-            }
-        }
-    }
-}
-
-/// Streams that read on until they are told to stop.
-#[derive(Default)]
-struct Load {
-    sectors: Cell<u64>,
-    is_over: Cell<bool>,
-    running: Cell<u32>,
-    ended: Notify,
-}
-
-impl Load {
-    /// One stream over `area` sectors from `first` on, `depth` requests at once.
-    fn stream<D: Device + 'static>(
-        self: &Rc<Self>,
-        shard: &Shard<Letter>,
-        device: &Rc<D>,
-        first: u64,
-        area: u64,
-        (length, depth): (u64, u32),
-    ) {
-        let next = Rc::new(Cell::new(0));
-        for _ in 0..depth {
-            self.running.set(self.running.get() + 1);
-            let (load, device, next) = (self.clone(), device.clone(), next.clone());
-            let mut buffers = Some(shard.arena(4).take(Sectors(length).len_bytes()).expect("room"));
-            shard.spawn(async move {
-                while !load.is_over.get() {
-                    let at = next.replace((next.get() + length) % (area / length * length));
-                    let into = buffers.take().expect("the last read gave them back");
-                    buffers = Some(device.read(Sector(first + at), into).await.expect("readable"));
-                    load.sectors.set(load.sectors.get() + length);
-                }
-                load.running.set(load.running.get() - 1);
-                load.ended.notify_all();
-            });
-        }
-    }
-}
-
-/// What one measurement found.
-#[derive(Clone, Copy)]
-struct Speed {
-    /// MB/s.
-    rate: f64,
-    /// KiB of a member's request on average.
-    member_kib: f64,
-    /// The share of the time in which the members were busy.
-    busy: f64,
-}
-
-/// Four streams, 8 requests each: of the array, or of the same number spread over its members.
-async fn speed(rig: &Rig, length: u64, of_array: bool) -> Speed {
-    let load = Rc::new(Load::default());
-    let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
-    rig.traces.iter().for_each(|trace| trace.clear());
-    let start = rig.shard.now();
-    for n in 0..4 {
-        if of_array {
-            load.stream(&rig.shard, &rig.array, n * quarter + 128, quarter - 128, (length, 8));
-            continue;
-        }
-        let area = quarter / u64::from(MEMBERS);
-        for member in &rig.raw {
-            load.stream(&rig.shard, member, n * area + 128, area - 128, (length, 8 / u32::from(MEMBERS)));
-        }
-    }
-    rig.shard.sleep(RUN).await;
-    load.is_over.set(true);
-    let sectors = load.sectors.get();
-    let seconds = rig.shard.now().since(start).as_secs_f64();
-    load.ended.wait_for(|| (load.running.get() == 0).then_some(())).await;
-    let mut counts = TraceCounts::default();
-    rig.traces.iter().for_each(|trace| counts.add(&trace.counts()));
-    let busy = counts.of(TracedKind::Read) as f64 * REQUEST.as_secs_f64() / f64::from(MEMBERS) / seconds;
-    Speed { rate: sectors as f64 * 512.0 / 1e6 / seconds, member_kib: counts.mean().0 as f64 / 2.0, busy }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-const RUN: Duration = Duration::from_millis(100);
-const REQUEST: Duration = Duration::from_micros(20);
-
-#[test]
-#[ignore = "measures; run with --release --nocapture"]
-fn what_merging_is_worth_on_members_that_take_20_us_for_a_request() {
-    for member in ["null:64M,request=20us", "mem:64M,request=20us"] {
-        for length in [128, 384, 512, 2048] {
-            // Not merged: raw, array. Merged: raw, array.
-            let mut found = [const { Vec::new() }; 4];
-            for round in 0..4 {
-                let merging = round % 2 == 1;
-                let speeds = with_raid0(member, &options(merging), async |rig: Rig| {
-                    // The first time memory is touched it is made.
-                    speed(&rig, length, false).await;
-                    speed(&rig, length, true).await;
-                    let mut speeds = Vec::new();
-                    for _ in 0..4 {
-                        speeds.push([speed(&rig, length, false).await, speed(&rig, length, true).await]);
-                    }
-                    speeds
-                });
-                for [raw, array] in speeds {
-                    found[2 * usize::from(merging)].push(raw);
-                    found[2 * usize::from(merging) + 1].push(array);
-                }
-            }
-            println!("{member}, {} KiB", length / 2);
-            for (what, speeds) in ["raw", "array", "raw, merging", "array, merging"].iter().zip(&found) {
-                let of = |what: fn(&Speed) -> f64| median(speeds.iter().map(what));
-                let ratio = |n: usize| median(speeds.iter().zip(&found[n]).map(|(of, to)| of.rate / to.rate));
-                println!(
-                    "  {what:14} {:6.0} MB/s, {:6.1} KiB a request, busy {:.2}; {:.3} of raw, {:.3} of raw merged",
-                    of(|one| one.rate),
-                    of(|one| one.member_kib),
-                    of(|one| one.busy),
-                    ratio(0),
-                    ratio(2)
-                );
             }
         }
     }

@@ -51,13 +51,22 @@ EXAMPLES
       uraid bench -l 6 -n 8 -c 64K mem:64M --serve /run/trial.nbd &
       uraid bench nbd --size 256M --bs 4K --iodepth 64 --runtime 100ms --rounds 21 \
           'nbd+unix:///?socket=/run/trial.nbd' 'nbd+unix:///?socket=/run/nbdkit.sock'
-  A known report, by its name; all of them, for a program to read:
-      uraid bench --scenario raid6-read
-      uraid bench --scenario all --json > figures.json
+  Members that take 20 us for each request, as a controller does, and are drained meanwhile:
+      uraid bench -l 0 -n 2 -c 256K null:1T,request=20us --rw read --bs 192K --drain-every 10ms
+  Parity kernels, each beside the portable one:
+      uraid bench kernels
+  A known report, by its name; all of them, for a program to read, and as a picture:
+      uraid bench --scenario raid0-order
+      uraid bench --scenario all --json --plot figures.svg > figures.json
+  A million drains among clients on two shards, or fewer:
+      uraid bench --scenario drain-cycles --cycles 10000
 
 JSON
-  A list of objects: scenario, work, array, raw, against (which raw), unit, ratio, ratio_low,
-  ratio_high, cpu_ns_per_io; also cpu_ratio, raw_cpu_ns_per_io, latency_ns, counted, ...";
+  A list of objects: scenario, work, array, raw, against (what raw is), unit (of array and raw),
+  ratio (array / raw: more is better of IOPS and GB/s, less of ns), ratio_low, ratio_high,
+  cpu_ns_per_io; null where nothing was measured or there is nothing to compare with. Also
+  cpu_ratio with its ends, confidence, raw_cpu_ns_per_io, cpu_ns_more, block_bytes, latency_ns,
+  requests, counted, in_flight, member_ios, is_chosen.";
 
 /// What a scenario says itself.
 const OWN_WORK: [&str; 16] = [
@@ -158,7 +167,8 @@ pub struct BenchArgs {
     /// A set of works that shows what a known report was about, on members of its own; `all` for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,
-    /// The members of the array, or of the trial array in the order of their slots; or `nbd` and one or two URIs
+    /// The members of the array, or of the trial array in the order of their slots; or `nbd` and
+    /// one or two URIs; or `kernels`
     #[arg(required_unless_present = "scenario", value_name = "MEMBER")]
     pub members: Vec<String>,
 }
