@@ -251,8 +251,9 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
     let took: Vec<f64> = drains.iter().map(|drain| nanos(drain.took)).collect();
     let in_flight: Vec<f64> = drains.iter().map(|drain| f64::from(drain.in_flight)).collect();
     let in_flight = median(&in_flight);
-    // Where members answer at once, nothing is under way when a drain begins, and there is nothing to compare it with.
-    let answered = drains.iter().map(|drain| drain.answered.filter(|_| in_flight > 0.0).map(nanos));
+    // Where members answer at once, next to nothing is under way when a drain begins: the time is that of turns.
+    let is_met = in_flight * 2.0 > f64::from(drains[0].clients);
+    let answered = drains.iter().map(|drain| drain.answered.filter(|_| is_met).map(nanos));
     let answered: Option<Vec<f64>> = answered.collect();
     let ratio = answered.as_ref().map(|answered| {
         Interval::of(&took.iter().zip(answered).map(|(took, answered)| took / answered).collect::<Vec<f64>>())

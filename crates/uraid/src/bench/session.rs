@@ -125,6 +125,8 @@ pub struct DrainTime {
     pub answered: Option<Duration>,
     /// How many these were, on this shard.
     pub in_flight: u32,
+    /// Of so many clients there.
+    pub clients: u32,
 }
 
 /// Why a case has no figures.
@@ -323,7 +325,8 @@ async fn drain_now(place: &Place) -> DrainTime {
     });
     let times = join_all([drained, answered]).await;
     let is_alone = place.local.count() == 1;
-    DrainTime { took: times[0], answered: is_alone.then_some(times[1]), in_flight }
+    let clients = place.jobs.len() as u32 * place.work.depth;
+    DrainTime { took: times[0], answered: is_alone.then_some(times[1]), in_flight, clients }
 }
 
 /// One side; the array's is drained meanwhile where that is wanted, by shard 0.
@@ -435,6 +438,8 @@ async fn all_rounds(
             found.sections.push(sections.map(|section| section.expect("each side ran once")));
         }
     }
+    // The last side of another shard may still be under way: what comes next is the end of the array.
+    meeting.meet(&place.local).await;
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
     if let Some(line) = line {
         line.finish();
