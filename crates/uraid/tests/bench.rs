@@ -214,7 +214,7 @@ fn streams_of_a_raid0_reach_its_members_merged_and_in_order() {
     }
     let drawn = fs::read_to_string(&picture).expect("a picture");
     assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"), "what the file held is gone");
-    assert!(drawn.contains("read 192K, 4 jobs x depth 8, 1 shard, merging off"), "{drawn}");
+    assert!(drawn.contains("read 192K, 4 jobs x depth 8, 1 shard, from 64K on, merging off"), "{drawn}");
 }
 
 #[test]

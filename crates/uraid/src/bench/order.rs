@@ -12,7 +12,7 @@ use super::work::{Pattern, Request, Work};
 use super::{BenchError, Run, measure_error};
 use crate::member::ArrayMember;
 use crate::world::{HostArray, Letter};
-use crate::{names, print, sizes, stack};
+use crate::{names, print, stack};
 use serde::Serialize;
 use std::cell::Cell;
 use std::fmt::Write;
@@ -103,8 +103,7 @@ fn size(
 }
 
 fn text(work: &Work, on: &str, rounds: u32, rows: &[Row], raw: ([f64; 2], Option<Latency>)) -> String {
-    let from = sizes::chunk(work.offset);
-    let mut out = format!("{on}\n{}, from {from} on; {rounds} rounds\n\n", work.describe());
+    let mut out = format!("{on}\n{}; {rounds} rounds\n\n", work.describe());
     let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "of raw"];
     let mut cells = vec![head.map(str::to_owned)];
     let mut add = |name: &str, rate: f64, cpu: f64, latency: Option<Latency>, ratio: String| {

@@ -104,16 +104,15 @@ impl Canvas {
         self.text((MARGIN, self.y), "dim", about);
     }
 
-    /// A group's name, if it is another one than before, beside the numbers of its scale.
-    fn group<'r>(&mut self, before: &mut Option<&'r str>, scenario: &'r str, ticks: &[(f64, String)]) {
-        if before.replace(scenario) != Some(scenario) {
-            self.y += GAP + LINE;
-            self.text((MARGIN, self.y), "group", scenario);
-            for (x, name) in ticks {
-                self.text((*x, self.y), "dim tick", name);
-            }
-            self.y += GAP;
+    /// A scenario's name, beside the numbers of its scale.
+    fn group(&mut self, scenario: &str, scale: Option<&Scale>, name: fn(f64) -> String) {
+        self.y += GAP + LINE;
+        self.text((MARGIN, self.y), "group", scenario);
+        for tick in scale.map_or(Vec::new(), Scale::ticks) {
+            let x = scale.map_or(0.0, |scale| scale.x(tick));
+            self.text((x, self.y), "dim tick", &name(tick));
         }
+        self.y += GAP;
     }
 
     /// What was done, in as many lines as it takes; how far down they reach.
@@ -155,16 +154,17 @@ fn label_height(work: &str) -> f64 {
     LABEL_LINE * lines(work).len() as f64
 }
 
-/// Rows of one work, one after the other.
+/// Rows that belong together, one after the other.
+fn groups<'r>(rows: &[&'r Row], are_one: fn(&Row, &Row) -> bool) -> Vec<Vec<&'r Row>> {
+    rows.chunk_by(|one, next| are_one(one, next)).map(<[&Row]>::to_vec).collect()
+}
+
+fn by_scenario<'r>(rows: &[&'r Row]) -> Vec<Vec<&'r Row>> {
+    groups(rows, |one, next| one.scenario == next.scenario)
+}
+
 fn by_work<'r>(rows: &[&'r Row]) -> Vec<Vec<&'r Row>> {
-    let mut works: Vec<Vec<&Row>> = Vec::new();
-    for &row in rows {
-        match works.last_mut() {
-            Some(work) if work[0].work == row.work && work[0].scenario == row.scenario => work.push(row),
-            Some(_) | None => works.push(vec![row]),
-        }
-    }
-    works
+    groups(rows, |one, next| one.work == next.work)
 }
 
 fn ratios(canvas: &mut Canvas, rows: &[Row]) {
@@ -172,22 +172,21 @@ fn ratios(canvas: &mut Canvas, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    let ends = rows.iter().flat_map(|row| [row.ratio_low, row.ratio_high, row.ratio, row.cpu_ratio]).flatten();
-    let scale = Scale::of(ends, [0.8, 1.1]);
     canvas.heading("Ratios", "array / raw, the median of all rounds and its interval; hollow: by CPU");
-    let ticks: Vec<_> =
-        scale.ticks().iter().map(|tick| (scale.x(*tick), ((tick * 1000.0).round() / 1000.0).to_string())).collect();
-    let mut scenario = None;
-    for work in by_work(&rows) {
-        canvas.group(&mut scenario, &work[0].scenario, &ticks);
-        let bottom = canvas.y + label_height(&work[0].work).max(work.len() as f64 * LINE);
-        canvas.grid(&scale, bottom + GAP);
-        canvas.label(&work[0].work);
-        for (n, row) in work.iter().enumerate() {
-            let y = canvas.y + (n as f64 + 0.5) * LINE;
-            ratio(canvas, &scale, row, y);
+    for group in by_scenario(&rows) {
+        let ends = group.iter().flat_map(|row| [row.ratio_low, row.ratio_high, row.ratio, row.cpu_ratio]).flatten();
+        let scale = Scale::of(ends, [0.8, 1.1]);
+        canvas.group(&group[0].scenario, Some(&scale), |tick| ((tick * 1000.0).round() / 1000.0).to_string());
+        for work in by_work(&group) {
+            let bottom = canvas.y + label_height(&work[0].work).max(work.len() as f64 * LINE);
+            canvas.grid(&scale, bottom + GAP);
+            canvas.label(&work[0].work);
+            for (n, row) in work.iter().enumerate() {
+                let y = canvas.y + (n as f64 + 0.5) * LINE;
+                ratio(canvas, &scale, row, y);
+            }
+            canvas.y = bottom + GAP;
         }
-        canvas.y = bottom + GAP;
     }
 }
 
@@ -212,28 +211,34 @@ fn latencies(canvas: &mut Canvas, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    let of = |latency: Latency| [latency.p50, latency.p99, latency.p99_9, latency.max].map(|nanos| nanos.max(1) as f64);
-    let scale = Scale::of(rows.iter().filter_map(|row| row.latency_ns).flat_map(of), [1e5, 1e5]);
     canvas.heading("Latencies", "of the array: p50, p99, p99.9, max; the first is filled");
-    let ticks: Vec<_> = scale.ticks().iter().map(|tick| (scale.x(*tick), table::nanos(*tick))).collect();
-    let mut scenario = None;
-    for work in by_work(&rows) {
-        let Some(latency) = work[0].latency_ns else { continue };
-        canvas.group(&mut scenario, &work[0].scenario, &ticks);
-        let bottom = canvas.y + label_height(&work[0].work);
-        canvas.grid(&scale, bottom + GAP);
-        canvas.label(&work[0].work);
-        let y = canvas.y + 0.5 * LINE;
-        let places = of(latency).map(|nanos| scale.x(nanos));
-        canvas.line([places[0], y, places[3], y], "array");
-        for place in &places[1..] {
-            canvas.dot((*place, y), 3.5, "array hollow");
+    for group in by_scenario(&rows) {
+        let scale = Scale::of(group.iter().filter_map(|row| row.latency_ns).flat_map(places), [1e4, 1e5]);
+        canvas.group(&group[0].scenario, Some(&scale), table::nanos);
+        for work in by_work(&group) {
+            let bottom = canvas.y + label_height(&work[0].work);
+            canvas.grid(&scale, bottom + GAP);
+            canvas.label(&work[0].work);
+            let y = canvas.y + 0.5 * LINE;
+            work[0].latency_ns.into_iter().for_each(|latency| percentiles(canvas, &scale, latency, y));
+            canvas.y = bottom + GAP;
         }
-        canvas.dot((places[0], y), 4.5, "array");
-        let [p50, _, p99_9, _] = of(latency).map(table::nanos);
-        canvas.text((CHART[1] + 14.0, y + 4.0), "array label", &format!("p50 {p50}, p99.9 {p99_9}"));
-        canvas.y = bottom + GAP;
     }
+}
+
+fn places(latency: Latency) -> [f64; 4] {
+    [latency.p50, latency.p99, latency.p99_9, latency.max].map(|nanos| nanos.max(1) as f64)
+}
+
+fn percentiles(canvas: &mut Canvas, scale: &Scale, latency: Latency, y: f64) {
+    let [first, rest @ ..] = places(latency).map(|nanos| scale.x(nanos));
+    canvas.line([first, y, rest[2], y], "array");
+    for x in rest {
+        canvas.dot((x, y), 3.5, "array hollow");
+    }
+    canvas.dot((first, y), 4.5, "array");
+    let [p50, _, p99_9, _] = places(latency).map(table::nanos);
+    canvas.text((CHART[1] + 14.0, y + 4.0), "array label", &format!("p50 {p50}, p99.9 {p99_9}"));
 }
 
 /// What has neither a ratio nor latencies: its number.
@@ -243,12 +248,14 @@ fn others(canvas: &mut Canvas, rows: &[Row]) {
         return;
     }
     canvas.heading("Other figures", "what was measured beside nothing");
-    let mut scenario = None;
-    for row in rows {
-        canvas.group(&mut scenario, &row.scenario, &[]);
-        let number = if row.unit == "ns" { table::nanos(row.array) } else { format!("{:.0} {}", row.array, row.unit) };
-        canvas.text((CHART[0], canvas.y + LABEL_LINE - 1.0), "number", &number);
-        canvas.y = canvas.label(&row.work) + GAP;
+    for group in by_scenario(&rows) {
+        canvas.group(&group[0].scenario, None, table::nanos);
+        for row in group {
+            let is_time = row.unit == "ns";
+            let number = if is_time { table::nanos(row.array) } else { format!("{:.0} {}", row.array, row.unit) };
+            canvas.text((CHART[0], canvas.y + LABEL_LINE - 1.0), "number", &number);
+            canvas.y = canvas.label(&row.work) + GAP;
+        }
     }
 }
 

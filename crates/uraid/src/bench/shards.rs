@@ -58,6 +58,7 @@ pub fn run(
 /// The second case beside the first.
 fn compared(scenario: &str, cases: &[Case<'_>; 2], outcomes: &[Outcome]) -> Vec<Row> {
     let name = &cases[1].name;
+    let cpu: Vec<f64> = outcomes[1].rounds.iter().map(|sides| sides[Side::Array as usize].cpu_ns).collect();
     let row = |(what, unit, figure): (&str, &'static str, Figure)| {
         let of = |which: usize| {
             let work = &cases[which].work;
@@ -68,6 +69,7 @@ fn compared(scenario: &str, cases: &[Case<'_>; 2], outcomes: &[Outcome]) -> Vec<
         Row {
             raw: Some(median(&of(0))),
             against: "one shard",
+            cpu_ns_per_io: Some(median(&cpu)),
             ..Row::bare(scenario, &format!("two shards beside one, {what}; {name}"), median(&of(1)), unit)
         }
         .with_ratio(Some(Interval::of(&ratios)))

@@ -259,12 +259,16 @@ impl Work {
         list.collect()
     }
 
-    /// `randread 4K, 1 job x depth 32, 1 shard`.
+    /// `randread 4K, 1 job x depth 32, 1 shard`, and where it begins unless that is the beginning: `, from 64K on`.
     pub fn describe(&self) -> String {
         let spin = if self.spin == SPIN { String::new() } else { format!(", spin {:?}", self.spin) };
         let plural = |n: u64, what: &str| if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") };
+        let from = match self.offset {
+            Sectors::ZERO => String::new(),
+            offset => format!(", from {} on", crate::sizes::chunk(offset)),
+        };
         format!(
-            "{} {}, {} x depth {}, {}{spin}",
+            "{} {}, {} x depth {}, {}{spin}{from}",
             self.pattern.name(),
             crate::sizes::chunk(self.block),
             plural(self.jobs.into(), "job"),
