@@ -78,7 +78,12 @@ struct Inner {
     back: AtomicU32,
 }
 
+/// On a line of its own: other threads write to `abroad`.
+#[repr(align(64))]
 struct Block {
+    inner: NonNull<Inner>,
+    start: NonNull<u8>,
+    index: u32,
     /// Pieces that the owner has made, less those it has dropped.
     home: Cell<i32>,
     next_free: Cell<u32>,
@@ -91,24 +96,67 @@ impl Block {
     fn pieces(&self, abroad: u32) -> i32 {
         self.home.get() + (abroad.cast_signed() >> 1)
     }
+
+    #[inline]
+    fn inner(&self) -> &Inner {
+        // SAFETY: the list of blocks is the arena's own.
+        unsafe { self.inner.as_ref() }
+    }
+
+    #[inline]
+    fn add_piece(&self) {
+        if self.inner().is_home() {
+            self.home.set(self.home.get() + 1);
+        } else {
+            self.abroad.fetch_add(ONE_ABROAD, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a piece that the owner has.
+    #[inline]
+    fn drop_here(&self) {
+        let inner = self.inner();
+        self.home.set(self.home.get() - 1);
+        // What others did with the block happens before it is handed out again.
+        let abroad = self.abroad.load(Ordering::Acquire);
+        if abroad & IS_BACK == 0 && self.pieces(abroad) == 0 {
+            inner.free(self, abroad);
+        }
+        if inner.handles.get() == 0 {
+            inner.take_back();
+        }
+    }
+
+    /// Ends a piece that another thread has. What comes after the change of `abroad` touches the block only if this very
+    /// call has put it into the list, for then the owner waits for it.
+    #[cold]
+    fn drop_abroad(&self) {
+        let inner = self.inner();
+        let mut before = self.abroad.load(Ordering::Relaxed);
+        loop {
+            let after = before.wrapping_sub(ONE_ABROAD) | IS_BACK;
+            match self.abroad.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        if before & IS_BACK != 0 {
+            return;
+        }
+        let mut head = inner.back.load(Ordering::Relaxed);
+        loop {
+            self.next_back.store(head, Ordering::Relaxed);
+            match inner.back.compare_exchange_weak(head, self.index, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
 }
 
 impl Inner {
     fn block_class(&self, block: u32) -> usize {
         usize::from(block >= self.counts[0])
-    }
-
-    fn block_start(&self, block: u32) -> NonNull<u8> {
-        let small = self.counts[0] as usize;
-        let block = block as usize;
-        let offset = if block < small {
-            block * SMALL_BLOCK_BYTES
-        } else {
-            small * SMALL_BLOCK_BYTES + (block - small) * LARGE_BLOCK_BYTES
-        };
-        assert!(offset < self.bytes);
-        // SAFETY: inside the allocation, by the assert.
-        unsafe { self.base.add(offset) }
     }
 
     fn is_home(&self) -> bool {
@@ -125,18 +173,17 @@ impl Inner {
         Some(block)
     }
 
-    fn push(&self, block: u32) {
-        let first = &self.free[self.block_class(block)];
-        self.blocks[block as usize].next_free.set(first.replace(block));
+    fn push(&self, block: &Block) {
+        let first = &self.free[self.block_class(block.index)];
+        block.next_free.set(first.replace(block.index));
     }
 
     /// The owner has found that a block has no pieces left.
-    fn free(&self, block: u32, abroad: u32) {
-        let one = &self.blocks[block as usize];
+    fn free(&self, block: &Block, abroad: u32) {
         if abroad != 0 {
-            one.home.set(0);
+            block.home.set(0);
             // Nobody else has a piece, so nobody else changes it.
-            one.abroad.store(0, Ordering::Relaxed);
+            block.abroad.store(0, Ordering::Relaxed);
         }
         self.push(block);
         self.leased.set(self.leased.get() - 1);
@@ -154,62 +201,12 @@ impl Inner {
     fn take_list(&self) {
         let mut next = self.back.swap(NO_BLOCK, Ordering::Acquire);
         while next != NO_BLOCK {
-            let block = next;
-            let one = &self.blocks[block as usize];
-            next = one.next_back.load(Ordering::Relaxed);
+            let block = &self.blocks[next as usize];
+            next = block.next_back.load(Ordering::Relaxed);
             // From here on others may put it into the list again.
-            let abroad = one.abroad.fetch_and(!IS_BACK, Ordering::AcqRel) & !IS_BACK;
-            if one.pieces(abroad) == 0 {
+            let abroad = block.abroad.fetch_and(!IS_BACK, Ordering::AcqRel) & !IS_BACK;
+            if block.pieces(abroad) == 0 {
                 self.free(block, abroad);
-            }
-        }
-    }
-
-    fn add_piece(&self, block: u32) {
-        let one = &self.blocks[block as usize];
-        if self.is_home() {
-            one.home.set(one.home.get() + 1);
-        } else {
-            one.abroad.fetch_add(ONE_ABROAD, Ordering::Relaxed);
-        }
-    }
-
-    /// Ends a piece that the owner has.
-    fn drop_here(&self, block: u32) {
-        let one = &self.blocks[block as usize];
-        one.home.set(one.home.get() - 1);
-        // What others did with the block happens before it is handed out again.
-        let abroad = one.abroad.load(Ordering::Acquire);
-        if abroad & IS_BACK == 0 && one.pieces(abroad) == 0 {
-            self.free(block, abroad);
-        }
-        if self.handles.get() == 0 {
-            self.take_back();
-        }
-    }
-
-    /// Ends a piece that another thread has. What comes after the change of `abroad` touches the block only if this very
-    /// call has put it into the list, for then the owner waits for it.
-    #[cold]
-    fn drop_abroad(&self, block: u32) {
-        let one = &self.blocks[block as usize];
-        let mut before = one.abroad.load(Ordering::Relaxed);
-        loop {
-            let after = before.wrapping_sub(ONE_ABROAD) | IS_BACK;
-            match one.abroad.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => before = now,
-            }
-        }
-        if before & IS_BACK != 0 {
-            return;
-        }
-        let mut head = self.back.load(Ordering::Relaxed);
-        loop {
-            one.next_back.store(head, Ordering::Relaxed);
-            match self.back.compare_exchange_weak(head, block, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
             }
         }
     }
@@ -258,31 +255,41 @@ impl Arena {
         let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(memory));
         // SAFETY: less than a page further, and there is a page more than is handed out.
         let base = unsafe { start.add(start.align_offset(PAGE)) };
-        let blocks = (0..small_blocks + large_blocks)
-            .map(|_| Block {
-                home: Cell::new(0),
-                next_free: Cell::new(NO_BLOCK),
-                abroad: AtomicU32::new(0),
-                next_back: AtomicU32::new(NO_BLOCK),
-            })
-            .collect();
         let inner = Inner {
             start,
             memory,
             base,
             bytes,
             counts: [small_blocks, large_blocks],
-            blocks,
+            blocks: Box::default(),
             owner: this_thread(),
             free: [Cell::new(NO_BLOCK), Cell::new(NO_BLOCK)],
             handles: Cell::new(1),
             leased: Cell::new(0),
             back: AtomicU32::new(NO_BLOCK),
         };
-        for block in (0..small_blocks + large_blocks).rev() {
-            inner.push(block);
-        }
-        Arena(NonNull::from(Box::leak(Box::new(inner))))
+        let mut inner = NonNull::from(Box::leak(Box::new(inner)));
+        let block = |index: u32| {
+            let small = index.min(small_blocks) as usize;
+            let offset = small * SMALL_BLOCK_BYTES + (index as usize - small) * LARGE_BLOCK_BYTES;
+            assert!(offset < bytes);
+            Block {
+                inner,
+                // SAFETY: inside the allocation, by the assert.
+                start: unsafe { base.add(offset) },
+                index,
+                home: Cell::new(0),
+                next_free: Cell::new(NO_BLOCK),
+                abroad: AtomicU32::new(0),
+                next_back: AtomicU32::new(NO_BLOCK),
+            }
+        };
+        let blocks = (0..small_blocks + large_blocks).map(block).collect();
+        // SAFETY: just made, and nobody else knows it.
+        let filled = unsafe { inner.as_mut() };
+        filled.blocks = blocks;
+        filled.blocks.iter().rev().for_each(|block| filled.push(block));
+        Arena(inner)
     }
 
     fn inner(&self) -> &Inner {
@@ -316,10 +323,11 @@ impl Arena {
     }
 
     fn lease(&self, block: u32, length: usize) -> Lease {
-        let inner = self.inner();
-        let before = inner.blocks[block as usize].home.replace(1);
+        assert!(length <= LARGE_BLOCK_BYTES);
+        let block = &self.inner().blocks[block as usize];
+        let before = block.home.replace(1);
         assert_eq!(before, 0, "a free block has no pieces");
-        Lease(RawPiece { arena: self.0, block, start: inner.block_start(block), length })
+        Lease(RawPiece { block: NonNull::from(block), offset: 0, length: length as u32 })
     }
 
     /// Leases `bytes` zero bytes.
@@ -352,12 +360,15 @@ impl Arena {
     }
 }
 
+/// As small as it can be: a request hands several on, and on.
 struct RawPiece {
-    arena: NonNull<Inner>,
-    block: u32,
-    start: NonNull<u8>,
-    length: usize,
+    block: NonNull<Block>,
+    /// In bytes, from the block's start.
+    offset: u32,
+    length: u32,
 }
+
+const _: () = assert!(size_of::<RawPiece>() == 16 && LARGE_BLOCK_BYTES <= u32::MAX as usize);
 
 // SAFETY: a piece is an owner (unique or read-only) of its bytes; of the arena, threads other than its owner's use only
 // what is constant or atomic, and it lives while the piece does.
@@ -366,54 +377,65 @@ unsafe impl Send for RawPiece {}
 unsafe impl Sync for RawPiece {}
 
 impl Drop for RawPiece {
+    #[inline]
     fn drop(&mut self) {
-        let inner = self.inner();
-        if inner.is_home() {
-            inner.drop_here(self.block);
-            end_if_unused(self.arena);
+        let block = self.block();
+        let arena = block.inner;
+        if block.inner().is_home() {
+            block.drop_here();
+            end_if_unused(arena);
         } else {
-            inner.drop_abroad(self.block);
+            block.drop_abroad();
         }
     }
 }
 
 impl RawPiece {
-    fn inner(&self) -> &Inner {
-        // SAFETY: it lives while a piece of one of its blocks does: the block is leased.
-        unsafe { self.arena.as_ref() }
+    #[inline]
+    fn block(&self) -> &Block {
+        // SAFETY: the arena lives while a piece of one of its blocks does: the block is leased.
+        unsafe { self.block.as_ref() }
     }
 
     /// Another piece of the same block, `length` bytes from `offset` of this one.
+    #[inline]
     fn part(&self, offset: usize, length: usize) -> RawPiece {
-        assert!(offset <= self.length && length <= self.length - offset);
-        self.inner().add_piece(self.block);
-        // SAFETY: inside this piece, by the assert.
-        let start = unsafe { self.start.add(offset) };
-        RawPiece { arena: self.arena, block: self.block, start, length }
+        assert!(offset <= self.length() && length <= self.length() - offset);
+        self.block().add_piece();
+        RawPiece { block: self.block, offset: self.offset + offset as u32, length: length as u32 }
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        self.length as usize
+    }
+
+    #[inline]
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: inside the block: pieces are only cut out of what was leased.
+        unsafe { self.block().start.add(self.offset as usize) }
     }
 
     fn split_to(&mut self, bytes: usize) -> RawPiece {
         let front = self.part(0, bytes);
-        // SAFETY: inside this piece: `part` has checked `bytes`.
-        self.start = unsafe { self.start.add(bytes) };
-        self.length -= bytes;
+        self.offset += front.length;
+        self.length -= front.length;
         front
     }
 
     fn try_join(&mut self, next: &RawPiece) -> bool {
-        let adjoins = self.block == next.block
-            && self.arena == next.arena
-            && self.start.as_ptr() as usize + self.length == next.start.as_ptr() as usize;
+        let adjoins = self.block == next.block && self.offset + self.length == next.offset;
         if adjoins {
             self.length += next.length;
         }
         adjoins
     }
 
+    #[inline]
     fn bytes(&self) -> &[u8] {
         // SAFETY: the bytes lie in a live block (counted) and nobody writes them while this borrow lasts: they are in
         // this Lease alone, or in Shared pieces only, by the module's invariant.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.length()) }
     }
 }
 
@@ -440,7 +462,7 @@ impl Deref for Lease {
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: a Lease is the only owner of its bytes, by the module's invariant, and it is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.length()) }
     }
 }
 
@@ -453,7 +475,7 @@ impl Deref for Shared {
 
 impl Clone for Shared {
     fn clone(&self) -> Shared {
-        Shared(self.0.part(0, self.0.length))
+        Shared(self.0.part(0, self.0.length()))
     }
 }
 
@@ -500,100 +522,7 @@ macro_rules! piece {
 piece!(Lease);
 piece!(Shared);
 
+// By its path: host's loom tests compile this file from elsewhere.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_come_back_when_the_last_piece_is_dropped() {
-        let arena = Arena::new(4, 2);
-        let mut pieces = arena.take(70_000).expect("room");
-        assert_eq!(pieces.count(), 3, "one large block and two pages");
-        pieces.fill(7);
-        let front = pieces.split_to(1000);
-        assert_eq!((front.bytes(), pieces.bytes()), (1000, 69_000));
-        let shared = front.freeze();
-        let copy = shared.clone();
-        drop(shared);
-        drop(pieces);
-        assert_eq!(arena.blocks_in_use(), 1, "a clone holds the large block");
-        assert!(copy.to_vec().iter().all(|&byte| byte == 7));
-        drop(copy);
-        assert_eq!(arena.blocks_in_use(), 0);
-    }
-
-    #[test]
-    fn full_is_an_answer_and_nothing_leaks() {
-        let arena = Arena::new(1, 1);
-        let held = arena.take(LARGE_BLOCK_BYTES).expect("room");
-        assert_eq!(arena.take(2 * SMALL_BLOCK_BYTES).err(), Some(ArenaFull { bytes: 8192 }));
-        drop(held);
-        assert_eq!(arena.blocks_in_use(), 0);
-        assert!(arena.take(LARGE_BLOCK_BYTES + SMALL_BLOCK_BYTES).is_ok());
-    }
-
-    #[test]
-    fn pieces_cut_anywhere_join_to_the_same_bytes() {
-        let arena = Arena::new(8, 1);
-        let bytes: Vec<u8> = (0..12_288u32).map(|n| ((n * 31) >> 3) as u8).collect();
-        for cut in [0, 1, 511, 512, 4095, 4096, 4097, 8192, 12_288] {
-            let mut pieces = arena.take(bytes.len()).expect("room");
-            pieces.copy_from(&bytes);
-            let mut front = pieces.split_to(cut);
-            assert_eq!(front.to_vec(), bytes[..cut]);
-            assert_eq!(pieces.to_vec(), bytes[cut..]);
-            front.append(pieces);
-            assert_eq!(front.count(), 3, "adjoining pieces are joined");
-            let shared = front.freeze();
-            assert_eq!(shared.slice(cut / 2, bytes.len() - cut).to_vec(), bytes[cut / 2..bytes.len() - cut + cut / 2]);
-            let mut copy = arena.take(bytes.len()).expect("room");
-            copy.copy_from_pieces(&shared);
-            assert_eq!(copy.to_vec(), bytes);
-        }
-        assert_eq!(arena.blocks_in_use(), 0);
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
-    fn what_ends_on_another_thread_comes_back() {
-        let arena = Arena::new(8, 0);
-        for round in 0..200u8 {
-            let mut pieces = arena.take(3 * SMALL_BLOCK_BYTES).expect("what went away has come back");
-            pieces.fill(round);
-            let here = pieces.split_to(SMALL_BLOCK_BYTES + 100).freeze();
-            let there = here.clone();
-            let clones = std::thread::scope(|scope| {
-                let other = scope.spawn(move || {
-                    assert!(there.to_vec().iter().all(|&byte| byte == round));
-                    let clones = [there.slice(0, 5), there.slice(4096, 50)];
-                    drop((there, pieces));
-                    clones
-                });
-                drop(here);
-                other.join().expect("it has found its bytes")
-            });
-            assert!(clones.iter().all(|clone| clone.to_vec().iter().all(|&byte| byte == round)));
-            assert_eq!(arena.blocks_in_use(), 2, "the clones came back");
-            drop(clones);
-            assert_eq!(arena.blocks_in_use(), 0);
-        }
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
-    fn pieces_outlive_their_arena_on_any_thread() {
-        for ends_there in [true, false] {
-            let arena = Arena::new(1, 1);
-            let mut pieces = arena.take(SMALL_BLOCK_BYTES).expect("room");
-            drop(arena);
-            pieces.fill(7);
-            let shared = pieces.freeze();
-            let there = shared.clone();
-            let other = std::thread::spawn(move || {
-                assert!(there.to_vec().iter().all(|&byte| byte == 7));
-                (!ends_there).then_some(there)
-            });
-            drop((other.join().expect("it has found its bytes"), shared));
-        }
-    }
-}
+#[path = "buffer/tests.rs"]
+mod tests;

@@ -29,6 +29,9 @@ pub enum ErrorKind {
 /// A failed I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind}{}", OsSuffix(*os))]
+// Aligned so that buffers beside it in a result are moved by whole words, see `Pieces`: without it a read takes half as
+// long again.
+#[repr(align(8))]
 pub struct IoError {
     /// What kind of failure, to decide on.
     pub kind: ErrorKind,

@@ -7,7 +7,10 @@ use crate::{SECTOR_BYTES, Sectors};
 use smallvec::SmallVec;
 
 /// Bytes in several pieces, in order: one vectored I/O. Pieces that adjoin in memory are joined.
+// Aligned so that it is moved as two words of 16 bytes, and in a result beside an error instead of in its place: a load
+// that covers several smaller stores, which a move in other parts ends in, waits for all of them.
 #[derive(Debug)]
+#[repr(align(16))]
 pub struct Pieces<P> {
     list: SmallVec<[P; 1]>,
     bytes: usize,

@@ -1,0 +1,97 @@
+//! What arenas, leases and shared pieces promise.
+//! Owns: one thread, and two that meet. Not here: every order of a few events (host's `tests/loom`).
+
+use super::*;
+
+#[test]
+fn blocks_come_back_when_the_last_piece_is_dropped() {
+    let arena = Arena::new(4, 2);
+    let mut pieces = arena.take(70_000).expect("room");
+    assert_eq!(pieces.count(), 3, "one large block and two pages");
+    pieces.fill(7);
+    let front = pieces.split_to(1000);
+    assert_eq!((front.bytes(), pieces.bytes()), (1000, 69_000));
+    let shared = front.freeze();
+    let copy = shared.clone();
+    drop(shared);
+    drop(pieces);
+    assert_eq!(arena.blocks_in_use(), 1, "a clone holds the large block");
+    assert!(copy.to_vec().iter().all(|&byte| byte == 7));
+    drop(copy);
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
+#[test]
+fn full_is_an_answer_and_nothing_leaks() {
+    let arena = Arena::new(1, 1);
+    let held = arena.take(LARGE_BLOCK_BYTES).expect("room");
+    assert_eq!(arena.take(2 * SMALL_BLOCK_BYTES).err(), Some(ArenaFull { bytes: 8192 }));
+    drop(held);
+    assert_eq!(arena.blocks_in_use(), 0);
+    assert!(arena.take(LARGE_BLOCK_BYTES + SMALL_BLOCK_BYTES).is_ok());
+}
+
+#[test]
+fn pieces_cut_anywhere_join_to_the_same_bytes() {
+    let arena = Arena::new(8, 1);
+    let bytes: Vec<u8> = (0..12_288u32).map(|n| ((n * 31) >> 3) as u8).collect();
+    for cut in [0, 1, 511, 512, 4095, 4096, 4097, 8192, 12_288] {
+        let mut pieces = arena.take(bytes.len()).expect("room");
+        pieces.copy_from(&bytes);
+        let mut front = pieces.split_to(cut);
+        assert_eq!(front.to_vec(), bytes[..cut]);
+        assert_eq!(pieces.to_vec(), bytes[cut..]);
+        front.append(pieces);
+        assert_eq!(front.count(), 3, "adjoining pieces are joined");
+        let shared = front.freeze();
+        assert_eq!(shared.slice(cut / 2, bytes.len() - cut).to_vec(), bytes[cut / 2..bytes.len() - cut + cut / 2]);
+        let mut copy = arena.take(bytes.len()).expect("room");
+        copy.copy_from_pieces(&shared);
+        assert_eq!(copy.to_vec(), bytes);
+    }
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
+fn what_ends_on_another_thread_comes_back() {
+    let arena = Arena::new(8, 0);
+    for round in 0..200u8 {
+        let mut pieces = arena.take(3 * SMALL_BLOCK_BYTES).expect("what went away has come back");
+        pieces.fill(round);
+        let here = pieces.split_to(SMALL_BLOCK_BYTES + 100).freeze();
+        let there = here.clone();
+        let clones = std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                assert!(there.to_vec().iter().all(|&byte| byte == round));
+                let clones = [there.slice(0, 5), there.slice(4096, 50)];
+                drop((there, pieces));
+                clones
+            });
+            drop(here);
+            other.join().expect("it has found its bytes")
+        });
+        assert!(clones.iter().all(|clone| clone.to_vec().iter().all(|&byte| byte == round)));
+        assert_eq!(arena.blocks_in_use(), 2, "the clones came back");
+        drop(clones);
+        assert_eq!(arena.blocks_in_use(), 0);
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
+fn pieces_outlive_their_arena_on_any_thread() {
+    for ends_there in [true, false] {
+        let arena = Arena::new(1, 1);
+        let mut pieces = arena.take(SMALL_BLOCK_BYTES).expect("room");
+        drop(arena);
+        pieces.fill(7);
+        let shared = pieces.freeze();
+        let there = shared.clone();
+        let other = std::thread::spawn(move || {
+            assert!(there.to_vec().iter().all(|&byte| byte == 7));
+            (!ends_there).then_some(there)
+        });
+        drop((other.join().expect("it has found its bytes"), shared));
+    }
+}
