@@ -165,6 +165,12 @@ impl<W: World> Array<W> {
         self.view.borrow().clone()
     }
 
+    /// The same where it is only looked at.
+    #[inline]
+    pub(crate) fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&self.view.borrow())
+    }
+
     /// What this shard's request paths have counted.
     pub fn counters(&self) -> Counters {
         self.counters.get()
@@ -177,11 +183,13 @@ impl<W: World> Array<W> {
     }
 
     /// The member in a slot. Panics for a slot that had none when the array was assembled: no view trusts such a slot.
+    #[inline]
     pub(crate) fn member(&self, slot: Slot) -> &W::Member {
         &self.members[self.shape.members[slot.index()].expect("a usable slot has a member")]
     }
 
     /// Where a member's sector lies on its device.
+    #[inline]
     pub(crate) fn on_device(&self, slot: Slot, at: MemberSector) -> Sector {
         let member = self.shape.members[slot.index()].expect("a usable slot has a member");
         self.shape.data_offsets[member] + Sectors(at.0)
@@ -194,21 +202,32 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Waits until the view lets the request in. A write that needs the dirty mark asks the steward for it, outside
-    /// of any epoch.
+    /// Waits until the view lets the request in.
+    #[inline]
     pub(crate) async fn enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
+        match self.with_view(|view| view.admit(wish)) {
+            Admission::Enter => Ok(self.admit(wish)),
+            // Seldom, so that a request's future does not carry the room for it.
+            Admission::WaitForGate | Admission::NeedsDirtyMark | Admission::Refused(_) => {
+                Box::pin(self.wait_to_enter(wish)).await
+            }
+        }
+    }
+
+    #[inline]
+    fn admit(&self, wish: Wish) -> Entered<'_, W> {
+        if wish == Wish::Write {
+            self.writes_admitted.set(self.writes_admitted.get() + 1);
+        }
+        Entered { array: self, epoch: self.epochs.enter() }
+    }
+
+    /// A write that needs the dirty mark asks the steward for it, outside of any epoch.
+    async fn wait_to_enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
         loop {
-            let (admission, seen) = {
-                let view = self.view.borrow();
-                (view.admit(wish), view.epoch)
-            };
+            let (admission, seen) = self.with_view(|view| (view.admit(wish), view.epoch));
             match admission {
-                Admission::Enter => {
-                    if wish == Wish::Write {
-                        self.writes_admitted.set(self.writes_admitted.get() + 1);
-                    }
-                    return Ok(Entered { array: self, epoch: self.epochs.enter() });
-                }
+                Admission::Enter => return Ok(self.admit(wish)),
                 Admission::WaitForGate => {
                     self.view_changed.wait_for(|| (self.view.borrow().epoch > seen).then_some(())).await;
                 }
@@ -345,7 +364,18 @@ impl<W: World> Device for Array<W> {
             return Ok(into);
         }
         let _inside = self.enter(Wish::Read).await?;
-        let outcome = self.read_range(range, into).await;
+        // One piece on a healthy member, nearly always: down at once. All else is boxed, so that its room is no part of
+        // every read's future.
+        let outcome = match self.one_place(range) {
+            Some((slot, place)) => {
+                let _on_the_way = self.balance.begin(slot);
+                match self.member(slot).read(self.on_device(slot, place), into).await {
+                    Err(error) => Box::pin(self.read_around(range, failure(slot, Operation::Read, error))).await,
+                    Ok(pieces) => Ok(pieces),
+                }
+            }
+            None => Box::pin(self.read_pieces(range, into)).await,
+        };
         if sabotage::is(Sabotage::Leak) {
             std::mem::forget(self.world.arena(Pool::Request).take(1));
         }

@@ -12,7 +12,9 @@ use crate::view::{Copies, View};
 use crate::{Pool, World};
 use std::time::Duration;
 use uraid_block::local::join_all;
-use uraid_block::{ArrayRange, Device, ErrorKind, IoError, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_block::{
+    ArrayRange, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
+};
 use uraid_layout::{Part, Plan};
 
 /// How long a retry waits before it asks a full arena again.
@@ -42,25 +44,16 @@ struct Got {
 }
 
 impl<W: World> Array<W> {
-    /// Reads inside an epoch. The common case, one run on a healthy member, takes the short way down.
-    pub(crate) async fn read_range(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        let view = self.view();
-        let usable = self.readable(&view);
-        let plan = self.shape.layout.plan_read(range, &usable, self.copy_choice(&view, range, &usable));
-        let whole = Wanted::new(Sectors::ZERO, into);
-        if plan.lost.is_empty() && plan.runs.len() == 1 && plan.parts.len() == 1 {
-            let run = &plan.runs[0];
-            let at = self.on_device(run.slot, run.at);
-            drop(view);
-            let _on_the_way = self.balance.begin(run.slot);
-            return match self.member(run.slot).read(at, whole.into).await {
-                Ok(pieces) => Ok(pieces),
-                Err(error) => self.read_around(range, failure(run.slot, Operation::Read, error)).await,
-            };
-        }
-        self.read_wanted(range, vec![whole]).await
+    /// Where all of the range can be read at once.
+    #[inline]
+    pub(crate) fn one_place(&self, range: ArrayRange) -> Option<(Slot, MemberSector)> {
+        self.with_view(|view| {
+            let usable = self.readable(view);
+            self.shape.layout.place_to_read(range, &usable, self.copy_choice(view, range, &usable))
+        })
     }
 
+    #[inline]
     fn readable(&self, view: &View) -> SlotSet {
         if sabotage::is(Sabotage::StaleRead) {
             return (0..self.shape.layout.slots())
@@ -72,7 +65,7 @@ impl<W: World> Array<W> {
     }
 
     /// The whole request again, after the one member it was sent to has failed.
-    async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
+    pub(crate) async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
         let view = self.view();
         mark::hit(Mark::ReadAround);
         self.note_read_failure(&view, failed).await?;
@@ -83,6 +76,11 @@ impl<W: World> Array<W> {
         }
         let avoid = SlotSet::EMPTY.with(failed.slot);
         self.read_wanted(range, vec![Wanted { avoid, ..Wanted::new(Sectors::ZERO, into) }]).await
+    }
+
+    /// The whole request, which is no single piece of a healthy member.
+    pub(crate) async fn read_pieces(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.read_wanted(range, vec![Wanted::new(Sectors::ZERO, into)]).await
     }
 
     /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, or halves it: it ends.

@@ -7,8 +7,7 @@
 //!   count      2        0        5          drain(9): answered when 7 and 8 are empty
 //! ```
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
 use uraid_block::local::Notify;
 use uraid_block::{ErrorKind, IoError, SlotSet};
 
@@ -92,65 +91,67 @@ impl View {
 
 /// Requests in flight on this shard, per epoch.
 pub(crate) struct Epochs {
-    counts: RefCell<VecDeque<(Epoch, u64)>>,
+    current: Cell<Epoch>,
+    /// Requests of the current epoch.
+    count: Cell<u64>,
+    /// Earlier epochs that requests are left of, ascending.
+    older: RefCell<Vec<(Epoch, u64)>>,
     drained: Notify,
 }
 
 impl Epochs {
     pub(crate) fn new(first: Epoch) -> Epochs {
-        Epochs { counts: RefCell::new(VecDeque::from([(first, 0)])), drained: Notify::new() }
+        Epochs { current: Cell::new(first), count: Cell::new(0), older: RefCell::default(), drained: Notify::new() }
     }
 
     /// From now on requests enter `epoch`.
     pub(crate) fn switch(&self, epoch: Epoch) {
-        let mut counts = self.counts.borrow_mut();
-        let (last, _) = *counts.back().expect("there is a current epoch");
-        assert!(epoch > last, "views arrive in order");
-        counts.push_back((epoch, 0));
-        Self::forget_empty(&mut counts);
-        drop(counts);
+        let before = self.current.replace(epoch);
+        assert!(epoch > before, "views arrive in order");
+        let count = self.count.replace(0);
+        if count > 0 {
+            self.older.borrow_mut().push((before, count));
+        }
         self.drained.notify_all();
     }
 
     #[inline]
     pub(crate) fn enter(&self) -> Epoch {
-        let mut counts = self.counts.borrow_mut();
-        let (epoch, count) = counts.back_mut().expect("there is a current epoch");
-        *count += 1;
-        *epoch
+        self.count.set(self.count.get() + 1);
+        self.current.get()
     }
 
     #[inline]
     pub(crate) fn leave(&self, epoch: Epoch) {
-        let mut counts = self.counts.borrow_mut();
-        let (_, count) = counts.iter_mut().rev().find(|(of, _)| *of == epoch).expect("a request leaves its epoch once");
-        assert!(*count > 0);
-        *count -= 1;
-        if *count == 0 && counts.len() > 1 {
-            Self::forget_empty(&mut counts);
-            drop(counts);
-            self.drained.notify_all();
+        if epoch == self.current.get() {
+            let count = self.count.get();
+            assert!(count > 0, "a request leaves its epoch once");
+            self.count.set(count - 1);
+        } else {
+            self.leave_older(epoch);
         }
     }
 
-    fn forget_empty(counts: &mut VecDeque<(Epoch, u64)>) {
-        while counts.len() > 1 && counts.front().is_some_and(|(_, count)| *count == 0) {
-            counts.pop_front();
+    #[cold]
+    fn leave_older(&self, epoch: Epoch) {
+        let mut older = self.older.borrow_mut();
+        let at = older.iter().position(|(of, _)| *of == epoch).expect("a request leaves its epoch once");
+        older[at].1 -= 1;
+        if older[at].1 == 0 {
+            older.remove(at);
+            drop(older);
+            self.drained.notify_all();
         }
     }
 
     /// Waits until no request of an epoch before `epoch` is in flight here.
     pub(crate) async fn drain(&self, epoch: Epoch) {
-        self.drained
-            .wait_for(|| {
-                let counts = self.counts.borrow();
-                counts.iter().all(|(of, count)| *of >= epoch || *count == 0).then_some(())
-            })
-            .await;
+        assert!(epoch <= self.current.get(), "a drain follows its view");
+        self.drained.wait_for(|| self.older.borrow().iter().all(|(of, _)| *of >= epoch).then_some(())).await;
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
-        self.counts.borrow().iter().map(|(_, count)| count).sum()
+        self.count.get() + self.older.borrow().iter().map(|(_, count)| count).sum::<u64>()
     }
 }
 

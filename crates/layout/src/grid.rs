@@ -49,6 +49,35 @@ impl Chunk {
     }
 }
 
+/// A number of members or columns, which divides quickly: by a multiplication, where the processor's own division is
+/// the dearest instruction of a small read.
+///
+/// With `reciprocal` = (2^64 - 1 - r) / d, where r < d, `(n + 1) * reciprocal / 2^64` is (n + 1) / d less
+/// (n + 1) * (1 + r) / (d * 2^64). That is more than nothing and at most 1 / d for every n below 2^55, as d is at most
+/// 256; so what is before the point is that of n / d.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Divisor {
+    pub(crate) count: u64,
+    reciprocal: u64,
+}
+
+impl Divisor {
+    /// Panics beyond 1 to 256: slots are bounded before.
+    pub(crate) fn new(count: u64) -> Divisor {
+        assert!((1..=256).contains(&count));
+        Divisor { count, reciprocal: u64::MAX / count }
+    }
+
+    /// `(n / count, n % count)` for sectors, chunks and rows of an array.
+    #[inline]
+    pub(crate) fn split(self, n: u64) -> (u64, u64) {
+        assert!(n <= SECTORS_MAX);
+        let product = (u128::from(n) + 1) * u128::from(self.reciprocal);
+        let quotient = (product >> 64) as u64;
+        (quotient, n - quotient * self.count)
+    }
+}
+
 /// A grid of chunks as near copies fill it: `copies` cells for each chunk, cells counted along rows of `width` columns.
 ///
 /// ```text
@@ -88,5 +117,21 @@ impl Grid {
         let head = if top < cells.start + self.copies { first_offset } else { 0 };
         let tail = if bottom >= last * self.copies { last_offset + 1 } else { size };
         Some((top / self.width * size + head, bottom / self.width * size + tail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_divides_as_the_processor_does() {
+        for count in 1..=256 {
+            let divisor = Divisor::new(count);
+            let edges = (0..60).map(|bit| SECTORS_MAX >> bit).flat_map(|n| [n, n - n % count, n / count]);
+            for n in edges.flat_map(|n| n.saturating_sub(2)..=(n + 2).min(SECTORS_MAX)) {
+                assert_eq!(divisor.split(n), (n / count, n % count), "{n} by {count}");
+            }
+        }
     }
 }

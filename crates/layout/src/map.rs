@@ -184,6 +184,28 @@ impl Layout {
         }
     }
 
+    /// The one place of a range that lies in the array, where [`Layout::plan_read`] would give a single run of one part.
+    #[inline]
+    pub fn place_to_read(
+        &self,
+        range: ArrayRange,
+        usable: &SlotSet,
+        choice: CopyChoice,
+    ) -> Option<(Slot, MemberSector)> {
+        let (from, to) = self.bounds(range);
+        if from == to {
+            return None;
+        }
+        let place = match &self.map {
+            Map::Linear(map) => plan::place_to_read(map, from, to, usable, choice),
+            Map::Raid0(map) => plan::place_to_read(map, from, to, usable, choice),
+            Map::Raid1(map) => plan::place_to_read(map, from, to, usable, choice),
+            Map::Raid10(map) => plan::place_to_read(map, from, to, usable, choice),
+            Map::Raid456(map) => plan::place_to_read(map, from, to, usable, choice),
+        };
+        place.map(|place| (Slot(place.slot), MemberSector(place.at)))
+    }
+
     /// Where to write a range that lies in the array: every copy on a usable slot. Panics for parity levels, whose
     /// writes are planned by row.
     pub fn plan_write(&self, range: ArrayRange, usable: &SlotSet) -> Plan {

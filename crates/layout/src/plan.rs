@@ -126,23 +126,40 @@ fn readable(map: &impl Places, first: Place, first_choice: u16, usable: &SlotSet
         .find(|place| usable.contains(Slot(place.slot)))
 }
 
-/// The plan of reading `from..to`.
 #[inline]
-pub(crate) fn read(map: &impl Places, from: u64, to: u64, usable: &SlotSet, choice: CopyChoice) -> Plan {
-    let first_choice = match choice {
+fn first_choice(map: &impl Places, choice: CopyChoice) -> u16 {
+    match choice {
         CopyChoice::First => 0,
+        CopyChoice::Nth(n) if n < map.copies_count() => n,
         CopyChoice::Nth(n) => n % map.copies_count(),
-    };
+    }
+}
+
+/// The one place to read `from..to` from: what nearly every small request has.
+#[inline]
+pub(crate) fn place_to_read(
+    map: &impl Places,
+    from: u64,
+    to: u64,
+    usable: &SlotSet,
+    choice: CopyChoice,
+) -> Option<Place> {
+    let stretch = map.stretch(from);
+    if stretch.length < to - from {
+        return None;
+    }
+    readable(map, stretch.first, first_choice(map, choice), usable)
+}
+
+/// The plan of reading `from..to`.
+pub(crate) fn read(map: &impl Places, from: u64, to: u64, usable: &SlotSet, choice: CopyChoice) -> Plan {
     if from == to {
         return Plan::default();
     }
-    let stretch = map.stretch(from);
-    if stretch.length >= to - from
-        && let Some(place) = readable(map, stretch.first, first_choice, usable)
-    {
-        return Plan::one(place, to - from);
+    match place_to_read(map, from, to, usable, choice) {
+        Some(place) => Plan::one(place, to - from),
+        None => read_pieces(map, from, to, usable, first_choice(map, choice)),
     }
-    read_pieces(map, from, to, usable, first_choice)
 }
 
 fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_choice: u16) -> Plan {

@@ -9,7 +9,7 @@
 //!  row 1   D4  D5  P   D3           row 1   D3  D4  D5  P   Q
 //! ```
 
-use crate::grid::{Chunk, bounded};
+use crate::grid::{Chunk, Divisor, bounded};
 use crate::plan::{Place, Places, Stretch};
 use crate::{LayoutError, Level, Row, RowMap, Spec};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub(crate) struct Raid456 {
     chunk: Chunk,
     slots: u64,
     /// Data chunks of a row.
-    across: u64,
+    across: Divisor,
     rows: u64,
     shape: Shape,
 }
@@ -40,12 +40,12 @@ enum Parity {
     Fixed(u64),
     /// From the last one down; `ahead` rows further than the row says.
     Falling {
-        among: u64,
+        among: Divisor,
         ahead: u64,
     },
     /// From the first one up.
     Rising {
-        among: u64,
+        among: Divisor,
     },
 }
 
@@ -96,8 +96,9 @@ impl Shape {
     }
 
     fn raid5(layout: u32, slots: u64) -> Option<Shape> {
-        let falling = Parity::Falling { among: slots, ahead: 0 };
-        let rising = Parity::Rising { among: slots };
+        let all = Divisor::new(slots);
+        let falling = Parity::Falling { among: all, ahead: 0 };
+        let rising = Parity::Rising { among: all };
         let (parity, data) = match layout {
             0 => (falling, Data::Skip),
             1 => (rising, Data::Skip),
@@ -111,12 +112,13 @@ impl Shape {
     }
 
     fn raid6(layout: u32, slots: u64) -> Option<Shape> {
-        let falling = Parity::Falling { among: slots, ahead: 0 };
-        let rising = Parity::Rising { among: slots };
+        let all = Divisor::new(slots);
+        let falling = Parity::Falling { among: all, ahead: 0 };
+        let rising = Parity::Rising { among: all };
         // The "-6" layouts are those of raid5 on all members but the last, which holds Q.
         let most = slots - 1;
-        let falling_6 = Parity::Falling { among: most, ahead: 0 };
-        let rising_6 = Parity::Rising { among: most };
+        let falling_6 = Parity::Falling { among: Divisor::new(most), ahead: 0 };
+        let rising_6 = Parity::Rising { among: Divisor::new(most) };
         let (parity, syndrome, data) = match layout {
             0 => (falling, Syndrome::BehindParity, Data::Skip),
             1 => (rising, Syndrome::BehindParity, Data::Skip),
@@ -125,7 +127,7 @@ impl Shape {
             4 => (Parity::Fixed(0), Syndrome::BehindParity, Data::From(2)),
             5 => (Parity::Fixed(slots - 2), Syndrome::BehindParity, Data::From(0)),
             8 => (rising, Syndrome::BehindParity, Data::Skip),
-            9 => (Parity::Falling { among: slots, ahead: 1 }, Syndrome::BehindParity, Data::Skip),
+            9 => (Parity::Falling { among: all, ahead: 1 }, Syndrome::BehindParity, Data::Skip),
             10 => (falling, Syndrome::BeforeParity, Data::BehindParity { among: slots }),
             16 => (falling_6, Syndrome::Last, Data::Skip),
             17 => (rising_6, Syndrome::Last, Data::Skip),
@@ -142,8 +144,8 @@ impl Shape {
     fn parity(self, row: u64) -> u64 {
         match self.parity {
             Parity::Fixed(slot) => slot,
-            Parity::Falling { among, ahead } => among - 1 - (row + ahead) % among,
-            Parity::Rising { among } => row % among,
+            Parity::Falling { among, ahead } => among.count - 1 - among.split(row + ahead).1,
+            Parity::Rising { among } => among.split(row).1,
         }
     }
 
@@ -205,7 +207,7 @@ impl Raid456 {
         let slots = u64::from(spec.raid_disks);
         let across = slots - if spec.level == Level::Raid6 { 2 } else { 1 };
         bounded(rows * chunk.sectors * across)?;
-        Ok(Raid456 { chunk, slots, across, rows, shape })
+        Ok(Raid456 { chunk, slots, across: Divisor::new(across), rows, shape })
     }
 
     pub(crate) fn array_size(&self) -> u64 {
@@ -217,7 +219,7 @@ impl Raid456 {
     }
 
     pub(crate) fn stripe(&self) -> u64 {
-        self.chunk.sectors * self.across
+        self.chunk.sectors * self.across.count
     }
 
     pub(crate) fn rows_count(&self) -> u64 {
@@ -233,9 +235,9 @@ impl Raid456 {
         let start = self.row_start(row);
         let parity = self.shape.parity(row.0);
         let syndrome = self.shape.syndrome(parity, self.slots);
-        let mut data = SmallVec::with_capacity(self.across as usize);
-        let mut exponents = SmallVec::with_capacity(self.across as usize);
-        for k in 0..self.across {
+        let mut data = SmallVec::with_capacity(self.across.count as usize);
+        let mut exponents = SmallVec::with_capacity(self.across.count as usize);
+        for k in 0..self.across.count {
             let slot = self.shape.data(k, parity, syndrome, self.slots);
             assert!(slot != parity && Some(slot) != syndrome);
             data.push(Slot(slot as u16));
@@ -253,7 +255,7 @@ impl Places for Raid456 {
     #[inline]
     fn stretch(&self, at: u64) -> Stretch {
         let (chunk, offset) = self.chunk.split(at);
-        let (row, k) = (chunk / self.across, chunk % self.across);
+        let (row, k) = self.across.split(chunk);
         let parity = self.shape.parity(row);
         let syndrome = self.shape.syndrome(parity, self.slots);
         let slot = self.shape.data(k, parity, syndrome, self.slots);
