@@ -1,5 +1,5 @@
 //! Waiting on one shard: what futures of one thread need to wait for each other.
-//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`race`], [`yield_now`]. Not here: executors, timers, threads.
+//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`join_each`], [`race`], [`yield_now`]. Not here: executors, timers, threads.
 //! Invariant: whoever waits is woken when what it waits for may have changed; a dropped waiter leaves nothing behind.
 
 use std::cell::{Cell, RefCell};
@@ -203,28 +203,40 @@ impl Drop for Permit {
     }
 }
 
+/// One of several futures, in its place until all have ended.
+enum Stage<F: Future> {
+    Running(F),
+    Done(F::Output),
+}
+
 /// Drives all futures to their end and gives their values in order.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = Vec::new();
-    let mut done: Vec<Option<F::Output>> = Vec::new();
-    for future in futures {
-        running.push(Box::pin(future));
-        done.push(None);
-    }
+    join_each(futures).await.collect()
+}
+
+/// The same without a list of the values: one allocation holds everything.
+pub async fn join_each<F: Future>(
+    futures: impl IntoIterator<Item = F>,
+) -> impl ExactSizeIterator<Item = F::Output> + DoubleEndedIterator {
+    let mut stages: Vec<Stage<F>> = futures.into_iter().map(Stage::Running).collect();
     std::future::poll_fn(|context| {
-        let mut pending = 0;
-        for (future, value) in running.iter_mut().zip(&mut done) {
-            if value.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(output) => *value = Some(output),
-                    Poll::Pending => pending += 1,
-                }
+        let mut pending = false;
+        for stage in &mut stages {
+            let Stage::Running(future) = stage else { continue };
+            // SAFETY: the list gets no longer, so its memory stays where it is, and a future in it is not touched but to
+            // be polled and, here or with the list, dropped in place.
+            match unsafe { Pin::new_unchecked(future) }.poll(context) {
+                Poll::Ready(output) => *stage = Stage::Done(output),
+                Poll::Pending => pending = true,
             }
         }
-        if pending == 0 { Poll::Ready(()) } else { Poll::Pending }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    done.into_iter().map(|value| value.expect("all are done")).collect()
+    stages.into_iter().map(|stage| match stage {
+        Stage::Done(output) => output,
+        Stage::Running(_) => unreachable!("all have ended"),
+    })
 }
 
 /// Which of two futures was first, with its value.

@@ -10,7 +10,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::verdict::Operation;
 use crate::view::View;
-use uraid_block::local::join_all;
+use uraid_block::local::join_each;
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, WritePieces};
 use uraid_layout::{Level, Plan, Run};
 
@@ -30,7 +30,7 @@ impl<W: World> Array<W> {
         if sabotage::is(Sabotage::AnswerEarly) {
             return self.settle(&view, &[]).await;
         }
-        let outcomes = join_all(plan.runs.iter().map(async |run| {
+        let outcomes = join_each(plan.runs.iter().map(async |run| {
             let at = self.on_device(run.slot, run.at);
             if sabotage::is(Sabotage::Overreach) && run.at.0 > 0 {
                 let before = uraid_block::Sector(at.0 - 1);
@@ -57,7 +57,7 @@ impl<W: World> Array<W> {
         // Such a plan does not tell of stretches without a place; there are none, the steward keeps every view served.
         assert!(self.shape.layout.can_serve(&view.usable));
         let plan = self.shape.layout.plan_discard(range, &view.usable);
-        let outcomes = join_all(plan.runs.iter().map(async |run| {
+        let outcomes = join_each(plan.runs.iter().map(async |run| {
             let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
             (run, self.member(run.slot).write_zeroes(of_member).await)
         }));
@@ -73,15 +73,12 @@ impl<W: World> Array<W> {
         } else {
             self.shape.layout.plan_discard(range, &view.usable)
         };
-        let outcomes = join_all(plan.runs.iter().map(async |run| {
+        let outcomes = join_each(plan.runs.iter().map(async |run| {
             let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
             (run, self.member(run.slot).discard(of_member).await)
         }));
-        let gone: Vec<_> = outcomes
-            .await
-            .into_iter()
-            .filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone))
-            .collect();
+        let gone: Vec<_> =
+            outcomes.await.filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone)).collect();
         if !gone.is_empty() {
             mark::hit(Mark::DiscardMemberGone);
         }
@@ -90,7 +87,11 @@ impl<W: World> Array<W> {
 
     /// The members that are left have the bytes: `can_serve` of what is left, which the steward checks, says that every
     /// sector has a copy among them, and each of them was written.
-    async fn settle_runs(&self, view: &View, outcomes: Vec<(&Run, Result<(), IoError>)>) -> Result<Recorded, IoError> {
+    async fn settle_runs<'a>(
+        &self,
+        view: &View,
+        outcomes: impl IntoIterator<Item = (&'a Run, Result<(), IoError>)>,
+    ) -> Result<Recorded, IoError> {
         let mut failures: Vec<Failure> = Vec::new();
         for (run, outcome) in outcomes {
             if let Err(error) = outcome {

@@ -16,7 +16,7 @@ use crate::view::View;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::local::join_all;
+use uraid_block::local::join_each;
 use uraid_block::{
     Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
 };
@@ -133,7 +133,7 @@ impl<W: World> Array<W> {
             writes.extend(map.syndrome.zip(parity.q).map(|(slot, q)| (slot, q.freeze())));
         }
         writes.retain(|(slot, _)| view.usable.contains(*slot));
-        let outcomes = join_all(
+        let outcomes = join_each(
             writes
                 .into_iter()
                 .map(async |(slot, from)| (slot, self.member(slot).write(self.on_device(slot, at), from, fua).await)),
@@ -169,7 +169,7 @@ impl<W: World> Array<W> {
         let p = list.p.then_some(map.parity);
         let q = if list.q { map.syndrome } else { None };
         let wanted: Vec<Option<Slot>> = data.chain([p, q]).collect();
-        let outcomes = join_all(wanted.into_iter().map(async |slot| match slot {
+        let outcomes = join_each(wanted.into_iter().map(async |slot| match slot {
             Some(slot) => self.read_block(slot, at, length, Pool::Row).await.map(Some),
             None => Ok(None),
         }));
