@@ -37,7 +37,7 @@ fn options(ring: RingChoice) -> Options {
 async fn everything_is_right(shard: Shard<()>, claimed: Claimed) -> usize {
     let member = claimed.on_shard(&shard);
     let fill = |bytes: usize, seed: usize| {
-        let bytes: Vec<u8> = (0..bytes).map(|at| ((at + seed) * 167 >> 7) as u8 ^ at as u8).collect();
+        let bytes: Vec<u8> = (0..bytes).map(|at| (((at + seed) * 167) >> 7) as u8 ^ at as u8).collect();
         let mut pieces = shard.arena(3).take(bytes.len()).expect("room");
         pieces.copy_from(&bytes);
         (bytes, pieces)

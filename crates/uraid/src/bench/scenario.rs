@@ -221,7 +221,7 @@ fn small_write() -> Vec<Setup> {
     // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not; without
     // looking round, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
-    let asleep = steps([Work { shards: 2, spin: Duration::ZERO, ..alone.clone() }]);
+    let asleep = vec![still(&Work { shards: 2, spin: Duration::ZERO, ..alone.clone() })];
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
     let on = |member| Setup { shards: vec![work.clone(), alone.clone()], ..Setup::new(&raid5, member, asleep.clone()) };
     ["mem:64M", "null:1T"].map(on).to_vec()
