@@ -156,7 +156,7 @@ pub enum MeasureError {
 
 /// Measures a case, all rounds in one run of its array.
 pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
-    Prepared::new(case)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds })
+    Prepared::new(case)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds, cases: 1 })
 }
 
 /// Measures several cases, of which each round has every one, so that they can be compared with each other. Each round
@@ -168,7 +168,7 @@ pub fn measure_in_turn(cases: &[Case<'_>]) -> Result<Vec<Outcome>, MeasureError>
     for round in 0..total {
         for turn in 0..cases.len() {
             let which = (round as usize + turn) % cases.len();
-            let found = prepared[which].run(Rounds { first: round, count: 1, total })?;
+            let found = prepared[which].run(Rounds { first: round, count: 1, total, cases: cases.len() as u32 })?;
             match &mut outcomes[which] {
                 Some(outcome) => outcome.add(found),
                 empty => *empty = Some(found),
@@ -184,6 +184,8 @@ struct Rounds {
     first: u32,
     count: u32,
     total: u32,
+    /// How many cases take turns.
+    cases: u32,
 }
 
 /// A case whose lists are worked out.
@@ -407,7 +409,7 @@ async fn all_rounds(
     found: &mut Shared,
 ) -> Result<(), MeasureError> {
     let steps = u64::from(rounds.total) * 3;
-    let expected = case.runtime.mul_f64(steps as f64);
+    let expected = case.runtime.mul_f64(steps as f64 * f64::from(rounds.cases));
     let mut line = (place.local.index().0 == 0).then(|| Progress::new(&case.name));
     let mut before = Counted::default();
     for round in 0..=rounds.count {
