@@ -338,44 +338,40 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             | Work::Status { .. }
             | Work::Disconnect => None,
         };
-        let (hold, mut buffers) = match self.room_now(bytes) {
-            Some(room) => room,
+        let hold = match self.room_now(bytes) {
+            Some(hold) => hold,
             None => self.room(bytes).await,
         };
-        if let Work::Write(..) = work {
-            let empty = buffers.take().expect("a write has buffers");
+        let mut payload = None;
+        if let Work::Write(range, _) = work {
+            let empty = self.server.buffers(range.length.len_bytes()).await;
             self.payload_is_due.set(true);
-            buffers = Some(self.payload(empty, inbox).await?);
+            payload = Some(self.payload(empty, inbox).await?);
             self.payload_is_due.set(false);
         }
         self.server.running.set(self.server.running.get() + 1);
-        self.server.put(Job { connection: self.clone(), request, work, buffers, hold });
+        self.server.put(Job { connection: self.clone(), request, work, payload, hold });
         Ok(())
     }
 
-    /// Room for one more request, with buffers for so many bytes, if there is some.
-    fn room_now(&self, bytes: Option<usize>) -> Option<(Hold, Option<ReadPieces>)> {
+    /// Room for one more request, which has so many bytes of data, if there is some.
+    fn room_now(&self, bytes: Option<usize>) -> Option<Hold> {
         let in_flight = Some(self.in_flight.try_acquire(1)?);
         let hold = Hold { in_flight, ..Hold::default() };
         match bytes {
-            None => Some((hold, None)),
-            Some(bytes) => {
-                self.server.buffers_now(&self.credit, bytes, hold).map(|(hold, pieces)| (hold, Some(pieces)))
-            }
+            None => Some(hold),
+            Some(bytes) => self.server.hold_now(&self.credit, bytes, hold),
         }
     }
 
     /// Waits for it.
-    async fn room(&self, bytes: Option<usize>) -> (Hold, Option<ReadPieces>) {
+    async fn room(&self, bytes: Option<usize>) -> Hold {
         let in_flight = Some(self.in_flight.acquire(1).await);
         let mut hold = Hold { in_flight, ..Hold::default() };
-        match bytes {
-            None => (hold, None),
-            Some(bytes) => {
-                let pieces = self.server.buffers(&self.credit, bytes, &mut hold).await;
-                (hold, Some(pieces))
-            }
+        if let Some(bytes) = bytes {
+            self.server.hold(&self.credit, bytes, &mut hold).await;
         }
+        hold
     }
 
     /// Answers with the protocol's error. The payload is skipped, so that the next request is found; one that is larger
@@ -453,16 +449,18 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     /// Does a request, whatever becomes of the client meanwhile, and answers.
-    pub(crate) async fn work(&self, request: &Request, work: Work, buffers: Option<ReadPieces>, hold: Hold) {
+    pub(crate) async fn work(&self, request: &Request, work: Work, payload: Option<ReadPieces>, hold: Hold) {
         let device = self.device();
         match work {
             Work::Read(range) => {
-                let into = buffers.expect("a read has buffers");
+                // Not before: where the device answers at once, the next read gets the buffers of this one, which are
+                // in the processor's cache still.
+                let into = self.server.buffers(range.length.len_bytes()).await;
                 let result = device.read(range.start, into).await;
                 self.finish_read(request, result, hold);
             }
             Work::Write(range, fua) => {
-                let from = buffers.expect("a write has buffers").freeze();
+                let from = payload.expect("a write has a payload").freeze();
                 let result = device.write(range.start, from, fua).await;
                 self.finish(request, result, hold);
             }

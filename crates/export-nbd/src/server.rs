@@ -244,8 +244,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             if let Some(other) = other {
                 self.machine.spawn(self.clone().work(other));
             }
-            let Job { connection, request, work, buffers, hold } = job;
-            connection.work(&request, work, buffers, hold).await;
+            let Job { connection, request, work, payload, hold } = job;
+            connection.work(&request, work, payload, hold).await;
         }
     }
 
@@ -298,22 +298,16 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Buffers for a read or write and what must be held for them, if nothing has to be waited for.
-    pub(crate) fn buffers_now(
-        &self,
-        credit: &Rc<Semaphore>,
-        bytes: usize,
-        mut hold: Hold,
-    ) -> Option<(Hold, ReadPieces)> {
+    /// What a read or write of so many bytes must hold before it may have buffers, if nothing has to be waited for.
+    pub(crate) fn hold_now(&self, credit: &Rc<Semaphore>, bytes: usize, mut hold: Hold) -> Option<Hold> {
         let cost = cost(bytes);
         hold.credit = Some(credit.try_acquire(cost.min(self.credit_bytes))?);
         hold.budget = Some(self.budget.try_acquire(cost.min(self.budget_bytes))?);
-        let pieces = self.machine.arena().take(bytes).ok()?;
-        (pieces.count() <= self.segments_max).then_some((hold, pieces))
+        Some(hold)
     }
 
-    /// Buffers for a read or write. Waits while the connection holds too much, or all together.
-    pub(crate) async fn buffers(&self, credit: &Rc<Semaphore>, bytes: usize, hold: &mut Hold) -> ReadPieces {
+    /// The same. Waits while the connection holds too much, or all together.
+    pub(crate) async fn hold(&self, credit: &Rc<Semaphore>, bytes: usize, hold: &mut Hold) {
         let cost = cost(bytes);
         hold.credit = Some(credit.acquire(cost.min(self.credit_bytes())).await);
         if let Some(permit) = self.budget.try_acquire(cost.min(self.budget_bytes)) {
@@ -337,6 +331,10 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 }
             }
         }
+    }
+
+    /// Buffers for a read or write that holds what it must. Waits where the arena has enough, but not in few pieces.
+    pub(crate) async fn buffers(&self, bytes: usize) -> ReadPieces {
         loop {
             match self.machine.arena().take(bytes) {
                 Ok(pieces) if pieces.count() <= self.segments_max => return pieces,

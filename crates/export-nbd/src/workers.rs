@@ -22,12 +22,12 @@ use uraid_nbd::Request;
 /// Workers that stay though they have nothing to do: they cost some KiB each.
 const IDLE_MAX: usize = 128;
 
-/// A request that was checked, with its buffers, and for a write with its payload in them.
+/// A request that was checked, with the payload of a write.
 pub(crate) struct Job<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) connection: Rc<Connection<M, T, D>>,
     pub(crate) request: Request,
     pub(crate) work: Work,
-    pub(crate) buffers: Option<ReadPieces>,
+    pub(crate) payload: Option<ReadPieces>,
     pub(crate) hold: Hold,
 }
 
