@@ -6,6 +6,7 @@
 use super::peer::Peer;
 use super::uri::{Address, Endpoint};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,6 +21,8 @@ use uraid_nbd::{
 
 /// Bytes that are asked for in one system call.
 const RECEIVE_BYTES: usize = 1 << 20;
+/// Bytes of requests that are to be on their way on a unix socket at most: a server sees as many writes as are in flight.
+const SEND_BYTES: usize = 4 << 20;
 /// The largest payload of an option reply that is read: names and texts are shorter.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// A server that says nothing for so long is taken to hang.
@@ -76,7 +79,12 @@ enum Stream {
 impl Stream {
     fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         match endpoint {
-            Endpoint::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                // The system may give less.
+                let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
+                Ok(Stream::Unix(stream))
+            }
             Endpoint::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
