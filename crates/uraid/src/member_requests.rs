@@ -124,7 +124,7 @@ fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member(
 
 /// Of each stream, by where it reads: pairs that descend, requests, sectors.
 fn by_stream(log: &[Traced], stream_length: u64) -> Vec<(u64, u64, u64)> {
-    let data_offset = raid0(Sectors(128 << 10)).members[0].superblock.data_offset.0;
+    let data_offset = raid0(Sectors(512 << 10)).members[0].superblock.data_offset.0;
     let mut streams = vec![(None::<Traced>, (0, 0, 0)); 4];
     for traced in log {
         let stream = (traced.range.start.0 - data_offset) / stream_length;
@@ -139,13 +139,13 @@ fn by_stream(log: &[Traced], stream_length: u64) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_for() {
-    // So many of each stream: requests that cross the end of a chunk wait for both members, and as members take turns in
-    // being late, the readers' steps become shorter with time.
-    const COUNT: u64 = 48;
+    // So many of each stream that members have had time to get out of step: requests that cross the end of a chunk wait
+    // for both of them.
+    const COUNT: u64 = 144;
     // Whole parts of a chunk; more than half a chunk, from mid-chunk on; more than a chunk.
     for (length, shift) in [(256, 0), (384, 128), (640, 64)] {
         for merging in [true, false] {
-            let of_members = with_raid0("null:64M,request=20us", &options(merging), async |rig: Rig| {
+            let of_members = with_raid0("null:256M,request=20us", &options(merging), async |rig: Rig| {
                 let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
                 let rig = &rig;
                 let stream = |n| rig.read_stream(n * quarter + shift, Sectors(length), COUNT, 8);

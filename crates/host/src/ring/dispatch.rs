@@ -3,15 +3,32 @@
 //! Not here: what may be merged (`merge`), slots and futures (`ring`).
 //! Invariant: a request that was merged ends as if it had been alone: where the merged one failed or came back short,
 //! those that are not whole go down again, each by itself. So an error speaks for no sectors but its own request's.
+//!
+//! A request that is held (see `merge`) always goes out, and no later than one other request takes:
+//! - It is held only for one that is under way now, by its number, and once. When that one has ended, it goes down
+//!   whatever else is under way, in the group that it is in.
+//! - The one under way depends on nothing that is held: the device has it already, and ends it as any other.
+//! - Nobody sleeps over it. Its lane stays among the busy ones, all of which are looked at before each sleep; the end of
+//!   the one under way ends the sleep after that, be it the ring's or a trial's time; and before the next sleep, or in the
+//!   same call where there was none, the lane is looked at again.
+//! - A flush, and all else that is no read or write, sends what is held in all lanes first; so does closing.
 
 use super::lane::Lane;
-use super::merge::{Direction, Waiting, arrange, together};
+use super::merge::{Direction, Identity, Waiting, arrange, together};
 use super::trace::TracedKind;
 use super::{Buffers, Cargo, Driver, Holder, Kind, Operation, State, Wait};
 use crate::sys;
 use smallvec::SmallVec;
 use std::rc::Rc;
 use uraid_block::Tick;
+
+/// What goes down of that which waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    All,
+    /// All but what is held.
+    Due,
+}
 
 /// A request that others were merged into: who they are, with their bytes.
 pub(super) struct Merged {
@@ -72,7 +89,7 @@ impl Driver {
 
     fn start_cargo(&self, lane: &Rc<Lane>, cargo: Cargo) -> Operation<'_> {
         let Some((direction, at)) = direction(&cargo.kind) else {
-            self.send_waiting();
+            self.send_waiting(Which::All);
             let is_call = matches!(cargo.kind, Kind::Call(_));
             let token = self.put(cargo);
             // A question that a helper thread asks the system is no request to the device.
@@ -87,33 +104,83 @@ impl Driver {
         let token = self.put(cargo);
         let mut waiting = lane.waiting.borrow_mut();
         let order = waiting.len() as u32;
-        waiting.push(Waiting { at, bytes, segments, direction, order, token });
+        waiting.push(Waiting { at, bytes, segments, direction, order, token, held: None });
         if order == 0 {
             self.busy.borrow_mut().push(lane.clone());
         }
         drop(waiting);
         if !self.merges {
-            self.send_waiting();
+            self.send_waiting(Which::All);
         }
         self.operation(token)
     }
 
     /// Sends what waits in the lanes.
-    pub(super) fn send_waiting(&self) {
-        for lane in self.busy.borrow_mut().drain(..) {
-            let waiting = &mut *lane.waiting.borrow_mut();
-            let can_merge = waiting.len() > 1 && arrange(waiting);
-            let mut rest = &waiting[..];
-            while let [first, ..] = rest {
-                let (group, later) = rest.split_at(if can_merge { together(rest, lane.limits) } else { 1 });
-                let bytes = group.iter().map(|one| one.bytes).sum();
-                lane.note(first.direction.traced(), first.at, bytes, group.len() as u32);
-                let token = if group.len() == 1 { first.token } else { self.merged(&lane, group) };
-                self.submit(&lane, token);
-                rest = later;
+    pub(super) fn send_waiting(&self, which: Which) {
+        self.busy.borrow_mut().retain(|lane| self.send_lane(lane, which));
+    }
+
+    /// Whether something is held in it.
+    fn send_lane(&self, lane: &Rc<Lane>, which: Which) -> bool {
+        let waiting = &mut *lane.waiting.borrow_mut();
+        // Where something overlaps, order is all.
+        let can_merge = self.merges && (waiting.len() == 1 || arrange(waiting));
+        let (mut at, mut held) = (0, 0);
+        while at < waiting.len() {
+            let count = if can_merge { together(&waiting[at..], lane.limits) } else { 1 };
+            let group = &mut waiting[at..at + count];
+            if can_merge && which == Which::Due && self.is_held(lane, group) {
+                waiting.copy_within(at..at + count, held);
+                held += count;
+            } else {
+                self.send_group(lane, group);
             }
-            waiting.clear();
+            at += count;
         }
+        waiting.truncate(held);
+        // Among themselves their order is of no matter, for nothing overlapped; all that comes now comes after them.
+        waiting.iter_mut().zip(0..).for_each(|(one, order)| one.order = order);
+        held > 0
+    }
+
+    fn send_group(&self, lane: &Rc<Lane>, group: &[Waiting]) {
+        let first = group[0];
+        let bytes = group.iter().map(|one| one.bytes).sum();
+        lane.note(first.direction.traced(), first.at, bytes, group.len() as u32);
+        let token = if group.len() == 1 { first.token } else { self.merged(lane, group) };
+        if self.merges {
+            let identity = Identity { token, number: self.with_slot(token, |slot| slot.number.get()) };
+            lane.lately.borrow_mut().note(group, identity);
+        }
+        self.submit(lane, token);
+    }
+
+    /// Whether a group waits on: it continues a request that is under way, and is smaller than the parts of that one.
+    fn is_held(&self, lane: &Lane, group: &mut [Waiting]) -> bool {
+        if group.iter().any(|one| one.held.is_some_and(|before| !self.is_under_way(before))) {
+            return false;
+        }
+        let lately = lane.lately.borrow();
+        let Some(before) = lately.before(group).find(|sent| self.is_under_way(sent.identity)).copied() else {
+            return false;
+        };
+        let bytes: u64 = group.iter().map(|one| one.bytes).sum();
+        if bytes >= before.part_bytes {
+            return false;
+        }
+        // Each by itself, for the next time they may be in other groups.
+        group.iter_mut().for_each(|one| one.held = one.held.or(Some(before.identity)));
+        true
+    }
+
+    fn is_under_way(&self, identity: Identity) -> bool {
+        self.with_slot(identity.token, |slot| {
+            slot.number.get() == identity.number
+                && match *slot.state.borrow() {
+                    State::Started(_) | State::Abandoned | State::Merged(_) => true,
+                    State::Free | State::Done(_) => false,
+                }
+        })
     }
 
     /// One operation of several.

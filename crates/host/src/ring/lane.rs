@@ -3,7 +3,7 @@
 //! Not here: when what waits goes down (`ring`), what may go down as one (`merge`).
 //! Invariant: what reads or writes a member's bytes goes down its lane, so order and counts are decided in one place.
 
-use super::merge::{Limits, Waiting};
+use super::merge::{Lately, Limits, Waiting};
 use super::trace::{Trace, TracedKind};
 use super::{FileSlot, Holder, Kind};
 use std::cell::RefCell;
@@ -33,8 +33,9 @@ pub(crate) struct Lane {
     pub(super) limits: Limits,
     pub(super) trial: Option<Box<dyn Trial>>,
     trace: Option<Rc<Trace>>,
-    /// What was started in this turn.
+    /// What was started in this turn, and what is held.
     pub(super) waiting: RefCell<Vec<Waiting>>,
+    pub(super) lately: RefCell<Lately>,
 }
 
 impl AsRawFd for Lane {
@@ -46,7 +47,16 @@ impl AsRawFd for Lane {
 impl Lane {
     /// `base`: where the member's byte 0 is in the file that `holder` keeps open.
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
-        Lane { slot: None, holder, base, limits, trial, trace: None, waiting: RefCell::default() }
+        Lane {
+            slot: None,
+            holder,
+            base,
+            limits,
+            trial,
+            trace: None,
+            waiting: RefCell::default(),
+            lately: RefCell::default(),
+        }
     }
 
     /// The same, traced if so wished.

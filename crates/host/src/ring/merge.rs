@@ -1,6 +1,15 @@
 //! Which requests of one turn go down to a member as one, and in which order.
-//! Owns: [`Waiting`], [`Limits`], [`arrange`], [`together`]: pure. Not here: who carries it out (`ring`).
+//! Owns: [`Waiting`], [`Limits`], [`Lately`], [`arrange`], [`together`]: pure. Not here: who carries it out (`ring`).
 //! Invariant: requests that overlap, one of them a write, go down in the order in which they came.
+//!
+//! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So of a
+//! stream's next requests the parts come one by one, each behind a request that is under way already, and would go down
+//! as the fragments that they are. Such a part, smaller than the requests it continues, is held until that one has
+//! ended; what comes meanwhile goes with it:
+//! ```text
+//!   under way |---- 192K ----|            in the meantime, from the client's next request
+//!                            |- 64K -|---- 192K ----|     go down as one
+//! ```
 
 /// What can be merged: with nothing but itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,11 +30,60 @@ pub(super) struct Waiting {
     /// How many were started before it in this turn.
     pub(super) order: u32,
     pub(super) token: u32,
+    /// What it was held for, if it ever was: once that has ended it is held no more.
+    pub(super) held: Option<Identity>,
+}
+
+/// One operation, told from all others that had or will have its token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Identity {
+    pub(super) token: u32,
+    pub(super) number: u64,
 }
 
 impl Waiting {
     fn end(&self) -> u64 {
         self.at + self.bytes
+    }
+}
+
+/// So many of the last requests of a lane can be continued.
+const LATELY: usize = 16;
+
+/// A request that went down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sent {
+    pub(super) identity: Identity,
+    direction: Direction,
+    end: u64,
+    /// Of the largest request in it.
+    pub(super) part_bytes: u64,
+}
+
+/// The last requests that went down a lane, the oldest of them forgotten first.
+#[derive(Default, Debug)]
+pub(super) struct Lately {
+    sent: [Option<Sent>; LATELY],
+    next: usize,
+}
+
+impl Lately {
+    /// These went down as one, as `identity`.
+    pub(super) fn note(&mut self, group: &[Waiting], identity: Identity) {
+        let last = group.last().expect("something goes down");
+        let part_bytes = group.iter().map(|one| one.bytes).max().expect("as before");
+        self.sent[self.next] = Some(Sent { identity, direction: last.direction, end: last.end(), part_bytes });
+        self.next = (self.next + 1) % LATELY;
+    }
+
+    /// Those that a group may have to be held for: what it was held for already, or what it continues.
+    pub(super) fn before<'a>(&'a self, group: &'a [Waiting]) -> impl Iterator<Item = &'a Sent> {
+        let first = group[0];
+        let held = group.iter().find_map(|one| one.held);
+        self.sent.iter().flatten().filter(move |sent| match held {
+            Some(identity) => sent.identity == identity,
+            None => sent.end == first.at && sent.direction == first.direction,
+        })
     }
 }
 
@@ -83,7 +141,7 @@ mod tests {
     fn list(requests: &[(u64, u64, Direction)]) -> Vec<Waiting> {
         let waiting = |(order, &(at, bytes, direction))| {
             let order = order as u32;
-            Waiting { at, bytes, segments: 1, direction, order, token: order }
+            Waiting { at, bytes, segments: 1, direction, order, token: order, held: None }
         };
         requests.iter().enumerate().map(waiting).collect()
     }

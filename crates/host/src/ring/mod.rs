@@ -19,7 +19,7 @@ pub(crate) use merge::Limits;
 pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
-use dispatch::{Merged, Spare};
+use dispatch::{Merged, Spare, Which};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::future::Future;
@@ -155,6 +155,8 @@ enum State {
 
 struct Slot {
     state: RefCell<State>,
+    /// Of the operation that is in it, or was last.
+    number: Cell<u64>,
     may_wait_forever: Cell<bool>,
     cargo: UnsafeCell<Option<Cargo>>,
 }
@@ -165,6 +167,8 @@ pub(crate) struct Driver {
     slots: RefCell<Vec<Box<[Slot; SLOTS_PER_CHUNK]>>>,
     free: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
+    // The next operation's.
+    numbers: Cell<u64>,
     completions: RefCell<Vec<Completion>>,
     // Lanes in which something waits.
     busy: RefCell<Vec<Rc<Lane>>>,
@@ -220,6 +224,7 @@ impl Driver {
             slots: RefCell::default(),
             free: RefCell::default(),
             in_flight: Cell::new(0),
+            numbers: Cell::new(0),
             completions: RefCell::default(),
             busy: RefCell::default(),
             trials: Trials::default(),
@@ -275,7 +280,7 @@ impl Driver {
 
     /// Passes on what was started, waits, and wakes whose operation has ended.
     pub(crate) fn wait(&self, wait: Wait) {
-        self.send_waiting();
+        self.send_waiting(Which::Due);
         let wait = self.until_trials(wait);
         let mut completions = self.completions.borrow_mut();
         self.ring.borrow_mut().wait(wait, &mut completions);
@@ -308,6 +313,7 @@ impl Driver {
         self.with_slot(token, |slot| {
             assert!(matches!(*slot.state.borrow(), State::Free));
             *slot.state.borrow_mut() = State::Started(None);
+            slot.number.set(self.numbers.replace(self.numbers.get() + 1));
             slot.may_wait_forever.set(cargo.kind.may_wait_forever());
             // SAFETY: the slot was free, so nobody uses its cargo.
             unsafe { *slot.cargo.get() = Some(cargo) };
@@ -336,6 +342,7 @@ impl Driver {
         for token in 0..count as u32 {
             self.cancel(token);
         }
+        self.send_waiting(Which::All);
         while self.in_flight() > 0 && crate::sys::monotonic_nanos() < deadline {
             self.wait(Wait::For(Duration::from_millis(20)));
         }
@@ -383,6 +390,7 @@ impl Driver {
         let first = (slots.len() * SLOTS_PER_CHUNK) as u32;
         slots.push(Box::new(std::array::from_fn(|_| Slot {
             state: RefCell::new(State::Free),
+            number: Cell::new(0),
             may_wait_forever: Cell::new(false),
             cargo: UnsafeCell::new(None),
         })));

@@ -20,6 +20,8 @@ struct Scripted {
     seen: Seen,
     results: Vec<i32>,
     started: Vec<Completion>,
+    /// Operations that end at each look, the oldest first.
+    ends: usize,
 }
 
 impl Ring for Scripted {
@@ -45,7 +47,7 @@ impl Ring for Scripted {
     }
 
     fn wait(&mut self, _wait: Wait, completions: &mut Vec<Completion>) {
-        completions.append(&mut self.started);
+        completions.extend(self.started.drain(..self.ends.min(self.started.len())));
     }
 
     fn name(&self) -> &'static str {
@@ -69,8 +71,12 @@ struct Rig {
 }
 
 fn rig(results: &[i32]) -> Rig {
+    slow_rig(results, usize::MAX)
+}
+
+fn slow_rig(results: &[i32], ends: usize) -> Rig {
     let seen = Seen::default();
-    let ring = Scripted { seen: seen.clone(), results: results.to_vec(), started: Vec::new() };
+    let ring = Scripted { seen: seen.clone(), results: results.to_vec(), started: Vec::new(), ends };
     let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
     let lane = Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None).traced(true));
     let driver = Driver::with_ring(Box::new(ring), &Options::default());
@@ -172,6 +178,57 @@ fn a_part_whose_future_was_dropped_is_still_done_and_its_buffers_come_back() {
 }
 
 #[test]
+fn a_fragment_that_continues_a_request_under_way_is_held_until_that_has_ended() {
+    let rig = slow_rig(&[], 1);
+    let turn = || rig.driver.wait(Wait::No);
+    let mut all = vec![rig.read(0, 4096), rig.read(1 << 20, 8192), rig.read((1 << 20) + 8192, 4096)];
+    turn();
+    assert_eq!(rig.seen(), [("read", 0, 4096), ("read", 1 << 20, 12288)]);
+    // Of the merged one 8192 is the largest part. What is as large as the one that it continues goes down.
+    all.push(rig.read(4096, 4096));
+    rig.driver.send_waiting(Which::Due);
+    assert_eq!(rig.seen(), [("read", 4096, 4096)]);
+    all.push(rig.read((1 << 20) + 12288, 4096));
+    all.push(rig.read(1 << 21, 512));
+    rig.driver.send_waiting(Which::Due);
+    assert_eq!(rig.seen(), [("read", 1 << 21, 512)], "the other one is held");
+    rig.driver.send_waiting(Which::Due);
+    assert!(rig.seen().is_empty());
+    turn();
+    turn();
+    assert_eq!(rig.seen(), [("read", (1 << 20) + 12288, 4096)], "what it was held for has ended");
+    assert_eq!(rig.results(all, 4), [4096, 8192, 4096, 4096, 4096, 512]);
+}
+
+#[test]
+fn a_fragment_goes_down_as_soon_as_it_has_grown_or_a_flush_comes() {
+    let page = |rig: &Rig| rig.arena.take(4096).expect("room").freeze();
+    let large = |rig: &Rig| rig.arena.take(8192).expect("room").freeze();
+    let rig = slow_rig(&[], 0);
+    let mut all = vec![rig.write(0, large(&rig), false)];
+    rig.driver.wait(Wait::No);
+    all.push(rig.write(8192, page(&rig), false));
+    rig.driver.wait(Wait::No);
+    assert_eq!(rig.seen(), [("write", 0, 8192)]);
+    all.push(rig.write(12288, page(&rig), false));
+    rig.driver.wait(Wait::No);
+    assert_eq!(rig.seen(), [("write", 8192, 8192)]);
+    all.push(rig.write(16384, page(&rig).slice(0, 2048), false));
+    rig.driver.wait(Wait::No);
+    assert!(rig.seen().is_empty(), "held for the next one");
+    // What overlaps it comes behind it.
+    all.push(rig.write(17408, page(&rig), false));
+    rig.driver.wait(Wait::No);
+    assert_eq!(rig.seen(), [("write", 16384, 2048), ("write", 17408, 4096)]);
+    all.push(rig.write(21504, page(&rig).slice(0, 512), false));
+    rig.driver.wait(Wait::No);
+    assert!(rig.seen().is_empty());
+    all.push(rig.driver.start_with(&rig.lane, rig.lane.clone(), Kind::Sync, Buffers::None));
+    assert_eq!(rig.seen(), [("write", 21504, 512), ("flush", 0, 0)]);
+    std::mem::forget(all);
+}
+
+#[test]
 fn a_merged_request_is_no_larger_than_the_member_takes() {
     let rig = rig(&[]);
     let reads = (0..20).map(|n| rig.read(n * 4096, 4096)).collect();
@@ -227,7 +284,7 @@ fn what_a_lane_costs() {
 #[test]
 fn without_merging_everything_goes_down_at_once_and_as_it_came() {
     let seen = Seen::default();
-    let ring = Scripted { seen: seen.clone(), results: Vec::new(), started: Vec::new() };
+    let ring = Scripted { seen: seen.clone(), results: Vec::new(), started: Vec::new(), ends: usize::MAX };
     let driver = Driver::with_ring(Box::new(ring), &Options { merging: false, ..Options::default() });
     let rig = Rig { driver, seen, ..rig(&[]) };
     let reads = vec![rig.read(4096, 4096), rig.read(0, 4096)];
