@@ -69,7 +69,8 @@ impl Member {
             Backing::File { base, .. } => *base,
             Backing::Memory(_) | Backing::Null => 0,
         };
-        let limits = Limits { bytes_max: claim.geometry.io_max.bytes(), segments_max: claim.geometry.segments_max };
+        let bytes_max = claim.geometry.io_max.bytes().min(way.merged_max());
+        let limits = Limits { bytes_max, segments_max: claim.geometry.segments_max };
         let slot = match &claim.backing {
             Backing::File { file, direct: Some(_), .. } => driver.add_file(file.as_raw_fd()),
             Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => None,

@@ -17,6 +17,9 @@ use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces}
 /// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
+/// Nor are they merged into larger ones than this, for then one processor copies what two could.
+const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
+
 /// How a file's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
@@ -84,6 +87,16 @@ impl Progress {
             return Err(Stop::Ended);
         }
         Ok(step)
+    }
+}
+
+impl Way {
+    /// The largest request that others are merged into, in bytes.
+    pub(super) fn merged_max(self) -> u64 {
+        match self {
+            Way::Direct { .. } | Way::Cached => u64::MAX,
+            Way::InMemory => MERGED_IN_MEMORY_MAX,
+        }
     }
 }
 
