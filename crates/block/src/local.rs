@@ -214,14 +214,25 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
     join_each(futures).await.collect()
 }
 
-/// The same without a list of the values: one allocation holds everything.
-pub async fn join_each<F: Future>(
-    futures: impl IntoIterator<Item = F>,
-) -> impl ExactSizeIterator<Item = F::Output> + DoubleEndedIterator {
-    let mut stages: Vec<Stage<F>> = futures.into_iter().map(Stage::Running).collect();
-    std::future::poll_fn(|context| {
+/// The same without a list of the values: one allocation holds everything. The futures are made by this call, and driven
+/// when it is awaited.
+pub fn join_each<F: Future>(futures: impl IntoIterator<Item = F>) -> JoinEach<F> {
+    JoinEach { stages: futures.into_iter().map(Stage::Running).collect() }
+}
+
+/// What [`join_each`] makes.
+pub struct JoinEach<F: Future> {
+    stages: Vec<Stage<F>>,
+}
+
+/// The values of futures that have ended, in the order of the futures.
+pub struct Joined<F: Future>(std::vec::IntoIter<Stage<F>>);
+
+impl<F: Future> Future for JoinEach<F> {
+    type Output = Joined<F>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Joined<F>> {
         let mut pending = false;
-        for stage in &mut stages {
+        for stage in &mut self.stages {
             let Stage::Running(future) = stage else { continue };
             // SAFETY: the list gets no longer, so its memory stays where it is, and a future in it is not touched but to
             // be polled and, here or with the list, dropped in place.
@@ -230,13 +241,21 @@ pub async fn join_each<F: Future>(
                 Poll::Pending => pending = true,
             }
         }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    stages.into_iter().map(|stage| match stage {
-        Stage::Done(output) => output,
-        Stage::Running(_) => unreachable!("all have ended"),
-    })
+        if pending { Poll::Pending } else { Poll::Ready(Joined(std::mem::take(&mut self.stages).into_iter())) }
+    }
+}
+
+// The futures are behind the list's pointer: moving the list does not move them.
+impl<F: Future> Unpin for JoinEach<F> {}
+
+impl<F: Future> Iterator for Joined<F> {
+    type Item = F::Output;
+    fn next(&mut self) -> Option<F::Output> {
+        self.0.next().map(|stage| match stage {
+            Stage::Done(output) => output,
+            Stage::Running(_) => unreachable!("all have ended"),
+        })
+    }
 }
 
 /// Which of two futures was first, with its value.

@@ -69,9 +69,33 @@ impl SlotSet {
         self.0[slot.index() / 64] & (1 << (slot.index() % 64)) != 0
     }
 
+    /// The slots of this set that are also in `other`.
+    #[inline]
+    pub fn and(self, other: SlotSet) -> SlotSet {
+        SlotSet(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// The slots of both.
+    #[inline]
+    pub fn or(self, other: SlotSet) -> SlotSet {
+        SlotSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// The slots of this set that are not in `other`.
+    #[inline]
+    pub fn minus(self, other: SlotSet) -> SlotSet {
+        SlotSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    /// Whether all of its slots are in `other`.
+    #[inline]
+    pub fn is_within(self, other: SlotSet) -> bool {
+        self.minus(other).is_empty()
+    }
+
     /// How many slots are in it.
     pub fn count(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether it holds none.

@@ -6,7 +6,7 @@
 use crate::balance::Balance;
 use crate::gather::Pace;
 use crate::holds::Holds;
-use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail};
+use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail, RowWrite};
 use crate::mark::{self, Mark};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
@@ -25,7 +25,7 @@ use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces,
     Sector, Sectors, ShardIndex, Slot, SlotSet, WritePieces,
 };
-use uraid_layout::{CopyChoice, Layout, Level};
+use uraid_layout::{CopyChoice, Layout, Level, RowPart};
 
 /// The shard that the steward runs on.
 pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
@@ -392,7 +392,12 @@ impl<W: World> Device for Array<W> {
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
             let patience = self.patience_after(range);
-            self.write_rows(range, &from, fua, patience).await
+            match self.only_own_row(range) {
+                Some(RowPart { row, start, .. }) => {
+                    self.write_row_owned(RowWrite { row, start, from, fua, patience }).await
+                }
+                None => Box::pin(self.write_rows(range, from, fua, patience)).await,
+            }
         } else {
             let held = self.hold(range).await;
             let outcome = self.write_copies(range, &from, fua).await;

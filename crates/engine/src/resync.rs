@@ -9,6 +9,7 @@ use crate::mark::{self, Mark};
 use crate::row_io::OldBytes;
 use crate::verdict::Operation;
 use crate::{Pool, World};
+use smallvec::SmallVec;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{
@@ -211,7 +212,7 @@ impl<W: World> Array<W> {
             copy.copy_from_slice(&bytes[range.clone()]);
             Some(copy)
         };
-        let mut old = OldBytes { data: Vec::new(), p: copy_of(map.parity).await, q: None };
+        let mut old = OldBytes { data: SmallVec::new(), p: copy_of(map.parity).await, q: None };
         if let Some(slot) = map.syndrome {
             old.q = copy_of(slot).await;
         }

@@ -6,16 +6,17 @@
 use crate::array::Array;
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
-use crate::row_plan::Overlay;
+use crate::row_plan::{Interval, Overlay};
 use crate::steward::Recorded;
 use crate::{Pool, World};
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Notify, Permit, Semaphore, join_all};
+use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, WritePieces};
-use uraid_layout::Row;
+use uraid_layout::{Row, RowMap, RowPart};
 
 /// Rows of one request that are worked on at the same time.
 const ROWS_AT_ONCE: usize = 64;
@@ -28,21 +29,38 @@ type Outcome = Rc<Cell<Option<Result<Recorded, IoError>>>>;
 
 struct Waiting {
     write: RowWrite,
-    outcome: Outcome,
+    /// Where whoever takes the write along says how it went; none for the write of a task that has the row already.
+    outcome: Option<Outcome>,
 }
 
+/// What is going on in a row. Used again for another row when nobody is left.
 struct RowState {
+    row: Cell<Row>,
     holder: Rc<Semaphore>,
     /// Tasks that hold the row or wait for it.
-    users: usize,
-    waiting: Vec<Waiting>,
+    users: Cell<usize>,
+    waiting: RefCell<Vec<Waiting>>,
     /// Somebody came. Told by `Rows::visit`: a write lies here before whoever was woken looks.
-    changed: Rc<Notify>,
+    changed: Notify,
+}
+
+impl RowState {
+    fn new() -> Rc<RowState> {
+        Rc::new(RowState {
+            row: Cell::default(),
+            holder: Semaphore::new(1),
+            users: Cell::new(0),
+            waiting: RefCell::default(),
+            changed: Notify::new(),
+        })
+    }
 }
 
 /// The rows of this shard that somebody works on.
 pub(crate) struct Rows {
-    table: RefCell<BTreeMap<Row, RowState>>,
+    table: RefCell<BTreeMap<Row, Rc<RowState>>>,
+    /// States of rows that nobody works on any more: as many as there were in the table at once.
+    spare: RefCell<Vec<Rc<RowState>>>,
     /// Blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
     /// Rows that a write left half done when it froze the array: nothing can be computed from them any more.
@@ -52,32 +70,42 @@ pub(crate) struct Rows {
 /// A task's interest in a row; the table forgets the row with the last one.
 pub(crate) struct Visit<'a> {
     rows: &'a Rows,
-    row: Row,
+    state: Rc<RowState>,
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        let mut table = self.rows.table.borrow_mut();
-        let state = table.get_mut(&self.row).expect("a visited row is in the table");
-        state.users -= 1;
-        if state.users == 0 {
-            table.remove(&self.row);
+        let users = self.state.users.get() - 1;
+        self.state.users.set(users);
+        if users == 0 {
+            let gone = self.rows.table.borrow_mut().remove(&self.state.row.get());
+            self.rows.spare.borrow_mut().push(gone.expect("a visited row is in the table"));
         }
     }
 }
 
 impl Rows {
     pub(crate) fn new(blocks: usize) -> Rows {
-        Rows { table: RefCell::default(), blocks: Semaphore::new(blocks), torn: RefCell::default() }
+        Rows {
+            table: RefCell::default(),
+            spare: RefCell::default(),
+            blocks: Semaphore::new(blocks),
+            torn: RefCell::default(),
+        }
     }
 
     fn visit(&self, row: Row) -> Visit<'_> {
         let mut table = self.table.borrow_mut();
-        let new = || RowState { holder: Semaphore::new(1), users: 0, waiting: Vec::new(), changed: Rc::default() };
-        let state = table.entry(row).or_insert_with(new);
-        state.users += 1;
+        let new = || {
+            let state = self.spare.borrow_mut().pop().unwrap_or_else(RowState::new);
+            assert!(state.users.get() == 0 && state.waiting.borrow().is_empty() && state.holder.free() == 1);
+            state.row.set(row);
+            state
+        };
+        let state = table.entry(row).or_insert_with(new).clone();
+        state.users.set(state.users.get() + 1);
         state.changed.notify_all();
-        Visit { rows: self, row }
+        Visit { rows: self, state }
     }
 
     pub(crate) fn mark_torn(&self, row: Row) {
@@ -91,48 +119,39 @@ impl Rows {
 
 impl Visit<'_> {
     async fn hold(&self) -> Permit {
-        let holder = self.rows.table.borrow()[&self.row].holder.clone();
-        holder.acquire(1).await
+        self.state.holder.acquire(1).await
     }
 
-    fn wait_in_row(&self, write: RowWrite) -> Outcome {
-        let outcome = Outcome::default();
-        let mut table = self.rows.table.borrow_mut();
-        let state = table.get_mut(&self.row).expect("a visited row is in the table");
-        state.waiting.push(Waiting { write, outcome: outcome.clone() });
+    fn wait_in_row(&self, write: RowWrite) -> Option<Outcome> {
+        // Alone here: the row will be held before anybody else can come and take the write along.
+        let outcome = (self.state.users.get() > 1).then(Outcome::default);
+        self.state.waiting.borrow_mut().push(Waiting { write, outcome: outcome.clone() });
         outcome
-    }
-
-    fn with_state<T>(&self, look: impl FnOnce(&RowState) -> T) -> T {
-        look(self.rows.table.borrow().get(&self.row).expect("a visited row is in the table"))
     }
 
     /// Whether there is no use in waiting for more: the row's end has come, somebody wants his bytes on stable storage,
     /// somebody wants to read, or there are as many as are taken together.
     pub(crate) fn is_done_gathering(&self, stripe: Sectors) -> bool {
-        self.with_state(|state| {
-            let is_last = |write: &RowWrite| write.fua == Fua::Yes || write.start + write.from.length() == stripe;
-            let is_full = state.users > state.waiting.len() || state.waiting.len() >= ABSORBED_MAX;
-            is_full || state.waiting.iter().any(|waiting| is_last(&waiting.write))
-        })
+        let waiting = self.state.waiting.borrow();
+        let is_last = |write: &RowWrite| write.fua == Fua::Yes || write.start + write.from.length() == stripe;
+        let is_full = self.state.users.get() > waiting.len() || waiting.len() >= ABSORBED_MAX;
+        is_full || waiting.iter().any(|waiting| is_last(&waiting.write))
     }
 
     /// The longest that one of the waiting writes wants to wait for another.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        self.with_state(|state| state.waiting.iter().filter_map(|waiting| waiting.write.patience).max())
+        self.state.waiting.borrow().iter().filter_map(|waiting| waiting.write.patience).max()
     }
 
     /// Waits until `is_done_gathering`.
     pub(crate) async fn gathered(&self, stripe: Sectors) {
-        let changed = self.with_state(|state| state.changed.clone());
-        changed.wait_for(|| self.is_done_gathering(stripe).then_some(())).await;
+        self.state.changed.wait_for(|| self.is_done_gathering(stripe).then_some(())).await;
     }
 
-    fn take_waiting(&self) -> Vec<Waiting> {
-        let mut table = self.rows.table.borrow_mut();
-        let state = table.get_mut(&self.row).expect("a visited row is in the table");
-        let count = state.waiting.len().min(ABSORBED_MAX);
-        state.waiting.drain(..count).collect()
+    fn take_waiting(&self) -> SmallVec<[Waiting; 1]> {
+        let mut waiting = self.state.waiting.borrow_mut();
+        let count = waiting.len().min(ABSORBED_MAX);
+        waiting.drain(..count).collect()
     }
 }
 
@@ -142,11 +161,17 @@ impl<W: World> Array<W> {
         ShardIndex((row.0 % u64::from(self.world.shards())) as u16)
     }
 
+    /// The row that holds all of a range, if this shard owns it: what a small write has nearly always, or by chance.
+    pub(crate) fn only_own_row(&self, range: ArrayRange) -> Option<RowPart> {
+        let first = self.shape.layout.rows(range).next();
+        first.filter(|part| part.length == range.length && self.owner_of(part.row) == self.world.shard())
+    }
+
     /// Writes a range of a parity level: cut by row, each part to its owner.
     pub(crate) async fn write_rows(
         &self,
         range: ArrayRange,
-        from: &WritePieces,
+        from: WritePieces,
         fua: Fua,
         patience: Option<Duration>,
     ) -> Result<Recorded, IoError> {
@@ -192,7 +217,7 @@ impl<W: World> Array<W> {
                 let bytes = block.bytes().min(length.len_bytes() - zeroes.bytes());
                 zeroes.append(block.slice(0, bytes));
             }
-            result = Some(self.write_rows(ArrayRange::new(at, length), &zeroes, Fua::No, None).await?);
+            result = Some(self.write_rows(ArrayRange::new(at, length), zeroes, Fua::No, None).await?);
             at = at + length;
         }
         Ok(result.expect("the range is not empty"))
@@ -206,7 +231,7 @@ impl<W: World> Array<W> {
         let visit = self.rows.visit(row);
         let outcome = visit.wait_in_row(write);
         let _holder = visit.hold().await;
-        if let Some(done) = outcome.take() {
+        if let Some(done) = outcome.as_ref().and_then(|outcome| outcome.take()) {
             return done;
         }
         self.gather(&visit).await;
@@ -217,29 +242,40 @@ impl<W: World> Array<W> {
         self.count(|counters| counters.writes_absorbed += batch.len() as u64 - 1);
         let mut overlay = Overlay::default();
         let mut fua = Fua::No;
-        for waiting in &batch {
-            overlay.add(self.shape.layout.chunk(), waiting.write.start, &waiting.write.from);
+        let mut others: SmallVec<[Outcome; 1]> = SmallVec::new();
+        for waiting in batch {
             if waiting.write.fua == Fua::Yes {
                 fua = Fua::Yes;
             }
+            overlay.add(self.shape.layout.chunk(), waiting.write.start, waiting.write.from);
+            others.extend(waiting.outcome);
         }
-        let result = self.write_overlay(row, &overlay, fua).await;
-        for waiting in batch {
-            waiting.outcome.set(Some(result.clone()));
+        let map = self.shape.layout.row(row);
+        let mut intervals = overlay.into_intervals(map.data.len(), self.partial_max(), self.full_max());
+        let result = if intervals.len() == 1 {
+            let only = intervals.pop().expect("there is one");
+            self.write_interval(&map, only, fua).await
+        } else {
+            self.write_intervals(&map, intervals, fua).await
+        };
+        for outcome in others {
+            outcome.set(Some(result.clone()));
         }
-        outcome.take().expect("the holder's own write is the first of its batch")
+        match outcome {
+            Some(own) => own.take().expect("the holder's own write is the first of its batch"),
+            None => result,
+        }
     }
 
-    async fn write_overlay(&self, row: Row, overlay: &Overlay, fua: Fua) -> Result<Recorded, IoError> {
-        let map = self.shape.layout.row(row);
-        let intervals = overlay.intervals(map.data.len(), self.partial_max(), self.full_max());
-        let outcomes = join_all(intervals.into_iter().map(|interval| self.write_interval(&map, interval, fua))).await;
+    async fn write_intervals(
+        &self,
+        map: &RowMap,
+        intervals: SmallVec<[Interval; 1]>,
+        fua: Fua,
+    ) -> Result<Recorded, IoError> {
         let mut result = None;
-        for outcome in outcomes {
-            match outcome {
-                Ok(recorded) => result = Some(recorded),
-                Err(error) => return Err(error),
-            }
+        for outcome in join_each(intervals.into_iter().map(|interval| self.write_interval(map, interval, fua))).await {
+            result = Some(outcome?);
         }
         Ok(result.expect("a write has an interval"))
     }

@@ -7,7 +7,7 @@
 use crate::array::{Array, failure};
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
-use crate::row_plan::{Block, Blocks, Interval, RowPlan, choose};
+use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
 use crate::steward::Recorded;
@@ -24,8 +24,10 @@ use uraid_layout::RowMap;
 use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
 
 /// Old bytes of a row's blocks, where they were read.
+#[derive(Default)]
 pub(crate) struct OldBytes {
-    pub(crate) data: Vec<Option<Lease>>,
+    /// By data chunk: as many as the row has.
+    pub(crate) data: SmallVec<[Option<Lease>; 8]>,
     pub(crate) p: Option<Lease>,
     pub(crate) q: Option<Lease>,
 }
@@ -35,13 +37,6 @@ pub(crate) struct OldBytes {
 struct NewParity {
     p: Option<ReadPieces>,
     q: Option<ReadPieces>,
-}
-
-/// Which blocks a row plan reads.
-struct ReadList {
-    data: SmallVec<[bool; 16]>,
-    p: bool,
-    q: bool,
 }
 
 impl<W: World> Array<W> {
@@ -56,98 +51,77 @@ impl<W: World> Array<W> {
         Sectors(self.shape.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
-    fn blocks(&self, map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
-        let block = |slot: Slot| match (view.usable.contains(slot), unreadable.contains(slot)) {
-            (false, _) => Block::Lost,
-            (true, true) => Block::Unreadable,
-            (true, false) => Block::Whole,
-        };
-        Blocks {
-            data: map.data.iter().map(|slot| block(*slot)).collect(),
-            parities: std::iter::once(map.parity).chain(map.syndrome).map(block).collect(),
-        }
-    }
-
     /// Writes an interval: plans it, reads what the plan needs, makes parity, writes, and records who failed.
     pub(crate) async fn write_interval(&self, map: &RowMap, interval: Interval, fua: Fua) -> Result<Recorded, IoError> {
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
-        let covered: SmallVec<[bool; 16]> = interval.new.iter().map(Option::is_some).collect();
+        let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let at = map.start + interval.start;
         let mut unreadable = SlotSet::EMPTY;
         let (view, parity) = loop {
             let view = self.view();
-            let blocks = self.blocks(map, &view, unreadable);
-            let plan = choose(&covered, &blocks);
-            let list = match reads_of(plan, &covered, &blocks) {
-                Some(list) => list,
-                None if !unreadable.is_empty() && interval.length > Sectors(1) => {
+            let blocks = blocks(map, &view, unreadable);
+            let plan = choose(covered, &blocks);
+            let Some(wanted) = reads_of(plan, covered, &blocks) else {
+                if !unreadable.is_empty() && interval.length > Sectors(1) {
                     drop(room);
-                    return self.write_halves(map, &interval, fua).await;
+                    return Box::pin(self.write_halves(map, &interval, fua)).await;
                 }
-                None => {
-                    mark::hit(Mark::RowImpossible);
-                    return Err(lost_error(unreadable));
-                }
+                mark::hit(Mark::RowImpossible);
+                return Err(lost_error(unreadable));
             };
-            match self.read_blocks(map, &list, at, interval.length).await {
-                Ok(old) => break (view, self.new_parity(map, &interval, plan, old).await),
+            match self.read_blocks(map, wanted, at, interval.length).await {
+                Ok(old) if plan == RowPlan::ReadModifyWrite => {
+                    self.count(|counters| counters.rows_modified += 1);
+                    break (view, modify(map, &interval, old));
+                }
+                // Longer lists, and seldom as small as a read-modify-write: boxed, so that its room is no part of that.
+                Ok(old) => break (view, Box::pin(self.new_parity(map, &interval, plan, old)).await),
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
                     for failed in failures {
-                        self.note_read_failure(&view, failed).await?;
+                        Box::pin(self.note_read_failure(&view, failed)).await?;
                         unreadable.insert(failed.slot);
                     }
                 }
             }
         };
-        self.write_blocks(map, &interval, parity, &view, fua).await
+        self.write_blocks(map, interval, parity, &view, fua).await
     }
 
     /// What cannot be read at once may be readable by the sector: members seldom lose the same one.
     async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, IoError> {
         mark::hit(Mark::RowHalved);
         let half = Sectors(interval.length.0 / 2);
-        let part = |from: Sectors, length: Sectors| {
-            let new = interval.new.iter().map(|new| Some(new.as_ref()?.slice(from.len_bytes(), length.len_bytes())));
-            Interval { start: interval.start + from, length, new: new.collect() }
-        };
-        let _first = Box::pin(self.write_interval(map, part(Sectors::ZERO, half), fua)).await?;
-        Box::pin(self.write_interval(map, part(half, interval.length - half), fua)).await
+        let _first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await?;
+        self.write_interval(map, interval.part(half, interval.length - half), fua).await
     }
 
     async fn write_blocks(
         &self,
         map: &RowMap,
-        interval: &Interval,
+        interval: Interval,
         parity: NewParity,
         view: &View,
         fua: Fua,
     ) -> Result<Recorded, IoError> {
         let at = map.start + interval.start;
-        let mut writes: SmallVec<[(Slot, WritePieces); 16]> = SmallVec::new();
-        for (slot, new) in map.data.iter().zip(&interval.new) {
-            writes.extend(new.as_ref().map(|new| (*slot, new.clone())));
-        }
-        if !sabotage::is(Sabotage::SkipParity) {
-            writes.extend(parity.p.map(|p| (map.parity, p.freeze())));
-            writes.extend(map.syndrome.zip(parity.q).map(|(slot, q)| (slot, q.freeze())));
-        }
-        writes.retain(|(slot, _)| view.usable.contains(*slot));
-        let outcomes = join_each(
-            writes
-                .into_iter()
-                .map(async |(slot, from)| (slot, self.member(slot).write(self.on_device(slot, at), from, fua).await)),
-        );
-        let mut failures: Vec<Failure> = Vec::new();
-        for (slot, outcome) in outcomes.await {
-            failures.extend(outcome.err().map(|error| failure(slot, Operation::Write, error)));
-        }
+        let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
+        let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
+        let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
+        let of_parity = of_parity.filter(|_| !sabotage::is(Sabotage::SkipParity));
+        let writes: SmallVec<[(Slot, WritePieces); 3]> =
+            of_data.chain(of_parity).filter(|(slot, _)| view.usable.contains(*slot)).collect();
+        let outcomes = join_each(writes.into_iter().map(async |(slot, from)| {
+            let outcome = self.member(slot).write(self.on_device(slot, at), from, fua).await;
+            outcome.map_err(|error| failure(slot, Operation::Write, error))
+        }));
+        let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         let lost_data = map.data.iter().any(|slot| !view.usable.contains(*slot));
         let mut outcome = self.settle(view, &failures).await;
         if fua == Fua::Yes && lost_data && outcome.is_ok() {
             mark::hit(Mark::FuaFlushed);
             // What a lost member would hold is computed from all others: all of them must be on stable storage.
-            outcome = self.flush_members().await;
+            outcome = Box::pin(self.flush_members()).await;
         }
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
@@ -157,36 +131,37 @@ impl<W: World> Array<W> {
         outcome
     }
 
-    /// Reads blocks of one interval, all members at once; says which failed.
+    /// Reads the blocks of one interval that are wanted, all members at once; says which failed.
     async fn read_blocks(
         &self,
         map: &RowMap,
-        list: &ReadList,
+        wanted: SlotSet,
         at: MemberSector,
         length: Sectors,
     ) -> Result<OldBytes, Vec<Failure>> {
-        let data = map.data.iter().zip(&list.data).map(|(slot, wanted)| wanted.then_some(*slot));
-        let p = list.p.then_some(map.parity);
-        let q = if list.q { map.syndrome } else { None };
-        let wanted: Vec<Option<Slot>> = data.chain([p, q]).collect();
-        let outcomes = join_each(wanted.into_iter().map(async |slot| match slot {
-            Some(slot) => self.read_block(slot, at, length, Pool::Row).await.map(Some),
-            None => Ok(None),
-        }));
+        let mut old = OldBytes::default();
+        old.data.resize_with(map.data.len(), || None);
+        if wanted.is_empty() {
+            return Ok(old);
+        }
+        let (p, q) = (map.data.len(), map.data.len() + 1);
+        let slots = map.data.iter().copied().chain([map.parity]).chain(map.syndrome);
+        // A list, so that the futures' memory is taken in the right length.
+        let places: SmallVec<[(usize, Slot); 4]> =
+            (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)).collect();
+        let outcomes = join_each(
+            places.into_iter().map(async |(place, slot)| (place, self.read_block(slot, at, length, Pool::Row).await)),
+        );
         let mut failures = Vec::new();
-        let mut blocks = Vec::new();
-        for outcome in outcomes.await {
+        for (place, outcome) in outcomes.await {
             match outcome {
-                Ok(block) => blocks.push(block),
+                Ok(block) if place == p => old.p = Some(block),
+                Ok(block) if place == q => old.q = Some(block),
+                Ok(block) => old.data[place] = Some(block),
                 Err(failed) => failures.push(failed),
             }
         }
-        if !failures.is_empty() {
-            return Err(failures);
-        }
-        let q = blocks.pop().expect("Q is the last of the list");
-        let p = blocks.pop().expect("P is behind the data");
-        Ok(OldBytes { data: blocks, p, q })
+        if failures.is_empty() { Ok(old) } else { Err(failures) }
     }
 
     /// One block into scratch of one piece.
@@ -210,10 +185,17 @@ impl<W: World> Array<W> {
 
     /// Scratch in one piece. There is room by the permit that was taken, or as soon as a device lets go.
     pub(crate) async fn take_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
+        match self.world.arena(pool).take_contiguous(length.len_bytes()) {
+            Ok(lease) => lease,
+            Err(_) => Box::pin(self.wait_for_contiguous(pool, length)).await,
+        }
+    }
+
+    async fn wait_for_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
         loop {
-            match self.world.arena(pool).take_contiguous(length.len_bytes()) {
-                Ok(lease) => return lease,
-                Err(_) => self.world.sleep(crate::read::ARENA_RETRY).await,
+            self.world.sleep(crate::read::ARENA_RETRY).await;
+            if let Ok(lease) = self.world.arena(pool).take_contiguous(length.len_bytes()) {
+                return lease;
             }
         }
     }
@@ -226,10 +208,7 @@ impl<W: World> Array<W> {
                 self.count(|counters| counters.rows_full += 1);
                 self.generate(map, interval, &old).await
             }
-            RowPlan::ReadModifyWrite => {
-                self.count(|counters| counters.rows_modified += 1);
-                modify(map, interval, old)
-            }
+            RowPlan::ReadModifyWrite => unreachable!("the old parity is modified in place"),
             RowPlan::Reconstruct => {
                 self.count(|counters| counters.rows_reconstructed += 1);
                 self.generate(map, interval, &old).await
@@ -245,17 +224,14 @@ impl<W: World> Array<W> {
     }
 
     /// Parity of the new bytes over the old ones.
-    async fn generate(&self, map: &RowMap, interval: &Interval, old: &OldBytes) -> NewParity {
-        let mut sources: Vec<Slices<'_>> = interval
-            .new
-            .iter()
-            .zip(&old.data)
-            .map(|(new, old)| match (new, old) {
-                (Some(new), _) => Slices::of_pieces(new),
-                (None, Some(old)) => Slices::of_bytes(old),
-                (None, None) => unreachable!("a plan that generates parity knows every data block"),
-            })
-            .collect();
+    async fn generate<'a>(&self, map: &RowMap, interval: &'a Interval, old: &'a OldBytes) -> NewParity {
+        let mut new = interval.new.iter().peekable();
+        let source = |(data, old): (usize, &'a Option<Lease>)| match (new.next_if(|new| new.data == data), old) {
+            (Some(new), _) => Slices::of_pieces(&new.from),
+            (None, Some(old)) => Slices::of_bytes(old),
+            (None, None) => unreachable!("a plan that generates parity knows every data block"),
+        };
+        let mut sources: Vec<Slices<'_>> = old.data.iter().enumerate().map(source).collect();
         let mut parity = NewParity { p: Some(ReadPieces::new()), q: map.syndrome.map(|_| ReadPieces::new()) };
         let mut left = interval.length.len_bytes();
         while left > 0 {
@@ -326,8 +302,11 @@ impl<W: World> Array<W> {
                 return Err(ErrorKind::Media.into());
             }
             let view = self.view();
-            let blocks = self.blocks(map, &view, unreadable);
-            let Some(list) = reads_to_recover(&blocks, data) else {
+            let blocks = blocks(map, &view, unreadable);
+            let slot = map.data[data];
+            let is_whole = blocks.readable.contains(slot);
+            let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
+            let Some(wanted) = wanted else {
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
                     return self.recover_halves(map, data, start, into).await;
@@ -339,7 +318,7 @@ impl<W: World> Array<W> {
                 (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
                 continue;
             };
-            match self.read_blocks(map, &list, map.start + start, length).await {
+            match self.read_blocks(map, wanted, map.start + start, length).await {
                 Ok(old) => {
                     let all = if old.data[data].is_some() {
                         old
@@ -378,40 +357,15 @@ impl<W: World> Array<W> {
     }
 }
 
-/// What a plan has to read; `None` when the row cannot be written.
-fn reads_of(plan: RowPlan, covered: &[bool], blocks: &Blocks) -> Option<ReadList> {
-    let none = || SmallVec::from_elem(false, covered.len());
-    let usable = |parity: usize| blocks.parities.get(parity).is_some_and(|block| *block != Block::Lost);
-    match plan {
-        RowPlan::FullStripe | RowPlan::DataOnly => Some(ReadList { data: none(), p: false, q: false }),
-        RowPlan::ReadModifyWrite => Some(ReadList { data: SmallVec::from_slice(covered), p: usable(0), q: usable(1) }),
-        RowPlan::Reconstruct => {
-            Some(ReadList { data: covered.iter().map(|is_covered| !is_covered).collect(), p: false, q: false })
-        }
-        RowPlan::Recover => recover_list(blocks),
-        RowPlan::Impossible => None,
+/// What `view` says of a row, and `unreadable` besides: members that have failed to give these sectors.
+fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
+    Blocks {
+        data: map.data.iter().copied().collect(),
+        parity: map.parity,
+        syndrome: map.syndrome,
+        usable: view.usable,
+        readable: view.usable.minus(unreadable),
     }
-}
-
-/// What to read so that data block `data` is known.
-fn reads_to_recover(blocks: &Blocks, data: usize) -> Option<ReadList> {
-    if blocks.data[data] == Block::Whole {
-        let only = (0..blocks.data.len()).map(|index| index == data).collect();
-        return Some(ReadList { data: only, p: false, q: false });
-    }
-    recover_list(blocks)
-}
-
-/// Every readable data block, and as many parities as data blocks are unknown.
-fn recover_list(blocks: &Blocks) -> Option<ReadList> {
-    let unknown = blocks.unknown();
-    if unknown > blocks.readable_parities() {
-        return None;
-    }
-    let readable = |parity: usize| blocks.parities.get(parity) == Some(&Block::Whole);
-    let p = readable(0) && unknown > 0;
-    let q = readable(1) && unknown > usize::from(p);
-    Some(ReadList { data: blocks.data.iter().map(|block| *block == Block::Whole).collect(), p, q })
 }
 
 fn lost_error(unreadable: SlotSet) -> IoError {
@@ -421,12 +375,11 @@ fn lost_error(unreadable: SlotSet) -> IoError {
 /// Moves the old parity by what changes: read-modify-write.
 fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewParity {
     let OldBytes { data, mut p, mut q } = old;
-    for (index, new) in interval.new.iter().enumerate() {
-        let Some(new) = new else { continue };
-        let before = data[index].as_ref().expect("the old bytes of what is written were read");
-        let exponent = map.exponents[index];
+    for new in &interval.new {
+        let before = data[new.data].as_ref().expect("the old bytes of what is written were read");
+        let exponent = map.exponents[new.data];
         let mut at = 0;
-        for piece in new.iter() {
+        for piece in new.from.iter() {
             let range = at..at + piece.len();
             match (&mut p, &mut q) {
                 (Some(p), Some(q)) => {

@@ -1,6 +1,6 @@
 //! How one row is written: pure, numbers in, a plan out.
 //! Owns: laying the new bytes of several writes over each other, cutting them where coverage changes, the choice of
-//! how parity is made. Not here: any I/O (`row_io`).
+//! how parity is made, what is read for it. Not here: any I/O (`row_io`).
 //! Invariant: within one interval every data chunk is covered wholly or not at all.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!   chunk of data 2   ##......                                   [4,8) covers 0,1
 //! ```
 
-use smallvec::SmallVec;
-use uraid_block::{Sectors, WritePieces};
+use smallvec::{SmallVec, smallvec};
+use uraid_block::{Sectors, Slot, SlotSet, WritePieces};
 
 /// New bytes for a stretch of one data chunk.
 #[derive(Clone, Debug)]
@@ -27,8 +27,13 @@ impl Segment {
         self.start + self.from.length()
     }
 
-    /// The bytes of `length` sectors from `start` of the chunk. Panics outside.
-    pub(crate) fn slice(&self, start: Sectors, length: Sectors) -> WritePieces {
+    /// The part of `length` sectors from `start` of the chunk. Panics outside.
+    fn cut(&self, start: Sectors, length: Sectors) -> Segment {
+        Segment { data: self.data, start, from: self.slice(start, length) }
+    }
+
+    /// Its bytes.
+    fn slice(&self, start: Sectors, length: Sectors) -> WritePieces {
         self.from.slice((start - self.start).len_bytes(), length.len_bytes())
     }
 }
@@ -36,21 +41,22 @@ impl Segment {
 /// The new bytes of a row: later writes lie over earlier ones.
 #[derive(Default, Debug)]
 pub(crate) struct Overlay {
-    segments: Vec<Segment>,
+    segments: SmallVec<[Segment; 1]>,
     /// Where the last of the row's bytes that were written ends.
     end: Sectors,
 }
 
 impl Overlay {
     /// Lays a write over what is there: `from` covers the row's data from `start` on.
-    pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, from: &WritePieces) {
+    pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, mut from: WritePieces) {
         let mut at = start;
         let end = start + from.length();
         while at < end {
             let in_chunk = Sectors(at.0 % chunk.0);
             let length = Sectors((chunk - in_chunk).0.min((end - at).0));
-            let from = from.slice((at - start).len_bytes(), length.len_bytes());
-            let new = Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from };
+            let of_chunk =
+                if at + length == end { std::mem::take(&mut from) } else { from.split_to(length.len_bytes()) };
+            let new = Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from: of_chunk };
             // A stream's writes come one behind the other: 768 of 4 KiB make up six chunks, and six segments.
             if at >= self.end {
                 self.lay_behind(new)
@@ -70,7 +76,7 @@ impl Overlay {
     }
 
     fn lay(&mut self, new: Segment) {
-        let mut kept = Vec::with_capacity(self.segments.len() + 2);
+        let mut kept = SmallVec::with_capacity(self.segments.len() + 2);
         for old in self.segments.drain(..) {
             if old.data != new.data || old.end() <= new.start || new.end() <= old.start {
                 kept.push(old);
@@ -90,24 +96,34 @@ impl Overlay {
     }
 
     /// The stretches of the chunk in which the same data chunks are covered, ascending, and no longer than the bounds.
-    pub(crate) fn intervals(&self, data_chunks: usize, partial_max: Sectors, full_max: Sectors) -> Vec<Interval> {
+    pub(crate) fn into_intervals(
+        mut self,
+        data_chunks: usize,
+        partial_max: Sectors,
+        full_max: Sectors,
+    ) -> SmallVec<[Interval; 1]> {
+        assert!(partial_max <= full_max);
+        // One piece of one chunk, which is what a small write is: there is nothing to cut.
+        if self.segments.len() == 1 && self.segments[0].from.length() <= partial_max {
+            let only = self.segments.pop().expect("there is one");
+            return smallvec![Interval { start: only.start, length: only.from.length(), new: smallvec![only] }];
+        }
         let mut edges: Vec<Sectors> = self.segments.iter().flat_map(|segment| [segment.start, segment.end()]).collect();
         edges.sort_unstable();
         edges.dedup();
-        let mut intervals = Vec::new();
+        // Within an interval by data chunk.
+        self.segments.sort_unstable_by_key(|segment| (segment.data, segment.start));
+        let mut intervals = SmallVec::new();
         for pair in edges.windows(2) {
-            let covered = self.covering(pair[0]).map(|segment| segment.data).collect::<SmallVec<[usize; 16]>>();
-            if covered.is_empty() {
+            let covered = self.covering(pair[0]).count();
+            if covered == 0 {
                 continue;
             }
-            let longest = if covered.len() == data_chunks { full_max } else { partial_max };
+            let longest = if covered == data_chunks { full_max } else { partial_max };
             let mut at = pair[0];
             while at < pair[1] {
                 let length = Sectors(longest.0.min((pair[1] - at).0));
-                let mut new: SmallVec<[Option<WritePieces>; 16]> = smallvec::smallvec![None; data_chunks];
-                for segment in self.covering(at) {
-                    new[segment.data] = Some(segment.slice(at, length));
-                }
+                let new = self.covering(at).map(|segment| segment.cut(at, length)).collect();
                 intervals.push(Interval { start: at, length, new });
                 at += length;
             }
@@ -126,47 +142,45 @@ pub(crate) struct Interval {
     /// From the start of the chunk.
     pub(crate) start: Sectors,
     pub(crate) length: Sectors,
-    /// The new bytes of each data chunk that is covered.
-    pub(crate) new: SmallVec<[Option<WritePieces>; 16]>,
+    /// The new bytes of each data chunk that is covered, ascending: as long as the interval.
+    pub(crate) new: SmallVec<[Segment; 1]>,
 }
 
-/// What can be done with one block of a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Block {
-    /// Read and written.
-    Whole,
-    /// Written, but its old bytes cannot be had.
-    Unreadable,
-    /// Its member is lost.
-    Lost,
-}
-
-impl Block {
-    fn is_readable(self) -> bool {
-        self == Block::Whole
-    }
-
-    fn is_usable(self) -> bool {
-        self != Block::Lost
+impl Interval {
+    /// `length` sectors of it, from `start` of the interval on.
+    pub(crate) fn part(&self, start: Sectors, length: Sectors) -> Interval {
+        let start = self.start + start;
+        Interval { start, length, new: self.new.iter().map(|new| new.cut(start, length)).collect() }
     }
 }
 
-/// The blocks of one interval.
-#[derive(Debug)]
+/// What can be done with the blocks of an interval, by slot.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    pub(crate) data: SmallVec<[Block; 16]>,
-    /// Parity, and syndrome (Q) where the level has one.
-    pub(crate) parities: SmallVec<[Block; 2]>,
+    /// Those with data.
+    pub(crate) data: SlotSet,
+    pub(crate) parity: Slot,
+    /// Where the level has Q.
+    pub(crate) syndrome: Option<Slot>,
+    /// Whose members are there, to be written; all others are lost.
+    pub(crate) usable: SlotSet,
+    /// Whose old bytes can be had; only members that are there.
+    pub(crate) readable: SlotSet,
 }
 
 impl Blocks {
     /// How many data blocks have to be computed before all are known.
     pub(crate) fn unknown(&self) -> usize {
-        self.data.iter().filter(|block| !block.is_readable()).count()
+        self.data.minus(self.readable).count()
+    }
+
+    pub(crate) fn parities(&self) -> SlotSet {
+        let p = SlotSet::EMPTY.with(self.parity);
+        self.syndrome.map_or(p, |q| p.with(q))
     }
 
     pub(crate) fn readable_parities(&self) -> usize {
-        self.parities.iter().filter(|block| block.is_readable()).count()
+        self.parities().and(self.readable).count()
     }
 }
 
@@ -187,23 +201,21 @@ pub(crate) enum RowPlan {
     Impossible,
 }
 
-/// Counts member reads and takes the cheaper way; of equals the one that does not trust the old parity.
-pub(crate) fn choose(covered: &[bool], blocks: &Blocks) -> RowPlan {
-    assert_eq!(covered.len(), blocks.data.len());
-    let new = covered.iter().filter(|is_covered| **is_covered).count();
-    if new == covered.len() {
+/// Counts member reads and takes the cheaper way; of equals the one that does not trust the old parity. `covered`: the
+/// slots of the data that is new.
+pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
+    assert!(covered.is_within(blocks.data) && blocks.readable.is_within(blocks.usable));
+    let rest = blocks.data.minus(covered);
+    if rest.is_empty() {
         return RowPlan::FullStripe;
     }
-    let parities = blocks.parities.iter().filter(|block| block.is_usable()).count();
-    if parities == 0 {
-        let all_usable = covered.iter().zip(&blocks.data).all(|(is_covered, block)| !is_covered || block.is_usable());
-        return if all_usable { RowPlan::DataOnly } else { RowPlan::Impossible };
+    let parities = blocks.parities().and(blocks.usable);
+    if parities.is_empty() {
+        return if covered.is_within(blocks.usable) { RowPlan::DataOnly } else { RowPlan::Impossible };
     }
-    let old_readable = covered.iter().zip(&blocks.data).all(|(is_covered, block)| !is_covered || block.is_readable());
-    let parity_readable = blocks.parities.iter().all(|block| !block.is_usable() || block.is_readable());
-    let rest_readable = covered.iter().zip(&blocks.data).all(|(is_covered, block)| *is_covered || block.is_readable());
-    match (old_readable && parity_readable, rest_readable) {
-        (true, true) if new + parities < covered.len() - new => RowPlan::ReadModifyWrite,
+    let old = covered.or(parities);
+    match (old.is_within(blocks.readable), rest.is_within(blocks.readable)) {
+        (true, true) if old.count() < rest.count() => RowPlan::ReadModifyWrite,
         (_, true) => RowPlan::Reconstruct,
         (true, false) => RowPlan::ReadModifyWrite,
         (false, false) if blocks.unknown() <= blocks.readable_parities() => RowPlan::Recover,
@@ -211,23 +223,52 @@ pub(crate) fn choose(covered: &[bool], blocks: &Blocks) -> RowPlan {
     }
 }
 
+/// The slots that a plan has to read; `None` when the row cannot be written.
+pub(crate) fn reads_of(plan: RowPlan, covered: SlotSet, blocks: &Blocks) -> Option<SlotSet> {
+    match plan {
+        RowPlan::FullStripe | RowPlan::DataOnly => Some(SlotSet::EMPTY),
+        RowPlan::ReadModifyWrite => Some(covered.or(blocks.parities().and(blocks.usable))),
+        RowPlan::Reconstruct => Some(blocks.data.minus(covered)),
+        RowPlan::Recover => reads_to_recover(blocks),
+        RowPlan::Impossible => None,
+    }
+}
+
+/// Every readable data block, and as many parities as data blocks are unknown, P before Q.
+pub(crate) fn reads_to_recover(blocks: &Blocks) -> Option<SlotSet> {
+    let unknown = blocks.unknown();
+    let readable = |slot: &Slot| blocks.readable.contains(*slot);
+    let parities = [Some(blocks.parity), blocks.syndrome].into_iter().flatten().filter(readable);
+    let wanted: SlotSet = parities.take(unknown).collect();
+    (wanted.count() == unknown).then(|| blocks.data.and(blocks.readable).or(wanted))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use uraid_block::Arena;
 
+    /// Data first, then P and Q. w: whole; u: unreadable, but written; l: lost.
     fn blocks(data: &str, parities: &str) -> Blocks {
-        let block = |letter: char| match letter {
-            'w' => Block::Whole,
-            'u' => Block::Unreadable,
-            _ => Block::Lost,
-        };
-        Blocks { data: data.chars().map(block).collect(), parities: parities.chars().map(block).collect() }
+        let letters = || (0..).map(Slot).zip(data.chars().chain(parities.chars()));
+        let of =
+            |wanted: &str| letters().filter(|(_, letter)| wanted.contains(*letter)).map(|(slot, _)| slot).collect();
+        let across = data.len() as u16;
+        Blocks {
+            data: SlotSet::first(across),
+            parity: Slot(across),
+            syndrome: (parities.len() == 2).then_some(Slot(across + 1)),
+            usable: of("wu"),
+            readable: of("w"),
+        }
     }
 
     fn chosen(covered: &str, data: &str, parities: &str) -> RowPlan {
-        let covered: Vec<bool> = covered.chars().map(|letter| letter == '#').collect();
-        choose(&covered, &blocks(data, parities))
+        choose(slots(covered), &blocks(data, parities))
+    }
+
+    fn slots(covered: &str) -> SlotSet {
+        (0..).map(Slot).zip(covered.chars()).filter(|(_, letter)| *letter == '#').map(|(slot, _)| slot).collect()
     }
 
     #[test]
@@ -254,6 +295,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_for_each_plan() {
+        let reads = |covered: &str, data: &str, parities: &str| {
+            let blocks = blocks(data, parities);
+            let plan = choose(slots(covered), &blocks);
+            reads_of(plan, slots(covered), &blocks).map(|wanted| wanted.iter().map(|slot| slot.0).collect::<Vec<_>>())
+        };
+        assert_eq!(reads("####", "wwww", "w"), Some(vec![]));
+        assert_eq!(reads("#...", "wwww", "w"), Some(vec![0, 4]));
+        assert_eq!(reads("#.....", "wwwwww", "wl"), Some(vec![0, 6]), "a lost parity is not kept right");
+        assert_eq!(reads("##..", "wwww", "w"), Some(vec![2, 3]));
+        assert_eq!(reads("#...", "wwww", "ll"), Some(vec![]));
+        assert_eq!(reads("#...", "luww", "ww"), Some(vec![2, 3, 4, 5]));
+        assert_eq!(reads("#...", "wlww", "uw"), Some(vec![0, 2, 3, 5]), "one is unknown: Q alone gives it");
+        assert_eq!(reads("#...", "wlww", "u"), None);
+    }
+
+    #[test]
     fn the_writes_of_a_stream_become_one_segment_a_chunk() {
         let arena = Arena::new(16, 0);
         let bytes = |byte: u8| {
@@ -262,13 +320,13 @@ mod tests {
             pieces.freeze()
         };
         let mut overlay = Overlay::default();
-        (0..12).for_each(|at| overlay.add(Sectors(4), Sectors(at), &bytes(at as u8)));
+        (0..12).for_each(|at| overlay.add(Sectors(4), Sectors(at), bytes(at as u8)));
         assert_eq!(overlay.segments.len(), 3);
-        overlay.add(Sectors(4), Sectors(5), &bytes(99));
-        let intervals = overlay.intervals(3, Sectors(4), Sectors(4));
+        overlay.add(Sectors(4), Sectors(5), bytes(99));
+        let intervals = overlay.into_intervals(3, Sectors(4), Sectors(4));
         let found: Vec<Vec<u8>> = (0..3)
             .map(|data| {
-                let of_data = intervals.iter().map(|interval| interval.new[data].as_ref().expect("covered").to_vec());
+                let of_data = intervals.iter().map(|interval| interval.new[data].from.to_vec());
                 of_data.flatten().step_by(512).collect()
             })
             .collect();
@@ -284,16 +342,14 @@ mod tests {
             pieces.freeze()
         };
         let mut overlay = Overlay::default();
-        overlay.add(Sectors(8), Sectors(4), &bytes(14, 1)); // data 0 from 4, data 1 whole, data 2 up to 2
-        overlay.add(Sectors(8), Sectors(10), &bytes(2, 2)); // over data 1, 2..4
-        let intervals = overlay.intervals(3, Sectors(3), Sectors(8));
+        overlay.add(Sectors(8), Sectors(4), bytes(14, 1)); // data 0 from 4, data 1 whole, data 2 up to 2
+        overlay.add(Sectors(8), Sectors(10), bytes(2, 2)); // over data 1, 2..4
+        let intervals = overlay.into_intervals(3, Sectors(3), Sectors(8));
         let shape: Vec<(u64, u64, String)> = intervals
             .iter()
             .map(|interval| {
-                let covered = interval.new.iter().map(|new| match new {
-                    Some(pieces) => char::from(b'0' + pieces.to_vec()[0]),
-                    None => '.',
-                });
+                let of = |data| interval.new.iter().find(|new| new.data == data);
+                let covered = (0..3).map(|data| of(data).map_or('.', |new| char::from(b'0' + new.from.to_vec()[0])));
                 (interval.start.0, interval.length.0, covered.collect())
             })
             .collect();

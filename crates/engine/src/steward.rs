@@ -199,7 +199,7 @@ impl<W: World> Array<W> {
         if failures.is_empty() && view.is_recorded {
             return Ok(Recorded(()));
         }
-        self.report(failures).await.into_recorded()
+        Box::pin(self.report(failures)).await.into_recorded()
     }
 
     /// Takes trust from failed members, tells every shard, writes it to the others' superblocks. With no failures:
