@@ -22,30 +22,33 @@ const HOLD_MAX: Duration = Duration::from_millis(1);
 /// How fast a stream of writes goes on.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Pace {
-    /// When its last write came.
-    came: Tick,
-    /// The time between two of them, smoothed; zero: there was one.
-    gap: Duration,
+    /// When its last write came. A write that goes on after no other does not look at the clock.
+    came: Option<Tick>,
+    /// The time between two of them, smoothed; none before the third.
+    gap: Option<Duration>,
 }
 
 impl Pace {
     /// The pace after one more write.
     fn step(self, now: Tick) -> Pace {
-        let gap = now.since(self.came);
-        Pace { came: now, gap: if self.gap.is_zero() { gap } else { (self.gap * 3 + gap) / 4 } }
+        let last = self.came.map(|came| now.since(came));
+        let gap = match (self.gap, last) {
+            (Some(gap), Some(last)) => Some((gap * 3 + last) / 4),
+            (gap, last) => gap.or(last),
+        };
+        Pace { came: Some(now), gap }
     }
 }
 
 impl<W: World> Array<W> {
-    /// How long to wait for the write that goes on after this one: `None` when it begins a stream, or its client may wait
-    /// for the answer first. Once for each write of a client.
+    /// How long to wait for the write that goes on after this one: `None` for the first two of a stream, and where its
+    /// client may wait for the answer first. Once for each write of a client.
     pub(crate) fn patience_after(&self, range: ArrayRange) -> Option<Duration> {
-        let now = self.world.now();
         let before = self.write_trail.find(range);
-        let pace = before.map_or(Pace { came: now, gap: Duration::ZERO }, |before| before.step(now));
+        let pace = before.map(|before| before.step(self.world.now())).unwrap_or_default();
         self.write_trail.leave(range, pace);
-        let goes_on = before.is_some() && self.requests_in_flight() > 1;
-        goes_on.then(|| (pace.gap * 2).min(HOLD_MAX))
+        let gap = pace.gap.filter(|_| self.requests_in_flight() > 1)?;
+        Some((gap * 2).min(HOLD_MAX))
     }
 
     /// Whoever holds a row lets those writes come in that are ready now, and those of a stream that are due.

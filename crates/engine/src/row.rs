@@ -11,7 +11,7 @@ use crate::steward::Recorded;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
@@ -56,9 +56,12 @@ impl RowState {
     }
 }
 
+/// Rows are looked up in so many lists, by their number.
+const LISTS: usize = 64;
+
 /// The rows of this shard that somebody works on.
 pub(crate) struct Rows {
-    table: RefCell<BTreeMap<Row, Rc<RowState>>>,
+    table: [RefCell<Vec<Rc<RowState>>>; LISTS],
     /// States of rows that nobody works on any more: as many as there were in the table at once.
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Blocks of the row arena: an interval takes all it can need before its first I/O.
@@ -78,8 +81,10 @@ impl Drop for Visit<'_> {
         let users = self.state.users.get() - 1;
         self.state.users.set(users);
         if users == 0 {
-            let gone = self.rows.table.borrow_mut().remove(&self.state.row.get());
-            self.rows.spare.borrow_mut().push(gone.expect("a visited row is in the table"));
+            let mut list = self.rows.list(self.state.row.get()).borrow_mut();
+            let at =
+                list.iter().position(|state| Rc::ptr_eq(state, &self.state)).expect("a visited row is in its list");
+            self.rows.spare.borrow_mut().push(list.swap_remove(at));
         }
     }
 }
@@ -87,22 +92,27 @@ impl Drop for Visit<'_> {
 impl Rows {
     pub(crate) fn new(blocks: usize) -> Rows {
         Rows {
-            table: RefCell::default(),
+            table: std::array::from_fn(|_| RefCell::default()),
             spare: RefCell::default(),
             blocks: Semaphore::new(blocks),
             torn: RefCell::default(),
         }
     }
 
+    fn list(&self, row: Row) -> &RefCell<Vec<Rc<RowState>>> {
+        &self.table[crate::trail::spread(row.0, LISTS)]
+    }
+
     fn visit(&self, row: Row) -> Visit<'_> {
-        let mut table = self.table.borrow_mut();
-        let new = || {
+        let mut list = self.list(row).borrow_mut();
+        let found = list.iter().find(|state| state.row.get() == row).cloned();
+        let state = found.unwrap_or_else(|| {
             let state = self.spare.borrow_mut().pop().unwrap_or_else(RowState::new);
             assert!(state.users.get() == 0 && state.waiting.borrow().is_empty() && state.holder.free() == 1);
             state.row.set(row);
+            list.push(state.clone());
             state
-        };
-        let state = table.entry(row).or_insert_with(new).clone();
+        });
         state.users.set(state.users.get() + 1);
         state.changed.notify_all();
         Visit { rows: self, state }

@@ -146,12 +146,13 @@ impl<W: World> Array<W> {
         }
         let (p, q) = (map.data.len(), map.data.len() + 1);
         let slots = map.data.iter().copied().chain([map.parity]).chain(map.syndrome);
-        // A list, so that the futures' memory is taken in the right length.
-        let places: SmallVec<[(usize, Slot); 4]> =
-            (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)).collect();
-        let outcomes = join_each(
-            places.into_iter().map(async |(place, slot)| (place, self.read_block(slot, at, length, Pool::Row).await)),
-        );
+        // All scratch first, then the reads.
+        let mut reads: SmallVec<[(usize, Slot, ReadPieces); 3]> = SmallVec::new();
+        for (place, slot) in (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)) {
+            reads.push((place, slot, one_piece(self.take_contiguous(Pool::Row, length).await)));
+        }
+        let outcomes =
+            join_each(reads.into_iter().map(async |(place, slot, into)| (place, self.read_into(slot, at, into).await)));
         let mut failures = Vec::new();
         for (place, outcome) in outcomes.await {
             match outcome {
@@ -172,8 +173,11 @@ impl<W: World> Array<W> {
         length: Sectors,
         pool: Pool,
     ) -> Result<Lease, Failure> {
-        let mut into = ReadPieces::new();
-        into.push(self.take_contiguous(pool, length).await);
+        let into = one_piece(self.take_contiguous(pool, length).await);
+        self.read_into(slot, at, into).await
+    }
+
+    async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, Failure> {
         match self.member(slot).read(self.on_device(slot, at), into).await {
             Ok(pieces) => {
                 assert_eq!(pieces.count(), 1, "a read gives back the pieces it was given");
@@ -392,10 +396,11 @@ fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewParity {
             at += piece.len();
         }
     }
-    let pieces = |lease: Lease| {
-        let mut pieces = ReadPieces::new();
-        pieces.push(lease);
-        pieces
-    };
-    NewParity { p: p.map(pieces), q: q.map(pieces) }
+    NewParity { p: p.map(one_piece), q: q.map(one_piece) }
+}
+
+fn one_piece(lease: Lease) -> ReadPieces {
+    let mut pieces = ReadPieces::new();
+    pieces.push(lease);
+    pieces
 }

@@ -25,7 +25,7 @@ impl<T: Copy + Default> Trail<T> {
     /// What a request left that ended where this one begins. No request ends at sector 0.
     #[inline]
     pub(crate) fn find(&self, range: ArrayRange) -> Option<T> {
-        let end = self.0[place_of(range.start.0)].get();
+        let end = self.0[spread(range.start.0, PLACES)].get();
         (end.at == range.start.0 && end.at != 0).then_some(end.left)
     }
 
@@ -33,13 +33,14 @@ impl<T: Copy + Default> Trail<T> {
     #[inline]
     pub(crate) fn leave(&self, range: ArrayRange, left: T) {
         let at = range.end().0;
-        self.0[place_of(at)].set(End { at, left });
+        self.0[spread(at, PLACES)].set(End { at, left });
     }
 }
 
-/// Spreads sectors over the places; the high bits of the product depend on all bits of the sector.
-fn place_of(sector: u64) -> usize {
-    (sector.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.trailing_zeros())) as usize
+/// Spreads numbers over so many places, a power of two; the high bits of the product depend on all bits of the number.
+#[inline]
+pub(crate) fn spread(number: u64, places: usize) -> usize {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - places.trailing_zeros())) as usize
 }
 
 #[cfg(test)]
