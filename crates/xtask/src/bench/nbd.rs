@@ -3,7 +3,7 @@
 //! client (`uraid bench nbd`).
 //! Invariant: every figure of a round was taken within that round, and each server has had the same time and order.
 //!
-//! Members are files on tmpfs, so that no disk is measured. Client and server share the machine's processors: a ratio
+//! Members are memory, for fio files on tmpfs, so that no disk is measured. Client and server share the machine's processors: a ratio
 //! of 1 with less CPU per request is the better server, held back by its client.
 
 use super::{ROUNDS_MIN, Run, show, succeed};
@@ -23,7 +23,6 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Which of the servers the others are compared with.
 const REFERENCE: usize = 0;
-const RAID6: usize = 1;
 const SERVERS: u64 = 3;
 
 struct Job {
@@ -87,8 +86,8 @@ impl Drop for Scratch {
 
 /// About so long.
 pub(super) fn time(run: &Run) -> Duration {
-    let (own, fio) = (OWN_WORKS.len() as u64 * 2, JOBS.len() as u64 * SERVERS);
-    Duration::from_secs(run.seconds * (own * run.rounds.max(ROUNDS_MIN) * 5 / 4 + fio * run.rounds))
+    let own = own_runtime(run) * 5 / 4 * (OWN_WORKS.len() as u64 * 2 * own_rounds(run)) as u32;
+    own + Duration::from_secs(run.seconds * run.rounds * JOBS.len() as u64 * SERVERS)
 }
 
 /// Measures all servers.
@@ -105,19 +104,39 @@ pub(super) fn measure(run: &Run) -> Result<(), String> {
         // Sparse memory answers reads without having read anything.
         fio(server, &["--rw=write", "--bs=1M"])?;
     }
-    own_client(run, &servers[RAID6], &servers[REFERENCE])?;
+    own_client(run, &trial(&run.uraid, &scratch.0)?, &servers[REFERENCE])?;
     let samples = rounds(run, &servers)?;
     print_table(&servers, &samples);
     Ok(())
 }
 
+/// Many short rounds: what slows the machine down for a while slows down both.
+fn own_rounds(run: &Run) -> u64 {
+    3 * run.rounds.max(ROUNDS_MIN)
+}
+
+fn own_runtime(run: &Run) -> Duration {
+    Duration::from_millis(100 * run.seconds)
+}
+
+/// A raid6 on memory of the server's own: nothing of a file system in its figures.
+fn trial(uraid: &Path, directory: &Path) -> Result<Server, String> {
+    let socket = directory.join("trial.sock");
+    let member = format!("mem:{}M", SPAN_MIB.div_ceil(6) + MEMBER_SLACK_MIB);
+    let mut command = Command::new(uraid);
+    command.args(["bench", "--level", "raid6", "--raid-devices", "8", "--chunk", "64K", &member, "--serve"]);
+    command.arg(&socket);
+    listening("uraid raid6, 8 members of memory", socket, command)
+}
+
 /// An array and the reference in turn, under the client that keeps its requests in flight.
 fn own_client(run: &Run, array: &Server, reference: &Server) -> Result<(), String> {
-    let (rounds, runtime) = (run.rounds.max(ROUNDS_MIN).to_string(), format!("{}s", run.seconds));
+    let (rounds, runtime) = (own_rounds(run).to_string(), format!("{}ms", own_runtime(run).as_millis()));
     for work in OWN_WORKS {
         println!("{} beside {}", array.name, reference.name);
         let mut command = Command::new(&run.uraid);
         command.args(["bench", "nbd", "--rounds", &rounds, "--runtime", &runtime]).args(work.split(' '));
+        command.arg("--size").arg(format!("{SPAN_MIB}M"));
         show(command.args([array.uri(), reference.uri()]))?;
         println!();
     }
