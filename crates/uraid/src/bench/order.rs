@@ -221,3 +221,27 @@ fn by_stream(member: usize, log: &[Traced], data_offset: uraid_block::Sector, sh
     }
     streams.into_iter().map(|(_, trace)| trace).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::{Range, Sector};
+    use uraid_host::TracedKind;
+
+    #[test]
+    fn requests_are_told_apart_by_stream_and_only_those_of_one_stream_can_descend() {
+        let (offset, share) = (Sector(2048), Sectors(8 * CHUNK.0));
+        let own = share.0 / u64::from(MEMBERS);
+        let read = |start, length| Traced {
+            kind: TracedKind::Read,
+            range: Range::new(Sector(offset.0 + start), Sectors(length)),
+            parts: 1,
+        };
+        // The first stream goes on and then back by a sector; the third begins half a chunk before its part.
+        let log = [read(0, 8), read(2 * own - CHUNK.0 / 2, 16), read(8, 8), read(15, 8), read(2 * own, 8)];
+        let found = by_stream(1, &log, offset, share);
+        let counts: Vec<_> = found.iter().map(|trace| (trace.ios, trace.bytes, trace.descending)).collect();
+        assert_eq!(counts, [(3, 24 * 512, 1), (0, 0, 0), (2, 24 * 512, 0), (0, 0, 0)]);
+        assert_eq!((found[2].stream, found[2].member, found[2].mean(), found[1].mean()), (2, 1, 12 * 512, 0));
+    }
+}

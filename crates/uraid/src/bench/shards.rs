@@ -3,7 +3,7 @@
 //! Invariant: both are measured in every round, so that a machine that is slow for a while is slow for both.
 
 use super::figures::{Interval, median};
-use super::session::{self, Case, Outcome, Sample, Side};
+use super::session::{self, Case, Sample, Side};
 use super::table::{self, Row};
 use super::target::Target;
 use super::work::Work;
@@ -47,7 +47,8 @@ pub fn run(
             print("\n");
         }
     }
-    let compared = compared(scenario, &cases, &outcomes);
+    let clients = cases.each_ref().map(|case| case.work.jobs_in_all() as f64 * f64::from(case.work.depth));
+    let compared = compared(scenario, &cases[1].name, clients, [0, 1].map(|which| &outcomes[which].rounds[..]));
     if is_shown {
         print(&names::printable_lines(&text(&compared)));
     }
@@ -55,16 +56,11 @@ pub fn run(
     Ok(rows)
 }
 
-/// The second case beside the first.
-fn compared(scenario: &str, cases: &[Case<'_>; 2], outcomes: &[Outcome]) -> Vec<Row> {
-    let name = &cases[1].name;
-    let cpu: Vec<f64> = outcomes[1].rounds.iter().map(|sides| sides[Side::Array as usize].cpu_ns).collect();
+/// The rounds of two shards beside those of one, each with its clients.
+fn compared(scenario: &str, name: &str, clients: [f64; 2], rounds: [&[[Sample; 3]]; 2]) -> Vec<Row> {
+    let cpu: Vec<f64> = rounds[1].iter().map(|sides| sides[Side::Array as usize].cpu_ns).collect();
     let row = |(what, unit, figure): (&str, &'static str, Figure)| {
-        let of = |which: usize| {
-            let work = &cases[which].work;
-            let clients = work.jobs_in_all() as f64 * f64::from(work.depth);
-            outcomes[which].rounds.iter().map(|sides| figure(sides, clients)).collect::<Vec<f64>>()
-        };
+        let of = |n: usize| rounds[n].iter().map(|sides| figure(sides, clients[n])).collect::<Vec<f64>>();
         let ratios: Vec<f64> = of(1).iter().zip(of(0)).map(|(two, one)| two / one).collect();
         Row {
             raw: Some(median(&of(0))),
@@ -88,4 +84,25 @@ fn text(rows: &[Row]) -> String {
     }
     out.push('\n');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_shards_are_compared_with_one_of_the_same_round() {
+        let sample = |rate, cpu_ns| Sample { requests: 1, rate, cpu_ns };
+        let round = |rate, cpu_ns| [sample(rate, cpu_ns), sample(1e9, 40.0), sample(1e9, 1.0)];
+        // A machine that is ten times as slow in the second round.
+        let (one, two) = ([round(1e6, 100.0), round(1e5, 100.0)], [round(1.9e6, 103.0), round(1.9e5, 103.0)]);
+        let rows = compared("s", "w", [32.0, 64.0], [&one, &two]);
+        let near = |found: Option<f64>, expected: f64| found.is_some_and(|found| (found / expected - 1.0).abs() < 1e-9);
+        for (row, ratio) in rows.iter().zip([1.9, 2.0 / 1.9, 1.03, 1.05]) {
+            assert!(near(row.ratio, ratio) && near(row.ratio_low, ratio) && near(row.ratio_high, ratio), "{row:?}");
+            assert_eq!((row.against, row.cpu_ns_per_io), ("one shard", Some(103.0)));
+        }
+        assert!(near(Some(rows[3].array), 63.0) && near(rows[3].raw, 60.0), "what replay takes is not the engine's");
+        assert!(text(&rows).contains("the engine's CPU of a request  1.050 (1.050..1.050)"), "{}", text(&rows));
+    }
 }
