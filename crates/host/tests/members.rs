@@ -1,5 +1,8 @@
 //! Members: every operation on every kind, under both rings; claims.
 
+mod common;
+
+use common::Company;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,13 +19,22 @@ fn options(ring: RingChoice) -> Options {
 }
 
 /// A directory that goes with the test.
-struct Directory(PathBuf);
+struct Directory(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
 
 impl Directory {
     fn new(name: &str) -> Directory {
+        Directory::of(name, Company::some())
+    }
+
+    /// Of a test that starts processes.
+    fn alone(name: &str) -> Directory {
+        Directory::of(name, Company::none())
+    }
+
+    fn of(name: &str, company: Company) -> Directory {
         let path = std::env::temp_dir().join(format!("uraid-host-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
-        Directory(path)
+        Directory(path, company)
     }
 
     fn file(&self, name: &str, bytes: u64) -> PathBuf {
@@ -198,7 +210,7 @@ impl Drop for LoopDevice {
 
 #[test]
 fn block_devices_do_everything_and_are_exclusive() {
-    let directory = Directory::new("block");
+    let directory = Directory::alone("block");
     let path = directory.file("member", 4 * MIB);
     let Some(device) = LoopDevice::new(&path, "block_devices_do_everything_and_are_exclusive") else { return };
     for ring in RINGS {
@@ -359,7 +371,7 @@ fn other_process_tries_to_claim() {
 
 #[test]
 fn another_process_cannot_claim_what_is_claimed_here() {
-    let directory = Directory::new("process");
+    let directory = Directory::alone("process");
     let path = directory.file("member", MIB);
     let other = |can: &str| {
         let output = Command::new(std::env::current_exe().expect("known"))
@@ -509,7 +521,7 @@ fn buffers_of_dropped_reads_come_back_when_the_kernel_is_done() {
 
 #[test]
 fn a_full_file_system_is_no_space() {
-    let directory = Directory::new("full");
+    let directory = Directory::alone("full");
     let mount = directory.0.join("small");
     std::fs::create_dir_all(&mount).expect("a directory");
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&mount).output();

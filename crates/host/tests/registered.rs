@@ -1,5 +1,8 @@
 //! Files and memory that the ring knows beforehand, and systems that refuse that, or io_uring as a whole.
 
+mod common;
+
+use common::Company;
 use std::path::PathBuf;
 use std::process::Command;
 use uraid_block::{Device, Fua, ReadPieces, Sector};
@@ -8,13 +11,13 @@ use uraid_host::{Access, ArenaBlocks, Claimed, Options, RingChoice, Shard, run};
 const BYTES: usize = 4 << 20;
 
 /// A file that goes with the test.
-struct Image(PathBuf);
+struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
 
 impl Image {
     fn new(name: &str) -> Image {
         let path = std::env::temp_dir().join(format!("uraid-registered-{}-{name}", std::process::id()));
         std::fs::write(&path, vec![0; BYTES]).expect("room");
-        Image(path)
+        Image(path, Company::some())
     }
 
     fn claim(&self) -> Claimed {
@@ -100,6 +103,7 @@ fn a_file_that_the_ring_knew_is_free_when_its_members_are_gone() {
 
 /// Runs the part of a test that spoils its process.
 fn in_a_process_of_its_own(part: &str) {
+    let _company = Company::none();
     let mut command = Command::new(std::env::current_exe().expect("known"));
     let output = command.args(["--exact", part, "--ignored", "--nocapture"]).output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,8 @@
 //! Windows of one file as members, and members with bad sectors: where their bytes are, who may have them.
 
+mod common;
+
+use common::Company;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -15,13 +18,22 @@ fn options(ring: RingChoice) -> Options {
 }
 
 /// A file that goes with the test, filled with bytes that tell where they are.
-struct Image(PathBuf);
+struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
 
 impl Image {
     fn new(name: &str, bytes: u64) -> Image {
+        Image::of(name, bytes, Company::some())
+    }
+
+    /// Of a test that starts processes.
+    fn alone(name: &str, bytes: u64) -> Image {
+        Image::of(name, bytes, Company::none())
+    }
+
+    fn of(name: &str, bytes: u64, company: Company) -> Image {
         let path = std::env::temp_dir().join(format!("uraid-windows-{}-{name}", std::process::id()));
         std::fs::write(&path, ground(0, bytes)).expect("room");
-        Image(path)
+        Image(path, company)
     }
 
     fn target(&self, offset: u64, length: Option<u64>) -> Target {
@@ -145,7 +157,7 @@ impl Drop for LoopDevice {
 #[test]
 fn windows_of_block_devices_are_windows_too() {
     for ring in RINGS {
-        let image = Image::new("device", 4 * MIB);
+        let image = Image::alone("device", 4 * MIB);
         let Some(device) = LoopDevice::new(&image.0, "windows_of_block_devices_are_windows_too") else { return };
         let whole = Target::whole(&device.0).expect("a path");
         let claim = |offset| {
@@ -246,7 +258,7 @@ fn other_process_tries_to_claim_windows() {
 
 #[test]
 fn windows_and_whole_files_exclude_each_other_across_processes() {
-    let image = Image::new("process", 4 * MIB);
+    let image = Image::alone("process", 4 * MIB);
     let other = |can: &str| {
         let output = Command::new(std::env::current_exe().expect("known"))
             .args(["--exact", "other_process_tries_to_claim_windows", "--ignored"])
@@ -341,7 +353,7 @@ fn a_hole_ends_where_the_window_does() {
     let file = File::create(&path).expect("a file");
     file.set_len(4 * MIB).expect("sparse");
     file.write_all_at(&[1], 3 * MIB).expect("room");
-    let image = Image(path);
+    let image = Image(path, Company::some());
     let claimed = image.claim(MIB + 512, Some(MIB)).expect("claimed");
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
         let claimed = claimed.clone();
