@@ -22,11 +22,11 @@ use uraid_nbd::{BlockStatus, ChunkKind, ErrorCode, Request, SimpleReply};
 
 /// Bytes that one send carries at most: a stalled client is noticed per send.
 const SEND_BYTES_MAX: usize = 4 << 20;
-/// Bytes that one send carries at most if it carries more than one reply: about what a socket takes, so that the
-/// buffers of what has left are used again while they are in the processor's cache.
-const BATCH_BYTES_MAX: usize = 256 << 10;
-/// Replies of so many bytes are worth a send though others may come at once: the client takes them meanwhile.
-const WORTH_BYTES_MIN: usize = 128 << 10;
+/// Bytes that one send carries at most if it carries more than one reply: about what a socket takes.
+const BATCH_BYTES_MAX: usize = 512 << 10;
+/// Replies of so many bytes are worth a send though others may come at once: the client takes them meanwhile, and their
+/// buffers are used again while they are in the processor's cache. Fewer would wake the client for less.
+const WORTH_BYTES_MIN: usize = 256 << 10;
 /// Pieces of memory that one send past the ring has at most.
 const SLICES_MAX: usize = 128;
 /// Pieces of memory that one send has at most: what one vectored send takes.
