@@ -1,6 +1,6 @@
 //! Sockets: everything arrives, whatever the sizes; broken connections and taken sockets are errors.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -232,6 +232,40 @@ fn a_slow_reader_gets_everything() {
             }
         });
         assert!(reader.join().expect("no panics") == content);
+    }
+}
+
+#[test]
+fn what_does_not_wait_says_how_far_it_came() {
+    for ring in RINGS {
+        run(1, &options(ring), async |shard: Shard<()>| {
+            let (ours, mut client) = UnixStream::pair().expect("a pair of sockets");
+            let stream = Stream::from_raw(&shard, ours.into());
+            let mut front = [0u8; 3];
+            let mut back = [0u8; 5];
+            assert_eq!(stream.try_recv(&mut [IoSliceMut::new(&mut front)]), Ok(None), "nothing was sent yet");
+            client.write_all(b"seven b").expect("there is room");
+            let mut both = [IoSliceMut::new(&mut front), IoSliceMut::new(&mut back)];
+            assert_eq!(stream.try_recv(&mut both), Ok(Some(7)));
+            assert_eq!((&front, &back[..4]), (b"sev", &b"en b"[..]));
+
+            let content: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
+            let mut sent = 0;
+            loop {
+                let part = stream.try_send(&[IoSlice::new(&content[..7]), IoSlice::new(&content[7..])]);
+                match part.expect("the client is there") {
+                    0 => break,
+                    part => sent += part,
+                }
+                assert!(sent < 1 << 30, "a socket takes what nobody receives");
+            }
+            assert!(sent > 0);
+            let mut got = vec![0; sent];
+            client.read_exact(&mut got).expect("it was sent");
+            drop(client);
+            assert_eq!(stream.try_recv(&mut [IoSliceMut::new(&mut back)]), Ok(Some(0)));
+            assert_eq!(stream.try_send(&[IoSlice::new(&content)]), Err(NetError::Closed));
+        });
     }
 }
 
