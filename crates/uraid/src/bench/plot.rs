@@ -172,7 +172,10 @@ fn ratios(canvas: &mut Canvas, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    canvas.heading("Ratios", "array / raw, the median of all rounds and its interval; hollow: by CPU");
+    canvas.heading(
+        "Ratios",
+        "array / raw, the median of all rounds and its interval; hollow: by CPU; of a time less is better",
+    );
     for group in by_scenario(&rows) {
         let ends = group.iter().flat_map(|row| [row.ratio_low, row.ratio_high, row.ratio, row.cpu_ratio]).flatten();
         let scale = Scale::of(ends, [0.8, 1.1]);

@@ -1,10 +1,10 @@
 //! `cargo xtask bench nbd`: arrays over NBD beside `nbdkit memory`, with the same client: our own, then fio.
-//! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server fast, our own
-//! client (`uraid bench nbd`).
+//! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server
+//! fast, our own client (`uraid bench nbd`).
 //! Invariant: every figure of a round was taken within that round, and each server has had the same time and order.
 //!
-//! Members are memory, for fio files on tmpfs, so that no disk is measured. Client and server share the machine's processors: a ratio
-//! of 1 with less CPU per request is the better server, held back by its client.
+//! Members are memory, for fio files on tmpfs, so that no disk is measured. Client and server share the machine's
+//! processors: a ratio of 1 with less CPU per request is the better server, held back by its client.
 
 use super::{ROUNDS_MIN, Run, show, succeed};
 use crate::packages;
