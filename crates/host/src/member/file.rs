@@ -40,6 +40,8 @@ pub(super) struct FileIo {
     watch: Arc<Watch>,
     way: Way,
     turns: Turns,
+    /// The driver's turn in which the file was last looked at.
+    looked: Cell<u64>,
     /// Whether one call can write durably; found out at the first try.
     has_durable_write: Cell<bool>,
 }
@@ -106,8 +108,8 @@ impl FileIo {
         if let Way::Direct { memory_align } = way {
             assert!(memory_align.is_power_of_two());
         }
-        let (turns, has_durable_write) = (Turns::default(), Cell::new(true));
-        FileIo { driver, lane: Rc::new(lane), flush_holder, watch, way, turns, has_durable_write }
+        let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
+        FileIo { driver, lane: Rc::new(lane), flush_holder, watch, way, turns, looked, has_durable_write }
     }
 
     /// Where a member's byte is in the file.
@@ -120,6 +122,18 @@ impl FileIo {
     #[inline]
     pub(super) fn look(&self) -> Result<(), IoError> {
         self.watch.look(self.lane.as_raw_fd())
+    }
+
+    /// The same, after a write of the ring: one look does for all writes that had ended when the turn began.
+    #[inline]
+    fn look_after(&self) -> Result<(), IoError> {
+        let turn = self.driver.turns();
+        if self.looked.get() == turn {
+            return self.watch.check();
+        }
+        self.look()?;
+        self.looked.set(turn);
+        Ok(())
     }
 
     /// Remembers a transfer that ended too early.
@@ -238,14 +252,15 @@ impl FileIo {
         }
         let bytes = from.bytes();
         self.look()?;
-        let (buffers, result) = if self.is_quick(bytes) {
+        let is_quick = self.is_quick(bytes);
+        let (buffers, result) = if is_quick {
             self.turns.breathe().await;
             self.at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from))
         } else {
             self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
         };
         if usize::try_from(result) == Ok(bytes) {
-            return self.look();
+            return if is_quick { self.look() } else { self.look_after() };
         }
         let Buffers::Write(pieces) = buffers else { panic!("a write gives its buffers back") };
         let step = if self.cannot_write_durably(sync, result) {

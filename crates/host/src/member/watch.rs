@@ -5,7 +5,8 @@
 //! A regular file that somebody truncates under us must not be made longer again by our own writes: its tail would come
 //! back as zeroes, and be read as if it were data. So its size is looked at before each write. The look and the write
 //! are two steps; a truncation between them is seen by the look after the write, before the write is answered. (Unseen
-//! is only one that falls between them when that very write reaches the member's last sector.)
+//! is only one that falls between them when that very write reaches the member's last sector.) One look after
+//! them does for all writes that had ended when the shard's turn began.
 
 use super::device_error;
 use crate::sys::{self, Errno};

@@ -167,6 +167,7 @@ pub(crate) struct Driver {
     slots: RefCell<Vec<Box<[Slot; SLOTS_PER_CHUNK]>>>,
     free: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
+    turns: Cell<u64>,
     // The next operation's.
     numbers: Cell<u64>,
     completions: RefCell<Vec<Completion>>,
@@ -224,6 +225,7 @@ impl Driver {
             slots: RefCell::default(),
             free: RefCell::default(),
             in_flight: Cell::new(0),
+            turns: Cell::new(0),
             numbers: Cell::new(0),
             completions: RefCell::default(),
             busy: RefCell::default(),
@@ -259,6 +261,11 @@ impl Driver {
         Some(FileSlot { driver: Rc::downgrade(self), slot })
     }
 
+    /// How often ends of operations were taken in. An operation that is seen to have ended has ended before the last time.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.get()
+    }
+
     /// Operations whose completion has not come.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.get()
@@ -282,6 +289,7 @@ impl Driver {
     pub(crate) fn wait(&self, wait: Wait) {
         self.send_waiting(Which::Due);
         let wait = self.until_trials(wait);
+        self.turns.set(self.turns.get() + 1);
         let mut completions = self.completions.borrow_mut();
         self.ring.borrow_mut().wait(wait, &mut completions);
         for Completion { token, result } in completions.drain(..) {
