@@ -2,6 +2,7 @@
 //! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
 //! one). Invariant: what will take how long is said before it begins; a part that failed fails the command.
 
+mod direct;
 mod nbd;
 
 use crate::project;
@@ -40,10 +41,10 @@ struct Part {
 }
 
 /// In the order in which they run.
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     Part {
         name: "tests",
-        about: "what must hold of every read: no allocation; one ascending request of each member",
+        about: "what must hold of every read: no allocation, no atomic; one ascending request of each member",
         time: |_| Duration::from_secs(20),
         measure: tests,
     },
@@ -61,6 +62,12 @@ const PARTS: [Part; 4] = [
             side * (SCENARIO_SIDES * run.rounds.max(ROUNDS_MIN)) as u32 + SCENARIO_REST
         },
         measure: scenarios,
+    },
+    Part {
+        name: "direct",
+        about: "arrays of files with direct I/O beside fio on the same files: as root",
+        time: direct::time,
+        measure: direct::measure,
     },
     Part {
         name: "nbd",
@@ -150,7 +157,7 @@ fn kernels(run: &Run) -> Result<(), String> {
 fn tests(_: &Run) -> Result<(), String> {
     for (package, rest) in [
         ("uraid-engine", &["--test", "no_allocation"][..]),
-        ("uraid-host", &["--test", "no_allocation"]),
+        ("uraid-host", &["--test", "no_allocation", "--test", "no_atomic"]),
         ("uraid", &["--bin", "uraid", "member_requests"]),
     ] {
         show(cargo(&["test", "--quiet", "--package", package]).args(rest))?;

@@ -252,14 +252,14 @@ fn cpu_seconds(server: &Server) -> Result<f64, String> {
 }
 
 /// The middle one and the ends.
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
 /// Panics for no values.
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
+pub(super) fn spread(values: impl Iterator<Item = f64>) -> Spread {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (min, max) = (values[0], values[values.len() - 1]);
