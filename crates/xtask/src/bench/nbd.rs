@@ -40,10 +40,11 @@ const JOBS: [Job; 4] = [
 ];
 
 /// Of `uraid bench nbd`: what the budgets are about.
-const OWN_WORKS: [&str; 3] = [
+const OWN_WORKS: [&str; 4] = [
     "--rw randread --bs 4K --iodepth 64",
     "--rw randwrite --bs 4K --iodepth 64 --destructive",
     "--rw read --bs 128K --iodepth 16",
+    "--rw write --bs 128K --iodepth 16 --destructive",
 ];
 
 /// A running server, killed on drop.
