@@ -83,7 +83,9 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     /// Bytes of the arena for connections that hold nothing: one small request of each goes on while others hold all
     /// the rest.
     spare: Rc<Semaphore>,
-    /// How many readers wait for buffers.
+    /// To ask a full arena again, for small blocks and for large ones.
+    turns: [Rc<Semaphore>; 2],
+    /// How many requests wait for buffers.
     waiting: Cell<usize>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
@@ -116,6 +118,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             budget_bytes,
             credit_bytes: (budget_bytes / 4).max(payload_max as usize).min(budget_bytes),
             spare: Semaphore::new(spare_bytes),
+            turns: [Semaphore::new(1), Semaphore::new(1)],
             waiting: Cell::new(0),
             running: Cell::new(0),
             workers: Workers::default(),
@@ -333,16 +336,27 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Buffers for a read or write that holds what it must. Waits where the arena has enough, but not in few pieces.
+    /// Buffers for a read or write that holds what it must. Waits where the arena has enough, but not in blocks that it
+    /// can have: one request of each class asks again and again, the others wait behind it.
     pub(crate) async fn buffers(&self, bytes: usize) -> ReadPieces {
+        let turn = &self.turns[usize::from(block_bytes(bytes) == LARGE_BLOCK_BYTES)];
+        if turn.free() > 0
+            && let Some(pieces) = self.take(bytes)
+        {
+            return pieces;
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        let _turn = turn.acquire(1).await;
         loop {
-            match self.machine.arena().take(bytes) {
-                Ok(pieces) if pieces.count() <= self.segments_max => return pieces,
-                Ok(_) | Err(_) => {}
+            if let Some(pieces) = self.take(bytes) {
+                return pieces;
             }
-            let _waiting = Waiting::new(&self.waiting);
             self.machine.sleep(ARENA_RETRY).await;
         }
+    }
+
+    fn take(&self, bytes: usize) -> Option<ReadPieces> {
+        self.machine.arena().take(bytes).ok().filter(|pieces| pieces.count() <= self.segments_max)
     }
 
     /// Part of the spare memory for the only request of a connection: its whole credit goes with it.
@@ -451,8 +465,11 @@ fn allow_descriptors() {
 
 /// What a request of so many bytes takes from the arena: whole blocks.
 fn cost(bytes: usize) -> usize {
-    let block = if bytes > 16 << 10 { LARGE_BLOCK_BYTES } else { SMALL_BLOCK_BYTES };
-    bytes.next_multiple_of(block)
+    bytes.next_multiple_of(block_bytes(bytes))
+}
+
+fn block_bytes(bytes: usize) -> usize {
+    if bytes > 16 << 10 { LARGE_BLOCK_BYTES } else { SMALL_BLOCK_BYTES }
 }
 
 /// Somebody waits for buffers, as long as this lives.

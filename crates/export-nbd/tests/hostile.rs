@@ -144,6 +144,27 @@ fn small_requests_go_on_while_others_hold_all_they_can_and_take_no_replies() {
 }
 
 #[test]
+fn more_small_reads_than_the_arena_has_blocks_are_all_answered_in_turn() {
+    // 640 KiB: by bytes there is room for 120 reads of 4 KiB at once, by blocks for 40.
+    let (bench, ram) = (Bench::new(32, 8), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipes: Vec<Pipe> = (0..6).map(|_| ready(&bench, &server, true)).collect();
+    ram.hold(true);
+    for pipe in &pipes {
+        let requests: Vec<u8> = (0..30).flat_map(|n| ask(Command::Read, PLAIN, n, n * 4096, 4096)).collect();
+        pipe.write(&requests);
+    }
+    bench.pass(Duration::from_millis(50));
+    assert_eq!(ram.ops.borrow().len(), 40, "as many as there are blocks");
+    ram.hold(false);
+    bench.pass(Duration::from_secs(1));
+    for pipe in &pipes {
+        assert_eq!(answers(&pipe.take(), |_| 4096).len(), 30);
+    }
+    assert_eq!((server.requests_running(), bench.arena().blocks_in_use()), (0, 0));
+}
+
+#[test]
 fn a_client_that_only_pauses_is_not_cut() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
     let server = server(&bench, &ram, Limits::default());
