@@ -15,7 +15,7 @@ pub mod units;
 pub use buffer::{Arena, ArenaFull, Lease, Shared};
 pub use device::{Allocation, Device, Fua, Geometry};
 pub use error::{ErrorKind, IoError};
-pub use pieces::{Pieces, ReadPieces, WritePieces};
+pub use pieces::{Cutter, Pieces, ReadPieces, WritePieces};
 pub use slots::{Slot, SlotSet};
 pub use units::{
     ArrayRange, ArraySector, Extent, MemberRange, MemberSector, Range, SECTOR_BYTES, Sector, Sectors, ShardIndex, Tick,

@@ -1,5 +1,5 @@
 //! Lists of buffer pieces: one vectored I/O.
-//! Owns: [`Pieces`], cutting, joining and copying over piece edges. Not here: the memory (`buffer`).
+//! Owns: [`Pieces`], [`Cutter`], cutting, joining and copying over piece edges. Not here: the memory (`buffer`).
 //! Invariant: no piece is empty, and pieces that adjoin in memory are one.
 
 use crate::buffer::{Lease, Piece, Shared};
@@ -81,6 +81,16 @@ impl<P: Piece> Pieces<P> {
         }
     }
 
+    /// No pieces yet, and room for so many.
+    pub fn with_room(pieces: usize) -> Pieces<P> {
+        Pieces { list: SmallVec::with_capacity(pieces), bytes: 0 }
+    }
+
+    /// To hand all bytes on in order, in parts of any length.
+    pub fn cutter(self) -> Cutter<P> {
+        Cutter { rest: None, list: self.list.into_iter() }
+    }
+
     /// Takes the first `bytes` bytes off. Panics when there are fewer.
     pub fn split_to(&mut self, bytes: usize) -> Pieces<P> {
         assert!(bytes <= self.bytes);
@@ -124,6 +134,35 @@ impl<P: Piece> Pieces<P> {
         let mut all = vec![0; self.bytes];
         self.copy_to(&mut all);
         all
+    }
+}
+
+/// Pieces that are handed on in order: each of them is moved once, however many parts there are.
+pub struct Cutter<P> {
+    /// What is left of a piece that was cut.
+    rest: Option<P>,
+    list: smallvec::IntoIter<[P; 1]>,
+}
+
+impl<P: Piece> Cutter<P> {
+    /// Moves the next `bytes` bytes to the end of `to`. Panics when there are fewer.
+    pub fn cut(&mut self, bytes: usize, to: &mut Pieces<P>) {
+        let mut wanted = bytes;
+        while wanted > 0 {
+            let mut piece = self.rest.take().or_else(|| self.list.next()).expect("as many bytes as are wanted");
+            if piece.len() > wanted {
+                to.push(piece.split_to(wanted));
+                self.rest = Some(piece);
+                return;
+            }
+            wanted -= piece.len();
+            to.push(piece);
+        }
+    }
+
+    /// Whether all was handed on.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_none() && self.list.len() == 0
     }
 }
 

@@ -10,12 +10,15 @@ use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{Copies, View};
 use crate::{Pool, World};
+use smallvec::SmallVec;
 use std::time::Duration;
-use uraid_block::local::join_all;
+use uraid_block::buffer::Lease;
+use uraid_block::local::join_each;
+
 use uraid_block::{
-    ArrayRange, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
+    ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
 };
-use uraid_layout::{Part, Plan};
+use uraid_layout::{Part, Plan, Run};
 
 /// How long a retry waits before it asks a full arena again.
 pub(crate) const ARENA_RETRY: Duration = Duration::from_micros(100);
@@ -89,6 +92,10 @@ impl<W: World> Array<W> {
         while let Some(part) = wanted.pop() {
             self.read_part(range, part, &mut wanted, &mut got).await?;
         }
+        if let [part] = &mut got[..] {
+            assert_eq!((part.offset, part.pieces.length()), (Sectors::ZERO, range.length));
+            return Ok(std::mem::take(&mut part.pieces));
+        }
         got.sort_by_key(|part| part.offset);
         let mut whole = ReadPieces::new();
         for part in got {
@@ -115,34 +122,28 @@ impl<W: World> Array<W> {
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view, of_part, &usable));
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
-            if part.avoid.is_empty() {
-                return Err(ErrorKind::TooManyLost.into());
-            }
-            if of_part.length == Sectors(1) && part.is_suspicion {
-                wanted.push(Wanted::new(base, part.into));
-                return Ok(());
-            }
-            if of_part.length == Sectors(1) {
-                mark::hit(Mark::ReadExhausted);
-                return Err(ErrorKind::Media.into());
-            }
-            // No copy gives the whole; each may give some of it.
-            mark::hit(Mark::ReadHalved);
-            let mut rest = part.into;
-            let half = Sectors(of_part.length.0 / 2);
-            let first = rest.split_to(half.len_bytes());
-            wanted.push(Wanted::new(base + half, rest));
-            wanted.push(Wanted::new(base, first));
-            return Ok(());
+            return halve(part, wanted);
         }
-        let (runs, lost) = carve(&plan, part.into);
-        let from_members = join_all(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
+        let order = in_order(&plan);
+        let (runs, lost) = match &order {
+            Some(order) => (carve_in_order(&plan, order, part.into), Vec::new()),
+            None => carve(&plan, part.into),
+        };
+        let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
             let _on_the_way = self.balance.begin(run.slot);
             let outcome = self.member(run.slot).read(self.on_device(run.slot, run.at), pieces).await;
             (run, outcome)
         }));
+        let outcomes: SmallVec<[(&Run, Result<ReadPieces, IoError>); 4]> = from_members.await.collect();
+        if let Some(order) = order
+            && outcomes.iter().all(|(_, outcome)| outcome.is_ok())
+        {
+            let of_runs = outcomes.into_iter().filter_map(|(_, outcome)| outcome.ok());
+            got.push(Got { offset: base, pieces: weave(&order, of_runs) });
+            return Ok(());
+        }
         let mut failures = Vec::new();
-        for (run, outcome) in from_members.await {
+        for (run, outcome) in outcomes {
             let parts = plan.parts_of(run);
             match outcome {
                 Ok(mut pieces) => got.extend(parts.iter().map(|of_run| Got {
@@ -216,6 +217,74 @@ impl<W: World> Array<W> {
             }
         }
     }
+}
+
+/// What no copy gives as a whole: each may give some of it. A sector that none gives fails the request.
+fn halve(part: Wanted, wanted: &mut Vec<Wanted>) -> Result<(), IoError> {
+    if part.avoid.is_empty() {
+        return Err(ErrorKind::TooManyLost.into());
+    }
+    let length = part.into.length();
+    if length == Sectors(1) && part.is_suspicion {
+        wanted.push(Wanted::new(part.offset, part.into));
+        return Ok(());
+    }
+    if length == Sectors(1) {
+        mark::hit(Mark::ReadExhausted);
+        return Err(ErrorKind::Media.into());
+    }
+    mark::hit(Mark::ReadHalved);
+    let mut rest = part.into;
+    let half = Sectors(length.0 / 2);
+    let first = rest.split_to(half.len_bytes());
+    wanted.push(Wanted::new(part.offset + half, rest));
+    wanted.push(Wanted::new(part.offset, first));
+    Ok(())
+}
+
+/// The parts of a request one after the other: of which run of the plan, and how long.
+type Order = SmallVec<[(usize, Sectors); 8]>;
+
+/// Where each run has its parts in the order of the request, as nearly always: it has not where a member holds the end
+/// of the array before its beginning and gives both. And where all is on members that are there.
+fn in_order(plan: &Plan) -> Option<Order> {
+    let of_runs = || (0..).zip(&plan.runs).map(|(at, run)| (at, plan.parts_of(run)));
+    if !plan.lost.is_empty() || !of_runs().all(|(_, parts)| parts.is_sorted_by_key(|part| part.offset)) {
+        return None;
+    }
+    let mut parts: SmallVec<[(Sectors, usize, Sectors); 8]> =
+        of_runs().flat_map(|(at, parts)| parts.iter().map(move |part| (part.offset, at, part.length))).collect();
+    parts.sort_unstable();
+    Some(parts.into_iter().map(|(_, at, length)| (at, length)).collect())
+}
+
+/// Hands each run its part of the request's buffers.
+fn carve_in_order(plan: &Plan, order: &Order, into: ReadPieces) -> Vec<ReadPieces> {
+    // As many as there are, and one more for each cut, shared out evenly.
+    let room = (into.count() + order.len()).div_ceil(plan.runs.len());
+    let mut runs: Vec<ReadPieces> = plan.runs.iter().map(|_| ReadPieces::with_room(room)).collect();
+    let mut into = into.cutter();
+    for (at, length) in order {
+        into.cut(length.len_bytes(), &mut runs[*at]);
+    }
+    assert!(into.is_empty(), "a plan covers its request");
+    runs
+}
+
+/// The request's bytes of those that its runs have brought.
+fn weave(order: &Order, runs: impl Iterator<Item = ReadPieces>) -> ReadPieces {
+    let mut room = 0;
+    let count = |pieces: ReadPieces| {
+        room += pieces.count();
+        pieces.cutter()
+    };
+    let mut runs: SmallVec<[Cutter<Lease>; 4]> = runs.map(count).collect();
+    let mut whole = ReadPieces::with_room(room);
+    for (at, length) in order {
+        runs[*at].cut(length.len_bytes(), &mut whole);
+    }
+    assert!(runs.iter().all(Cutter::is_empty), "members give as much as they are asked for");
+    whole
 }
 
 /// Hands each run its part of the request's buffers, in the member's order; what no member holds comes second.
