@@ -81,6 +81,8 @@ impl Drop for Visit<'_> {
         let users = self.state.users.get() - 1;
         self.state.users.set(users);
         if users == 0 {
+            // Whoever was dropped before its turn has left its write here.
+            self.state.waiting.borrow_mut().clear();
             let mut list = self.rows.list(self.state.row.get()).borrow_mut();
             let at =
                 list.iter().position(|state| Rc::ptr_eq(state, &self.state)).expect("a visited row is in its list");

@@ -15,7 +15,7 @@ use crate::verdict::Operation;
 use crate::view::View;
 use crate::{Pool, World};
 use smallvec::SmallVec;
-use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
 use uraid_block::local::join_each;
 use uraid_block::{
     Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
@@ -179,10 +179,8 @@ impl<W: World> Array<W> {
 
     async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, Failure> {
         match self.member(slot).read(self.on_device(slot, at), into).await {
-            Ok(pieces) => {
-                assert_eq!(pieces.count(), 1, "a read gives back the pieces it was given");
-                Ok(pieces.into_iter().next().expect("there is one piece"))
-            }
+            Ok(pieces) if pieces.count() == 1 => Ok(pieces.into_iter().next().expect("there is one piece")),
+            Ok(pieces) => Ok(in_one_piece(&pieces)),
             Err(error) => Err(failure(slot, Operation::Read, error)),
         }
     }
@@ -359,6 +357,14 @@ impl<W: World> Array<W> {
         whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY)).await?);
         Ok(whole)
     }
+}
+
+/// A member that is an array gives other buffers back than it was given where it had to read some of them again. Their
+/// bytes go into memory of their own: the permit for the pool's is used up by what came back.
+fn in_one_piece(pieces: &ReadPieces) -> Lease {
+    let mut one = Arena::new(0, 1).take_contiguous(pieces.bytes()).expect("the arena has one block");
+    pieces.copy_to(&mut one);
+    one
 }
 
 /// What `view` says of a row, and `unreadable` besides: members that have failed to give these sectors.

@@ -401,6 +401,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             if !self.fill(inbox, usize::MAX).await {
                 return false;
             }
+            // A client that sends faster than this one reads would keep the shard for itself.
+            yield_now().await;
         }
     }
 

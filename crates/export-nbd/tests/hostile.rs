@@ -338,3 +338,26 @@ fn a_thousand_idle_clients_hold_no_buffer_and_half_open_ones_are_bounded() {
     assert!(!idle.iter().any(Pipe::is_shut_down), "waiting is no fault");
     assert_eq!((server.connections(), bench.arena().blocks_in_use()), (1000, 0));
 }
+
+#[test]
+fn payloads_that_are_refused_leave_others_their_turn() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    let sent = 16 * (MIB + 28);
+    for cookie in 0..16 {
+        // Past the end: skipped as fast as it comes.
+        pipe.write(&write(cookie, 1 << 40, &vec![9; MIB]));
+    }
+    let (seen, other) = (std::rc::Rc::new(std::cell::RefCell::new(vec![sent])), pipe.clone());
+    let list = seen.clone();
+    bench.spawn(async move {
+        while other.unread() > 0 {
+            list.borrow_mut().push(other.unread());
+            uraid_block::local::yield_now().await;
+        }
+    });
+    bench.settle();
+    let most = seen.borrow().windows(2).map(|two| two[0] - two[1]).max();
+    assert!(most.is_some_and(|bytes| bytes <= 64 << 10), "taken between two turns of another task: {most:?} bytes");
+}

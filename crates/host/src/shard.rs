@@ -194,20 +194,17 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     }
     machine.executor.turn(POLLS_PER_TURN);
     post.send_all();
-    let wait = if machine.executor.is_busy() || post.is_busy() {
-        Wait::No
-    } else if let Some(next) = machine.timers.next() {
-        let time = next.since(now());
-        if time.is_zero() { Wait::No } else { Wait::For(time) }
-    } else {
-        Wait::Forever
-    };
-    if wait == Wait::No || looks_round(machine, door) {
+    if machine.executor.is_busy() || post.is_busy() || looks_round(machine, door) {
         machine.driver.wait(Wait::No);
-    } else {
-        machine.driver.wait(if door.may_sleep() { wait } else { Wait::No });
-        door.is_awake();
+        return;
     }
+    let wait = match machine.timers.next().map(|next| next.since(now())) {
+        Some(Duration::ZERO) => Wait::No,
+        Some(time) => Wait::For(time),
+        None => Wait::Forever,
+    };
+    machine.driver.wait(if wait != Wait::No && door.may_sleep() { wait } else { Wait::No });
+    door.is_awake();
 }
 
 /// Waits a little without sleeping, if that has paid lately or is worth another try. True: something has come.
@@ -219,7 +216,8 @@ fn looks_round(machine: &Machine, door: &Door) -> bool {
     machine.mail_turns.set(0);
     // What was started goes to the kernel first.
     machine.driver.wait(Wait::No);
-    let deadline = now() + machine.spin;
+    let end = now() + machine.spin;
+    let deadline = machine.timers.next().map_or(end, |next| next.min(end));
     loop {
         for _ in 0..32 {
             if door.is_knocked() {
@@ -233,7 +231,10 @@ fn looks_round(machine: &Machine, door: &Door) -> bool {
         }
         machine.driver.wait(Wait::No);
         if now() >= deadline {
-            machine.spins_left.update(|left| left.saturating_sub(1));
+            // A timer that is due says nothing of mail.
+            if deadline == end {
+                machine.spins_left.update(|left| left.saturating_sub(1));
+            }
             return machine.executor.is_busy();
         }
     }

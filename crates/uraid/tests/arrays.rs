@@ -300,6 +300,60 @@ fn a_mirror_over_arrays_is_copied_from_the_one_that_is_left_with_a_member_missin
 }
 
 #[test]
+fn a_raid5_over_mirrors_writes_beside_a_sector_that_one_of_their_members_cannot_read() {
+    let scratch = Scratch::new();
+    let mirrors = ["a", "b", "c"].map(|name| {
+        let members = scratch.members(name, 2, 8 * MIB);
+        scratch.create(name, "-l 1 -n 2", &members);
+        members
+    });
+    let groups: Vec<&[PathBuf]> = mirrors.iter().map(Vec::as_slice).collect();
+    create_over(&scratch, "wide", "-l 5 -n 3 -c 64K", &groups).expect_done();
+    let served = serve(&scratch, &[], &groups);
+    served.wait_until_ready();
+    let before = pattern(36, 128 << 10);
+    assert_eq!(served.client_of("wide").write(0, &before).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    let images: Vec<(&PathBuf, Vec<u8>)> =
+        mirrors.iter().flatten().map(|path| (path, std::fs::read(path).expect("a member"))).collect();
+    // One member of the mirror that holds the second chunk cannot read any of it, the other one can: where the mirror
+    // reads that one first, it gives the row other buffers than it was given.
+    let holds = |member: &PathBuf, chunk: &[u8]| {
+        let bytes = std::fs::read(member).expect("a member");
+        bytes.chunks(4096).position(|block| block == &chunk[..4096])
+    };
+    for which in [0, 1] {
+        // A member that failed to read is no longer one.
+        images.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).expect("a member"));
+        let mut data = before.clone();
+        let mut count = 0;
+        let mut spoil = |members: &Vec<PathBuf>| {
+            let mut members = members.clone();
+            if let Some(at) = holds(&members[which], &data[64 << 10..]) {
+                members[which] = format!("bad:{}+128:{}", at * 8, text(&members[which])).into();
+                count += 1;
+            }
+            members
+        };
+        let spoilt: Vec<Vec<PathBuf>> = mirrors.iter().map(&mut spoil).collect();
+        assert_eq!(count, 1);
+        let groups: Vec<&[PathBuf]> = spoilt.iter().map(Vec::as_slice).collect();
+        let served = serve(&scratch, &["--shards", "1"], &groups);
+        served.wait_until_ready();
+        let mut client = served.client_of("wide");
+        // Beside it, in the first chunk: the row needs the other one to make its parity.
+        for (n, length) in [(1, 8192), (3, 12288), (6, 16384), (11, 8192), (13, 8192), (15, 512)] {
+            let at = n * 4096;
+            data[at..at + length].copy_from_slice(&pattern(40 + n as u64, length));
+            assert_eq!(client.write(at as u64, &data[at..at + length]).expect("connected"), 0, "{length} bytes");
+        }
+        assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+        let ended = served.stop();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
+#[test]
 fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
     let scratch = Scratch::new();
     let (left, right) = two_raid6(&scratch);

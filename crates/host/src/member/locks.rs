@@ -21,24 +21,17 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Locks that are held for a moment: udev has one on a block device while it looks at it, and a process that was forked
-/// has those of its parent until it runs another program. So often, so long.
+/// Locks that are held for a moment: udev has one on a block device while it looks at it, a process that was forked has
+/// those of its parent until it runs another program, and those of one that was killed end with its ring, which the
+/// kernel takes apart behind its back: 30 to 70 ms. So often, so long.
 const ATTEMPTS: u32 = 10;
-const BLOCK_DEVICE_PAUSE: Duration = Duration::from_millis(20);
-const FILE_PAUSE: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes a claim's locks on a file that was opened for it; they end when it is closed. `path` is for messages.
-pub(super) fn take(
-    path: &Path,
-    file: &File,
-    is_block_device: bool,
-    access: Access,
-    window: Option<Window>,
-) -> Result<(), OpenError> {
-    let pause = if is_block_device { BLOCK_DEVICE_PAUSE } else { FILE_PAUSE };
+pub(super) fn take(path: &Path, file: &File, access: Access, window: Option<Window>) -> Result<(), OpenError> {
     for _ in 1..ATTEMPTS {
         match try_take(path, file, access, window) {
-            Err(OpenError::InUse { .. }) => std::thread::sleep(pause),
+            Err(OpenError::InUse { .. }) => std::thread::sleep(PAUSE),
             result => return result,
         }
     }

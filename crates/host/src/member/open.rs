@@ -190,7 +190,7 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let span = || Span::new(name, window, file_bytes(name, &file, is_block_device)?);
     // What is wrong with the window is said whoever else has it; where it is counts under the locks.
     span()?;
-    locks::take(name, &file, is_block_device, access, window)?;
+    locks::take(name, &file, access, window)?;
     let span = span()?;
     let (direct, geometry) = if is_block_device {
         block_device(name, &file, &status, &span)?

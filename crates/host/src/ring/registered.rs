@@ -32,6 +32,8 @@ pub(super) struct Registered {
     /// Whether each part is registered.
     parts: Vec<bool>,
     takes_memory: bool,
+    /// What is refused once, as a limit is, would be refused again and again.
+    takes_more: bool,
 }
 
 impl Registered {
@@ -39,7 +41,7 @@ impl Registered {
     pub(super) fn new(submitter: &Submitter<'_>) -> Registered {
         let has_files = submitter.register_files_sparse(FILES_MAX).is_ok();
         let free_files = if has_files { (0..FILES_MAX).rev().collect() } else { Vec::new() };
-        Registered { free_files, regions: Vec::new(), parts: Vec::new(), takes_memory: false }
+        Registered { free_files, regions: Vec::new(), parts: Vec::new(), takes_memory: false, takes_more: true }
     }
 
     /// The slot of a file from now on; `None`: it has none.
@@ -91,10 +93,8 @@ impl Registered {
         let number = region.first + part;
         let start = region.start + part * PART_BYTES;
         let length = PART_BYTES.min(region.bytes - part * PART_BYTES);
-        if !self.parts[number] && !self.register(submitter, number, start, length) {
-            return None;
-        }
-        Some(number as u16)
+        let is_there = self.parts[number] || (self.takes_more && self.register(submitter, number, start, length));
+        is_there.then_some(number as u16)
     }
 
     #[cold]
@@ -103,8 +103,7 @@ impl Registered {
         // SAFETY: a part of an arena that is held as long as the ring.
         let result = unsafe { submitter.register_buffers_update(number as u32, &[memory], None) };
         self.parts[number] = result.is_ok();
-        // What is refused once, as a limit is, would be refused again and again.
-        self.takes_memory &= result.is_ok();
+        self.takes_more = result.is_ok();
         result.is_ok()
     }
 
