@@ -20,6 +20,7 @@ mod order;
 mod plot;
 mod program;
 mod progress;
+mod resync;
 mod scenario;
 mod session;
 mod shards;

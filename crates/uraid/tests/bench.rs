@@ -277,3 +277,15 @@ fn drains_are_timed_and_end() {
     let times: Vec<f64> = rows[2..].iter().map(|row| number(row, "array")).collect();
     assert!(times.len() == 2 && 0.0 < times[0] && times[0] <= times[1], "p50 and max: {times:?}");
 }
+
+#[test]
+fn resyncs_are_measured_beside_bare_reads() {
+    let scratch = Scratch::new();
+    let done = scratch.uraid(words("bench --scenario resync --rounds 1 --json")).expect_done();
+    let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        assert!(row["work"].as_str().is_some_and(|work| work.starts_with("resync; raid")), "{row}");
+        assert!(number(&row, "array") > 0.0 && number(&row, "raw") > 0.0 && number(&row, "ratio") > 0.0, "{row}");
+    }
+}

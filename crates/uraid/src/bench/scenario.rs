@@ -7,7 +7,7 @@ use super::session::{Case, DrainTime};
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::work::{Pattern, Work};
-use super::{BenchError, Run, cycles, discard, order, shards};
+use super::{BenchError, Run, cycles, discard, order, resync, shards};
 use crate::{names, print};
 use std::time::Duration;
 use uraid_block::Sectors;
@@ -33,6 +33,8 @@ pub enum ScenarioName {
     Raid10,
     /// Discard of a whole array: it took minutes where it was cut into pieces of a chunk.
     Raid10Discard,
+    /// Arrays that were not stopped cleanly are made consistent, beside the bare reads of a member.
+    Resync,
     /// Sequential writes of whole stripes, beside the member writes and the parity alone.
     FullStripe,
     /// 4 KiB random writes of a raid5, beside two reads and two writes alone.
@@ -43,12 +45,13 @@ pub enum ScenarioName {
     Alignment,
 }
 
-const ALL: [ScenarioName; 9] = [
+const ALL: [ScenarioName; 10] = [
     ScenarioName::Raid6Read,
     ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
     ScenarioName::Raid10,
     ScenarioName::Raid10Discard,
+    ScenarioName::Resync,
     ScenarioName::FullStripe,
     ScenarioName::SmallWrite,
     ScenarioName::Raid1Read,
@@ -64,6 +67,7 @@ impl ScenarioName {
             ScenarioName::Raid0Order => "raid0-order",
             ScenarioName::Raid10 => "raid10",
             ScenarioName::Raid10Discard => "raid10-discard",
+            ScenarioName::Resync => "resync",
             ScenarioName::FullStripe => "full-stripe",
             ScenarioName::SmallWrite => "small-write",
             ScenarioName::Raid1Read => "raid1-read",
@@ -106,6 +110,7 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
             return Ok(rows);
         }
         ScenarioName::Raid10Discard => return discard::run(name.name(), is_shown),
+        ScenarioName::Resync => return resync::run(name.name(), run, is_shown),
         ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, is_shown),
         ScenarioName::Raid6Read => raid6_read(),
         ScenarioName::Raid0Order => raid0_order(),
@@ -125,6 +130,7 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
         | ScenarioName::Raid6Read
         | ScenarioName::Raid10
         | ScenarioName::Raid10Discard
+        | ScenarioName::Resync
         | ScenarioName::FullStripe
         | ScenarioName::SmallWrite
         | ScenarioName::Raid1Read

@@ -1,0 +1,124 @@
+//! The scenario `resync`: how fast an array that was not stopped cleanly is made consistent, beside the bare reads of a
+//! member.
+//! Owns: its arrays, the rounds. Not here: the pass (`engine::resync`).
+//! Invariant: pass and bare reads read the same bytes of a member, in turn within each round.
+
+use super::figures::{Interval, median};
+use super::session::{self, MeasureError};
+use super::table::Row;
+use super::target::{Target, Trial};
+use super::{BenchError, Run};
+use crate::member::ArrayMember;
+use crate::world::Letter;
+use crate::{names, print, stack};
+use std::time::Instant;
+use uraid_block::local::join_all;
+use uraid_block::{Device, IoError, Sector, Sectors, Slot};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
+use uraid_layout::{Level, default_layout};
+
+/// Members as fast as disks are, which a pass should keep busy, and members that it cannot.
+const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
+/// A bare read, and how many are in flight: enough for any device.
+const BLOCK: Sectors = Sectors(2048);
+const DEPTH: u64 = 4;
+
+/// Measures it.
+pub fn run(scenario: &str, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::new();
+    if is_shown {
+        print(&format!("== {scenario}\n\n"));
+    }
+    for (level, raid_devices) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 5), (Level::Raid6, 8)] {
+        let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
+        let trial = Trial { level, raid_devices, layout: default_layout(level), chunk };
+        for member in MEMBERS {
+            let mut target = Target::trial(&trial, &[member.to_owned()], false)?;
+            target.plan.is_dirty = true;
+            let what = format!("resync; {}, {member}", target.describe());
+            let failed = |source| BenchError::Measure { what: what.clone(), source };
+            let rounds: Vec<Round> =
+                (0..run.rounds).map(|_| round(&target)).collect::<Result<_, _>>().map_err(failed)?;
+            let row = row(scenario, &what, &rounds);
+            if is_shown {
+                let (of_raw, low, high) = (row.ratio, row.ratio_low, row.ratio_high);
+                let shown = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+                let raw = row.raw.unwrap_or_default();
+                print(&names::printable_lines(&format!(
+                    "  {what}\n    {:.2} GB/s of each member, bare reads {raw:.2} GB/s: {} ({}..{})\n",
+                    row.array,
+                    shown(of_raw),
+                    shown(low),
+                    shown(high)
+                )));
+            }
+            rows.push(row);
+        }
+    }
+    if is_shown {
+        print("\n");
+    }
+    Ok(rows)
+}
+
+/// In GB/s of one member.
+struct Round {
+    pass: f64,
+    raw: f64,
+}
+
+fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
+    let all = |figure: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(figure).collect() };
+    let ratio = Interval::of(&all(|round| round.pass / round.raw));
+    Row {
+        raw: Some(median(&all(|round| round.raw))),
+        against: "bare reads of a member",
+        ratio: Some(ratio.median),
+        ratio_low: Some(ratio.low),
+        ratio_high: Some(ratio.high),
+        confidence: Some(ratio.confidence),
+        ..Row::bare(scenario, what, median(&all(|round| round.pass)), "GB/s")
+    }
+}
+
+/// A start of the dirty array, and the same bytes of its first member.
+fn round(target: &Target) -> Result<Round, MeasureError> {
+    let mut options = stack::options_for(target.plan.layout.slots());
+    let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(64 << 10)).expect("some MiB");
+    options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
+    let used = target.plan.layout.member_used(Slot(0));
+    let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+        let options = &options;
+        async move {
+            let members = session::members_on(&shard, target);
+            let array = session::array_on(&shard, target, session::members_on(&shard, target), options);
+            let began = Instant::now();
+            array.start(|_| ()).await.map_err(MeasureError::Start)?;
+            let pass = speed(used, began);
+            array.stop().await.map_err(MeasureError::Stop)?;
+            let began = Instant::now();
+            let source = read(&shard, &members[0], target.plan.members[0].superblock.data_offset, used).await;
+            source.map_err(|source| MeasureError::Request { side: "raw", source })?;
+            Ok(Round { pass, raw: speed(used, began) })
+        }
+    });
+    found.into_iter().next().expect("one shard gives one value")
+}
+
+fn speed(sectors: Sectors, began: Instant) -> f64 {
+    sectors.bytes() as f64 / began.elapsed().as_secs_f64() / 1e9
+}
+
+async fn read(local: &Local, member: &ArrayMember, start: Sector, length: Sectors) -> Result<(), IoError> {
+    let reads = async |reader: u64| {
+        let mut at = reader * BLOCK.0;
+        while at < length.0 {
+            let block = BLOCK.min(Sectors(length.0 - at));
+            let into = local.arena(CLIENT_ARENA).take(block.len_bytes()).expect("the arena holds two of each");
+            member.read(Sector(start.0 + at), into).await?;
+            at += DEPTH * BLOCK.0;
+        }
+        Ok(())
+    };
+    join_all((0..DEPTH).map(reads)).await.into_iter().collect()
+}
