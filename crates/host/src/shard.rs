@@ -121,13 +121,23 @@ where
                     run_shard(ShardIndex(index), inboxes, options, main)
                 };
                 let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
-                thread.spawn_scoped(scope, body).expect("the system has one more thread at start")
+                thread.spawn_scoped(scope, body).unwrap_or_else(|error| end_without(index, shards, &error))
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a panic would have aborted")).collect()
     });
     signals::ignore_no_more();
     values
+}
+
+/// Ends the process: without this shard the others would wait for it for ever. Arrays are left as by a kill.
+fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
+    let number = index + 1;
+    last_words::say(&format!(
+        "uraid: thread {number} of {shards} cannot be started: {error}; how many there may be say `ulimit -u` and the \
+         pids limit of the container; --shards asks for fewer\n"
+    ));
+    std::process::exit(1);
 }
 
 fn run_shard<M, T, F, Fut>(index: ShardIndex, inboxes: Arc<[Arc<Inbox<M>>]>, options: &Options, main: &F) -> T

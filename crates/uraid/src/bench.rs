@@ -34,7 +34,7 @@ use crate::{names, print};
 pub use scenario::ScenarioName;
 use session::{Case, MeasureError, Outcome};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Row;
@@ -77,8 +77,14 @@ pub enum BenchError {
         /// What is lost.
         source: cycles::CyclesError,
     },
+    /// What the picture would replace is none.
+    #[error("--plot {}: is there already and no picture: it does not begin with {}; name a new file", path.display(), plot::BEGIN)]
+    PlotTaken {
+        /// Where to.
+        path: PathBuf,
+    },
     /// The picture could not be written.
-    #[error("{}", path.display())]
+    #[error("--plot {}", path.display())]
     Plot {
         /// Where to.
         path: PathBuf,
@@ -128,8 +134,24 @@ struct Picture<'a> {
 
 impl<'a> Picture<'a> {
     fn open(path: &'a Path) -> Result<Picture<'a>, BenchError> {
-        let opened = File::options().create(true).write(true).truncate(false).open(path);
-        let file = opened.map_err(|source| BenchError::Plot { path: path.to_owned(), source })?;
+        let failed = |source| BenchError::Plot { path: path.to_owned(), source };
+        let taken = || BenchError::PlotTaken { path: path.to_owned() };
+        match File::options().create_new(true).write(true).open(path) {
+            Ok(file) => return Ok(Picture { path, file }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // A slip would put the picture in a member's place.
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(taken());
+        }
+        let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+        let mut begin = Vec::new();
+        (&file).take(plot::BEGIN.len() as u64).read_to_end(&mut begin).map_err(failed)?;
+        if !begin.is_empty() && begin != plot::BEGIN.as_bytes() {
+            return Err(taken());
+        }
+        (&file).rewind().map_err(failed)?;
         Ok(Picture { path, file })
     }
 

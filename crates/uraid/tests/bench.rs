@@ -226,6 +226,26 @@ fn a_picture_that_cannot_be_written_is_refused_before_anything_is_measured() {
 }
 
 #[test]
+fn a_picture_takes_the_place_of_a_picture_and_of_nothing_else() {
+    let scratch = Scratch::new();
+    let picture = scratch.path("p.svg");
+    let plot = |path: &PathBuf| {
+        let words = words("bench -l 1 -n 2 mem:4M --runtime 1ms --rounds 1 --plot");
+        scratch.uraid(words.into_iter().chain([path.clone()]))
+    };
+    for _ in 0..2 {
+        plot(&picture).expect_done();
+        assert!(std::fs::read_to_string(&picture).expect("a picture").ends_with("</svg>\n"));
+    }
+    // A slip on the command line: a member in the picture's place.
+    let member = scratch.member("m", 4 << 20);
+    std::fs::write(&member, [7; 4096]).expect("a member");
+    plot(&member).expect_refused(&["m: is there already and no picture"]);
+    assert_eq!(std::fs::read(&member).expect("a member"), [7; 4096]);
+    plot(&PathBuf::from("/dev/null")).expect_refused(&["/dev/null: is there already and no picture"]);
+}
+
+#[test]
 fn every_drain_among_clients_of_two_shards_returns() {
     let scratch = Scratch::new();
     let done = scratch.uraid(words("bench --scenario drain-cycles --cycles 2000 --json")).expect_done();

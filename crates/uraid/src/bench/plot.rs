@@ -12,6 +12,8 @@
 use super::table::{self, Latency, Row};
 use std::fmt::Write;
 
+/// What every picture begins with.
+pub const BEGIN: &str = "<svg xmlns=";
 const WIDTH: f64 = 1180.0;
 const MARGIN: f64 = 24.0;
 /// Where the charts are, from left to right.
@@ -143,7 +145,7 @@ pub fn svg(rows: &[Row]) -> String {
     others(&mut canvas, rows);
     let height = canvas.y + MARGIN;
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+        "{BEGIN}\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"uraid bench\">\n<style>{STYLE}@media(prefers-color-scheme:dark){{{DARK}}}</style>\n\
          <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{}</svg>\n",
         canvas.body
