@@ -194,7 +194,8 @@ fn a_discard_of_a_whole_array_is_one_request_of_each_member() {
 fn streams_of_a_raid0_reach_its_members_merged_and_in_order() {
     let scratch = Scratch::new();
     let picture = scratch.path("order.svg");
-    fs::write(&picture, "old ".repeat(1 << 20)).expect("written");
+    // An older and longer one is there.
+    fs::write(&picture, format!("<svg xmlns={}", "old ".repeat(1 << 20))).expect("written");
     let line = "bench --scenario raid0-order --runtime 10ms --rounds 2 --json --plot";
     let done = scratch.uraid(words(line).into_iter().chain([picture.clone()])).expect_done();
     let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
