@@ -12,7 +12,7 @@ pub type Operation = u64;
 /// Set in the number of an operation that writes zeroes instead of tags.
 pub const ZEROES: u64 = 1 << 63;
 
-/// The number of no operation: what a doubtful sector was found to hold.
+/// The number of no operation: a sector of which this is possible may hold anything.
 const UNKNOWN: Operation = u64::MAX;
 
 /// One value that a sector may hold.
@@ -108,8 +108,6 @@ pub struct Model {
     next: Operation,
     /// When each read in flight began.
     reads: BTreeSet<u64>,
-    /// Sectors that may hold anything until a write to them is answered: what a forced start may have guessed.
-    doubtful: BTreeSet<u64>,
     /// Sectors with a write in flight when the last run ended.
     in_flight: Vec<u64>,
     acknowledged: u64,
@@ -124,7 +122,6 @@ impl Model {
             clock: 1,
             next: 1,
             reads: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
             in_flight: Vec::new(),
             acknowledged: 0,
             flushed: 0,
@@ -175,9 +172,6 @@ impl Model {
         self.clock += 1;
         self.acknowledged += u64::from(span.bytes());
         let now = self.clock;
-        if !self.doubtful.is_empty() {
-            self.doubtful.retain(|sector| !(span.first..span.first + span.count).contains(sector));
-        }
         let oldest_read = self.reads.first().copied().unwrap_or(u64::MAX);
         for register in &mut self.registers[span.range()] {
             let own = register.iter_mut().find(|candidate| candidate.operation == operation);
@@ -221,18 +215,21 @@ impl Model {
     }
 
     /// An array is started by force, dirty and without a member that it needs: the stripes that the last run's end met in
-    /// flight, and these only, may hold anything. Gives how many sectors that are.
+    /// flight, and these only, may hold anything until they are written over. Gives how many sectors that are.
     pub fn doubt_stripes(&mut self, stripe: u64) -> u64 {
         let stripes: BTreeSet<u64> = self.in_flight.iter().map(|sector| sector / stripe).collect();
+        let doubt = Candidate { operation: UNKNOWN, begun: self.clock, answered: Some(self.clock), gone: None };
         for first in stripes.iter().map(|number| number * stripe) {
-            self.doubtful.extend(first..(first + stripe).min(self.sectors()));
+            let end = (first + stripe).min(self.sectors());
+            for register in &mut self.registers[first as usize..end as usize] {
+                if register.is_empty() {
+                    register.push(Candidate::FIRST);
+                }
+                register.retain(|candidate| candidate.operation != UNKNOWN);
+                register.push(doubt);
+            }
         }
         stripes.len() as u64 * stripe
-    }
-
-    /// Whether a sector was ever written.
-    pub fn is_written(&self, sector: u64) -> bool {
-        !self.registers[sector as usize].is_empty()
     }
 
     /// Checks the bytes of consecutive sectors; the first that holds what it must not.
@@ -242,15 +239,19 @@ impl Model {
 
     /// As `settle`, to the end and with counts. After wrong sectors the model is of no more use.
     pub fn survey(&mut self, first: u64, bytes: &[u8]) -> Survey {
-        let sectors = (bytes.len() / SECTOR) as u64;
         match self.settle(first, bytes) {
-            Ok(open) => Survey { sectors, open, ..Survey::default() },
-            Err(wrong) => {
-                let each = (first..).zip(bytes.chunks_exact(SECTOR));
-                let count = each.filter(|(sector, bytes)| self.check(*sector, bytes).is_err()).count();
-                Survey { sectors, open: 0, wrong: count as u64, first_wrong: Some(wrong) }
-            }
+            Ok(open) => Survey { sectors: (bytes.len() / SECTOR) as u64, open, ..Survey::default() },
+            Err(_) => self.inspect(first, bytes),
         }
+    }
+
+    /// As `check`, to the end and with counts.
+    pub fn inspect(&self, first: u64, bytes: &[u8]) -> Survey {
+        let each = (first..).zip(bytes.chunks_exact(SECTOR));
+        let mut wrong = each.filter_map(|(sector, bytes)| self.check(sector, bytes).err());
+        let first_wrong = wrong.next();
+        let sum = u64::from(first_wrong.is_some()) + wrong.count() as u64;
+        Survey { sectors: (bytes.len() / SECTOR) as u64, open: 0, wrong: sum, first_wrong }
     }
 
     /// As `check`, after a crash: no write is in flight any more, and what a sector was found to hold is all that it may hold
@@ -265,9 +266,9 @@ impl Model {
             if register.len() > 1 {
                 in_flight += 1;
             }
-            // A doubtful sector may hold none of them; it stays doubtful.
+            // What may hold anything may hold none of them; it stays in doubt.
             if operation != UNKNOWN {
-                register.retain(|candidate| candidate.operation == operation);
+                register.retain(|candidate| [operation, UNKNOWN].contains(&candidate.operation));
             }
             register.iter_mut().for_each(|candidate| candidate.answered = Some(self.clock));
         }
@@ -279,14 +280,12 @@ impl Model {
         assert_eq!(bytes.len() % SECTOR, 0);
         for (sector, bytes) in (first..).zip(bytes.chunks_exact(SECTOR)) {
             let register = &self.registers[sector as usize];
-            let is_possible = |candidate: &&Candidate| {
-                candidate.gone.is_none_or(|gone| gone > since) && is_content(sector, candidate.operation, bytes)
-            };
+            let possible = || register.iter().filter(|candidate| candidate.gone.is_none_or(|gone| gone > since));
             // The latest first: it is the one found nearly always.
-            match register.iter().rev().find(is_possible) {
+            match possible().rev().find(|candidate| is_content(sector, candidate.operation, bytes)) {
                 Some(candidate) => found(sector, candidate.operation),
                 None if register.is_empty() && is_zero(bytes) => {}
-                None if self.doubtful.contains(&sector) => found(sector, UNKNOWN),
+                None if possible().any(|candidate| candidate.operation == UNKNOWN) => found(sector, UNKNOWN),
                 None => return Err(self.wrong(sector, bytes, since)),
             }
         }
@@ -307,6 +306,9 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 fn is_content(sector: u64, operation: Operation, bytes: &[u8]) -> bool {
+    if operation == UNKNOWN {
+        return false;
+    }
     if operation & ZEROES != 0 {
         return is_zero(bytes);
     }
@@ -426,6 +428,22 @@ mod tests {
         model.answer(over, new);
         assert!(model.check(8, &garbage).is_err() && model.check(10, &garbage).is_ok());
         assert_eq!(model.check(8, &content(over, new)), Ok(()));
+    }
+
+    #[test]
+    fn a_read_on_the_way_may_find_what_was_in_doubt_before_a_write_was_answered() {
+        let mut model = Model::new(8);
+        model.begin(SPAN, false);
+        model.remember_in_flight();
+        assert_eq!(model.doubt_stripes(8), 8);
+        let garbage = [0xa5; 1024];
+        assert!(model.settle(3, &garbage).is_ok());
+        let early = model.begin_read();
+        let over = model.begin(SPAN, false);
+        model.answer(SPAN, over);
+        let late = model.begin_read();
+        assert_eq!(model.end_read(early, 3, &garbage), Ok(()));
+        assert!(model.end_read(late, 3, &garbage).is_err());
     }
 
     #[test]

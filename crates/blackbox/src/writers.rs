@@ -263,6 +263,13 @@ pub fn survey(address: &Address, model: &SharedModel) -> Result<Survey, ClientEr
     Ok(sum)
 }
 
+/// As `survey`, but decides nothing: what was read of copies that may differ can be gone with the copy it was read of.
+pub fn inspect(address: &Address, model: &SharedModel) -> Result<Survey, ClientError> {
+    let mut sum = Survey::default();
+    read_all(address, |first, bytes| sum.add(lock(model).inspect(first, bytes)))?;
+    Ok(sum)
+}
+
 /// As `survey`; panics at a sector that holds what it must not. Gives the number of sectors for which there was a choice.
 #[track_caller]
 pub fn settle(address: &Address, model: &SharedModel, when: &str) -> u64 {

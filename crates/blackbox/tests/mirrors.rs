@@ -1,9 +1,10 @@
-//! The copies of a mirror after clients wrote the same sectors at the same time.
+//! The copies of a mirror: after clients wrote the same sectors at the same time, and where nothing has made them alike yet.
 //! Owns: comparing the members' bytes themselves. Not here: crashes (`kill_storm`).
 //! Why it matters: copies that differ on a clean array answer two reads of one sector differently, for ever.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use uraid_blackbox::binary::uraid;
 use uraid_blackbox::model::{Span, content};
 use uraid_blackbox::nbd::{Connection, Options, Request};
@@ -75,4 +76,32 @@ fn two_shards_keep_the_copies_equal_under_overlapping_writes() {
 #[test]
 fn zeroes_and_writes_that_overlap_leave_the_copies_equal() {
     overlap("2", true);
+}
+
+/// The first byte of the array, as these members show it.
+fn first_byte(scratch: &Scratch, members: &[PathBuf], extra: &[&str]) -> u8 {
+    let server = Server::start(scratch.path(), members, extra);
+    let mut connection = Connection::open(server.address(), &Options::default()).expect("a server");
+    let bytes = connection.read(0, 512).expect("a read succeeds");
+    drop(connection);
+    server.stop();
+    bytes[0]
+}
+
+/// What a storm may ask of a mirror that was killed: a start for reading shows the first copy and decides nothing, for the next
+/// start may have to do without it; a start for writing makes the copies alike, and from then on any of them will do.
+#[test]
+fn copies_that_differ_stay_so_for_a_look_and_are_made_alike_by_a_run() {
+    let scratch = Scratch::new();
+    // New and not said to be clean: as after a crash.
+    let members = create(&scratch, "mirror", &Shape { tolerates: 0, ..RAID1 });
+    for (member, byte) in members.iter().zip([1, 2]) {
+        let file = fs::OpenOptions::new().write(true).open(member).expect("it is our file");
+        file.write_all_at(&[byte; 512], data_offset(member) as u64).expect("it is our file");
+    }
+    let (both, second) = (&members[..], &members[1..]);
+    assert_eq!(first_byte(&scratch, both, &["--read-only"]), 1);
+    assert_eq!(first_byte(&scratch, second, &["--read-only", "--run"]), 2);
+    assert_eq!(first_byte(&scratch, both, &[]), 1);
+    assert_eq!(first_byte(&scratch, second, &["--read-only", "--run"]), 1);
 }

@@ -11,13 +11,13 @@ use super::damage::{self, AWAY, Loss, Untouched};
 use super::shapes::{Kind, member_sectors};
 use super::{Figures, Trouble};
 use crate::binary::uraid;
-use crate::model::Model;
-use crate::nbd::{Connection, Options};
+use crate::model::{Model, Survey};
+use crate::nbd::{ClientError, Connection, Options};
 use crate::random::Random;
 use crate::scratch::{Scratch, Shape, create, create_with};
 use crate::server::Server;
 use crate::superblock;
-use crate::writers::{SharedModel, Workload, WriterError, Writers, lock, survey};
+use crate::writers::{SharedModel, Workload, WriterError, Writers, inspect, lock, survey};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -226,9 +226,13 @@ impl Episode {
 
     // ---- running
 
+    /// Reads everything; what is found has to stay.
     fn read_all(&mut self, server: &Server) -> Result<(), Trouble> {
-        let survey = survey(server.address(), &self.model)
-            .map_err(|error| Trouble::Conduct(format!("reading everything: {error}")))?;
+        self.judge(survey(server.address(), &self.model))
+    }
+
+    fn judge(&mut self, survey: Result<Survey, ClientError>) -> Result<(), Trouble> {
+        let survey = survey.map_err(|error| Trouble::Conduct(format!("reading everything: {error}")))?;
         self.figures.verified_sectors += survey.sectors;
         self.figures.open_sectors += survey.open;
         match survey.first_wrong {
@@ -445,7 +449,9 @@ impl Episode {
             Err(not_ready) => return conduct(format!("not started read-only without {hidden:?}: {not_ready}")),
         };
         self.tell(format!("a look without {hidden:?}"));
-        self.read_all(&server)?;
+        // Nothing has made the copies alike yet, and the one that was read may be lost next: md promises no more.
+        let is_open = self.is_dirty();
+        if is_open { self.judge(inspect(server.address(), &self.model)) } else { self.read_all(&server) }?;
         server.stop();
         self.figures.looks += 1;
         match before.traces() {
