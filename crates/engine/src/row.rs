@@ -12,6 +12,7 @@ use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
@@ -266,7 +267,7 @@ impl<W: World> Array<W> {
         let mut intervals = overlay.into_intervals(map.data.len(), self.partial_max(), self.full_max());
         let result = if intervals.len() == 1 {
             let only = intervals.pop().expect("there is one");
-            self.write_interval(&map, only, fua).await
+            pin!(self.write_interval(&map, only, fua)).await
         } else {
             self.write_intervals(&map, intervals, fua).await
         };

@@ -15,6 +15,7 @@ use crate::verdict::Operation;
 use crate::view::View;
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::pin::pin;
 use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
 use uraid_block::local::join_each;
 use uraid_block::{
@@ -69,7 +70,7 @@ impl<W: World> Array<W> {
                 mark::hit(Mark::RowImpossible);
                 return Err(lost_error(unreadable));
             };
-            match self.read_blocks(map, wanted, at, interval.length).await {
+            match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
                 Ok(old) if plan == RowPlan::ReadModifyWrite => {
                     self.count(|counters| counters.rows_modified += 1);
                     break (view, modify(map, &interval, old));
@@ -85,7 +86,7 @@ impl<W: World> Array<W> {
                 }
             }
         };
-        self.write_blocks(map, interval, parity, &view, fua).await
+        pin!(self.write_blocks(map, interval, parity, &view, fua)).await
     }
 
     /// What cannot be read at once may be readable by the sector: members seldom lose the same one.
