@@ -188,11 +188,7 @@ impl Driver {
         let Spare { mut parts, mut segments } = self.spare.borrow_mut().pop().unwrap_or_default();
         for one in group {
             parts.push((one.token, one.bytes));
-            self.with_slot(one.token, |slot| {
-                // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
-                let cargo = unsafe { (*slot.cargo.get()).as_ref() };
-                segments.extend_from_slice(&cargo.expect("what waits has a cargo").segments);
-            });
+            self.with_cargo(one.token, |cargo| segments.extend_from_slice(&cargo.segments));
         }
         let mut cargo = Cargo::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
         cargo.segments = segments;
@@ -224,9 +220,7 @@ impl Driver {
     }
 
     fn note_again(&self, lane: &Lane, token: u32) {
-        self.with_slot(token, |slot| {
-            // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
-            let cargo = unsafe { (*slot.cargo.get()).as_ref() }.expect("what is in flight has a cargo");
+        self.with_cargo(token, |cargo| {
             let (direction, at) = direction(&cargo.kind).expect("only reads and writes are merged");
             lane.note_parted(direction.traced(), at, bytes(&cargo.segments));
         });
@@ -235,10 +229,7 @@ impl Driver {
     /// To the ring, or to what stands in for it.
     fn submit(&self, lane: &Rc<Lane>, token: u32) {
         let Some(trial) = &lane.trial else { return self.start_ring(token) };
-        let bytes = self.with_slot(token, |slot| {
-            // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
-            unsafe { (*slot.cargo.get()).as_ref() }.map_or(0, |cargo| bytes(&cargo.segments))
-        });
+        let bytes = self.with_cargo(token, |cargo| bytes(&cargo.segments));
         self.trials.start(trial.due(Tick(sys::monotonic_nanos()), bytes), token, lane.clone());
     }
 
@@ -261,9 +252,7 @@ impl Driver {
         }
         let now = Tick(sys::monotonic_nanos());
         while let Some(pending) = self.trials.take(now) {
-            let result = self.with_slot(pending.token, |slot| {
-                // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
-                let cargo = unsafe { (*slot.cargo.get()).as_ref() }.expect("what is in flight has a cargo");
+            let result = self.with_cargo(pending.token, |cargo| {
                 let trial = pending.lane.trial.as_ref().expect("only trials come here");
                 // SAFETY: the segments are those of the cargo's own buffers, or of its parts', all in flight.
                 unsafe { trial.run(&cargo.kind, &cargo.segments) }

@@ -330,6 +330,16 @@ impl Driver {
         token
     }
 
+    /// Looks at what was put into a slot and is not with the ring: it waits in a lane, or is a trial's.
+    #[inline]
+    fn with_cargo<T>(&self, token: u32, work: impl FnOnce(&Cargo) -> T) -> T {
+        self.with_slot(token, |slot| {
+            // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
+            let cargo = unsafe { (*slot.cargo.get()).as_ref() };
+            work(cargo.expect("what is in flight has a cargo"))
+        })
+    }
+
     /// Gives what was put into a slot to the ring.
     fn start_ring(&self, token: u32) {
         let place = self.with_slot(token, |slot| {
