@@ -2,7 +2,7 @@
 //! Owns: [`Listener`], [`Stream`]. Not here: any protocol.
 //! Invariant: a broken connection is an error value, never a signal.
 
-use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX};
+use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX, cut};
 use crate::shard::Local;
 use crate::sys::{self, Errno};
 use std::fs::File;
@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uraid_block::buffer::Piece;
-use uraid_block::{Lease, Pieces, ReadPieces, WritePieces};
+use uraid_block::{Lease, ReadPieces, WritePieces};
 
 /// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
 const PATH_BYTES_MAX: usize = 107;
@@ -390,13 +389,4 @@ fn set_send_buffer(socket: &impl AsRawFd, bytes: libc::c_int) {
     unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const bytes).cast(), length)
     };
-}
-
-/// The first `SEGMENTS_MAX` pieces, cut off.
-fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
-    if pieces.count() <= SEGMENTS_MAX {
-        return std::mem::take(pieces);
-    }
-    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
-    pieces.split_to(bytes)
 }

@@ -5,7 +5,7 @@
 use super::device_error;
 use super::turns::Turns;
 use super::watch::Watch;
-use crate::ring::{Buffers, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind};
+use crate::ring::{Buffers, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};
 use crate::sys::Errno;
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -44,15 +44,6 @@ pub(super) struct FileIo {
     looked: Cell<u64>,
     /// Whether one call can write durably; found out at the first try.
     has_durable_write: Cell<bool>,
-}
-
-/// The first `SEGMENTS_MAX` pieces, cut off.
-fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
-    if pieces.count() <= SEGMENTS_MAX {
-        return std::mem::take(pieces);
-    }
-    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
-    pieces.split_to(bytes)
 }
 
 /// Why a transfer does not go on.

@@ -30,7 +30,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use trials::Trials;
-use uraid_block::{Arena, Lease, ReadPieces, WritePieces};
+use uraid_block::buffer::Piece;
+use uraid_block::{Arena, Lease, Pieces, ReadPieces, WritePieces};
 
 /// The most pieces of memory in one system call (IOV_MAX).
 pub(crate) const SEGMENTS_MAX: usize = 1024;
@@ -65,6 +66,15 @@ pub(crate) enum Kind {
     Poll,
     /// Anything that blocks, on a helper thread. Its value is the result.
     Call(Option<Box<dyn FnOnce() -> i32 + Send>>),
+}
+
+/// The first [`SEGMENTS_MAX`] pieces, cut off.
+pub(crate) fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
+    if pieces.count() <= SEGMENTS_MAX {
+        return std::mem::take(pieces);
+    }
+    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
+    pieces.split_to(bytes)
 }
 
 impl Kind {
