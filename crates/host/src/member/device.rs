@@ -5,7 +5,7 @@
 use super::allocation;
 use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
-use super::file::{self, FileIo};
+use super::file::{FileIo, Way};
 use super::memory::Memory;
 use super::trial::TrialMember;
 use super::turns::Turns;
@@ -37,7 +37,7 @@ enum ZeroWay {
 
 /// How one shard reaches a member.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum Reach<'a> {
     /// As the kernel does files and block devices; also what takes its time as these do.
     Ring { is_block_device: bool },
     /// At once.
@@ -57,11 +57,9 @@ pub struct Member {
 impl Member {
     pub(super) fn new(claim: Arc<Claim>, driver: Rc<Driver>) -> Member {
         let way = match &claim.backing {
-            Backing::File { direct: Some(align), .. } => {
-                file::Way::Direct { memory_align: align.memory.max(1) as usize }
-            }
-            Backing::File { file, direct: None, .. } if sys::is_in_memory(file.as_fd()) => file::Way::InMemory,
-            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => file::Way::Cached,
+            Backing::File { direct: Some(align), .. } => Way::Direct { memory_align: align.memory.max(1) as usize },
+            Backing::File { file, direct: None, .. } if sys::is_in_memory(file.as_fd()) => Way::InMemory,
+            Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => Way::Cached,
         };
         let flush_holder = Rc::new(FlushHolder::new(claim.clone()));
         let data_holder = Rc::new(ClaimHolder(claim.clone()));
@@ -92,12 +90,12 @@ impl Member {
     }
 
     #[inline]
-    fn way(&self) -> Way<'_> {
+    fn reach(&self) -> Reach<'_> {
         match &self.claim.backing {
-            Backing::File { is_block_device, .. } => Way::Ring { is_block_device: *is_block_device },
-            Backing::Memory(_) | Backing::Null if self.claim.cost.is_some() => Way::Ring { is_block_device: false },
-            Backing::Memory(memory) => Way::Memory(memory),
-            Backing::Null => Way::Null,
+            Backing::File { is_block_device, .. } => Reach::Ring { is_block_device: *is_block_device },
+            Backing::Memory(_) | Backing::Null if self.claim.cost.is_some() => Reach::Ring { is_block_device: false },
+            Backing::Memory(memory) => Reach::Memory(memory),
+            Backing::Null => Reach::Null,
         }
     }
 
@@ -232,10 +230,10 @@ impl Device for Member {
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.check(at, into.length())?;
         self.check_bad(Range::new(at, into.length()))?;
-        match self.way() {
-            Way::Ring { .. } if into.is_empty() => Ok(into),
-            Way::Ring { .. } => self.file.read(at.byte(), into).await,
-            Way::Memory(memory) => {
+        match self.reach() {
+            Reach::Ring { .. } if into.is_empty() => Ok(into),
+            Reach::Ring { .. } => self.file.read(at.byte(), into).await,
+            Reach::Memory(memory) => {
                 self.note(TracedKind::Read, at, into.length());
                 self.turns.breathe().await;
                 let mut byte = at.byte();
@@ -246,7 +244,7 @@ impl Device for Member {
                 Ok(into)
             }
             // Whatever stands in the buffers is as good as anything.
-            Way::Null => {
+            Reach::Null => {
                 self.note(TracedKind::Read, at, into.length());
                 self.turns.breathe().await;
                 Ok(into)
@@ -257,10 +255,10 @@ impl Device for Member {
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
         self.check_write(at, from.length())?;
         self.check_bad(Range::new(at, from.length()))?;
-        match self.way() {
-            Way::Ring { .. } if from.is_empty() => Ok(()),
-            Way::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
-            Way::Memory(memory) => {
+        match self.reach() {
+            Reach::Ring { .. } if from.is_empty() => Ok(()),
+            Reach::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
+            Reach::Memory(memory) => {
                 self.note(TracedKind::Write, at, from.length());
                 self.turns.breathe().await;
                 let mut byte = at.byte();
@@ -270,7 +268,7 @@ impl Device for Member {
                 }
                 Ok(())
             }
-            Way::Null => {
+            Reach::Null => {
                 self.note(TracedKind::Write, at, from.length());
                 self.turns.breathe().await;
                 Ok(())
@@ -279,9 +277,9 @@ impl Device for Member {
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        match self.way() {
-            Way::Ring { .. } => self.file.flush().await,
-            Way::Memory(_) | Way::Null => {
+        match self.reach() {
+            Reach::Ring { .. } => self.file.flush().await,
+            Reach::Memory(_) | Reach::Null => {
                 self.note(TracedKind::Flush, Sector(0), Sectors::ZERO);
                 Ok(())
             }
@@ -294,10 +292,10 @@ impl Device for Member {
             return Ok(());
         }
         self.note(TracedKind::Discard, range.start, range.length);
-        match self.way() {
-            Way::Ring { is_block_device } => self.discard_file(is_block_device, range).await,
-            Way::Memory(memory) => self.zero_memory(memory, range).await,
-            Way::Null => Ok(()),
+        match self.reach() {
+            Reach::Ring { is_block_device } => self.discard_file(is_block_device, range).await,
+            Reach::Memory(memory) => self.zero_memory(memory, range).await,
+            Reach::Null => Ok(()),
         }
     }
 
@@ -308,10 +306,10 @@ impl Device for Member {
             return Ok(());
         }
         self.note(TracedKind::Zero, range.start, range.length);
-        match self.way() {
-            Way::Ring { is_block_device } => self.zero_file(is_block_device, range).await,
-            Way::Memory(memory) => self.zero_memory(memory, range).await,
-            Way::Null => Ok(()),
+        match self.reach() {
+            Reach::Ring { is_block_device } => self.zero_file(is_block_device, range).await,
+            Reach::Memory(memory) => self.zero_memory(memory, range).await,
+            Reach::Null => Ok(()),
         }
     }
 
