@@ -2,7 +2,7 @@
 //! Owns: tests of `dispatch`, the ring with a script. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
 
 use super::super::merge::Limits;
-use super::super::{Completion, Ring};
+use super::super::{Completion, Ring, TraceCounts};
 use super::*;
 use crate::Options;
 use std::cell::RefCell;
@@ -290,4 +290,156 @@ fn without_merging_everything_goes_down_at_once_and_as_it_came() {
     let reads = vec![rig.read(4096, 4096), rig.read(0, 4096)];
     assert_eq!(rig.seen(), [("read", 4096, 4096), ("read", 0, 4096)]);
     assert_eq!(rig.results(reads, 1), [4096; 2]);
+}
+
+struct Luck(u64);
+
+impl Luck {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A disk that ends its operations in any order, some of them in part or not at all.
+struct Unruly {
+    disk: Rc<RefCell<Vec<u8>>>,
+    started: Vec<(u32, *mut Cargo)>,
+    luck: Luck,
+}
+
+impl Unruly {
+    /// Does the first bytes of it, or fails.
+    fn end(&mut self, cargo: &Cargo) -> i32 {
+        let all = bytes(&cargo.segments);
+        let count = match self.luck.below(8) {
+            0 => return -libc::EIO,
+            1 => self.luck.below(all + 1),
+            _ => all,
+        };
+        let (Kind::Read { at } | Kind::Write { at, .. }) = cargo.kind else { return 0 };
+        let disk = &mut self.disk.borrow_mut()[at as usize..(at + count) as usize];
+        let mut done = 0;
+        for segment in &cargo.segments {
+            let part = segment.iov_len.min(disk.len() - done);
+            let (memory, place) = (segment.iov_base.cast::<u8>(), disk[done..].as_mut_ptr());
+            if matches!(cargo.kind, Kind::Read { .. }) {
+                // SAFETY: the segment describes a live buffer of the operation, the place is inside the disk.
+                unsafe { memory.copy_from_nonoverlapping(place, part) }
+            } else {
+                // SAFETY: as above.
+                unsafe { place.copy_from_nonoverlapping(memory, part) }
+            }
+            done += part;
+        }
+        count as i32
+    }
+}
+
+impl Ring for Unruly {
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+        assert!(self.started.iter().all(|(other, _)| *other != token), "it is under way already");
+        self.started.push((token, cargo));
+    }
+
+    fn cancel(&mut self, _token: u32) {
+        panic!("nothing of a member is cancelled");
+    }
+
+    fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>) {
+        let count = self.started.len() as u64;
+        for _ in 0..if wait == Wait::Forever { count } else { self.luck.below(count + 1) } {
+            let place = self.luck.below(self.started.len() as u64) as usize;
+            let (token, cargo) = self.started.swap_remove(place);
+            // SAFETY: under way, so it is there and the ring's.
+            completions.push(Completion { token, result: self.end(unsafe { &*cargo }) });
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "unruly"
+    }
+}
+
+/// One that was started, and what it should find or leave.
+struct Started<'a> {
+    operation: Option<Operation<'a>>,
+    range: std::ops::Range<usize>,
+    written: Option<u8>,
+}
+
+impl Started<'_> {
+    /// Whether it has ended; then it has done as much as it says, to its own bytes. What a write left undone may be anything.
+    fn has_ended(&mut self, disk: &[u8]) -> bool {
+        let Some(operation) = &mut self.operation else { return false };
+        let Poll::Ready((buffers, result)) = pin!(operation).poll(&mut Context::from_waker(Waker::noop())) else {
+            return false;
+        };
+        let count = usize::try_from(result).unwrap_or(0);
+        assert!(result == -libc::EIO || count <= self.range.len());
+        let place = &disk[self.range.clone()][..count];
+        match (self.written, buffers) {
+            (Some(byte), _) => assert!(place.iter().all(|found| *found == byte)),
+            (None, Buffers::Read(into)) => assert!(into.to_vec()[..count] == *place),
+            (None, Buffers::None | Buffers::Write(_) | Buffers::Lease(_)) => panic!("a read gives its buffers back"),
+        }
+        self.operation = None;
+        true
+    }
+}
+
+fn unruly_turns(seed: u64) -> TraceCounts {
+    const DISK: usize = 1 << 16;
+    let disk = Rc::new(RefCell::new(vec![0; DISK]));
+    let ring = Unruly { disk: disk.clone(), started: Vec::new(), luck: Luck(!seed) };
+    let rig = Rig { driver: Driver::with_ring(Box::new(ring), &Options::default()), ..rig(&[]) };
+    let (mut luck, mut all, mut behind) = (Luck(seed), Vec::<Started<'_>>::new(), 0);
+    for turn in 0..3000 {
+        for _ in 0..luck.below(6) {
+            let start = if luck.below(3) == 0 { luck.below(DISK as u64 / 512) as usize * 512 } else { behind };
+            let range = start..(start + (luck.below(8) as usize + 1) * 512).min(DISK);
+            behind = range.end % DISK;
+            if all.iter().any(|one| one.range.start < range.end && range.start < one.range.end) {
+                continue;
+            }
+            let Ok(mut buffer) = rig.arena.take(range.len()) else { continue };
+            let written = (luck.below(2) == 0).then(|| luck.below(256) as u8);
+            let operation = match written {
+                None => rig.read(range.start as u64, range.len()),
+                Some(byte) => {
+                    buffer.fill(byte);
+                    rig.write(range.start as u64, buffer.freeze(), luck.below(4) == 0)
+                }
+            };
+            let operation = (luck.below(16) > 0).then_some(operation);
+            all.push(Started { operation, range, written });
+        }
+        if luck.below(50) == 0 {
+            drop(rig.driver.start_with(&rig.lane, rig.lane.clone(), Kind::Sync, Buffers::None));
+        }
+        if turn % 100 == 99 {
+            // Whatever is held goes within the next ends, and each part that goes again may fail but once.
+            for _ in 0..4 {
+                rig.driver.wait(Wait::Forever);
+            }
+            assert_eq!(rig.driver.in_flight(), 0, "seed {seed}, turn {turn}");
+        }
+        rig.driver.wait(Wait::No);
+        all.retain_mut(|one| !one.has_ended(&disk.borrow()));
+        if rig.driver.in_flight() == 0 {
+            assert!(all.iter().all(|one| one.operation.is_none()), "seed {seed}, turn {turn}");
+            all.clear();
+            assert_eq!(rig.arena.blocks_in_use(), 0);
+        }
+    }
+    drop(all);
+    rig.lane.trace().expect("traced").counts()
+}
+
+#[test]
+fn everybody_gets_his_own_end_in_whatever_order_a_disk_ends_and_however_much_it_does() {
+    for seed in 0..20 {
+        let counts = unruly_turns(seed);
+        assert!(counts.merged > 500 && counts.parted > 100, "{counts:?}");
+    }
 }
