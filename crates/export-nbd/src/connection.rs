@@ -77,7 +77,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             transport,
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
-            credit: Semaphore::new(server.credit_bytes()),
+            credit: Semaphore::new(server.credit_bytes),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
@@ -146,13 +146,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.moves.set(self.moves.get() + 1);
     }
 
+    fn received(&self) {
+        self.moved();
+        self.server.count(|counts| counts.receives += 1);
+    }
+
     /// Receives into the lease; `None` when the connection ends.
     async fn recv(&self, into: Lease) -> Option<(Lease, usize)> {
         let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
         match race(closing, self.transport.recv(into)).await {
             Either::Right(Ok((lease, received))) if received > 0 => {
-                self.moved();
-                self.server.count(|counts| counts.receives += 1);
+                self.received();
                 Some((lease, received))
             }
             Either::Right(Ok(_) | Err(_)) | Either::Left(()) => None,
@@ -164,8 +168,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
         match race(closing, self.transport.recv_all(into)).await {
             Either::Right(Ok(pieces)) => {
-                self.moved();
-                self.server.count(|counts| counts.receives += 1);
+                self.received();
                 Some(pieces)
             }
             Either::Right(Err(_)) | Either::Left(()) => None,
@@ -178,8 +181,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Ok(None) => (true, 0),
             Ok(Some(0)) | Err(_) => (false, 0),
             Ok(Some(received)) => {
-                self.moved();
-                self.server.count(|counts| counts.receives += 1);
+                self.received();
                 (true, received)
             }
         }

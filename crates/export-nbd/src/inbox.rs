@@ -69,7 +69,7 @@ impl Inbox {
     /// The room behind the unread bytes, at most `bytes_max`, to receive into at once; [`Inbox::received`] follows if
     /// something came. `None` when a receive has failed before.
     pub(crate) fn room(&mut self, bytes_max: usize) -> Option<&mut [u8]> {
-        self.move_to_front();
+        self.make_room();
         let room = &mut self.block.as_mut()?[self.end..];
         let length = bytes_max.min(room.len());
         Some(&mut room[..length])
@@ -84,21 +84,22 @@ impl Inbox {
         self.is_filled = self.end == size;
     }
 
-    fn move_to_front(&mut self) {
-        if let Some(block) = &mut self.block
-            && self.start > 0
-        {
+    /// Moves the unread bytes to the front. Panics when they fill the block: no message in front of a payload is that
+    /// long, and a receive into no room would look like the peer's end.
+    fn make_room(&mut self) {
+        let Some(block) = &mut self.block else { return };
+        if self.start > 0 {
             block.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        assert!(self.end < block.len());
     }
 
     /// Takes the room behind the unread bytes, at most `bytes_max`, to receive into. `None` when a receive has failed
-    /// before. Panics when the block is full of unread bytes: no message in front of a payload is that long.
+    /// before.
     pub(crate) fn take_room(&mut self, bytes_max: usize) -> Option<Room> {
-        self.move_to_front();
+        self.make_room();
         let mut block = self.block.take()?;
-        assert!(self.end < block.len());
         let front = (self.end > 0).then(|| block.split_to(self.end));
         let room = bytes_max.min(block.len());
         let (room, rest) = if room < block.len() { (block.split_to(room), Some(block)) } else { (block, None) };

@@ -79,7 +79,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     /// The bytes of the machine's arena that are free, handed out in the order they are asked for.
     budget: Rc<Semaphore>,
     budget_bytes: usize,
-    credit_bytes: usize,
+    /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
+    pub(crate) credit_bytes: usize,
     /// Bytes of the arena for connections that hold nothing: one small request of each goes on while others hold all
     /// the rest.
     spare: Rc<Semaphore>,
@@ -277,11 +278,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
-    pub(crate) fn credit_bytes(&self) -> usize {
-        self.credit_bytes
-    }
-
     /// A large block of the server's own memory, if one is free.
     pub(crate) fn large_block(&self) -> Option<Lease> {
         let pieces = self.own.take(LARGE_BLOCK_BYTES).ok()?;
@@ -312,7 +308,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// The same. Waits while the connection holds too much, or all together.
     pub(crate) async fn hold(&self, credit: &Rc<Semaphore>, bytes: usize, hold: &mut Hold) {
         let cost = cost(bytes);
-        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes())).await);
+        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes)).await);
         if let Some(permit) = self.budget.try_acquire(cost.min(self.budget_bytes)) {
             hold.budget = Some(permit);
         } else {
@@ -325,7 +321,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 hold.credit = None;
                 match race(common, self.alone(credit, cost)).await {
                     Either::Left(permit) => {
-                        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes())).await);
+                        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes)).await);
                         hold.budget = Some(permit);
                     }
                     Either::Right((all_credit, permit)) => {
@@ -361,7 +357,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Part of the spare memory for the only request of a connection: its whole credit goes with it.
     async fn alone(&self, credit: &Rc<Semaphore>, cost: usize) -> (Permit, Permit) {
-        let all_credit = credit.acquire(self.credit_bytes()).await;
+        let all_credit = credit.acquire(self.credit_bytes).await;
         (all_credit, self.spare.acquire(cost).await)
     }
 
