@@ -53,6 +53,13 @@ pub enum NetError {
         /// The file.
         path: PathBuf,
     },
+    /// The folder takes no new socket.
+    #[error("no socket can be made there: {}; expected a path in a folder that exists and can be written",
+        io::Error::from_raw_os_error(*os))]
+    NotMade {
+        /// The system's errno.
+        os: i32,
+    },
     /// What the system said.
     #[error("{call} failed with errno {os}")]
     Os {
@@ -161,7 +168,8 @@ impl Listener {
         let new = path.with_file_name(format!(".uraid-{}-{number}", std::process::id()));
         // Left behind by a process that had our number.
         let _ = std::fs::remove_file(&new);
-        let socket = bind(&new).map_err(failed("bind"))?;
+        let not_made = |error| NetError::NotMade { os: Errno::from(error).0 };
+        let socket = bind(&new).map_err(not_made)?;
         let mut file = SocketFile { inode: inode(&new).map_err(failed("stat"))?, path: new };
         std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(mode)).map_err(failed("chmod"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;

@@ -313,5 +313,5 @@ fn a_unix_socket_is_private_taken_once_and_removed() {
     let left = std::fs::read_dir(path.0.parent().expect("a directory")).expect("listed");
     let own = format!(".uraid-{}-", std::process::id());
     assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().starts_with(&own)), "nothing is left");
-    assert!(matches!(Listener::unix(Path::new("/nowhere/socket"), 0o600), Err(NetError::Os { .. })));
+    assert!(matches!(Listener::unix(Path::new("/nowhere/socket"), 0o600), Err(NetError::NotMade { .. })));
 }

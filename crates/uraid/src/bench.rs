@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Row;
 use target::{Target, TargetError, Trial};
+use uraid_engine::AssembleOptions;
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
 pub use work::{Pattern, parse_bytes};
 use work::{Work, WorkError, whole_sectors};
@@ -176,15 +177,17 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         size: args.size.map(|size| whole_sectors("--size", size, true)).transpose()?,
     };
     work.check()?;
-    // `--level` makes an array of members, one of which may have that name.
-    if args.level.is_none() && args.members == ["kernels"] {
+    if args.members == ["kernels"] {
         return Ok(kernels::run(run.rounds, !args.json));
     }
-    if args.level.is_none() && args.members[0] == "nbd" {
+    if args.members[0] == "nbd" {
         return Ok(nbd::run(&args.members[1..], &work, run, args.destructive, !args.json)?);
     }
     let members = args.raid_devices.map_or(args.members.len(), usize::from);
     ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;
+    // Before any member is touched: what nobody could reach need not be made.
+    let listening = args.serve.as_ref().map(|socket| Ok((socket, nbd::listen(socket)?)));
+    let listening = listening.transpose().map_err(BenchError::Serve)?;
     let target = match (args.level, args.raid_devices) {
         (Some(level), Some(raid_devices)) => {
             let layout = layout_number(level, args.layout.as_deref());
@@ -193,11 +196,12 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         }
         (None, _) | (_, None) => {
             let writes = work.pattern.writes().then(|| work.pattern.name());
-            Target::existing(&args.members, writes, args.run, args.destructive)?
+            let options = AssembleOptions { read_only: writes.is_none(), run: args.run, force: args.force };
+            Target::existing(&args.members, writes, &options, args.destructive)?
         }
     };
-    if let Some(socket) = &args.serve {
-        let served = nbd::serve(&target, socket, &work);
+    if let Some((socket, listener)) = listening {
+        let served = nbd::serve(&target, listener, socket, &work);
         target.leave()?;
         served?;
         return Ok(Vec::new());

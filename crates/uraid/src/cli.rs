@@ -13,7 +13,7 @@ mod show;
 mod time;
 
 pub use bench::BenchArgs;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
 pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub use manage::{FailArgs, StopArgs};
@@ -120,6 +120,23 @@ pub fn mdadm_hint(word: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}"))
+}
+
+impl Cli {
+    /// The command line of this process. One that is wrong ends it with exit code 2.
+    pub fn read() -> Cli {
+        // First what does not belong to a word at all: clap would ask for what else belongs to it.
+        let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches();
+        if let Some(text) = not_taken(&as_far_as_it_goes) {
+            usage_error(&text);
+        }
+        Cli::parse()
+    }
+}
+
+fn not_taken(given: &ArgMatches) -> Option<String> {
+    let bench = given.subcommand_matches("bench")?;
+    bench::not_taken(Cli::command().find_subcommand("bench")?, bench)
 }
 
 /// Ends the process as clap does when the command line is wrong: exit code 2.

@@ -39,7 +39,6 @@ mod watch;
 mod world;
 mod zero;
 
-use clap::Parser;
 use cli::Command;
 use std::error::Error;
 use std::io::{ErrorKind, Write};
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr().lock(), "error: {hint}");
         return ExitCode::from(2);
     }
-    match run(&cli::Cli::parse().command) {
+    match run(&cli::Cli::read().command) {
         // What was to be printed and could not be is not done.
         Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
         Ok(code) => code,

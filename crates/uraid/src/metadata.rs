@@ -44,6 +44,7 @@ impl ClaimError {
                 | OpenError::IsDirectory { .. }
                 | OpenError::NotStorage { .. }
                 | OpenError::BadSize { .. }
+                | OpenError::NoMemory { .. }
                 | OpenError::BadCost { .. }
                 | OpenError::BadList { .. }
                 | OpenError::Window { .. } => false,

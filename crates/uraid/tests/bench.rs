@@ -168,10 +168,19 @@ fn what_cannot_be_measured_is_refused_with_what_was_found_and_expected() {
         ("-l 6 -n 3 mem:8M", "needs at least 4"),
         ("-l 5 -n 3 mem:8M mem:8M", "2 members are listed, expected 3"),
         ("mem:8M", "none of the members can be used"),
+        ("-l 5 -n 3 mem:99999T", "mem:99999T: so much memory cannot be had: Cannot allocate memory"),
+        ("-l 5 -n 3 mem:99999T", "; expected less, or null:SIZE, which holds nothing"),
     ] {
         bench(&scratch, line, &[]).expect_refused(&[expected]);
     }
-    for line in ["", "--scenario raid6-read mem:8M", "--scenario raid7", "-l 5 mem:8M", "mem:8M --runtime 0"] {
+    for line in [
+        "",
+        "--scenario raid6-read mem:8M",
+        "--scenario raid7",
+        "-l 5 mem:8M",
+        "mem:8M --runtime 0",
+        "mem:8M --cycles 9",
+    ] {
         assert_eq!(bench(&scratch, &format!("{line} --bs 4K"), &[]).code, Some(2), "{line}");
     }
 }
@@ -309,4 +318,55 @@ fn resyncs_are_measured_beside_bare_reads() {
         assert!(row["work"].as_str().is_some_and(|work| work.starts_with("resync; raid")), "{row}");
         assert!(number(&row, "array") > 0.0 && number(&row, "raw") > 0.0 && number(&row, "ratio") > 0.0, "{row}");
     }
+}
+
+#[test]
+fn where_no_socket_can_be_made_no_member_is_touched() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 12 * MIB);
+    scratch.create("kept", "-l 5 -n 3 --assume-clean", &members);
+    let before = fs::read(&members[0]).expect("a member");
+    let nowhere = scratch.path("no/such.nbd");
+    let done = bench(&scratch, "-l 5 -n 3 --destructive --serve", &[&[nowhere], &members[..]].concat());
+    done.expect_refused(&[
+        "the trial array is not served: cannot listen on ",
+        "no/such.nbd: no socket can be made there: No such file or directory",
+        "expected a path in a folder that exists and can be written",
+    ]);
+    assert!(fs::read(&members[0]).expect("a member") == before, "nothing was changed");
+}
+
+#[test]
+fn what_an_error_advises_can_be_given() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 12 * MIB);
+    // New and never consistent yet.
+    scratch.create("dirty", "-l 5 -n 3", &members);
+    let two = &members[..2];
+    bench(&scratch, "--run", two).expect_refused(&["dirty and degraded", "or --force to accept that"]);
+    let before = fs::read(&two[0]).expect("a member");
+    check(&rows(&scratch, "--force --run --iodepth 2", two));
+    assert!(fs::read(&two[0]).expect("a member") == before, "it was only read");
+}
+
+#[test]
+fn options_that_mean_nothing_to_a_word_are_wrong_usage() {
+    let scratch = Scratch::new();
+    let uri = "nbd+unix:///?socket=/nowhere";
+    for (line, expected) in [
+        (
+            "kernels --bs 4K --iodepth 3",
+            "`bench kernels` does not take --bs, --iodepth, only --rounds, --json, --plot; ",
+        ),
+        ("-l 5 -n 3 --destructive kernels b c", "a member that is called kernels is given as ./kernels"),
+        (&format!("nbd {uri} -l 5"), "`bench nbd` does not take --level, only --rw, --bs, "),
+        (&format!("nbd {uri} -n 5"), "`bench nbd` does not take --raid-devices, only "),
+        (&format!("nbd {uri} --serve x --spin 0us"), "`bench nbd` does not take --spin, --serve, only "),
+    ] {
+        let done = scratch.uraid(words(&format!("bench {line}")));
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(done.stderr.starts_with("error: ") && done.stderr.contains(expected), "{}", done.stderr);
+    }
+    let taken = "--rw read --bs 8K --iodepth 2 --jobs 2 --shards 2 --offset 4K --size 1M --gtod-reduce";
+    bench(&scratch, &format!("nbd {uri} {taken}"), &[]).expect_refused(&["connecting: No such file"]);
 }

@@ -95,6 +95,15 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
+    /// The system does not give so much memory.
+    #[error("{}: so much memory cannot be had: {}; expected less, or null:SIZE, which holds nothing", path.display(),
+        std::io::Error::from_raw_os_error(*os))]
+    NoMemory {
+        /// The name given.
+        path: PathBuf,
+        /// The system's errno.
+        os: i32,
+    },
     /// What stands behind the size and a comma is no cost.
     #[error("{}: found \"{found}\" where a cost like request=20us or bandwidth=500M was expected", path.display())]
     BadCost {

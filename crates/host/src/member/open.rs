@@ -124,7 +124,8 @@ fn memory(size: &str, name: Option<&str>, path: &Path) -> Result<Arc<Memory>, Op
     if size.is_zero() {
         return Err(OpenError::Empty { path: path.into() });
     }
-    let new = || Memory::new(size.bytes()).map(Arc::new).map_err(|errno| failed_with(path, "memfd_create", errno));
+    let none = |Errno(os)| OpenError::NoMemory { path: path.into(), os };
+    let new = || Memory::new(size.bytes()).map(Arc::new).map_err(none);
     let Some(name) = name else { return new() };
     let mut memories = MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
     let memory = match memories.get(name) {

@@ -21,7 +21,7 @@ pub use connection::LoadError;
 use hdrhistogram::Histogram;
 use peer::Peer;
 use std::time::{Duration, Instant};
-pub use trial::{ServeTrialError, serve};
+pub use trial::{ServeTrialError, listen, serve};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_nbd::TransmissionFlags;
 pub use uri::{Address, UriError};

@@ -132,14 +132,13 @@ impl Target {
     pub fn existing(
         names: &[String],
         writes: Option<&'static str>,
-        run: bool,
+        options: &AssembleOptions,
         destructive: bool,
     ) -> Result<Target, TargetError> {
         if let Some(pattern) = writes.filter(|_| !destructive) {
             return Err(TargetError::WritesNeedConsent { pattern });
         }
-        let options = AssembleOptions { read_only: writes.is_none(), run, force: false };
-        let arrays = serve::assemble_all(&[names.to_vec()], &options, &Patience::begin()).map_err(Box::new)?;
+        let arrays = serve::assemble_all(&[names.to_vec()], options, &Patience::begin()).map_err(Box::new)?;
         let Assembled { plan, members, .. } = arrays.into_iter().next().expect("one group is one array");
         if let (Some(pattern), Some(reason)) = (writes, plan.read_only) {
             return Err(TargetError::ReadOnly { pattern, reason });

@@ -7,7 +7,8 @@ use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
 use crate::bench::{Pattern, ScenarioName, parse_bytes};
 use crate::sizes::parse_size;
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command};
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
@@ -69,7 +70,7 @@ JSON
   requests, counted, in_flight, member_ios, is_chosen.";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 16] = [
+const OWN_WORK: [&str; 17] = [
     "level",
     "members",
     "rw",
@@ -85,8 +86,55 @@ const OWN_WORK: [&str; 16] = [
     "drain_every",
     "serve",
     "run",
+    "force",
     "destructive",
 ];
+
+/// What each word in a member's place takes, besides the word itself.
+const OF_WORDS: [(&str, &[&str]); 2] = [
+    ("kernels", &["rounds", "json", "plot"]),
+    (
+        "nbd",
+        &[
+            "rw",
+            "bs",
+            "iodepth",
+            "jobs",
+            "shards",
+            "cpus",
+            "rwmixread",
+            "offset",
+            "size",
+            "runtime",
+            "rounds",
+            "gtod_reduce",
+            "destructive",
+            "json",
+            "plot",
+        ],
+    ),
+];
+
+/// What is wrong with options that mean nothing to `kernels` or `nbd`. `given` may be any command line, as far as it
+/// could be read; `command` is that of `uraid bench`.
+pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
+    let first = given.get_many::<String>("members")?.next()?;
+    let (word, taken) = OF_WORDS.into_iter().find(|(word, _)| word == first)?;
+    let is_other =
+        |id: &str| id != "members" && !taken.contains(&id) && given.value_source(id) == Some(ValueSource::CommandLine);
+    let spelled = |arg: &Arg| arg.get_long().map(|long| format!("--{long}"));
+    let spell = |is_wanted: &dyn Fn(&str) -> bool| {
+        let options = command.get_arguments().filter(|arg| is_wanted(arg.get_id().as_str()));
+        options.filter_map(spelled).collect::<Vec<_>>().join(", ")
+    };
+    let others = spell(&is_other);
+    let taken = spell(&|id| taken.contains(&id));
+    (!others.is_empty()).then(|| {
+        format!(
+            "`bench {word}` does not take {others}, only {taken}; a member that is called {word} is given as ./{word}"
+        )
+    })
+}
 
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
@@ -144,6 +192,7 @@ pub struct BenchArgs {
     pub drain_every: Option<Duration>,
     /// Of the scenario drain-cycles: how many drains
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(conflicts_with = "members")]
     pub cycles: u64,
     /// Do not take the time of each request: no latencies, and less of the clock in the figures
     #[arg(long)]
@@ -155,6 +204,10 @@ pub struct BenchArgs {
     /// Start an array that exists although more members are missing than its superblocks know of
     #[arg(short = 'R', long, conflicts_with = "level")]
     pub run: bool,
+    /// Start an array that exists although data may be wrong: dirty and degraded, or with members that missed the last
+    /// writes
+    #[arg(short, long, conflicts_with = "level")]
+    pub force: bool,
     /// What the members hold, or what the array holds, may be lost
     #[arg(long)]
     pub destructive: bool,

@@ -6,32 +6,35 @@ use crate::bench::target::Target;
 use crate::bench::work::Work;
 use crate::faces::{ExportFace, Faces};
 use crate::names;
+use crate::serve::{Patience, ServeError};
 use crate::session::{self, Setup};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::ArrayIndex;
 use std::path::Path;
 use uraid_export_nbd::Spread;
-use uraid_host::{Listener, NetError};
+use uraid_host::Listener;
 
 /// What clients find.
 const NAME: &str = "trial";
-/// Only the owner reaches the socket.
-const SOCKET_MODE: u32 = 0o600;
 
 /// Why a trial array was not served to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeTrialError {
     /// Nobody could have reached it.
-    #[error("cannot listen")]
-    Listen(#[from] NetError),
+    #[error(transparent)]
+    Listen(#[from] Box<ServeError>),
     /// It ran and failed.
     #[error(transparent)]
     Run(#[from] StackError),
 }
 
-/// Serves until told to stop.
-pub fn serve(target: &Target, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
-    let nbd = Listener::unix(socket, SOCKET_MODE)?;
+/// Listens where clients will come: whoever comes early waits.
+pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
+    Ok(Patience::begin().listen(socket).map_err(Box::new)?)
+}
+
+/// Serves on `nbd`, which listens on `socket`, until told to stop.
+pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
     let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), uri }];
     let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
