@@ -1,5 +1,5 @@
 //! How far a pass is, on stderr.
-//! Owns: the progress line with speed and time left. Not here: the pass (`engine`).
+//! Owns: [`Moving`], the progress line of a pass with speed and time left. Not here: the pass (`engine`).
 //! Invariant: a terminal sees one line that moves; a file or a pipe sees a plain line now and then, and the last one.
 
 use crate::{sizes, warn};
@@ -14,44 +14,85 @@ const PLAIN_PERIOD: Duration = Duration::from_secs(5);
 const FIRST_AFTER: Duration = Duration::from_millis(300);
 const BAR_CELLS: u64 = 20;
 
+/// A text on stderr that changes while something goes on: on a terminal in its place, else as a line now and then.
+pub struct Moving {
+    began: Instant,
+    first_after: Duration,
+    /// When, since it began.
+    shown: Option<Duration>,
+    is_terminal: bool,
+}
+
+impl Moving {
+    /// Nothing is shown of what is over before `first_after`.
+    pub fn new(first_after: Duration) -> Moving {
+        let is_terminal = std::io::stderr().is_terminal();
+        Moving { began: Instant::now(), first_after, shown: None, is_terminal }
+    }
+
+    /// How long it has gone on, when it is time to show something.
+    pub fn due(&mut self) -> Option<Duration> {
+        let elapsed = self.began.elapsed();
+        self.is_due(elapsed).then_some(elapsed)
+    }
+
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        let period = if self.is_terminal { TERMINAL_PERIOD } else { PLAIN_PERIOD };
+        let is_due = elapsed >= self.shown.map_or(self.first_after, |last| last + period);
+        if is_due {
+            self.shown = Some(elapsed);
+        }
+        is_due
+    }
+
+    /// Whether somebody sees it change.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Shows it, whether it is time to or not.
+    pub fn show(&mut self, text: &str) {
+        self.shown.get_or_insert(Duration::ZERO);
+        let mut stderr = std::io::stderr().lock();
+        // A closed stderr is no reason to stop.
+        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{text}") } else { writeln!(stderr, "uraid: {text}") };
+        let _ = stderr.flush();
+    }
+
+    /// Takes it away where it moves.
+    pub fn clear(&self) {
+        if self.is_terminal && self.shown.is_some() {
+            // A closed stderr is no reason to fail.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
 /// The progress line of one pass.
 pub struct ProgressLine {
     name: String,
-    began: Instant,
     began_at: Option<Sectors>,
-    shown: Option<Instant>,
-    is_terminal: bool,
+    moving: Moving,
 }
 
 impl ProgressLine {
     /// A line for the pass `name` (`resync`); nothing is shown yet.
     pub fn new(name: &str) -> ProgressLine {
-        let is_terminal = std::io::stderr().is_terminal();
-        ProgressLine { name: name.to_owned(), began: Instant::now(), began_at: None, shown: None, is_terminal }
+        ProgressLine { name: name.to_owned(), began_at: None, moving: Moving::new(FIRST_AFTER) }
     }
 
     /// `done` of `total` sectors of each member are done: shows it when it is time to.
     pub fn show(&mut self, done: Sectors, total: Sectors) {
-        let now = Instant::now();
         let began_at = *self.began_at.get_or_insert(done);
-        let period = if self.is_terminal { TERMINAL_PERIOD } else { PLAIN_PERIOD };
-        let wait = now - self.shown.unwrap_or(self.began);
-        let is_due = wait >= if self.shown.is_none() { FIRST_AFTER } else { period };
-        if !is_due {
-            return;
+        if let Some(elapsed) = self.moving.due() {
+            self.moving.show(&line(&self.name, done, total, done.0.saturating_sub(began_at.0), elapsed));
         }
-        self.shown = Some(now);
-        let text = line(&self.name, done, total, done.0.saturating_sub(began_at.0), now - self.began);
-        let mut stderr = std::io::stderr().lock();
-        // A closed stderr is no reason to stop a resync.
-        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{text}") } else { writeln!(stderr, "uraid: {text}") };
-        let _ = stderr.flush();
     }
 
     /// The pass has ended: takes the moving line away and says what it did.
     pub fn finish(self, last: &Progress) {
-        self.clear();
-        let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.began.elapsed()));
+        self.moving.clear();
+        let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.moving.began.elapsed()));
         let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
         if !last.skipped.is_zero() {
             text = format!("{text}, {} without redundancy left to check", sizes::binary(last.skipped));
@@ -64,14 +105,7 @@ impl ProgressLine {
 
     /// The pass was given up: takes the moving line away.
     pub fn interrupted(self) {
-        self.clear();
-    }
-
-    fn clear(&self) {
-        if self.is_terminal && self.shown.is_some() {
-            // A closed stderr is no reason to fail.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.moving.clear();
     }
 }
 
@@ -110,6 +144,17 @@ mod tests {
     fn the_line_says_how_far_how_fast_and_how_long() {
         let text = line("resync", Sectors(1024), Sectors(8192), 1024, Duration::from_secs(1));
         assert_eq!(text, "resync [==>.................] 12.5% (512/4096 KiB) finish=7s speed=512K/sec");
+    }
+
+    #[test]
+    fn a_terminal_sees_it_move_and_a_file_sees_a_line_now_and_then() {
+        let first_after = Duration::from_secs(2);
+        let shown = |is_terminal| {
+            let mut moving = Moving { began: Instant::now(), first_after, shown: None, is_terminal };
+            (0..80).filter(|n| moving.is_due(Duration::from_millis(n * 100))).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(true), (20..80).collect::<Vec<_>>());
+        assert_eq!(shown(false), [20, 70]);
     }
 
     #[test]

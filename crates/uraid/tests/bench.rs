@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::{MIB, Scratch};
+use common::{MIB, Scratch, Served, wait};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const SHORT: &str = "--runtime 50ms --rounds 2";
 
@@ -369,4 +371,22 @@ fn options_that_mean_nothing_to_a_word_are_wrong_usage() {
     }
     let taken = "--rw read --bs 8K --iodepth 2 --jobs 2 --shards 2 --offset 4K --size 1M --gtod-reduce";
     bench(&scratch, &format!("nbd {uri} {taken}"), &[]).expect_refused(&["connecting: No such file"]);
+}
+
+#[test]
+fn filling_that_takes_long_says_how_far_it_is_also_without_a_terminal() {
+    let scratch = Scratch::new();
+    let filling = Served::start(&mut scratch.command(words("bench -l 0 -n 2 mem:768M --runtime 1ms --rounds 1")));
+    let status = || fs::read_to_string(format!("/proc/{}/status", filling.pid())).unwrap_or_default();
+    let filled_kib = || {
+        let line =
+            status().lines().find_map(|line| line.strip_prefix("RssShmem:")?.split_whitespace().next()?.parse().ok());
+        line.unwrap_or(0)
+    };
+    wait(|| filled_kib() > 16 << 10).expect("members are filled");
+    filling.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(2100));
+    filling.signal(Signal::CONT);
+    let done = filling.end().expect_done();
+    assert!(done.stderr.starts_with("uraid: filling the members: "), "{}", done.stderr);
 }

@@ -1,58 +1,42 @@
-//! How far a bench is, on a terminal.
-//! Owns: [`Progress`]. Not here: what is done meanwhile. Invariant: nothing is shown of what takes less than two
-//! seconds, nor where stderr is no terminal; the line is gone when the work is done.
+//! How far a bench is.
+//! Owns: [`Progress`]. Not here: what is done meanwhile, where and when a text is shown (`crate::progress`).
+//! Invariant: nothing is shown of what takes less than two seconds; a terminal's line is gone when the work is done.
 
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use crate::progress::Moving;
+use std::time::Duration;
 
 const FIRST_AFTER: Duration = Duration::from_secs(2);
-const PERIOD: Duration = Duration::from_millis(200);
 
 /// A line on stderr that moves.
 pub struct Progress {
     what: String,
-    began: Instant,
-    shown: Option<Instant>,
-    is_terminal: bool,
+    moving: Moving,
 }
 
 impl Progress {
     /// Nothing is shown yet.
     pub fn new(what: &str) -> Progress {
-        let is_terminal = std::io::stderr().is_terminal();
-        Progress { what: what.to_owned(), began: Instant::now(), shown: None, is_terminal }
+        Progress { what: what.to_owned(), moving: Moving::new(FIRST_AFTER) }
     }
 
     /// `done` of `total` are done: shows it when it is time to.
     pub fn show(&mut self, done: u64, total: u64) {
-        let now = Instant::now();
-        let is_due = self.shown.map_or(now - self.began >= FIRST_AFTER, |last| now - last >= PERIOD);
-        if self.is_terminal && is_due {
-            self.shown = Some(now);
-            self.write(&line(&self.what, done, total, now - self.began));
+        if let Some(elapsed) = self.moving.due() {
+            self.moving.show(&line(&self.what, done, total, elapsed));
         }
     }
 
-    /// What takes so long in all is shown from the beginning: the work runs in steps too long to wait for.
+    /// What takes so long in all is shown from the beginning, on a terminal: the work runs in steps too long to wait for.
     pub fn show_from_start(&mut self, done: u64, total: u64, expected: Duration) {
-        if self.is_terminal && expected >= FIRST_AFTER {
-            self.shown = Some(Instant::now());
+        if self.moving.is_terminal() && expected >= FIRST_AFTER {
             let left = expected.mul_f64(1.0 - done as f64 / total.max(1) as f64);
-            self.write(&format!("{}: {} of {}, {:.0} s left", self.what, done, total, left.as_secs_f64()));
+            self.moving.show(&format!("{}: {done} of {total}, {:.0} s left", self.what, left.as_secs_f64()));
         }
     }
 
     /// Takes the line away.
     pub fn finish(self) {
-        if self.shown.is_some() {
-            self.write("");
-        }
-    }
-
-    fn write(&self, text: &str) {
-        let mut stderr = std::io::stderr().lock();
-        // A closed stderr is no reason to end a measurement.
-        let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+        self.moving.clear();
     }
 }
 

@@ -175,6 +175,10 @@ impl Served {
         Client::connect(&self.socket()).expect("the server is ready")
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
         // It may have ended already; whether it should have is for the caller to say.
