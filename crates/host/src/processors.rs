@@ -11,7 +11,7 @@ pub fn processors_allowed() -> Vec<u16> {
 }
 
 /// Keeps the calling thread on one processor. One that the system has taken away meanwhile is left to the system.
-pub(crate) fn pin(number: u16) {
+pub fn pin(number: u16) {
     let mut set = CpuSet::new();
     set.set(number.into());
     let _ = sched_setaffinity(None, &set);

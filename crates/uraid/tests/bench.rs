@@ -390,3 +390,29 @@ fn filling_that_takes_long_says_how_far_it_is_also_without_a_terminal() {
     let done = filling.end().expect_done();
     assert!(done.stderr.starts_with("uraid: filling the members: "), "{}", done.stderr);
 }
+
+#[test]
+fn a_client_stays_on_its_processors_and_a_server_is_measured() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("trial.nbd");
+    let words = |line: &str| words(line).into_iter();
+    let server = scratch.command(words("bench -l 0 -n 2 mem:8M --serve").chain([socket.clone()]));
+    let server = Served::start(&mut { server });
+    server.wait_until_ready();
+    let status = fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it is there").trim();
+    let processor = allowed.rsplit([',', '-']).next().expect("one at least");
+    let line = format!("bench nbd --json --runtime 1s --rounds 1 --cpus {processor}");
+    let uri = PathBuf::from(format!("nbd+unix:///?socket={}", socket.display()));
+    let client = Served::start(&mut scratch.command(words(&line).chain([uri])));
+    let tasks = format!("/proc/{}/task", client.pid());
+    let pinned = format!("Cpus_allowed_list:\t{processor}\n");
+    let is_pinned = || {
+        let statuses = fs::read_dir(&tasks).ok()?.flatten().map(|task| fs::read_to_string(task.path().join("status")));
+        statuses.flatten().any(|status| status.contains(&pinned)).then_some(())
+    };
+    wait(|| is_pinned().is_some()).expect("one thread is kept there");
+    let rows: Vec<Value> = serde_json::from_str(&client.end().expect_done().stdout).expect("a JSON array");
+    assert!(rows.len() == 1 && number(&rows[0], "array") > 0.0, "{rows:?}");
+    assert_eq!(server.stop().code, Some(0));
+}

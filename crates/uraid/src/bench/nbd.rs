@@ -87,6 +87,8 @@ struct Job {
     connection: Connection<Instant>,
     list: Vec<Request>,
     next: usize,
+    /// Which one its thread is kept on.
+    processor: Option<u16>,
 }
 
 /// What one server did in one round.
@@ -168,7 +170,8 @@ impl Server {
             let share = work
                 .share(Sectors(export.size / SECTOR_BYTES as u64))
                 .map_err(|source| NbdError::Work { uri: named(), source })?;
-            jobs.push(Job { connection, list: work.requests(job, share), next: 0 });
+            let processor = work.processors.get((job / u64::from(work.jobs)) as usize).copied();
+            jobs.push(Job { connection, list: work.requests(job, share), next: 0, processor });
         }
         let peer = jobs.first().and_then(|job| job.connection.peer());
         Ok(Server { uri: named(), peer, jobs })
@@ -218,7 +221,10 @@ impl Server {
 fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: Window) -> Result<Tally, LoadError> {
     let block = work.block.len_bytes();
     let payload = vec![0xa5; if work.pattern.writes() { block } else { 0 }];
-    let Job { connection, list, next } = job;
+    let Job { connection, list, next, processor } = job;
+    if let Some(processor) = processor {
+        uraid_host::pin(*processor);
+    }
     let mut tally = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
     let cpu_before = thread_time();
     let mut now = Instant::now();
