@@ -52,6 +52,18 @@ pub enum TargetError {
     /// A name that is too long.
     #[error(transparent)]
     Name(#[from] NameTooLong),
+    /// Filling them would end this process, or others.
+    #[error(
+        "the members are filled with {} of memory, expected at most the {} that are available; give smaller ones, or \
+         null:SIZE, which holds nothing",
+        sizes::binary(*.found), sizes::binary(*.expected)
+    )]
+    TooMuchMemory {
+        /// What is to be filled.
+        found: Sectors,
+        /// What the system has.
+        expected: Sectors,
+    },
     /// What was made makes up no array.
     #[error("the trial array cannot be assembled")]
     Assemble(#[from] AssembleError),
@@ -123,6 +135,10 @@ impl Target {
         let plan = assemble(&candidates, &AssembleOptions::default())?;
         let by_plan = plan.members.iter().map(|member| members[member.candidate].clone()).collect();
         let target = Target { plan, members: by_plan, is_trial: true };
+        let of_memory = target.plan.members.iter().zip(&target.members);
+        let of_memory = of_memory.filter(|(_, member)| is_kind(member.name(), "mem:"));
+        let found = Sectors(of_memory.map(|(plan, _)| plan.superblock.data_size.0).sum());
+        check_memory(found, memory_available())?;
         target.wipe_old()?;
         target.fill()?;
         Ok(target)
@@ -234,6 +250,22 @@ impl Target {
     }
 }
 
+/// Memory is had by the page when it is filled: too late for an error.
+fn check_memory(found: Sectors, available: Option<Sectors>) -> Result<(), TargetError> {
+    match available {
+        Some(expected) if found > expected => Err(TargetError::TooMuchMemory { found, expected }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the system could give without taking it from others; `None` where it does not say. Spec: proc(5).
+fn memory_available() -> Option<Sectors> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let words = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = words.split_whitespace().next()?.parse().ok()?;
+    Some(Sectors(kib * 2))
+}
+
 fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
     Ok(CreateOptions {
         version: Version::V1_2,
@@ -251,4 +283,20 @@ fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
         assume_clean: true,
         force: true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_not_filled_with_more_memory_than_there_is() {
+        let available = memory_available().expect("Linux says it");
+        assert!(check_memory(available, Some(available)).is_ok() && check_memory(available, None).is_ok());
+        let text = check_memory(Sectors(60 << 31), Some(Sectors(17 << 21))).expect_err("too much").to_string();
+        assert!(
+            text.starts_with("the members are filled with 60.00 TiB of memory, expected at most the 17.00 GiB"),
+            "{text}"
+        );
+    }
 }
