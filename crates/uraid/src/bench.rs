@@ -207,10 +207,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         return Ok(Vec::new());
     }
     let on = target.describe();
-    let name = format!("{}; {on}", work.describe());
-    let &Run { runtime, rounds, has_latencies, .. } = run;
-    let drain_every = args.drain_every;
-    let case = Case { target: &target, work, runtime, rounds, has_latencies, name, drain_every, merging: true };
+    let case = Case { drain_every: args.drain_every, ..Case::new(&target, &on, work, run) };
     let outcome = measured(&case, "own", &on, !args.json);
     // Also after a failure: nobody must take the members for an array.
     target.leave()?;

@@ -26,7 +26,10 @@ where
         let task = &task;
         async move {
             let mailed = arrays.clone();
-            shard.on_mail(move |letter| hear(&mailed, letter));
+            shard.on_mail(move |letter| {
+                let (array, mail) = letter.unserved();
+                mailed[array.0].deliver(mail);
+            });
             // A task that only reads hears signals itself.
             let signal = (!read_only).then(|| shard.terminated());
             let mut told_to_end = pin!(async move {
@@ -84,16 +87,4 @@ async fn start(
         (Ok(()) | Err(_), _) => line.interrupted(),
     }
     outcome
-}
-
-fn hear(arrays: &[Rc<HostArray>], letter: Letter) {
-    match letter {
-        Letter::Engine(index, mail) => arrays[index.0].deliver(mail),
-        Letter::Client(_)
-        | Letter::Close
-        | Letter::Closed
-        | Letter::CountsWanted
-        | Letter::Counts(..)
-        | Letter::End => unreachable!("nothing is served"),
-    }
 }

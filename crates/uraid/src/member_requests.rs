@@ -66,11 +66,7 @@ impl Rig {
         let members = members.into_iter().map(ArrayMember::Host).collect();
         let array = Array::new(world, &raid0(claimed[0].size()), members, Config::default());
         let mailed = array.clone();
-        shard.on_mail(move |letter| {
-            if let Letter::Engine(_, mail) = letter {
-                mailed.deliver(mail);
-            }
-        });
+        shard.on_mail(move |letter| mailed.deliver(letter.unserved().1));
         array.start(|_| {}).await.expect("a new array starts");
         traces.iter().for_each(|trace| trace.clear());
         Rig { shard, array, traces }

@@ -38,6 +38,21 @@ pub enum Letter {
     End,
 }
 
+impl Letter {
+    /// The engine's mail: all that there is where nothing is served.
+    pub fn unserved(self) -> (ArrayIndex, Mail) {
+        match self {
+            Letter::Engine(array, mail) => (array, mail),
+            Letter::Client(_)
+            | Letter::Close
+            | Letter::Closed
+            | Letter::CountsWanted
+            | Letter::Counts(..)
+            | Letter::End => unreachable!("nothing is served"),
+        }
+    }
+}
+
 /// The engine's pools are host's first arenas, by their index.
 const POOLS: usize = Pool::COUNT;
 

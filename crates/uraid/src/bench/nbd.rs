@@ -293,19 +293,10 @@ fn row(uris: &[String], work: &Work, samples: &[Vec<Sample>]) -> Row {
     let by_rate = ratio(&rates(0), &rates(1));
     let times = server_times(&samples[0]).zip(server_times(&samples[1]));
     let by_cpu = times.as_ref().map(|(first, second)| ratio(second, first));
-    Row {
-        raw: Some(median(&rates(1))),
-        against: "nbd",
-        ratio: Some(by_rate.median),
-        ratio_low: Some(by_rate.low),
-        ratio_high: Some(by_rate.high),
-        cpu_ratio: by_cpu.map(|ratio| ratio.median),
-        cpu_ratio_low: by_cpu.map(|ratio| ratio.low),
-        cpu_ratio_high: by_cpu.map(|ratio| ratio.high),
-        confidence: Some(by_rate.confidence),
-        raw_cpu_ns_per_io: times.map(|(_, second)| median(&second)),
-        ..bare
-    }
+    let raw_cpu_ns_per_io = times.map(|(_, second)| median(&second));
+    Row { raw: Some(median(&rates(1))), against: "nbd", raw_cpu_ns_per_io, ..bare }
+        .with_ratio(Some(by_rate))
+        .with_cpu_ratio(by_cpu)
 }
 
 fn text(uris: &[String], work: &Work, samples: &[Vec<Sample>], row: &Row) -> String {
@@ -314,28 +305,19 @@ fn text(uris: &[String], work: &Work, samples: &[Vec<Sample>], row: &Row) -> Str
     let mut cells = vec![head.map(str::to_owned)];
     for (uri, samples) in uris.iter().zip(samples) {
         let rate = median(&each(samples, |sample| sample.rate));
-        let latency = all_latencies(samples);
-        let time = |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |all| table::nanos(pick(all) as f64));
-        cells.push([
-            uri.clone(),
-            table::count(rate),
-            format!("{:.0}", rate * work.block.bytes() as f64 / 1e6),
-            server_times(samples).map_or("-".to_owned(), |times| table::nanos(median(&times))),
-            table::nanos(median(&each(samples, |sample| sample.client_ns))),
-            time(|latency| latency.p50),
-            time(|latency| latency.p99),
-            time(|latency| latency.p99_9),
-            time(|latency| latency.max),
-        ]);
+        let server = server_times(samples).map_or("-".to_owned(), |times| table::nanos(median(&times)));
+        let client = table::nanos(median(&each(samples, |sample| sample.client_ns)));
+        let [p50, p99, p99_9, max] = table::latency_cells(all_latencies(samples));
+        let (count, megabytes) = (table::count(rate), table::megabytes(rate, work));
+        cells.push([uri.clone(), count, megabytes, server, client, p50, p99, p99_9, max]);
     }
     table::align(&mut out, &cells);
-    if let (Some(ratio), Some(low), Some(high), Some(sure)) = (row.ratio, row.ratio_low, row.ratio_high, row.confidence)
-    {
-        let sure = sure * 100.0;
-        out.push_str(&format!("\n  first / second                {ratio:.3} ({low:.3}..{high:.3}), {sure:.1} %\n"));
-        if let (Some(ratio), Some(low), Some(high)) = (row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high) {
-            out.push_str(&format!("  first / second by server CPU  {ratio:.3} ({low:.3}..{high:.3}), {sure:.1} %\n"));
-        }
+    let sure = row.confidence.unwrap_or_default() * 100.0;
+    if let Some(ratio) = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high) {
+        out.push_str(&format!("\n  first / second                {ratio}, {sure:.1} %\n"));
+    }
+    if let Some(ratio) = table::ratio_text(row.cpu_ratio, row.cpu_ratio_low, row.cpu_ratio_high) {
+        out.push_str(&format!("  first / second by server CPU  {ratio}, {sure:.1} %\n"));
     }
     out
 }

@@ -5,7 +5,7 @@
 
 use super::figures::median;
 use super::scenario::{KIB, trial};
-use super::session::{self, Case, Sample};
+use super::session::{self, Case, Sample, Side};
 use super::table::{self, Latency, Row};
 use super::target::Target;
 use super::work::{Pattern, Request, Work};
@@ -17,6 +17,7 @@ use serde::Serialize;
 use std::cell::Cell;
 use std::fmt::Write;
 use std::rc::Rc;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sectors};
 use uraid_host::{CLIENT_ARENA, Options, Shard, Trace, Traced};
@@ -76,15 +77,13 @@ fn size(
     run: &Run,
     is_shown: bool,
 ) -> Result<Vec<Row>, BenchError> {
-    let &Run { runtime, rounds, has_latencies, .. } = run;
     let cases = [true, false].map(|merging| {
         let name = format!("{}, merging {}; {on}", work.describe(), if merging { "on" } else { "off" });
-        let work = work.clone();
-        Case { target, work, runtime, rounds, has_latencies, drain_every: None, merging, name }
+        Case { merging, name, ..Case::new(target, on, work.clone(), run) }
     });
     let failed = measure_error(&cases[0].name);
     let outcomes = session::measure_in_turn(&cases).map_err(&failed)?;
-    let raw = (&outcomes[1], session::Side::Ideal);
+    let raw = (&outcomes[1], Side::Ideal);
     let mut rows = Vec::new();
     for (case, outcome) in cases.iter().zip(&outcomes) {
         let traces = trace(case).map_err(&failed)?;
@@ -92,12 +91,10 @@ fn size(
         rows.push(Row { work: case.name.clone(), member_ios: Some(traces), ..row });
     }
     if is_shown {
-        let ideal = |what: fn(&Sample) -> f64| {
-            median(&outcomes[1].rounds.iter().map(|sides| what(&sides[2])).collect::<Vec<f64>>())
-        };
-        let latency = Latency::of(&outcomes[1].latencies[2]);
+        let ideal = |what: fn(&Sample) -> f64| median(&outcomes[1].each(Side::Ideal, what));
+        let latency = Latency::of(&outcomes[1].latencies[Side::Ideal as usize]);
         let raw = [ideal(|sample| sample.rate), ideal(|sample| sample.cpu_ns)];
-        print(&names::printable_lines(&text(&work, on, rounds, &rows, (raw, latency))));
+        print(&names::printable_lines(&text(&work, on, run.rounds, &rows, (raw, latency))));
     }
     Ok(rows)
 }
@@ -107,10 +104,8 @@ fn text(work: &Work, on: &str, rounds: u32, rows: &[Row], raw: ([f64; 2], Option
     let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "of raw"];
     let mut cells = vec![head.map(str::to_owned)];
     let mut add = |name: &str, rate: f64, cpu: f64, latency: Option<Latency>, ratio: String| {
-        let time =
-            |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |latency| table::nanos(pick(latency) as f64));
-        let megabytes = format!("{:.0}", rate * work.block.bytes() as f64 / 1e6);
-        let (p50, p99) = (time(|latency| latency.p50), time(|latency| latency.p99));
+        let megabytes = table::megabytes(rate, work);
+        let [p50, p99, ..] = table::latency_cells(latency);
         cells.push([name.to_owned(), table::count(rate), megabytes, table::nanos(cpu), p50, p99, ratio]);
     };
     for (name, row) in ["array", "array, merging off"].into_iter().zip(rows) {
@@ -151,7 +146,7 @@ fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
     let Case { target, work, .. } = case;
     let mut options = stack::options_for(MEMBERS);
     (options.merging, options.trace) = (case.merging, true);
-    let large = work.block.bytes().div_ceil(64 << 10) as u32 * STREAMS * DEPTH;
+    let large = work.block.len_bytes().div_ceil(LARGE_BLOCK_BYTES) as u32 * STREAMS * DEPTH;
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small: 64, large };
     let share = work.share(target.plan.layout.array_size())?;
     let failed = |source| session::MeasureError::Request { side: "array", source };

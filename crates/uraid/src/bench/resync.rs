@@ -5,13 +5,14 @@
 
 use super::figures::{Interval, median};
 use super::session::{self, MeasureError};
-use super::table::Row;
+use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, Run};
 use crate::member::ArrayMember;
 use crate::world::Letter;
 use crate::{names, print, stack};
 use std::time::Instant;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
@@ -41,15 +42,10 @@ pub fn run(scenario: &str, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchE
                 (0..run.rounds).map(|_| round(&target)).collect::<Result<_, _>>().map_err(failed)?;
             let row = row(scenario, &what, &rounds);
             if is_shown {
-                let (of_raw, low, high) = (row.ratio, row.ratio_low, row.ratio_high);
-                let shown = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
-                let raw = row.raw.unwrap_or_default();
+                let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
+                let (array, raw) = (row.array, row.raw.unwrap_or_default());
                 print(&names::printable_lines(&format!(
-                    "  {what}\n    {:.2} GB/s of each member, bare reads {raw:.2} GB/s: {} ({}..{})\n",
-                    row.array,
-                    shown(of_raw),
-                    shown(low),
-                    shown(high)
+                    "  {what}\n    {array:.2} GB/s of each member, bare reads {raw:.2} GB/s: {ratio}\n"
                 )));
             }
             rows.push(row);
@@ -69,22 +65,18 @@ struct Round {
 
 fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
     let all = |figure: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(figure).collect() };
-    let ratio = Interval::of(&all(|round| round.pass / round.raw));
     Row {
         raw: Some(median(&all(|round| round.raw))),
         against: "bare reads of a member",
-        ratio: Some(ratio.median),
-        ratio_low: Some(ratio.low),
-        ratio_high: Some(ratio.high),
-        confidence: Some(ratio.confidence),
         ..Row::bare(scenario, what, median(&all(|round| round.pass)), "GB/s")
     }
+    .with_ratio(Some(Interval::of(&all(|round| round.pass / round.raw))))
 }
 
 /// A start of the dirty array, and the same bytes of its first member.
 fn round(target: &Target) -> Result<Round, MeasureError> {
     let mut options = stack::options_for(target.plan.layout.slots());
-    let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(64 << 10)).expect("some MiB");
+    let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let used = target.plan.layout.member_used(Slot(0));
     let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {

@@ -1,4 +1,4 @@
-//! What five known reports were about, each as works that can be measured anywhere, and the two budgets of writes.
+//! What known reports were about, each as works that can be measured anywhere, and the two budgets of writes.
 //! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`session`, `discard`).
 //! Invariant: all members are memory or nothing, so that a scenario needs no disk and changes none.
 
@@ -123,34 +123,21 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
     if is_shown {
         print(&format!("== {}\n\n", name.name()));
     }
-    let mut rows = match name {
-        ScenarioName::Raid0Order => order::run(name.name(), run, is_shown)?,
-        ScenarioName::All
-        | ScenarioName::DrainCycles
-        | ScenarioName::Raid6Read
-        | ScenarioName::Raid10
-        | ScenarioName::Raid10Discard
-        | ScenarioName::Resync
-        | ScenarioName::FullStripe
-        | ScenarioName::SmallWrite
-        | ScenarioName::Raid1Read
-        | ScenarioName::Alignment => Vec::new(),
-    };
+    let mut rows = Vec::new();
+    if name == ScenarioName::Raid0Order {
+        rows.extend(order::run(name.name(), run, is_shown)?);
+    }
     for setup in setups {
         let target = Target::trial(&setup.trial, &[setup.member.to_owned()], false)?;
+        let on = format!("{}, {}", target.describe(), setup.member);
         for work in &setup.shards {
-            let on = format!("{}, {}", target.describe(), setup.member);
             rows.extend(shards::run(name.name(), &target, &on, work, run, is_shown)?);
         }
         for step in setup.works {
-            let &Run { runtime, rounds, has_latencies, .. } = run;
-            let on = format!("{}, {}", target.describe(), setup.member);
             let Step { work, drain_every } = step;
             let drained = drain_every.map_or(String::new(), |every| format!(", drained every {every:?}"));
             let on = format!("{on}{drained}");
-            let what = format!("{}; {on}", work.describe());
-            let case =
-                Case { target: &target, work, runtime, rounds, has_latencies, name: what, drain_every, merging: true };
+            let case = Case { drain_every, ..Case::new(&target, &on, work, run) };
             rows.extend(super::measured(&case, name.name(), &on, is_shown)?);
             if is_shown {
                 print("\n");

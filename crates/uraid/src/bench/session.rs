@@ -3,6 +3,7 @@
 //! Invariant: each round has every side once, in an order that changes from round to round; all shards are in the same
 //! side at the same time.
 
+use super::Run;
 pub use super::drive::Side;
 use super::drive::{self, Job, Lists, Place, Section};
 use super::flight::Flight;
@@ -50,6 +51,15 @@ pub struct Case<'a> {
     pub merging: bool,
     /// What to call it.
     pub name: String,
+}
+
+impl<'a> Case<'a> {
+    /// A work on the target that is called `on`; the array is left to itself, neighbours are merged.
+    pub fn new(target: &'a Target, on: &str, work: Work, run: &Run) -> Case<'a> {
+        let &Run { runtime, rounds, has_latencies, .. } = run;
+        let name = format!("{}; {on}", work.describe());
+        Case { target, work, runtime, rounds, has_latencies, drain_every: None, merging: true, name }
+    }
 }
 
 /// What one side did in one round, all shards together.
@@ -220,6 +230,11 @@ impl<'a> Prepared<'a> {
 }
 
 impl Outcome {
+    /// A figure of one side, by round.
+    pub fn each(&self, side: Side, what: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.rounds.iter().map(|sides| what(&sides[side as usize])).collect()
+    }
+
     /// Takes further rounds along.
     fn add(&mut self, later: Outcome) {
         self.rounds.extend(later.rounds);
@@ -287,15 +302,7 @@ pub fn array_on(shard: &Shard<Letter>, target: &Target, members: Vec<ArrayMember
     let world = HostWorld::new(shard, ArrayIndex(0), options);
     let array = Array::new(world, &target.plan, members, config);
     let mailed = array.clone();
-    shard.on_mail(move |letter| match letter {
-        Letter::Engine(_, mail) => mailed.deliver(mail),
-        Letter::Client(_)
-        | Letter::Close
-        | Letter::Closed
-        | Letter::CountsWanted
-        | Letter::Counts(..)
-        | Letter::End => unreachable!("nothing is served"),
-    });
+    shard.on_mail(move |letter| mailed.deliver(letter.unserved().1));
     array
 }
 

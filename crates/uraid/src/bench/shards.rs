@@ -33,12 +33,7 @@ pub fn run(
     run: &Run,
     is_shown: bool,
 ) -> Result<Vec<Row>, BenchError> {
-    let &Run { runtime, rounds, has_latencies, .. } = run;
-    let cases = [1, 2].map(|shards| {
-        let work = Work { shards, ..work.clone() };
-        let name = format!("{}; {on}", work.describe());
-        Case { target, work, runtime, rounds, has_latencies, drain_every: None, merging: true, name }
-    });
+    let cases = [1, 2].map(|shards| Case::new(target, on, Work { shards, ..work.clone() }, run));
     let outcomes = session::measure_in_turn(&cases).map_err(measure_error(&cases[0].name))?;
     let mut rows = Vec::new();
     for (case, outcome) in cases.iter().zip(&outcomes) {

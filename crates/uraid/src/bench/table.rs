@@ -5,7 +5,7 @@
 use super::drive::Side;
 use super::figures::{Interval, median};
 use super::order::StreamTrace;
-use super::session::{Counted, Outcome};
+use super::session::{Counted, Outcome, Sample};
 use super::work::Work;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -126,6 +126,16 @@ impl Row {
         }
     }
 
+    /// The same with a ratio by time on processors.
+    pub fn with_cpu_ratio(self, ratio: Option<Interval>) -> Row {
+        Row {
+            cpu_ratio: ratio.map(|ratio| ratio.median),
+            cpu_ratio_low: ratio.map(|ratio| ratio.low),
+            cpu_ratio_high: ratio.map(|ratio| ratio.high),
+            ..self
+        }
+    }
+
     /// The array of a case beside a raw side, of the same case or of one that was measured in turn with it.
     pub fn beside(
         scenario: &str,
@@ -135,36 +145,30 @@ impl Row {
         raw: (&Outcome, Side),
         against: &'static str,
     ) -> Row {
-        type Figure = fn(&super::session::Sample) -> f64;
-        let of = |(outcome, side): (&Outcome, Side), what: Figure| {
-            outcome.rounds.iter().map(|sides| what(&sides[side as usize])).collect::<Vec<f64>>()
-        };
-        let own = (outcome, Side::Array);
+        type Figure = fn(&Sample) -> f64;
+        let of_array = |what: Figure| outcome.each(Side::Array, what);
+        let of_raw = |what: Figure| raw.0.each(raw.1, what);
         let pair = |what: Figure, both: fn(f64, f64) -> f64| {
-            of(own, what).into_iter().zip(of(raw, what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
+            of_array(what).into_iter().zip(of_raw(what)).map(|(a, b)| both(a, b)).collect::<Vec<f64>>()
         };
         let ratio = Interval::of(&pair(|sample| sample.rate, |array, raw| array / raw));
         let cpu = Interval::of(&pair(|sample| sample.cpu_ns, |array, raw| raw / array));
         let array = Side::Array as usize;
+        let rate = median(&of_array(|sample| sample.rate));
         Row {
-            raw: Some(median(&of(raw, |sample| sample.rate))),
+            raw: Some(median(&of_raw(|sample| sample.rate))),
             against,
-            ratio: Some(ratio.median),
-            ratio_low: Some(ratio.low),
-            ratio_high: Some(ratio.high),
-            cpu_ratio: Some(cpu.median),
-            cpu_ratio_low: Some(cpu.low),
-            cpu_ratio_high: Some(cpu.high),
-            confidence: Some(ratio.confidence),
-            cpu_ns_per_io: Some(median(&of(own, |sample| sample.cpu_ns))),
-            raw_cpu_ns_per_io: Some(median(&of(raw, |sample| sample.cpu_ns))),
+            cpu_ns_per_io: Some(median(&of_array(|sample| sample.cpu_ns))),
+            raw_cpu_ns_per_io: Some(median(&of_raw(|sample| sample.cpu_ns))),
             cpu_ns_more: Some(median(&pair(|sample| sample.cpu_ns, |array, raw| array - raw))),
             block_bytes: Some(work.block.bytes()),
             latency_ns: Latency::of(&outcome.latencies[array]),
             requests: Some(outcome.rounds.iter().map(|sides| sides[array].requests).sum()),
             counted: Some(outcome.counted),
-            ..Row::bare(scenario, &format!("{}; {on}", work.describe()), median(&of(own, |sample| sample.rate)), "IOPS")
+            ..Row::bare(scenario, &format!("{}; {on}", work.describe()), rate, "IOPS")
         }
+        .with_ratio(Some(ratio))
+        .with_cpu_ratio(Some(cpu))
     }
 
     /// The array of a case beside both raw sides.
@@ -184,22 +188,11 @@ pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> Str
     let head = ["", "IOPS", "MB/s", "CPU/IO", "p50", "p99", "p99.9", "max"];
     let mut cells = vec![head.map(str::to_owned)];
     for side in Side::ALL {
-        let of = |what: fn(&super::session::Sample) -> f64| {
-            median(&outcome.rounds.iter().map(|sides| what(&sides[side as usize])).collect::<Vec<f64>>())
-        };
-        let rate = of(|sample| sample.rate);
-        let latency = Latency::of(&outcome.latencies[side as usize]);
-        let time = |pick: fn(Latency) -> u64| latency.map_or("-".to_owned(), |latency| nanos(pick(latency) as f64));
-        cells.push([
-            side.name().to_owned(),
-            count(rate),
-            format!("{:.0}", rate * work.block.bytes() as f64 / 1e6),
-            nanos(of(|sample| sample.cpu_ns)),
-            time(|latency| latency.p50),
-            time(|latency| latency.p99),
-            time(|latency| latency.p99_9),
-            time(|latency| latency.max),
-        ]);
+        let rate = median(&outcome.each(side, |sample| sample.rate));
+        let cpu = median(&outcome.each(side, |sample| sample.cpu_ns));
+        let [p50, p99, p99_9, max] = latency_cells(Latency::of(&outcome.latencies[side as usize]));
+        let megabytes = megabytes(rate, work);
+        cells.push([side.name().to_owned(), count(rate), megabytes, nanos(cpu), p50, p99, p99_9, max]);
     }
     align(&mut out, &cells);
     out.push('\n');
@@ -244,6 +237,17 @@ fn rows_line(out: &mut String, counted: &Counted) {
         )
         .expect("a string takes all");
     }
+}
+
+/// p50, p99, p99.9, max; a dash where there is none.
+pub fn latency_cells(latency: Option<Latency>) -> [String; 4] {
+    let times = latency.map(|Latency { p50, p99, p99_9, max }| [p50, p99, p99_9, max]);
+    times.map_or(["-"; 4].map(str::to_owned), |times| times.map(|time| nanos(time as f64)))
+}
+
+/// In a second, at so many requests.
+pub fn megabytes(rate: f64, work: &Work) -> String {
+    format!("{:.0}", rate * work.block.bytes() as f64 / 1e6)
 }
 
 /// Columns of one width, the first to the left, numbers to the right.

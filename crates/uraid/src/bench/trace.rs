@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{
     Arena, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Slot, Tick, WritePieces,
 };
@@ -121,7 +122,7 @@ pub fn on_tracers<T: Send>(
     work: impl AsyncFn(ShardIndex, &Tracer) -> T + Send + Sync,
 ) -> Vec<T> {
     let mut options = stack::options_for(plan.layout.slots());
-    let large = u32::try_from(2 * block.bytes().div_ceil(64 << 10)).expect("a request has at most 32 MiB");
+    let large = u32::try_from(2 * block.len_bytes().div_ceil(LARGE_BLOCK_BYTES)).expect("a request has at most 32 MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let work = &work;
     uraid_host::run(threads, &options, |shard: Shard<Mail>| async move {

@@ -1,5 +1,5 @@
 //! What a bench asks of an array: fio's words, and the list of requests that they mean.
-//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes and times, refusing what cannot be. Not here: doing it.
+//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes, refusing what cannot be. Not here: doing it.
 //! Invariant: a request lies in the array and begins on a multiple of the block behind the offset; lists are the same
 //! in every run, so that two runs can be compared.
 
@@ -224,7 +224,7 @@ impl Work {
             let (offset, size) = (self.offset.bytes(), size.bytes());
             return Err(WorkError::OutOfArray { offset, size, expected: array.bytes() });
         }
-        let jobs = u64::from(self.jobs) * u64::from(self.shards);
+        let jobs = self.jobs_in_all();
         let blocks = size.0 / self.block.0 / jobs;
         if blocks == 0 {
             return Err(WorkError::TooSmall { found: size.bytes(), jobs, block: self.block.bytes() });

@@ -5,7 +5,7 @@
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processors(Vec<u16>);
 
-/// As many threads as `--shards` may say.
+/// As many threads as `serve --shards` may say.
 const COUNT_MAX: usize = 64;
 
 impl Processors {
