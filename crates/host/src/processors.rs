@@ -1,5 +1,5 @@
 //! Which processors threads run on.
-//! Owns: [`processors_allowed`], pinning a shard, keeping its helpers from being pinned with it. Not here: who asks for it.
+//! Owns: [`processors_allowed`], pinning a thread, keeping a shard's helpers from being pinned with it. Not here: who asks for it.
 //! Spec: sched_setaffinity(2): a thread begins with the processors of the thread that made it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -36,9 +36,9 @@ cargo xtask vm matrix --handover
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs
-cargo xtask bench [tests|kernels|scenarios|nbd]... [--rounds N] [--seconds N]
+cargo xtask bench [tests|kernels|scenarios|direct|nbd]... [--rounds N] [--seconds N]
                         every figure of speed, measured now: what must hold of a read, parity kernels beside ISA-L,
-                        arrays beside their own members, arrays over NBD beside nbdkit
+                        arrays beside their own members, beside fio on direct files, over NBD beside nbdkit
 ";
 
 fn main() -> ExitCode {
