@@ -311,27 +311,31 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
+/// A socket that waits in its calls gives up with the error of one that does not.
+fn handshake_failed(error: io::Error) -> LoadError {
+    if error.kind() == ErrorKind::WouldBlock { LoadError::Silent } else { failed("the handshake")(error) }
+}
+
 fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
-    let receiving = failed("the handshake");
     let mut greeting = [0; GREETING_BYTES];
-    stream.read_exact(&mut greeting).map_err(&receiving)?;
+    stream.read_exact(&mut greeting).map_err(handshake_failed)?;
     let offered = parse_greeting(&greeting)?;
     let flags =
         HandshakeFlags::FIXED_NEWSTYLE.with_if(offered.contains(HandshakeFlags::NO_ZEROES), HandshakeFlags::NO_ZEROES);
     let query = ExportQuery { name, infos: Vec::new() }.encode();
     let mut hello = client_flags(flags).to_vec();
     hello.extend(option(OptionCode::Go, &query));
-    stream.write_all(&hello).map_err(&receiving)?;
+    stream.write_all(&hello).map_err(handshake_failed)?;
     let mut export = None;
     loop {
         let mut header = [0; OPTION_REPLY_HEADER_BYTES];
-        stream.read_exact(&mut header).map_err(&receiving)?;
+        stream.read_exact(&mut header).map_err(handshake_failed)?;
         let header = OptionReplyHeader::parse(&header)?;
         if header.length > OPTION_BYTES_MAX {
             return Err(WireError::Field { field: "option reply length", found: header.length.into() }.into());
         }
         let mut payload = vec![0; header.length as usize];
-        stream.read_exact(&mut payload).map_err(&receiving)?;
+        stream.read_exact(&mut payload).map_err(handshake_failed)?;
         if header.reply == OptionReply::Ack {
             return export.ok_or_else(|| LoadError::Refused("it did not tell its size".to_owned()));
         }
@@ -344,5 +348,20 @@ fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError>
         {
             export = Some(info);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_says_nothing_is_told_from_one_that_hangs_up() {
+        let (mut stream, other) = UnixStream::pair().map(|(one, other)| (Stream::Unix(one), other)).expect("a pair");
+        let Stream::Unix(inner) = &stream else { unreachable!("made so") };
+        inner.set_read_timeout(Some(Duration::from_millis(1))).expect("it can be limited");
+        assert!(matches!(take_export(&mut stream, "x"), Err(LoadError::Silent)));
+        drop(other);
+        assert!(matches!(take_export(&mut stream, "x"), Err(LoadError::Io { action: "the handshake", .. })));
     }
 }
