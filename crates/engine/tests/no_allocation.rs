@@ -1,7 +1,10 @@
 //! A healthy read costs no allocation, on any level: counted, on members in memory that answer at once.
 
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::{Cell, RefCell};
+#[path = "../../block/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -14,29 +17,6 @@ use uraid_engine::{Array, AssembleOptions, Candidate, Config, Mail, Pool, World,
 use uraid_format::SetName;
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_layout::{Level, default_layout};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator does the work; counting touches no memory that it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, memory: Memory) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(at, memory) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// A member that takes everything and reads as its own number.
 struct Instant {
@@ -195,7 +175,7 @@ fn a_healthy_read_allocates_nothing() {
         let array = started(level, members);
         let arena = Arena::new(4, 0);
         let mut context = Context::from_waker(Waker::noop());
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         for at in (0..10_000).step_by(8) {
             let into = arena.take(4096).expect("the last read gave its buffer back");
             let mut read = pin!(array.read(Sector(at), into));
@@ -204,6 +184,6 @@ fn a_healthy_read_allocates_nothing() {
                 Poll::Pending => panic!("a member that answers at once makes nobody wait"),
             }
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{}", level.name());
+        assert_eq!(allocations() - before, 0, "{}", level.name());
     }
 }

@@ -1,7 +1,9 @@
 //! Requests that come in batches cost no allocation each: counted on the shard's own thread, over a real socket.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../block/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
@@ -13,29 +15,6 @@ use uraid_host::{Access, Claimed, Options, Shard, Stream};
 use uraid_nbd::handshake::{GREETING_BYTES, client_flags, option};
 use uraid_nbd::transmission::SIMPLE_REPLY_BYTES;
 use uraid_nbd::{Command, CommandFlags, Cookie, ExportQuery, HandshakeFlags, OptionCode, Request};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator does the work; counting touches no memory that it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, memory: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(at, memory) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const DEPTH: u64 = 32;
 const BATCHES: u64 = 500;
@@ -60,14 +39,14 @@ async fn serve(shard: Shard<()>, member: Claimed, client: &Mutex<Option<UnixStre
         local.sleep(Duration::from_millis(5)).await;
         match STEP.load(Ordering::SeqCst) {
             1 => {
-                before = ALLOCATIONS.get();
+                before = allocations();
                 STEP.store(2, Ordering::SeqCst);
             }
             3 => break,
             _ => {}
         }
     }
-    let counted = ALLOCATIONS.get() - before;
+    let counted = allocations() - before;
     server.stop(Duration::from_secs(4)).await;
     counted
 }

@@ -1,39 +1,19 @@
 //! A read that goes down to a member costs no allocation, alone or merged with its neighbours: counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../block/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_block::local::Notify;
 use uraid_block::{Device, Sector};
 use uraid_host::{Access, ArenaBlocks, Claimed, Options, RingChoice, Shard, run};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator does the work; counting touches no memory that it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, memory: Layout) {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(at, memory) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 const READS: u64 = 4000;
 
 /// Reads page after page, `depth` at once. Gives how often this thread has allocated in the later half.
-async fn allocations(shard: Shard<()>, claimed: Claimed, depth: u64) -> u64 {
+async fn allocations_of_reads(shard: Shard<()>, claimed: Claimed, depth: u64) -> u64 {
     let member = Rc::new(claimed.on_shard(&shard));
     let (next, running, half) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(depth)), Rc::new(Cell::new(0)));
     let ended = Rc::new(Notify::new());
@@ -45,12 +25,12 @@ async fn allocations(shard: Shard<()>, claimed: Claimed, depth: u64) -> u64 {
             while next.get() < READS {
                 let n = next.replace(next.get() + 1);
                 if n == READS / 2 {
-                    half.set(ALLOCATIONS.get());
+                    half.set(allocations());
                 }
                 buffers = member.read(Sector(n % 256 * 8), buffers).await.expect("readable");
             }
             if running.replace(running.get() - 1) == 1 {
-                half.set(ALLOCATIONS.get() - half.get());
+                half.set(allocations() - half.get());
                 ended.notify_all();
             }
         });
@@ -69,7 +49,7 @@ fn a_read_allocates_nothing_alone_or_merged() {
             // Helper threads are given boxes: the fast path is io_uring.
             let arenas = [ArenaBlocks { small: 16, large: 0 }; 5];
             let options = Options { arenas, ring: RingChoice::IoUring, ..Options::default() };
-            let counted = run(1, &options, |shard| allocations(shard, claimed.clone(), depth));
+            let counted = run(1, &options, |shard| allocations_of_reads(shard, claimed.clone(), depth));
             // Lists that are used again grow when more is merged at once than ever before.
             let grown_max = if depth == 1 { 0 } else { 12 };
             assert!(counted[0] <= grown_max, "{name}, {depth} at once: {counted:?} in {} reads", READS / 2);
