@@ -4,14 +4,13 @@
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
 use crate::balance::Balance;
-use crate::gather::Pace;
+use crate::gather::Streams;
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail, RowWrite};
 use crate::mark::{self, Mark};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
-use crate::trail::Trail;
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
 use crate::{MemberPlan, Place, Pool, StartPlan, World};
@@ -99,7 +98,7 @@ pub struct Array<W: World> {
     next_call: Cell<u64>,
     writes_admitted: Cell<u64>,
     pub(crate) balance: Balance,
-    pub(crate) write_trail: Trail<Pace>,
+    pub(crate) streams: Streams,
     pub(crate) rows: Rows,
     pub(crate) holds: Holds,
     pub(crate) counters: Cell<Counters>,
@@ -151,7 +150,7 @@ impl<W: World> Array<W> {
             next_call: Cell::new(0),
             writes_admitted: Cell::new(0),
             balance: Balance::new(shape.layout.slots(), write_mostly, world.shard().0),
-            write_trail: Trail::new(),
+            streams: Streams::new(),
             counters: Cell::default(),
             steward,
             world,
@@ -393,13 +392,15 @@ impl<W: World> Device for Array<W> {
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
             let patience = self.patience_after(range);
-            match self.only_own_row(range) {
+            let outcome = match self.only_own_row(range) {
                 Some(RowPart { row, start, .. }) => {
                     // Pinned here, it is driven where it was made; awaited as a value it is moved first, 1.7 KiB.
                     pin!(self.write_row_owned(RowWrite { row, start, from, fua, patience })).await
                 }
                 None => Box::pin(self.write_rows(range, from, fua, patience)).await,
-            }
+            };
+            self.streams.note_answered(range);
+            outcome
         } else {
             let held = self.hold(range).await;
             let outcome = self.write_copies(range, &from, fua).await;

@@ -58,13 +58,13 @@ impl Balance {
     #[inline]
     pub(crate) fn choose(&self, layout: &Layout, range: ArrayRange, usable: &SlotSet) -> u16 {
         let slot_of = |copy| layout.slot_of_copy(range.start, copy);
-        let before = self.streams.find(range).filter(|copy| self.is_wanted(slot_of(*copy), usable));
+        let before = self.streams.find(range.start).filter(|copy| self.is_wanted(slot_of(*copy), usable));
         let copy = before.unwrap_or_else(|| {
             let turn = self.turn.get();
             self.turn.set(turn.wrapping_add(1));
             least_loaded(layout.copies_count(), turn, |copy| self.load_of(slot_of(copy), usable))
         });
-        self.streams.leave(range, copy);
+        self.streams.leave(range.end(), copy);
         copy
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: plain cells, a fixed size, no allocation. It may forget, and never remembers what was not.
 
 use std::cell::Cell;
-use uraid_block::ArrayRange;
+use uraid_block::ArraySector;
 
 /// How many ends are remembered: a power of two. Two that meet in one place forget one another.
 const PLACES: usize = 128;
@@ -22,18 +22,17 @@ impl<T: Copy + Default> Trail<T> {
         Trail(std::array::from_fn(|_| Cell::new(End { at: 0, left: T::default() })))
     }
 
-    /// What a request left that ended where this one begins. No request ends at sector 0.
+    /// What was left where a request ended. No request ends at sector 0.
     #[inline]
-    pub(crate) fn find(&self, range: ArrayRange) -> Option<T> {
-        let end = self.0[spread(range.start.0, PLACES)].get();
-        (end.at == range.start.0 && end.at != 0).then_some(end.left)
+    pub(crate) fn find(&self, at: ArraySector) -> Option<T> {
+        let end = self.0[spread(at.0, PLACES)].get();
+        (end.at == at.0 && end.at != 0).then_some(end.left)
     }
 
-    /// Leaves something where this request ends.
+    /// Leaves something where a request ends.
     #[inline]
-    pub(crate) fn leave(&self, range: ArrayRange, left: T) {
-        let at = range.end().0;
-        self.0[spread(at, PLACES)].set(End { at, left });
+    pub(crate) fn leave(&self, at: ArraySector, left: T) {
+        self.0[spread(at.0, PLACES)].set(End { at: at.0, left });
     }
 }
 
@@ -46,18 +45,13 @@ pub(crate) fn spread(number: u64, places: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uraid_block::{ArraySector, Sectors};
-
-    fn range(at: u64, length: u64) -> ArrayRange {
-        ArrayRange::new(ArraySector(at), Sectors(length))
-    }
 
     #[test]
     fn only_what_begins_at_an_end_finds_what_was_left() {
         let trail = Trail::new();
-        trail.leave(range(100, 8), 5);
-        assert_eq!(trail.find(range(108, 1)), Some(5));
-        assert_eq!(trail.find(range(107, 8)), None);
-        assert_eq!(trail.find(range(0, 8)), None, "nothing ends at 0");
+        trail.leave(ArraySector(108), 5);
+        assert_eq!(trail.find(ArraySector(108)), Some(5));
+        assert_eq!(trail.find(ArraySector(107)), None);
+        assert_eq!(trail.find(ArraySector(0)), None, "nothing ends at 0");
     }
 }

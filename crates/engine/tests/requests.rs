@@ -1,0 +1,65 @@
+//! When a request goes down and to which member, by a clock that moves when it is told to.
+
+mod machine;
+
+use machine::{Machine, started};
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Arena, Device, Fua, Sector, Sectors};
+use uraid_engine::{Array, World};
+use uraid_layout::Level;
+
+const IO_TAKES: Duration = Duration::from_micros(50);
+const CHUNK: u64 = 128;
+
+type Client = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A client that writes 100 pages one behind the other and has so many of them under way at once.
+fn writers(array: &Rc<Array<Machine>>, arena: &Arena, start: u64, depth: usize) -> Vec<Client> {
+    let next = Rc::new(Cell::new(0));
+    let writer = |_| -> Client {
+        let (array, arena, next) = (array.clone(), arena.clone(), next.clone());
+        Box::pin(async move {
+            while next.get() < 100 {
+                let page = next.replace(next.get() + 1);
+                let bytes = arena.take_zeroed(4096).expect("room").freeze();
+                array.write(Sector(start + page * 8), bytes, Fua::No).await.expect("written");
+            }
+        })
+    };
+    (0..depth).map(writer).collect()
+}
+
+#[test]
+fn clients_that_wait_for_their_answers_are_not_held() {
+    for depth in [1, 2, 3, 8] {
+        let (machine, array) = started(Level::Raid5, 4, IO_TAKES);
+        let arena = Arena::new(32, 0);
+        let clients = [0, 64 * CHUNK].map(|start| writers(&array, &arena, start, depth));
+        let took = machine.run(&array, clients.into_iter().flatten().collect());
+        // A read and a write each, and as much again for the clock's steps.
+        let turns = 100_u32.div_ceil(depth as u32);
+        assert!(took < turns * 4 * IO_TAKES, "{depth} at once: {took:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_waits_for_no_answer_becomes_full_stripes() {
+    let (machine, array) = started(Level::Raid5, 3, 10 * IO_TAKES);
+    let arena = Arena::new(0, 60);
+    let chunk = |n: u64| -> Client {
+        let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
+        Box::pin(async move {
+            machine.sleep(Duration::from_micros(200) * n as u32).await;
+            let bytes = arena.take_zeroed(Sectors(CHUNK).len_bytes()).expect("room").freeze();
+            array.write(Sector(n * CHUNK), bytes, Fua::No).await.expect("written");
+        })
+    };
+    machine.run(&array, (0..60).map(chunk).collect());
+    let counters = array.counters();
+    // The first rows are not yet known to be of a stream.
+    assert!(counters.rows_full >= 28, "{counters:?}");
+}
