@@ -367,14 +367,14 @@ impl<W: World> Device for Array<W> {
         // One piece on a healthy member, nearly always: down at once. All else is boxed, so that its room is no part of
         // every read's future.
         let outcome = match self.one_place(range) {
-            Some((slot, place)) => {
+            Ok((slot, place)) => {
                 let _on_the_way = self.balance.begin(slot);
                 match self.member(slot).read(self.on_device(slot, place), into).await {
                     Err(error) => Box::pin(self.read_around(range, failure(slot, Operation::Read, error))).await,
                     Ok(pieces) => Ok(pieces),
                 }
             }
-            None => Box::pin(self.read_pieces(range, into)).await,
+            Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
         };
         if sabotage::is(Sabotage::Leak) {
             std::mem::forget(self.world.arena(Pool::Request).take(1));

@@ -14,11 +14,10 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use uraid_block::buffer::Lease;
 use uraid_block::local::join_each;
-
 use uraid_block::{
     ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
 };
-use uraid_layout::{Part, Plan, Run};
+use uraid_layout::{CopyChoice, Part, Plan, Run};
 
 /// How long a retry waits before it asks a full arena again.
 pub(crate) const ARENA_RETRY: Duration = Duration::from_micros(100);
@@ -32,11 +31,13 @@ struct Wanted {
     avoid: SlotSet,
     /// One of them failed to give more at once: 23+2 failed, and this is 24, which may be readable.
     is_suspicion: bool,
+    /// Which copy to read, where that is settled.
+    choice: Option<CopyChoice>,
 }
 
 impl Wanted {
     fn new(offset: Sectors, into: ReadPieces) -> Wanted {
-        Wanted { offset, into, avoid: SlotSet::EMPTY, is_suspicion: false }
+        Wanted { offset, into, avoid: SlotSet::EMPTY, is_suspicion: false, choice: None }
     }
 }
 
@@ -47,12 +48,13 @@ struct Got {
 }
 
 impl<W: World> Array<W> {
-    /// Where all of the range can be read at once.
+    /// Where all of the range can be read at once; where it cannot, which copy was chosen for its parts.
     #[inline]
-    pub(crate) fn one_place(&self, range: ArrayRange) -> Option<(Slot, MemberSector)> {
+    pub(crate) fn one_place(&self, range: ArrayRange) -> Result<(Slot, MemberSector), CopyChoice> {
         self.with_view(|view| {
             let usable = self.readable(view);
-            self.shape.layout.place_to_read(range, &usable, self.copy_choice(view, range, &usable))
+            let choice = self.copy_choice(view, range, &usable);
+            self.shape.layout.place_to_read(range, &usable, choice).ok_or(choice)
         })
     }
 
@@ -82,8 +84,13 @@ impl<W: World> Array<W> {
     }
 
     /// The whole request, which is no single piece of a healthy member.
-    pub(crate) async fn read_pieces(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        self.read_wanted(range, vec![Wanted::new(Sectors::ZERO, into)]).await
+    pub(crate) async fn read_pieces(
+        &self,
+        range: ArrayRange,
+        into: ReadPieces,
+        choice: CopyChoice,
+    ) -> Result<ReadPieces, IoError> {
+        self.read_wanted(range, vec![Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }]).await
     }
 
     /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, or halves it: it ends.
@@ -120,7 +127,8 @@ impl<W: World> Array<W> {
         }
         let base = part.offset;
         let of_part = ArrayRange::new(range.start + base, part.into.length());
-        let plan = self.shape.layout.plan_read(of_part, &usable, self.copy_choice(&view, of_part, &usable));
+        let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
+        let plan = self.shape.layout.plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
             return halve(part, wanted);
         }
@@ -159,7 +167,7 @@ impl<W: World> Array<W> {
             for of_run in parts {
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
                 let avoid = part.avoid.with(failed.slot);
-                wanted.push(Wanted { offset: base + of_run.offset, into, avoid, is_suspicion });
+                wanted.push(Wanted { avoid, is_suspicion, ..Wanted::new(base + of_run.offset, into) });
             }
         }
         for (of_plan, into) in lost {

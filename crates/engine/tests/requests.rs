@@ -63,3 +63,20 @@ fn a_stream_that_waits_for_no_answer_becomes_full_stripes() {
     // The first rows are not yet known to be of a stream.
     assert!(counters.rows_full >= 28, "{counters:?}");
 }
+
+#[test]
+fn reads_over_several_members_take_turns_among_the_copies() {
+    let (machine, array) = started(Level::Raid10, 4, Duration::ZERO);
+    let (arena, reader) = (Arena::new(0, 2), array.clone());
+    let before: Vec<u64> = machine.0.reads.iter().map(Cell::get).collect();
+    let client: Client = Box::pin(async move {
+        for n in 0..100 {
+            let into = arena.take(Sectors(2 * CHUNK).len_bytes()).expect("room");
+            // Each begins a stripe and goes on after none.
+            reader.read(Sector(n * 37 % 100 * 4 * CHUNK), into).await.expect("healthy members");
+        }
+    });
+    machine.run(&array, vec![client]);
+    let served: Vec<u64> = machine.0.reads.iter().zip(before).map(|(reads, before)| reads.get() - before).collect();
+    assert_eq!(served, [50; 4]);
+}
