@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   a write of the turn that fills its row, or begins one alone         taken as soon as all that is ready has come in
-//!   writes of a stream, 300 us apart, row not yet full                  held until it is, 600 us at most
+//!   writes of a stream, 300 us apart, row not yet full                  held 600 us for each next one, until it is full
 //! ```
 //!
 //! A write that comes after an answer to its stream may have waited for it. When it came says nothing of the next one: it
@@ -18,10 +18,10 @@ use crate::row::Visit;
 use crate::trail::Trail;
 use std::cell::Cell;
 use std::time::Duration;
-use uraid_block::local::{race, yield_now};
+use uraid_block::local::{Either, race, yield_now};
 use uraid_block::{ArrayRange, Tick};
 
-/// No row is held longer.
+/// No row is held longer, whatever comes.
 const HOLD_MAX: Duration = Duration::from_millis(1);
 
 /// How many streams have a pace: a new one takes the place of the oldest.
@@ -108,7 +108,14 @@ impl<W: World> Array<W> {
             return;
         }
         yield_now().await;
-        let Some(patience) = visit.patience().filter(|_| !visit.is_done_gathering(stripe)) else { return };
-        race(visit.gathered(stripe), self.world.sleep(patience)).await;
+        let end = visit.patience().map(|_| self.world.now() + HOLD_MAX);
+        while let (Some(end), Some(patience)) = (end, visit.patience())
+            && !visit.is_done_gathering(stripe)
+        {
+            let left = end.since(self.world.now());
+            if let Either::Right(()) = race(visit.somebody_else(), self.world.sleep(patience.min(left))).await {
+                return;
+            }
+        }
     }
 }

@@ -156,9 +156,10 @@ impl Visit<'_> {
         self.state.waiting.borrow().iter().filter_map(|waiting| waiting.write.patience).max()
     }
 
-    /// Waits until `is_done_gathering`.
-    pub(crate) async fn gathered(&self, stripe: Sectors) {
-        self.state.changed.wait_for(|| self.is_done_gathering(stripe).then_some(())).await;
+    /// Waits until one more comes than is here now.
+    pub(crate) async fn somebody_else(&self) {
+        let users = self.state.users.get();
+        self.state.changed.wait_for(|| (self.state.users.get() > users).then_some(())).await;
     }
 
     fn take_waiting(&self) -> SmallVec<[Waiting; 1]> {

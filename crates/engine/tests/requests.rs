@@ -48,20 +48,23 @@ fn clients_that_wait_for_their_answers_are_not_held() {
 
 #[test]
 fn a_stream_that_waits_for_no_answer_becomes_full_stripes() {
-    let (machine, array) = started(Level::Raid5, 3, 10 * IO_TAKES);
-    let arena = Arena::new(0, 60);
-    let chunk = |n: u64| -> Client {
-        let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
-        Box::pin(async move {
-            machine.sleep(Duration::from_micros(200) * n as u32).await;
-            let bytes = arena.take_zeroed(Sectors(CHUNK).len_bytes()).expect("room").freeze();
-            array.write(Sector(n * CHUNK), bytes, Fua::No).await.expect("written");
-        })
-    };
-    machine.run(&array, (0..60).map(chunk).collect());
-    let counters = array.counters();
-    // The first rows are not yet known to be of a stream.
-    assert!(counters.rows_full >= 28, "{counters:?}");
+    // Stripes of two, three and four writes.
+    for members in [3, 4, 5] {
+        let (machine, array) = started(Level::Raid5, members, 10 * IO_TAKES);
+        let arena = Arena::new(0, 60);
+        let chunk = |n: u64| -> Client {
+            let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
+            Box::pin(async move {
+                machine.sleep(Duration::from_micros(200) * n as u32).await;
+                let bytes = arena.take_zeroed(Sectors(CHUNK).len_bytes()).expect("room").freeze();
+                array.write(Sector(n * CHUNK), bytes, Fua::No).await.expect("written");
+            })
+        };
+        machine.run(&array, (0..60).map(chunk).collect());
+        let counters = array.counters();
+        // The first rows are not yet known to be of a stream.
+        assert!(counters.rows_full >= 60 / u64::from(members - 1) - 2, "{members} members: {counters:?}");
+    }
 }
 
 #[test]
