@@ -237,7 +237,8 @@ impl<D: Device> Client<D> {
             let mut pieces = ReadPieces::new();
             while pieces.bytes() < bytes {
                 let left = bytes - pieces.bytes();
-                let next = if is_scattered { (self.rng.between(1, 1500) as usize).min(left) } else { left };
+                // The plainest choice is the largest piece: of single bytes a request may need more blocks than there are.
+                let next = if is_scattered { (1500 - self.rng.below(1500) as usize).min(left) } else { left };
                 match self.world.client_arena().take(next) {
                     Ok(more) => pieces.append(more),
                     Err(_) => break,
