@@ -163,8 +163,10 @@ impl<W: World> Array<W> {
         }
         for (failed, parts) in failures {
             self.note_read_failure(&view, failed).await?;
-            let is_suspicion = part.is_suspicion || parts.len() > 1;
             for of_run in parts {
+                // Of what it failed to give, or an earlier one did, this is not all.
+                let is_of_more = parts.len() > 1 || (!part.avoid.is_empty() && of_run.length < of_part.length);
+                let is_suspicion = part.is_suspicion || is_of_more;
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
                 let avoid = part.avoid.with(failed.slot);
                 wanted.push(Wanted { avoid, is_suspicion, ..Wanted::new(base + of_run.offset, into) });

@@ -2,13 +2,13 @@
 
 mod machine;
 
-use machine::{Machine, started};
+use machine::{Machine, started, started_as};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, Device, Fua, Sector, Sectors};
+use uraid_block::{Arena, Device, Fua, Sector, Sectors, Slot};
 use uraid_engine::{Array, World};
 use uraid_layout::Level;
 
@@ -82,4 +82,30 @@ fn reads_over_several_members_take_turns_among_the_copies() {
     machine.run(&array, vec![client]);
     let served: Vec<u64> = machine.0.reads.iter().zip(before).map(|(reads, before)| reads.get() - before).collect();
     assert_eq!(served, [50; 4]);
+}
+
+/// ```text
+///   raid10 near=3 of 4      member 0   1      2      3
+///                     ...   ...        ...    lost   ...ooo7     chunks of 8 for the picture; o: readable,
+///                           ooooooX7   8ooo   lost   X8ooo...    X: not
+/// ```
+/// 7 and 8 are one read of member 3, which fails. What member 0 does not give of it either, member 3 gives by itself.
+#[test]
+fn a_sector_is_read_again_where_only_its_neighbour_was_unreadable() {
+    let (machine, array) = started_as(Level::Raid10, 0x103, 4, Duration::ZERO);
+    let failing = array.clone();
+    machine.run(&array, vec![Box::pin(async move { failing.fail(Slot(2)).await.expect("a member to spare") })]);
+    let data = machine.0.data_offset.0;
+    *machine.0.unreadable.borrow_mut() = vec![(3, data + 2 * CHUNK), (0, data + 3 * CHUNK - 1)];
+    let arena = Arena::new(8, 0);
+    let client = |_| -> Client {
+        let (array, arena) = (array.clone(), arena.clone());
+        Box::pin(async move {
+            let into = arena.take(Sectors(3).len_bytes()).expect("room");
+            let bytes = array.read(Sector(3 * CHUNK - 1), into).await.expect("some member gives each sector");
+            let found: Vec<u8> = bytes.to_vec().into_iter().step_by(512).collect();
+            assert_eq!(found, [3, 1, 1]);
+        })
+    };
+    machine.run(&array, (0..4).map(client).collect());
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use uraid_block::{
-    Arena, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Tick, WritePieces,
+    Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Tick, WritePieces,
 };
 use uraid_engine::{Array, AssembleOptions, Candidate, Config, Mail, Pool, World, assemble};
 use uraid_format::SetName;
@@ -35,8 +35,13 @@ impl Device for Member {
         &self.geometry
     }
 
-    async fn read(&self, _at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
+    async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.take_time().await;
+        let read = at.0..(at + into.length()).0;
+        let unreadable = self.world.0.unreadable.borrow();
+        if unreadable.iter().any(|(member, sector)| *member == self.number && read.contains(sector)) {
+            return Err(ErrorKind::Media.into());
+        }
         let reads = &self.world.0.reads[usize::from(self.number)];
         reads.set(reads.get() + 1);
         into.fill(self.number);
@@ -73,6 +78,10 @@ pub(crate) struct Inside {
     io_takes: Duration,
     /// How many reads each member has served.
     pub(crate) reads: Vec<Cell<u64>>,
+    /// Members with sectors that they cannot read.
+    pub(crate) unreadable: RefCell<Vec<(u8, u64)>>,
+    /// Where each member's data begins.
+    pub(crate) data_offset: Sectors,
     mail: RefCell<Vec<Mail>>,
     tasks: RefCell<Vec<Task>>,
 }
@@ -141,11 +150,16 @@ impl Machine {
 
 /// A started array of members that take so long for each read and write.
 pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
+    started_as(level, default_layout(level), members, io_takes)
+}
+
+/// The same with a layout, as the superblock has it.
+pub(crate) fn started_as(level: Level, layout: u32, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
     let size = Sectors(1 << 16);
     let options = CreateOptions {
         version: uraid_format::Version::V1_2,
         level,
-        layout: default_layout(level),
+        layout,
         chunk: if matches!(level, Level::Raid1 | Level::Linear) { Sectors::ZERO } else { Sectors(128) },
         raid_disks: members,
         spare_devices: 0,
@@ -166,6 +180,7 @@ pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machin
         .flatten()
         .map(|superblock| Candidate { superblock, device_size: size })
         .collect();
+    let data_offset = Sectors(candidates[0].superblock.data_offset.0);
     let plan = assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles");
     let geometry = Geometry {
         size,
@@ -184,6 +199,8 @@ pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machin
         now: Cell::new(Tick(0)),
         io_takes,
         reads: (0..members).map(|_| Cell::new(0)).collect(),
+        unreadable: RefCell::default(),
+        data_offset,
         mail: RefCell::default(),
         tasks: RefCell::default(),
     }));
