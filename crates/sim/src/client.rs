@@ -237,8 +237,12 @@ impl<D: Device> Client<D> {
             let mut pieces = ReadPieces::new();
             while pieces.bytes() < bytes {
                 let left = bytes - pieces.bytes();
-                // The plainest choice is the largest piece: of single bytes a request may need more blocks than there are.
-                let next = if is_scattered { (1500 - self.rng.below(1500) as usize).min(left) } else { left };
+                // The plainest choice is a large piece: of single bytes a request may need more blocks than there are.
+                let next = match is_scattered.then(|| self.rng.below(1500) as usize) {
+                    Some(0) => 1500.min(left),
+                    Some(more) => (1 + more).min(left),
+                    None => left,
+                };
                 match self.world.client_arena().take(next) {
                     Ok(more) => pieces.append(more),
                     Err(_) => break,

@@ -212,7 +212,8 @@ impl Rig {
             }
         }
         if self.has(FaultKind::LyingFlush) && self.setup.is_redundant() && self.may_spoil() && self.rng.chance(1, 3) {
-            plan.liar = plan.victims.first().copied();
+            // What it loses is lost for good, also where errors pass.
+            plan.liar = plan.victims.first().copied().filter(|slot| self.is_within(&BTreeSet::from([*slot])));
         }
         plan
     }
