@@ -95,8 +95,7 @@ fn a_sector_is_read_again_where_only_its_neighbour_was_unreadable() {
     let (machine, array) = started_as(Level::Raid10, 0x103, 4, Duration::ZERO);
     let failing = array.clone();
     machine.run(&array, vec![Box::pin(async move { failing.fail(Slot(2)).await.expect("a member to spare") })]);
-    let data = machine.0.data_offset.0;
-    *machine.0.unreadable.borrow_mut() = vec![(3, data + 2 * CHUNK), (0, data + 3 * CHUNK - 1)];
+    *machine.0.unreadable.borrow_mut() = vec![(3, 2 * CHUNK), (0, 3 * CHUNK - 1)];
     let arena = Arena::new(8, 0);
     let client = |_| -> Client {
         let (array, arena) = (array.clone(), arena.clone());

@@ -37,9 +37,13 @@ impl Device for Member {
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.take_time().await;
+        let inside = &self.world.0;
         let read = at.0..(at + into.length()).0;
-        let unreadable = self.world.0.unreadable.borrow();
-        if unreadable.iter().any(|(member, sector)| *member == self.number && read.contains(sector)) {
+        let unreadable = inside.unreadable.borrow();
+        if unreadable
+            .iter()
+            .any(|(member, sector)| *member == self.number && read.contains(&(inside.data_offset.0 + sector)))
+        {
             return Err(ErrorKind::Media.into());
         }
         let reads = &self.world.0.reads[usize::from(self.number)];
@@ -78,10 +82,9 @@ pub(crate) struct Inside {
     io_takes: Duration,
     /// How many reads each member has served.
     pub(crate) reads: Vec<Cell<u64>>,
-    /// Members with sectors that they cannot read.
+    /// Members with sectors of their data that they cannot read.
     pub(crate) unreadable: RefCell<Vec<(u8, u64)>>,
-    /// Where each member's data begins.
-    pub(crate) data_offset: Sectors,
+    data_offset: Sectors,
     mail: RefCell<Vec<Mail>>,
     tasks: RefCell<Vec<Task>>,
 }
