@@ -242,16 +242,16 @@ pub fn read_all(address: &Address, mut piece: impl FnMut(u64, &[u8])) -> Result<
 /// Checks every sector; panics at the first that holds what it must not.
 #[track_caller]
 pub fn verify(address: &Address, model: &SharedModel, when: &str) {
-    let mut wrong = None;
-    let read = read_all(address, |first, bytes| {
-        if let Err(found) = lock(model).check(first, bytes) {
-            wrong.get_or_insert(found);
-        }
-    });
-    read.unwrap_or_else(|error| panic!("{when}: {error}"));
-    if let Some(wrong) = wrong {
+    all_right(inspect(address, model), when);
+}
+
+#[track_caller]
+fn all_right(survey: Result<Survey, ClientError>, when: &str) -> Survey {
+    let survey = survey.unwrap_or_else(|error| panic!("{when}: {error}"));
+    if let Some(wrong) = survey.first_wrong {
         panic!("{when}: {wrong}");
     }
+    survey
 }
 
 /// After a crash, or after writes that overlapped: reads everything, and what each sector is found to hold is what it must hold
@@ -273,9 +273,5 @@ pub fn inspect(address: &Address, model: &SharedModel) -> Result<Survey, ClientE
 /// As `survey`; panics at a sector that holds what it must not. Gives the number of sectors for which there was a choice.
 #[track_caller]
 pub fn settle(address: &Address, model: &SharedModel, when: &str) -> u64 {
-    let survey = survey(address, model).unwrap_or_else(|error| panic!("{when}: {error}"));
-    if let Some(wrong) = survey.first_wrong {
-        panic!("{when}: {wrong}");
-    }
-    survey.open
+    all_right(survey(address, model), when).open
 }

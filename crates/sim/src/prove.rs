@@ -61,7 +61,7 @@ pub fn prove(time: Duration, threads: usize, say: impl Fn(&str)) -> Figures {
     let mut museum_found = 0;
     for entry in &ENTRIES {
         let began = Instant::now();
-        match hunt(entry, 6_000) {
+        match hunt(entry) {
             Some(find) => {
                 museum_found += 1;
                 let seconds = began.elapsed().as_secs_f32();
