@@ -135,10 +135,14 @@ impl<W: World> Array<W> {
             return Ok(());
         }
         self.catch_up().await.map_err(StartError::Record)?;
-        if self.needs_record() {
+        let is_left_out = self.leaves_a_slot_out();
+        if is_left_out || steward.master.borrow().is_dirty {
             mark::hit(Mark::StartRecorded);
             let version = {
                 let mut master = steward.master.borrow_mut();
+                if is_left_out {
+                    master.leave_behind();
+                }
                 master.version += 1;
                 master.version
             };
@@ -164,13 +168,13 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
-    /// Whether the superblocks of the members that are here differ from what is true now.
-    fn needs_record(&self) -> bool {
+    /// Whether a slot has no member and the superblocks do not say so yet.
+    fn leaves_a_slot_out(&self) -> bool {
         let master = self.steward().master.borrow();
         let missing = usize::from(self.shape.layout.slots()) > master.view.usable.count();
         let is_known = missing
             && master.template.roles.iter().filter(|role| role.slot().is_some()).count() == master.view.usable.count();
-        (missing && !is_known) || master.is_dirty
+        missing && !is_known
     }
 
     async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {

@@ -2,7 +2,7 @@
 //! Owns: what each superblock says, the order in which they go out. Not here: their bytes (`uraid_format`), when a
 //! round is needed (`steward`).
 //! Invariant: when a round is done, every member that the array still trusts says the same, durably; events never step
-//! back. It takes no row, claim or epoch and has its own buffers, so nothing that waits for it can be in its way.
+//! back; a failed member ends at least two events behind. It takes no row, claim or epoch and has its own buffers, so nothing that waits for it can be in its way.
 //!
 //! ```text
 //!   round n:  member 0 |==FUA==|                 one first: should power tear every write in flight,
@@ -39,7 +39,7 @@ impl<W: World> Array<W> {
                     mark::hit(Mark::RecordFrozen);
                     return Err(error);
                 }
-                if master.recorded >= version {
+                if master.is_recorded(version) {
                     if is_first {
                         mark::hit(Mark::RecordShared);
                     }
@@ -91,14 +91,14 @@ impl<W: World> Array<W> {
 
     async fn record_round(&self) {
         let steward = self.steward();
-        let (showing, images) = {
+        let (showing, events, images) = {
             let mut master = steward.master.borrow_mut();
             master.events = if sabotage::is(Sabotage::EventsStepBack) {
                 master.events.saturating_sub(1)
             } else {
                 master.events + 1
             };
-            (master.version, self.images(&master))
+            (master.version, master.events, self.images(&master))
         };
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         // One alone until one has it. The others follow in the same round even if an earlier one could not: a member
@@ -119,7 +119,8 @@ impl<W: World> Array<W> {
             master.records += 1;
             if failed.is_empty() {
                 master.recorded = showing;
-                let is_recorded = master.recorded == master.version;
+                master.events_recorded = events;
+                let is_recorded = master.is_recorded(master.version);
                 let changed = is_recorded && !master.view.is_recorded;
                 master.view.is_recorded |= is_recorded;
                 changed

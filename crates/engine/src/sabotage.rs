@@ -9,6 +9,8 @@ use uraid_layout::{Layout, Level};
 pub enum Sabotage {
     /// Answers a write that one member missed without recording the failure (R4).
     SkipRecord,
+    /// Records a failure with one round of superblocks, so that `mdadm --assemble --force` takes the member back.
+    RecordOnce,
     /// Lets writes down before the dirty mark is durable.
     SkipDirtyMark,
     /// Answers a flush that no member saw (A4).
@@ -61,8 +63,9 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 25] = [
+    pub const ALL: [Sabotage; 26] = [
         Sabotage::SkipRecord,
+        Sabotage::RecordOnce,
         Sabotage::SkipDirtyMark,
         Sabotage::SkipFlush,
         Sabotage::SkipCleanFlush,

@@ -86,6 +86,10 @@ pub(crate) struct Master {
     /// Counts changes that superblocks must show, and which of them they show.
     pub(crate) version: u64,
     pub(crate) recorded: u64,
+    /// The event count that the superblocks must reach before the changes count as recorded, and the one that they
+    /// have all reached: see [`Master::leave_behind`].
+    events_min: u64,
+    pub(crate) events_recorded: u64,
     /// The freshest superblock at assembly, for what all members share.
     pub(crate) template: Superblock,
     /// Each member's own.
@@ -123,6 +127,8 @@ impl Steward {
                 lagging: plan.lagging().collect(),
                 version: 0,
                 recorded: 0,
+                events_min: 0,
+                events_recorded: 0,
                 template: plan.template.clone(),
                 superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
                 records: 0,
@@ -139,6 +145,25 @@ impl Steward {
 impl Master {
     fn member_of(&self, slot: Slot) -> Option<usize> {
         self.members.iter().position(|member| *member == MemberState::Active(slot))
+    }
+
+    /// A member is left out of the array, with a superblock that may have as many events as the newest round.
+    ///
+    /// `mdadm --assemble --force` believes a member that is at most one event behind, whatever the freshest superblock
+    /// says of it. So the others must be two events ahead before anything is answered that this member has missed.
+    /// That takes two rounds: in one step of two, a crash in mid-round would leave the others too far apart.
+    ///
+    /// ```text
+    ///   events     left out: 7     the others: 7 -> 8 -> 9, then the answer
+    /// ```
+    pub(crate) fn leave_behind(&mut self) {
+        let rounds = if sabotage::is(Sabotage::RecordOnce) { 1 } else { 2 };
+        self.events_min = self.events + rounds;
+    }
+
+    /// Whether the superblocks show at least `version`, out of reach of every member that was left out.
+    pub(crate) fn is_recorded(&self, version: u64) -> bool {
+        self.recorded >= version && self.events_recorded >= self.events_min
     }
 
     /// Takes the array out of writing. The members keep their places: the next start sees a dirty array and makes it
@@ -257,7 +282,7 @@ impl<W: World> Array<W> {
         if fresh.len() > 1 {
             mark::hit(Mark::FailedTogether);
         }
-        if master.recorded < master.version {
+        if !master.is_recorded(master.version) {
             mark::hit(Mark::FailedWhileRecording);
         }
         if !self.shape.layout.can_serve(&left) {
@@ -281,6 +306,7 @@ impl<W: World> Array<W> {
         master.view.usable = left;
         master.view.is_recorded = false;
         master.version += 1;
+        master.leave_behind();
         true
     }
 

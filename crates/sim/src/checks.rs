@@ -5,5 +5,6 @@
 mod content_after_cut;
 mod content_at_rest;
 mod dirty_degraded;
+pub(crate) mod mdadm_force;
 mod redundancy;
 mod who_is_in;

@@ -67,7 +67,8 @@ pub enum Assembled {
     Impossible,
 }
 
-fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
+/// The superblock of a member's image, by the real parser.
+pub(crate) fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
     let start = SUPER_AT as usize * SECTOR_BYTES;
     let bytes: &[u8; 4096] = image[start..start + 4096].try_into().expect("4096 bytes");
     let size = Sectors((image.len() / SECTOR_BYTES) as u64);

@@ -48,6 +48,7 @@ impl Judge {
                 verdict.map_err(|found| format!("after a power cut, from members {told:?}: {found}"))?;
             }
         }
+        self.check_mdadm_force(images, &told, &|x| unsettled.contains(&x))?;
         if !plan.is_dirty {
             self.check_redundancy(images, &plan)?;
         }

@@ -1,0 +1,50 @@
+//! M2 for `mdadm --assemble --force`: it believes every member that is at most one event behind the freshest one, also
+//! a member that the freshest superblock calls faulty. So what such a member holds must be legal, too. Owns: that check.
+//! Not here: members that our own assembly takes (`content_after_cut`); members that are too small or have no good
+//! superblock, which mdadm leaves out as well.
+//! Spec: md-reference 1.5.
+//!
+//! ```text
+//!   a failed member's superblock   7 events
+//!   after one round of the others  8          mdadm --force takes the member back: its old data must be legal
+//!   after two rounds               9          mdadm leaves it out
+//! ```
+
+use crate::judge::{Judge, superblock_of};
+use crate::model::Place;
+use std::collections::BTreeSet;
+use uraid_block::SECTOR_BYTES;
+
+/// By how many events mdadm lets a member lag behind the freshest one.
+pub(crate) const MDADM_MARGIN: u64 = 1;
+
+impl Judge {
+    /// Whether the members that mdadm would take by force beside `told` hold nothing that must not be read.
+    pub(crate) fn check_mdadm_force(
+        &self,
+        images: &[Option<Vec<u8>>],
+        told: &BTreeSet<u16>,
+        is_exempt: &dyn Fn(u64) -> bool,
+    ) -> Result<(), String> {
+        let events = |slot: u16| {
+            let image = images[usize::from(slot)].as_ref()?;
+            Some(superblock_of(image).ok()?.events)
+        };
+        let Some(freshest) = told.iter().filter_map(|slot| events(*slot)).max() else { return Ok(()) };
+        let taken = (0..self.setup.shape.slots).filter(|slot| !told.contains(slot));
+        let taken = taken.filter(|slot| !self.disks[usize::from(*slot)].is_shrunk());
+        let taken: BTreeSet<u16> =
+            taken.filter(|slot| events(*slot).is_some_and(|events| events + MDADM_MARGIN >= freshest)).collect();
+        let get = |place: Place| -> Option<[u8; SECTOR_BYTES]> { self.sector_of(images, &taken, place) };
+        for x in (0..self.model.array_size()).filter(|x| !is_exempt(*x)) {
+            for place in &self.model.copies[x as usize] {
+                let Some(bytes) = get(*place) else { continue };
+                let verdict = self.oracle.borrow_mut().may_hold_after_crash(x, &bytes);
+                verdict.map_err(|found| {
+                    format!("mdadm --force would take disk {} back, one event behind: {found}", place.slot)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
