@@ -171,6 +171,11 @@ impl<W: World> Array<W> {
         look(&self.view.borrow())
     }
 
+    /// Slots whose member the requests of this shard use now.
+    pub fn usable(&self) -> SlotSet {
+        self.with_view(|view| view.usable)
+    }
+
     /// What this shard's request paths have counted.
     pub fn counters(&self) -> Counters {
         self.counters.get()
@@ -392,6 +397,7 @@ impl<W: World> Device for Array<W> {
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
             let patience = self.patience_after(range);
+            let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.usable());
             let outcome = match self.only_own_row(range) {
                 Some(RowPart { row, start, .. }) => {
                     // Pinned here, it is driven where it was made; awaited as a value it is moved first, 1.7 KiB.
@@ -400,7 +406,14 @@ impl<W: World> Device for Array<W> {
                 None => Box::pin(self.write_rows(range, from, fua, patience)).await,
             };
             self.streams.note_answered(range);
-            outcome
+            match outcome {
+                // Seldom, so boxed.
+                Ok(recorded) if fua == Fua::Yes => {
+                    let usable = before.unwrap_or_else(|| self.usable());
+                    Box::pin(self.flush_missing_data(range, usable, recorded)).await
+                }
+                Ok(_) | Err(_) => outcome,
+            }
         } else {
             let held = self.hold(range).await;
             let outcome = self.write_copies(range, &from, fua).await;

@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
 use crate::row_plan::{Interval, Overlay};
+use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::{Pool, World};
 use smallvec::SmallVec;
@@ -16,7 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
-use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, WritePieces};
+use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::{Row, RowMap, RowPart};
 
 /// Rows of one request that are worked on at the same time.
@@ -206,6 +207,34 @@ impl<W: World> Array<W> {
             }
         }
         Ok(result.expect("a range has a row"))
+    }
+
+    /// The last step of a FUA write: where a row of the range lacks a data member, flushes all members. What the missing
+    /// member would hold is computed from all the others, so what an earlier write left in their caches counts, too.
+    ///
+    /// `usable` is of after the write, when its failures are recorded: a member may have failed in this very write, or
+    /// in another one meanwhile. By the members of before, this loses a sector that was answered with FUA:
+    ///
+    /// ```text
+    ///   write D1, no FUA   in the cache of member 1, and in P
+    ///   write D0, FUA      member 0 fails, P is durable        power fails: D0 = P xor the old D1
+    /// ```
+    pub(crate) async fn flush_missing_data(
+        &self,
+        range: ArrayRange,
+        usable: SlotSet,
+        recorded: Recorded,
+    ) -> Result<Recorded, IoError> {
+        let lacks_data =
+            |part: RowPart| self.shape.layout.row(part.row).data.iter().any(|slot| !usable.contains(*slot));
+        if usable.count() == usize::from(self.shape.layout.slots()) || !self.shape.layout.rows(range).any(lacks_data) {
+            return Ok(recorded);
+        }
+        if sabotage::is(Sabotage::SkipRowFlush) {
+            return Ok(recorded);
+        }
+        mark::hit(Mark::FuaFlushed);
+        self.flush_members().await
     }
 
     async fn ask_owner_to_write(&self, write: RowWrite) -> Result<Recorded, IoError> {

@@ -117,13 +117,7 @@ impl<W: World> Array<W> {
             outcome.map_err(|error| failure(slot, Operation::Write, error))
         }));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
-        let lost_data = map.data.iter().any(|slot| !view.usable.contains(*slot));
-        let mut outcome = self.settle(view, &failures).await;
-        if fua == Fua::Yes && lost_data && outcome.is_ok() {
-            mark::hit(Mark::FuaFlushed);
-            // What a lost member would hold is computed from all others: all of them must be on stable storage.
-            outcome = Box::pin(self.flush_members()).await;
-        }
+        let outcome = self.settle(view, &failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: what one of them held can no longer be computed.

@@ -29,6 +29,10 @@ pub enum Sabotage {
     SkipResync,
     /// Ignores FUA.
     SkipFua,
+    /// Answers a FUA write on a row that lacks a data member without the flush of all others.
+    SkipRowFlush,
+    /// Decides about that flush by the members that were there before the write.
+    RowFlushByOldView,
     /// Lets events step back.
     EventsStepBack,
     /// Writes a sector more than it was asked to (I8).
@@ -63,7 +67,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 26] = [
+    pub const ALL: [Sabotage; 28] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::SkipDirtyMark,
@@ -75,6 +79,8 @@ impl Sabotage {
         Sabotage::NonCanonicalRead,
         Sabotage::SkipResync,
         Sabotage::SkipFua,
+        Sabotage::SkipRowFlush,
+        Sabotage::RowFlushByOldView,
         Sabotage::EventsStepBack,
         Sabotage::Overreach,
         Sabotage::ZeroesForError,

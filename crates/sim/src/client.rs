@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, Slot, WritePieces};
+use uraid_engine::Array;
 
 /// Scattered buffers take a small block per piece; larger requests would empty the pool.
 const SCATTERED_BYTES_MAX: usize = 8 * 512;
@@ -105,11 +106,11 @@ pub struct Session {
 }
 
 /// One client on one shard.
-pub struct Client<D> {
+pub struct Client {
     /// What is shared.
     pub session: Rc<Session>,
     /// The array as this shard drives it.
-    pub array: Rc<D>,
+    pub array: Rc<Array<SimWorld>>,
     /// The shard.
     pub world: SimWorld,
     /// Luck.
@@ -160,7 +161,7 @@ impl Session {
     }
 }
 
-impl<D: Device> Client<D> {
+impl Client {
     /// Makes so many requests, one after the other.
     pub async fn run(mut self, requests: u64) {
         for _ in 0..requests {
@@ -332,7 +333,13 @@ impl<D: Device> Client<D> {
             Kind::Discard => self.array.discard(range).await,
             Kind::Zeroes | Kind::Read | Kind::Flush | Kind::Pause => self.array.write_zeroes(range).await,
         };
-        self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
+        let began = self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
+        if outcome.is_ok() && fua == Fua::Yes {
+            let usable = self.array.usable();
+            let missing = |slot: u16| !usable.contains(Slot(slot));
+            let rows = self.session.model.row_sectors_without_data(at..at + length, &missing);
+            self.session.oracle.borrow_mut().settle_rows_before(&rows, began);
+        }
         self.session.guard.close_range(at, length);
         self.end(op, outcome);
         self.session.answered();

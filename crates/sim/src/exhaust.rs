@@ -9,7 +9,6 @@
 //!            member 3          |==FUA==|       with the same enumeration while the start writes its own rounds
 //! ```
 
-use crate::client::Client;
 use crate::disk::CrashMode;
 use crate::executor::Ended;
 use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
@@ -130,12 +129,7 @@ impl Enumerator {
         let plan = rig.assemble(&BTreeSet::new())?.ok_or("it cannot be assembled")?;
         rig.prepare_oracle(&plan, &BTreeSet::new());
         let live = rig.boot(&plan, &Config::default())?;
-        let client = |rig: &mut Rig| Client {
-            session: live.session.clone(),
-            array: live.arrays[0].clone(),
-            world: live.worlds[0].clone(),
-            rng: rig.rng.fork(),
-        };
+        let client = |rig: &mut Rig| live.client(0, rig.rng.fork());
         let (first, second) = (client(rig), client(rig));
         let (executor, array) = (rig.executor.clone(), live.arrays[0].clone());
         rig.judge.lost.borrow_mut().insert(failing);

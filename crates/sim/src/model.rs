@@ -4,6 +4,7 @@
 //! Spec: md-reference 2.1 to 2.6, 3.1.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::OnceLock;
 use uraid_block::SECTOR_BYTES;
 
@@ -325,6 +326,17 @@ impl Model {
     /// Whether data is lost from sight without these slots, not only parity.
     pub fn hides_data(&self, lost: &BTreeSet<u16>) -> bool {
         self.copies.iter().flatten().any(|place| lost.contains(&place.slot))
+    }
+
+    /// All array sectors of the rows, a sector high, that these sectors lie in and that have data on a missing member.
+    pub fn row_sectors_without_data(&self, sectors: Range<u64>, is_missing: &dyn Fn(u16) -> bool) -> Vec<u64> {
+        if !self.is_parity() {
+            return Vec::new();
+        }
+        let rows: BTreeSet<usize> = sectors.map(|x| self.row_of[x as usize]).collect();
+        let rows = rows.into_iter().map(|row| &self.rows[row]);
+        let rows = rows.filter(|row| row.data.iter().any(|(_, place, _)| is_missing(place.slot)));
+        rows.flat_map(|row| &row.data).map(|(x, _, _)| *x).collect()
     }
 
     /// All places that a change of an array sector may write: its copies, or its own place and the parity of all

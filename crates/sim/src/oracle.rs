@@ -134,6 +134,14 @@ impl Register {
         !self.is_loose && self.records.iter().all(|one| one.is_ok && one.end.is_some())
     }
 
+    /// What was answered before this moment is durable.
+    fn settle_before(&mut self, moment: u64) {
+        for record in &mut self.records {
+            record.is_durable |= record.is_ok && record.end.is_some_and(|end| end < moment);
+        }
+        self.prune();
+    }
+
     /// Forgets what durable writes have replaced for good.
     fn prune(&mut self) {
         let newest = self.records.iter().filter(|one| one.is_durable).map(|one| one.after).max();
@@ -195,17 +203,29 @@ impl Oracle {
         }
     }
 
-    /// It is answered.
-    pub fn end_write(&mut self, op: u64, at: u64, length: u64, is_ok: bool, is_fua: bool) {
+    /// It is answered. Gives the moment at which it started.
+    pub fn end_write(&mut self, op: u64, at: u64, length: u64, is_ok: bool, is_fua: bool) -> u64 {
         let now = self.tick();
+        let mut began = now;
         for register in &mut self.sectors[at as usize..(at + length) as usize] {
             for record in register.records.iter_mut().filter(|record| record.op == op) {
                 record.end = Some(now);
+                began = record.after;
                 record.is_ok = is_ok;
                 record.is_durable = is_ok && is_fua;
             }
             register.is_torn |= !is_ok;
             register.prune();
+        }
+        began
+    }
+
+    /// A FUA write was answered in rows of which a data member is missing; `sectors` are all of these rows. What the
+    /// missing member would hold is computed from all the others, so whatever was answered in these rows before the
+    /// write began is durable, too.
+    pub fn settle_rows_before(&mut self, sectors: &[u64], began: u64) {
+        for &x in sectors {
+            self.sectors[x as usize].settle_before(began);
         }
     }
 
@@ -224,12 +244,7 @@ impl Oracle {
     }
 
     fn settle_before(&mut self, moment: u64) {
-        for register in &mut self.sectors {
-            for record in &mut register.records {
-                record.is_durable |= record.is_ok && record.end.is_some_and(|end| end < moment);
-            }
-            register.prune();
-        }
+        self.sectors.iter_mut().for_each(|register| register.settle_before(moment));
     }
 
     /// A read starts.

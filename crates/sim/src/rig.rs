@@ -64,6 +64,14 @@ pub struct Live {
     pub started: Rc<Cell<Option<bool>>>,
 }
 
+impl Live {
+    /// A client on a shard.
+    pub fn client(&self, shard: u16, rng: Rng) -> Client {
+        let (array, world) = (self.arrays[usize::from(shard)].clone(), self.worlds[usize::from(shard)].clone());
+        Client { session: self.session.clone(), array, world, rng }
+    }
+}
+
 impl Rig {
     /// New members for this setup.
     pub fn new(executor: Executor, mut rng: Rng, setup: Rc<Setup>, tally: Rc<RefCell<Tally>>) -> Rig {
@@ -303,15 +311,10 @@ impl Rig {
     /// Every sector through every shard.
     pub fn read_all(&mut self, live: &Live) -> Result<(), String> {
         let size = self.judge.model.array_size();
-        for shard in 0..live.worlds.len() {
-            let mut client = Client {
-                session: live.session.clone(),
-                array: live.arrays[shard].clone(),
-                world: live.worlds[shard].clone(),
-                rng: self.rng.fork(),
-            };
+        for shard in 0..live.worlds.len() as u16 {
+            let mut client = live.client(shard, self.rng.fork());
             let step = self.rng.between(1, 24);
-            let reader = self.executor.spawn(shard as u16, "reader", async move {
+            let reader = self.executor.spawn(shard, "reader", async move {
                 for turn in 0..3 {
                     for at in (0..size).step_by(step as usize) {
                         client.read(at, (step + turn).min(size - at)).await;

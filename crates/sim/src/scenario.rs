@@ -2,7 +2,7 @@
 //! Owns: [`run_seed`], the rounds, what is planned to go wrong. Not here: single requests (`client`), judging (`judge`).
 //! Invariant: no more members are hurt than the level survives, unless the last round is meant to go beyond.
 
-use crate::client::{Client, Tally};
+use crate::client::Tally;
 use crate::executor::{Ended, Executor};
 use crate::faults::{FaultKind, Plan};
 use crate::member::Lie;
@@ -240,14 +240,9 @@ impl Rig {
     fn start_clients(&mut self, live: &Live) -> Vec<u64> {
         let mut clients = Vec::new();
         for number in 0..self.setup.clients {
-            let shard = (number % u64::from(self.setup.shards)) as usize;
-            let client = Client {
-                session: live.session.clone(),
-                array: live.arrays[shard].clone(),
-                world: live.worlds[shard].clone(),
-                rng: self.rng.fork(),
-            };
-            clients.push(self.executor.spawn(shard as u16, "client", client.run(self.setup.requests)));
+            let shard = (number % u64::from(self.setup.shards)) as u16;
+            let client = live.client(shard, self.rng.fork());
+            clients.push(self.executor.spawn(shard, "client", client.run(self.setup.requests)));
         }
         clients
     }

@@ -1,5 +1,6 @@
 //! The tester tested: the engine makes one mistake on purpose, and some seed must notice.
-//! Owns: one canary per checker; those that are bugs of others are in the `museum`. Run with `--features sabotage`; without, the engine cannot make them.
+//! Owns: one canary per checker; those that are bugs of others are in the `museum`, those that only a crash at one
+//! certain moment shows in `crash_images`. Run with `--features sabotage`; without, the engine cannot make them.
 
 use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::fleet::run_seeds;
@@ -9,6 +10,8 @@ use uraid_sim::scenario::Options;
 /// Seeds that each mistake must be found in.
 const SEEDS_MAX: u64 = 1200;
 const STEP: u64 = 20;
+/// Seen by few seeds, and by every exploration of crash images.
+const SHOWN_BY_CRASHES: [Sabotage; 1] = [Sabotage::RowFlushByOldView];
 
 fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
     (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
@@ -21,7 +24,10 @@ fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
 #[test]
 fn every_mistake_of_the_engine_is_found() {
     let mut missed = Vec::new();
-    for mistake in Sabotage::ALL.into_iter().filter(|mistake| ENTRIES.iter().all(|entry| entry.switch != *mistake)) {
+    let is_own = |mistake: &Sabotage| {
+        !SHOWN_BY_CRASHES.contains(mistake) && ENTRIES.iter().all(|entry| entry.switch != *mistake)
+    };
+    for mistake in Sabotage::ALL.into_iter().filter(is_own) {
         match first_find(mistake) {
             Some((seed, found)) => println!("{mistake:?}: seed {seed}: {found}"),
             None => missed.push(mistake),

@@ -54,6 +54,9 @@ fn every_mistake_that_a_crash_can_show_is_found() {
         Sabotage::SkipFlush,
         Sabotage::SkipFua,
         Sabotage::AnswerEarly,
+        Sabotage::RecordOnce,
+        Sabotage::SkipRowFlush,
+        Sabotage::RowFlushByOldView,
     ] {
         let report = run(&short(2), || set(Some(mistake)));
         match report.findings.first() {

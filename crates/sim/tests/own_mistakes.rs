@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Slot};
 use uraid_engine::Config;
-use uraid_sim::client::{Client, Tally};
+use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::member::{Effect, Fault, Victim};
 use uraid_sim::model::Shape;
@@ -124,13 +124,8 @@ fn a_write_that_failed_is_not_answered_as_done_because_the_array_stops() {
         let effect = Effect::ErrorsFromNow(ErrorKind::Media);
         rig.disk(0).add_fault(Fault { victim: Victim::Writes, after, effect });
         for shard in 0..2 {
-            let client = Client {
-                session: live.session.clone(),
-                array: live.arrays[shard].clone(),
-                world: live.worlds[shard].clone(),
-                rng: rig.rng.fork(),
-            };
-            rig.executor.spawn(shard as u16, "client", client.run(20));
+            let client = live.client(shard, rig.rng.fork());
+            rig.executor.spawn(shard, "client", client.run(20));
         }
         let wait = Duration::from_micros(rig.executor.luck(|rng| rng.below(1500)));
         let (stopper, is_clean) = rig.begin_stop(&live, wait);
@@ -157,12 +152,7 @@ fn sectors_that_different_members_lost_are_read_and_written_round() {
                 rig.disk(2).add_latent([16, 18]);
             }
             rig.read_all(&live).unwrap_or_else(|found| panic!("level {level}, seed {seed}: {found}"));
-            let client = Client {
-                session: live.session.clone(),
-                array: live.arrays[1].clone(),
-                world: live.worlds[1].clone(),
-                rng: rig.rng.fork(),
-            };
+            let client = live.client(1, rig.rng.fork());
             let task = rig.executor.spawn(1, "client", client.run(30));
             rig.wait_for(&live, task).unwrap_or_else(|found| panic!("level {level}, seed {seed}: {found}"));
             stop_and_check(&mut rig, &live);

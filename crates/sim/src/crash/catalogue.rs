@@ -4,6 +4,7 @@
 //! explorer's bound.
 
 use super::script::{Schedule, Script, Tiny};
+use crate::model::Model;
 
 /// One array of the catalogue.
 pub struct Entry {
@@ -97,6 +98,20 @@ fn stripe(tiny: &Tiny) -> u64 {
     }
 }
 
+/// Two FUA writes over a write that no flush covers, in a row that loses a data member meanwhile: what the member
+/// would hold is computed from that write, too. The member fails in the FUA write of its only sector, or in the second
+/// row of a FUA write of two sectors, when the first row may be written already.
+fn fua_losses(tiny: &Tiny, stripe: u64) -> [String; 2] {
+    let model = Model::new(tiny.shape.clone());
+    let is_here = |x: &u64| model.copies[*x as usize].iter().all(|place| tiny.missing & 1 << place.slot == 0);
+    let mut here = (0..stripe).filter(is_here);
+    let x = here.next().unwrap_or(0);
+    let y = here.next().unwrap_or(x);
+    let slot = |x: u64| model.copies[x as usize][0].slot;
+    let last = stripe - 1;
+    [format!("x{}@0 w{y}+1|W{x}+1", slot(x)), format!("x{}@1 w{x}+1|W{last}+2", slot(last))]
+}
+
 /// The scripts for an array of `size` sectors. The first ones are small, and are explored to depth 2.
 pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
     let stripe = stripe(&entry.tiny);
@@ -104,10 +119,12 @@ pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
     let last = if entry.tiny.missing & 1 << last == 0 { last } else { last - 1 };
     let hurts = entry.tiny.missing == 0 || entry.tiny.shape.level == 6 && entry.tiny.missing.count_ones() == 1;
     let (before, next) = (stripe - 1, stripe + 1);
+    let fua = fua_losses(&entry.tiny, stripe);
     let deep = [
         format!("w0+{stripe}|f|s"),
         "w0+1|w0+1 f|W0+1|s".to_string(),
         format!("x{first}@1 w0+{stripe}|f|w0+1|f|s"),
+        format!("{}|s", fua[0]),
         format!("w{before}+2|f|w0+1|i|w1+1|s"),
         "W0+1 w1+1 f|w0+2|s".to_string(),
         format!("x{last}@0 w0+{stripe}|W1+1 w0+1|f|s"),
@@ -123,6 +140,8 @@ pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
         format!("w1+{stripe} w0+{stripe} w{next}+1|f W0+1|s"),
         format!("x{first}@2 w0+{next} w1+{stripe}|f|W0+1|s"),
         format!("z0+{next} w{before}+2|w1+1|f|s"),
+        format!("{}|w0+1 f|s", fua[0]),
+        format!("{}|s", fua[1]),
     ];
     let fits = |script: &Script| script.groups.iter().flatten().all(|request| request.sectors().end <= size);
     let mut jobs = Vec::new();

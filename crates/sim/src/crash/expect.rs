@@ -77,6 +77,12 @@ impl Expectation {
         if outcome.is_forced && (!lab.model.is_parity() || outcome.missing == 0) {
             return Err("refused as dirty and degraded without a member missing".to_string());
         }
+        for (x, content) in &outcome.mdadm_force {
+            if !self.legal[*x].contains(content) && !self.given_up[*x] {
+                let found = lab.describe(*content);
+                return Err(format!("mdadm --force would take a member back whose sector {x} holds {found}"));
+            }
+        }
         let mut undefined = 0;
         for (x, content) in outcome.found.iter().enumerate() {
             if self.legal[x].contains(content) {

@@ -22,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::join_all;
-use uraid_block::{Device, Fua, Range, Sector, Sectors};
+use uraid_block::{Device, Fua, Range, Sector, Sectors, Slot};
 use uraid_engine::{Array, World};
 
 /// Subsets of one moment and one lost set, at most. What is beyond is counted as left out.
@@ -134,6 +134,7 @@ impl Explorer {
         let assembled = assemble_image(&lab, &image, 0)?;
         let array = boot(&machine, &assembled.plan, &assembled.owners);
         let client = Client {
+            lab: lab.clone(),
             machine: machine.clone(),
             oracle: Rc::new(RefCell::new(Oracle::new(lab.array, lab.model.array_size(), Value::Op(0)))),
             version: Rc::default(),
@@ -310,6 +311,7 @@ fn hurt_of(machine: &Machine) -> u32 {
 /// The one who makes the requests.
 #[derive(Clone)]
 struct Client {
+    lab: Rc<Lab>,
     machine: Machine,
     oracle: Rc<RefCell<Oracle>>,
     // Counts what the oracle has been told.
@@ -351,7 +353,15 @@ impl Client {
                 pieces.copy_from(&payload);
                 let fua = if is_fua { Fua::Yes } else { Fua::No };
                 let outcome = array.write(Sector(at), pieces.freeze(), fua).await;
-                self.tell(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), is_fua));
+                let usable = array.usable();
+                self.tell(|oracle| {
+                    let began = oracle.end_write(op, at, length, outcome.is_ok(), is_fua);
+                    if outcome.is_ok() && is_fua {
+                        let missing = |slot: u16| !usable.contains(Slot(slot));
+                        let rows = self.lab.model.row_sectors_without_data(at..at + length, &missing);
+                        oracle.settle_rows_before(&rows, began);
+                    }
+                });
                 outcome.map_err(|error| format!("{error:?}"))
             }
             Request::Zeroes { at, length } => {

@@ -8,6 +8,7 @@ use super::content::Content;
 use super::lab::{Image, Lab};
 use super::machine::Machine;
 use super::script::Schedule;
+use crate::checks::mdadm_force::MDADM_MARGIN;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub missing: u32,
     /// What a client reads from each sector.
     pub found: Box<[Content]>,
+    /// What members hold that the assembly left out and `mdadm --assemble --force` would take: array sector, content.
+    pub mdadm_force: Box<[(usize, Content)]>,
 }
 
 /// What is looked at after every step.
@@ -122,6 +125,7 @@ pub fn revive(
     look: Look<'_>,
 ) -> Result<Outcome, String> {
     let missing = missing_of(lab, assembled)?;
+    let mdadm_force = mdadm_force(lab, image, assembled, missing)?.into();
     let was_dirty = assembled.plan.is_dirty;
     if !was_dirty && let Some(lie) = lab.find_lie(image, missing) {
         return Err(format!("I6: the superblocks say clean, but {lie}"));
@@ -144,7 +148,22 @@ pub fn revive(
     check_end(lab, &end, missing, &found)?;
     machine.reset();
     machine.set_instant(is_instant);
-    Ok(Outcome { is_forced: assembled.is_forced, was_dirty, missing, found: found.into() })
+    Ok(Outcome { is_forced: assembled.is_forced, was_dirty, missing, found: found.into(), mdadm_force })
+}
+
+/// The data of all members that are left out though they lag by no more than mdadm allows.
+fn mdadm_force(lab: &Lab, image: &Image, assembled: &Assembled, missing: u32) -> Result<Vec<(usize, Content)>, String> {
+    let mut all = Vec::new();
+    for slot in assembled.owners.iter().filter(|slot| missing & 1 << **slot != 0) {
+        if lab.superblock(image[slot * lab.cells])?.events + MDADM_MARGIN < assembled.plan.events {
+            continue;
+        }
+        for (x, places) in lab.model.copies.iter().enumerate() {
+            let of_slot = places.iter().filter(|place| usize::from(place.slot) == *slot);
+            all.extend(of_slot.map(|place| (x, image[lab.at(*place)])));
+        }
+    }
+    Ok(all)
 }
 
 fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<Machine>>) -> Result<Vec<Content>, String> {
