@@ -160,8 +160,8 @@ impl<W: World> Array<W> {
         })
     }
 
-    /// The view of this moment. Not to be kept across an await.
-    pub(crate) fn view(&self) -> Rc<View> {
+    /// This shard's view of this moment. Not to be kept across an await.
+    pub fn view(&self) -> Rc<View> {
         self.view.borrow().clone()
     }
 
@@ -169,11 +169,6 @@ impl<W: World> Array<W> {
     #[inline]
     pub(crate) fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         look(&self.view.borrow())
-    }
-
-    /// Slots whose member the requests of this shard use now.
-    pub fn usable(&self) -> SlotSet {
-        self.with_view(|view| view.usable)
     }
 
     /// What this shard's request paths have counted.
@@ -397,7 +392,7 @@ impl<W: World> Device for Array<W> {
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
             let patience = self.patience_after(range);
-            let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.usable());
+            let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.with_view(|view| view.usable));
             let outcome = match self.only_own_row(range) {
                 Some(RowPart { row, start, .. }) => {
                     // Pinned here, it is driven where it was made; awaited as a value it is moved first, 1.7 KiB.
@@ -409,7 +404,7 @@ impl<W: World> Device for Array<W> {
             match outcome {
                 // Seldom, so boxed.
                 Ok(recorded) if fua == Fua::Yes => {
-                    let usable = before.unwrap_or_else(|| self.usable());
+                    let usable = before.unwrap_or_else(|| self.with_view(|view| view.usable));
                     Box::pin(self.flush_missing_data(range, usable, recorded)).await
                 }
                 Ok(_) | Err(_) => outcome,

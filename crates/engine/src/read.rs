@@ -71,9 +71,9 @@ impl<W: World> Array<W> {
 
     /// The whole request again, after the one member it was sent to has failed.
     pub(crate) async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
-        let view = self.view();
         mark::hit(Mark::ReadAround);
-        self.note_read_failure(&view, failed).await?;
+        self.refuse_other_version(range, failed)?;
+        self.note_read_failure(failed).await?;
         let mut into = self.take_buffers(Pool::Request, range.length).await;
         if sabotage::is(Sabotage::ZeroesForError) {
             into.fill(0);
@@ -121,12 +121,14 @@ impl<W: World> Array<W> {
         got: &mut Vec<Got>,
     ) -> Result<(), IoError> {
         let view = self.view();
-        let mut usable = view.usable;
-        for slot in part.avoid.iter() {
-            usable.remove(slot);
-        }
         let base = part.offset;
         let of_part = ArrayRange::new(range.start + base, part.into.length());
+        let mut usable = view.usable;
+        for slot in part.avoid.iter() {
+            // The array may have frozen since that copy failed.
+            self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
+            usable.remove(slot);
+        }
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
         let plan = self.shape.layout.plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
@@ -162,7 +164,11 @@ impl<W: World> Array<W> {
             }
         }
         for (failed, parts) in failures {
-            self.note_read_failure(&view, failed).await?;
+            for of_run in parts {
+                let of_run = ArrayRange::new(of_part.start + of_run.offset, of_run.length);
+                self.refuse_other_version(of_run, failed)?;
+            }
+            self.note_read_failure(failed).await?;
             for of_run in parts {
                 // Of what it failed to give, or an earlier one did, this is not all.
                 let is_of_more = parts.len() > 1 || (!part.avoid.is_empty() && of_run.length < of_part.length);
@@ -200,17 +206,33 @@ impl<W: World> Array<W> {
         self.call(owner, Call::ReadRow(read)).await.read()
     }
 
-    /// Counts a failed member read, tells the steward if the member is gone, and decides whether the request may go
-    /// on. Where the copies may differ, another copy could give other bytes than an earlier read gave: that is refused.
-    pub(crate) async fn note_read_failure(&self, view: &View, failed: Failure) -> Result<(), IoError> {
+    /// Where the copies may differ by now, and the canonical one is what failed, another copy could give other bytes
+    /// than an earlier read gave: that is refused.
+    fn refuse_other_version(&self, range: ArrayRange, failed: Failure) -> Result<(), IoError> {
+        let view = self.view();
+        if view.copies == Copies::Any || self.shape.layout.level().is_parity() || self.config.force {
+            return Ok(());
+        }
+        let mut at = range.start;
+        while at < range.end() {
+            let copies = self.shape.layout.copies(at);
+            let canonical = copies.iter().find(|(slot, _)| view.usable.contains(*slot));
+            if canonical.is_none_or(|(slot, _)| *slot == failed.slot) {
+                return Err(failed.error);
+            }
+            at = at + self.shape.layout.contiguous(at);
+        }
+        Ok(())
+    }
+
+    /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: the level
+    /// has no other way to these bytes.
+    pub(crate) async fn note_read_failure(&self, failed: Failure) -> Result<(), IoError> {
         self.count(|counters| {
             counters.read_errors += 1;
             counters.reads_retried += 1;
         });
         if !self.is_redundant() {
-            return Err(failed.error);
-        }
-        if view.copies == Copies::Canonical && !self.shape.layout.level().is_parity() && !self.config.force {
             return Err(failed.error);
         }
         // Whether it could be recorded does not matter here: no write is answered on the strength of it.

@@ -6,13 +6,15 @@
 use crate::array::Array;
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
+use crate::row_io::FailedPart;
 use crate::row_plan::{Interval, Overlay};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,6 +34,14 @@ type Outcome = Rc<Cell<Option<Result<Recorded, IoError>>>>;
 struct Waiting {
     write: RowWrite,
     /// Where whoever takes the write along says how it went; none for the write of a task that has the row already.
+    outcome: Option<Outcome>,
+}
+
+/// One write of a batch, while the batch is written.
+struct Part {
+    /// From the start of the row's data.
+    start: Sectors,
+    length: Sectors,
     outcome: Option<Outcome>,
 }
 
@@ -68,8 +78,9 @@ pub(crate) struct Rows {
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Rows that a write left half done when it froze the array: nothing can be computed from them any more.
-    torn: RefCell<BTreeSet<Row>>,
+    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array: nothing can
+    /// be computed from them any more.
+    torn: RefCell<BTreeMap<Row, Vec<Range<Sectors>>>>,
 }
 
 /// A task's interest in a row; the table forgets the row with the last one.
@@ -122,12 +133,14 @@ impl Rows {
         Visit { rows: self, state }
     }
 
-    pub(crate) fn mark_torn(&self, row: Row) {
-        self.torn.borrow_mut().insert(row);
+    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>) {
+        self.torn.borrow_mut().entry(row).or_default().push(part);
     }
 
-    pub(crate) fn is_torn(&self, row: Row) -> bool {
-        self.torn.borrow().contains(&row)
+    /// Whether any sector of this part of the row was left half written.
+    pub(crate) fn is_torn(&self, row: Row, part: Range<Sectors>) -> bool {
+        let torn = self.torn.borrow();
+        torn.get(&row).is_some_and(|parts| parts.iter().any(|torn| torn.start < part.end && part.start < torn.end))
     }
 }
 
@@ -285,13 +298,13 @@ impl<W: World> Array<W> {
         self.count(|counters| counters.writes_absorbed += batch.len() as u64 - 1);
         let mut overlay = Overlay::default();
         let mut fua = Fua::No;
-        let mut others: SmallVec<[Outcome; 1]> = SmallVec::new();
-        for waiting in batch {
-            if waiting.write.fua == Fua::Yes {
+        let mut writes: SmallVec<[Part; 1]> = SmallVec::new();
+        for Waiting { write, outcome } in batch {
+            if write.fua == Fua::Yes {
                 fua = Fua::Yes;
             }
-            overlay.add(self.shape.layout.chunk(), waiting.write.start, waiting.write.from);
-            others.extend(waiting.outcome);
+            writes.push(Part { start: write.start, length: write.from.length(), outcome });
+            overlay.add(self.shape.layout.chunk(), write.start, write.from);
         }
         let map = self.shape.layout.row(row);
         let mut intervals = overlay.into_intervals(map.data.len(), self.partial_max(), self.full_max());
@@ -301,13 +314,38 @@ impl<W: World> Array<W> {
         } else {
             self.write_intervals(&map, intervals, fua).await
         };
-        for outcome in others {
-            outcome.set(Some(result.clone()));
+        match result {
+            Ok(recorded) => {
+                writes
+                    .iter()
+                    .filter_map(|part| part.outcome.as_ref())
+                    .for_each(|one| one.set(Some(Ok(recorded.clone()))));
+                Ok(recorded)
+            }
+            Err(failed) => {
+                let first = Box::pin(self.answer_parts(&map, &writes, &failed)).await;
+                // Without an outcome of its own it was alone when it came, so it is the first of its batch.
+                outcome.map_or(first, |own| own.take().expect("the holder's own write is in its batch"))
+            }
         }
-        match outcome {
-            Some(own) => own.take().expect("the holder's own write is the first of its batch"),
-            None => result,
+    }
+
+    /// Answers each write of a batch of which some parts failed: an error only to those that wrote there. Gives the
+    /// outcome of the first one.
+    async fn answer_parts(&self, map: &RowMap, writes: &[Part], failed: &[FailedPart]) -> Result<Recorded, IoError> {
+        let chunk = self.shape.layout.chunk();
+        // Each part that was written is recorded; this gives the proof, or the reason why the array froze since.
+        let recorded = self.settle(&self.view(), &[]).await;
+        let outcome_of = |write: &Part| {
+            let of_write = failed.iter().find(|part| part.touches(map, chunk, write.start, write.length));
+            of_write.map_or_else(|| recorded.clone(), |part| Err(part.error))
+        };
+        for write in writes {
+            if let Some(outcome) = &write.outcome {
+                outcome.set(Some(outcome_of(write)));
+            }
         }
+        outcome_of(&writes[0])
     }
 
     async fn write_intervals(
@@ -315,12 +353,16 @@ impl<W: World> Array<W> {
         map: &RowMap,
         intervals: SmallVec<[Interval; 1]>,
         fua: Fua,
-    ) -> Result<Recorded, IoError> {
-        let mut result = None;
+    ) -> Result<Recorded, Vec<FailedPart>> {
+        let mut recorded = None;
+        let mut failed = Vec::new();
         for outcome in join_each(intervals.into_iter().map(|interval| self.write_interval(map, interval, fua))).await {
-            result = Some(outcome?);
+            match outcome {
+                Ok(of_interval) => recorded = Some(of_interval),
+                Err(of_interval) => failed.extend(of_interval),
+            }
         }
-        Ok(result.expect("a write has an interval"))
+        if failed.is_empty() { Ok(recorded.expect("a write has an interval")) } else { Err(failed) }
     }
 
     /// Reads from a row that this shard owns what some member cannot give.

@@ -40,6 +40,27 @@ struct NewParity {
     q: Option<ReadPieces>,
 }
 
+/// A part of a row's chunks whose new bytes could not be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedPart {
+    /// From the start of the chunk.
+    start: Sectors,
+    length: Sectors,
+    /// The slots of the data that was to be written there.
+    covered: SlotSet,
+    pub(crate) error: IoError,
+}
+
+impl FailedPart {
+    /// Whether a write of `length` sectors from `start` of the row's data has sectors in this part.
+    pub(crate) fn touches(&self, map: &RowMap, chunk: Sectors, start: Sectors, length: Sectors) -> bool {
+        (0..).zip(&map.data).filter(|(_, slot)| self.covered.contains(**slot)).any(|(data, _)| {
+            let part = Sectors(data * chunk.0) + self.start;
+            start < part + self.length && part < start + length
+        })
+    }
+}
+
 impl<W: World> Array<W> {
     /// The longest interval that is read: one contiguous piece of scratch a member.
     pub(crate) fn partial_max(&self) -> Sectors {
@@ -52,10 +73,17 @@ impl<W: World> Array<W> {
         Sectors(self.shape.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
-    /// Writes an interval: plans it, reads what the plan needs, makes parity, writes, and records who failed.
-    pub(crate) async fn write_interval(&self, map: &RowMap, interval: Interval, fua: Fua) -> Result<Recorded, IoError> {
+    /// Writes an interval: plans it, reads what the plan needs, makes parity, writes, and records who failed. An error
+    /// names the parts that failed; all others are written and recorded.
+    pub(crate) async fn write_interval(
+        &self,
+        map: &RowMap,
+        interval: Interval,
+        fua: Fua,
+    ) -> Result<Recorded, Vec<FailedPart>> {
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
+        let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         let at = map.start + interval.start;
         let mut unreadable = SlotSet::EMPTY;
         let (view, parity) = loop {
@@ -68,7 +96,7 @@ impl<W: World> Array<W> {
                     return Box::pin(self.write_halves(map, &interval, fua)).await;
                 }
                 mark::hit(Mark::RowImpossible);
-                return Err(lost_error(unreadable));
+                return Err(failed(lost_error(unreadable)));
             };
             match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
                 Ok(old) if plan == RowPlan::ReadModifyWrite => {
@@ -79,22 +107,30 @@ impl<W: World> Array<W> {
                 Ok(old) => break (view, Box::pin(self.new_parity(map, &interval, plan, old)).await),
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
-                    for failed in failures {
-                        Box::pin(self.note_read_failure(&view, failed)).await?;
-                        unreadable.insert(failed.slot);
+                    for failure in failures {
+                        Box::pin(self.note_read_failure(failure)).await.map_err(failed)?;
+                        unreadable.insert(failure.slot);
                     }
                 }
             }
         };
-        pin!(self.write_blocks(map, interval, parity, &view, fua)).await
+        let (start, length) = (interval.start, interval.length);
+        let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua)).await;
+        outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
 
     /// What cannot be read at once may be readable by the sector: members seldom lose the same one.
-    async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, IoError> {
+    /// A half that fails does not keep the other one from being written: they may be of different requests.
+    async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, Vec<FailedPart>> {
         mark::hit(Mark::RowHalved);
         let half = Sectors(interval.length.0 / 2);
-        let _first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await?;
-        self.write_interval(map, interval.part(half, interval.length - half), fua).await
+        let first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await;
+        let second = self.write_interval(map, interval.part(half, interval.length - half), fua).await;
+        match (first, second) {
+            (Ok(_first), second) => second,
+            (Err(first), Ok(_second)) => Err(first),
+            (Err(first), Err(second)) => Err([first, second].concat()),
+        }
     }
 
     async fn write_blocks(
@@ -106,6 +142,7 @@ impl<W: World> Array<W> {
         fua: Fua,
     ) -> Result<Recorded, IoError> {
         let at = map.start + interval.start;
+        let torn = interval.start..interval.start + interval.length;
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
@@ -121,7 +158,7 @@ impl<W: World> Array<W> {
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: what one of them held can no longer be computed.
-            self.rows.mark_torn(map.row);
+            self.rows.mark_torn(map.row, torn);
         }
         outcome
     }
@@ -294,7 +331,11 @@ impl<W: World> Array<W> {
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
-            if self.rows.is_torn(map.row) {
+            if self.rows.is_torn(map.row, start..start + length) {
+                if length > Sectors(1) {
+                    drop(room);
+                    return self.recover_halves(map, data, start, into).await;
+                }
                 mark::hit(Mark::TornRowRefused);
                 return Err(ErrorKind::Media.into());
             }
@@ -328,7 +369,7 @@ impl<W: World> Array<W> {
                 Err(failures) => {
                     mark::hit(Mark::RecoveredAround);
                     for failed in failures {
-                        self.note_read_failure(&view, failed).await?;
+                        self.note_read_failure(failed).await?;
                         unreadable.insert(failed.slot);
                     }
                 }

@@ -7,4 +7,5 @@ mod content_at_rest;
 mod dirty_degraded;
 pub(crate) mod mdadm_force;
 mod redundancy;
+pub(crate) mod unreadable_stays_dirty;
 mod who_is_in;

@@ -4,6 +4,7 @@
 
 use crate::executor::Executor;
 use crate::faults::FaultKind;
+use crate::legal_errors::{LegalErrors, Request};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
 use crate::rng::Rng;
@@ -89,14 +90,14 @@ pub struct Session {
     pub mix: Mix,
     /// Numbers of operations.
     pub op_next: Rc<Cell<u64>>,
-    /// Whether errors are within the law: more has failed than the level survives.
-    pub may_fail: Rc<dyn Fn() -> bool>,
+    /// When a request may fail.
+    pub legal_errors: LegalErrors,
     /// Looks at what power failure would leave now.
     pub cut_power: Rc<dyn Fn()>,
     /// One answer in so many is followed by that.
     pub cut_one_in: u64,
-    /// Running operations: number to what it is, first sector, sectors, whether it writes.
-    pub running: RefCell<BTreeMap<u64, (char, u64, u64, bool)>>,
+    /// Running operations, by their numbers.
+    pub running: RefCell<BTreeMap<u64, Request>>,
     /// Counts.
     pub tally: Rc<RefCell<Tally>>,
     /// An operation has ended.
@@ -132,7 +133,7 @@ impl Session {
     pub fn describe_running(&self) -> String {
         let running = self.running.borrow();
         let list: Vec<String> =
-            running.iter().map(|(op, (kind, at, length, _))| format!("op {op}: {kind} {at}+{length}")).collect();
+            running.iter().map(|(op, one)| format!("op {op}: {} {}+{}", one.kind, one.at, one.length)).collect();
         list.join(", ")
     }
 
@@ -157,7 +158,7 @@ impl Session {
 
     fn overlaps_running(&self, at: u64, length: u64) -> bool {
         let running = self.running.borrow();
-        running.values().any(|&(_, start, count, writes)| writes && at < start + count && start < at + length)
+        running.values().any(|one| one.writes && at < one.at + one.length && one.at < at + length)
     }
 }
 
@@ -209,22 +210,27 @@ impl Client {
         let op = session.op_next.get();
         session.op_next.set(op + 1);
         session.executor.record(Event::Request { op, kind: letter, at, length });
-        session.running.borrow_mut().insert(op, (letter, at, length, writes));
+        let (failures_before, view) = (session.legal_errors.failures(), self.array.view());
+        let request = Request { kind: letter, at, length, writes, failures_before, view };
+        session.running.borrow_mut().insert(op, request);
         op
     }
 
     fn end(&self, op: u64, outcome: Result<(), IoError>) {
         let session = &self.session;
         session.executor.record(Event::Answer { op, is_ok: outcome.is_ok() });
-        let (kind, at, length, _) = session.running.borrow_mut().remove(&op).expect("an operation ends once");
+        let request = session.running.borrow_mut().remove(&op).expect("an operation ends once");
         session.ended.notify_all();
         match outcome {
             Ok(()) => session.tally.borrow_mut().done += 1,
             Err(error) if session.is_stopping.get() && error.kind == ErrorKind::Stopping => {}
             Err(error) => {
                 session.tally.borrow_mut().failed += 1;
-                if !(session.may_fail)() {
-                    session.executor.violate(format!("I7: op {op} ({kind} {at}+{length}) failed in vain: {error}"));
+                if let Err(found) = session.legal_errors.check(&request, error, &self.array.view()) {
+                    let Request { kind, at, length, .. } = request;
+                    session
+                        .executor
+                        .violate(format!("I7: op {op} ({kind} {at}+{length}) failed with '{error}': {found}"));
                 }
                 session.oracle.borrow_mut().lose_unflushed();
             }
@@ -335,7 +341,7 @@ impl Client {
         };
         let began = self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
         if outcome.is_ok() && fua == Fua::Yes {
-            let usable = self.array.usable();
+            let usable = self.array.view().usable;
             let missing = |slot: u16| !usable.contains(Slot(slot));
             let rows = self.session.model.row_sectors_without_data(at..at + length, &missing);
             self.session.oracle.borrow_mut().settle_rows_before(&rows, began);

@@ -3,6 +3,7 @@
 //! were chosen (`checks`), starting an engine on them (`scenario`).
 //! Invariant: reads nothing but images; changes nothing.
 
+use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
 use crate::member::Disk;
 use crate::model::{Model, Place};
@@ -42,6 +43,8 @@ pub struct Judge {
     pub unreadable: RefCell<BTreeSet<u16>>,
     /// Members whose superblock the last imagined power failure has torn.
     pub torn: RefCell<BTreeSet<u16>>,
+    /// What the resync of the running array has met.
+    pub resynced: Cell<Resynced>,
     /// Members that are older than all others by more than one change.
     pub must_stay_out: RefCell<BTreeSet<u16>>,
 }
@@ -150,7 +153,7 @@ impl Judge {
                     member.candidate = owners[member.candidate];
                 }
                 self.check_members(&plan, &away, how == How::Forced)?;
-                if how == How::Plain && !self.is_over_budget.get() {
+                if how == How::Plain {
                     self.check_not_guessed(&plan)?;
                 }
                 Ok(Assembled::Plan(Box::new(plan)))
@@ -161,7 +164,7 @@ impl Judge {
                 Ok(Assembled::DirtyDegraded)
             }
             Err(AssembleError::SplitBrain { .. }) if self.may_be_split.get() => Ok(Assembled::Impossible),
-            Err(_) if self.is_over_budget.get() => Ok(Assembled::Impossible),
+            Err(_) if !self.model.can_serve_without(&self.missing(&away)) => Ok(Assembled::Impossible),
             Err(error) => {
                 let events: Vec<String> = (candidates.iter().zip(&owners))
                     .map(|(one, slot)| format!("disk {slot}: events {}", one.superblock.events))

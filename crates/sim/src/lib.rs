@@ -12,6 +12,7 @@ pub mod exhaust;
 pub mod faults;
 pub mod fleet;
 pub mod judge;
+pub mod legal_errors;
 pub mod member;
 pub mod model;
 pub mod museum;

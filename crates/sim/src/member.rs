@@ -182,6 +182,11 @@ impl Disk {
         self.latent.borrow_mut().extend(sectors.into_iter().map(|sector| (sector, false)));
     }
 
+    /// Whether a sector cannot be read until it is written.
+    pub fn has_latent(&self, sector: u64) -> bool {
+        self.latent.borrow().contains_key(&sector)
+    }
+
     /// Tells a lie from now on.
     pub fn set_lie(&self, lie: Option<Lie>) {
         self.lie.set(lie);

@@ -3,11 +3,13 @@
 //! Not here: what a seed makes of it (`scenario`).
 //! Invariant: what the oracle is told of a start, a stop or a crash is what the members went through.
 
+use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::client::{Client, Session, Tally};
 use crate::disk::CrashMode;
 use crate::executor::{Ended, Executor};
 use crate::faults::FaultKind;
 use crate::judge::{Assembled, How, Judge};
+use crate::legal_errors::LegalErrors;
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
@@ -48,7 +50,6 @@ pub struct Rig {
     /// A member as it was: slot, bytes, events.
     pub old_image: Option<(u16, Vec<u8>, u64)>,
     op_next: Rc<Cell<u64>>,
-    may_fail: Rc<dyn Fn() -> bool>,
     members_before: BTreeSet<u16>,
 }
 
@@ -102,18 +103,13 @@ impl Rig {
             unreadable: RefCell::default(),
             torn: RefCell::default(),
             must_stay_out: RefCell::default(),
+            resynced: Cell::default(),
         });
         let spoiler = judge.clone();
         guard.on_spoil(move |slot, at, length| spoiler.spoil(slot, at, length));
-        let (inside, is_redundant) = (judge.clone(), setup.is_redundant());
-        let may_fail: Rc<dyn Fn() -> bool> = Rc::new(move || {
-            let fired = inside.disks.iter().any(|disk| disk.faults_fired() > 0);
-            let has_no_space = inside.disks.iter().any(|disk| disk.has_no_space());
-            has_no_space || fired && (!is_redundant || inside.is_over_budget.get())
-        });
         let members_before = (0..setup.shape.slots).collect();
         let (op_next, old_image) = (Rc::new(Cell::new(1)), None);
-        Rig { executor, rng, setup, judge, guard, tally, is_well: false, old_image, op_next, may_fail, members_before }
+        Rig { executor, rng, setup, judge, guard, tally, is_well: false, old_image, op_next, members_before }
     }
 
     /// What would be if power failed now and left these images: another machine, with its own time.
@@ -244,22 +240,23 @@ impl Rig {
             return Err(format!("the array has {size} sectors, the model {}", self.judge.model.array_size()));
         }
         self.guard.set_pass_running(plan.is_dirty);
+        self.judge.resynced.set(Resynced::Whole);
         let started = Rc::new(Cell::new(None));
         let (array, result, executor) = (arrays[0].clone(), started.clone(), self.executor.clone());
-        let may_fail = self.may_fail.clone();
-        let session = self.session();
+        let session = self.session(arrays[0].clone());
         let stopping = session.clone();
         let (guard, judge, resyncs) = (self.guard.clone(), self.judge.clone(), plan.is_dirty && !config.read_only);
         self.executor.spawn(0, "start", async move {
             let outcome = array.start(|_| {}).await;
             executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
             if let Err(error) = &outcome
-                && !may_fail()
+                && !stopping.legal_errors.may_freeze()
                 && !stopping.is_stopping.get()
             {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
             if outcome.is_ok() && resyncs {
+                judge.note_resync(array.view().usable, &guard.failures());
                 judge.suspect.borrow_mut().clear();
                 judge.oracle.borrow_mut().resynced();
             }
@@ -269,7 +266,7 @@ impl Rig {
         Ok(Live { worlds, arrays, session, started })
     }
 
-    fn session(&self) -> Rc<Session> {
+    fn session(&self, array: Rc<Array<SimWorld>>) -> Rc<Session> {
         let (judge, executor, tally) = (self.judge.clone(), self.executor.clone(), self.tally.clone());
         let cut_power = Rc::new(move || {
             let images = executor.luck(|rng| judge.images(rng));
@@ -285,7 +282,7 @@ impl Rig {
             guard: self.guard.clone(),
             mix: self.setup.mix,
             op_next: self.op_next.clone(),
-            may_fail: self.may_fail.clone(),
+            legal_errors: LegalErrors::new(self.judge.clone(), self.guard.clone(), array),
             cut_power,
             cut_one_in: self.setup.image_one_in,
             running: RefCell::default(),
@@ -343,7 +340,7 @@ impl Rig {
 
     /// Starts to stop the array after some time. Gives the task, and where it will say whether the array is clean.
     pub fn begin_stop(&mut self, live: &Live, wait: Duration) -> (u64, Rc<Cell<bool>>) {
-        let (array, executor, may_fail) = (live.arrays[0].clone(), self.executor.clone(), self.may_fail.clone());
+        let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
         let clean = Rc::new(Cell::new(false));
         let result = clean.clone();
         let (session, guard) = (live.session.clone(), self.guard.clone());
@@ -359,7 +356,7 @@ impl Rig {
             let outcome = array.stop().await;
             executor.record(Event::Note { what: "stopped", value: u64::from(outcome.is_ok()) });
             if let Err(error) = &outcome
-                && !may_fail()
+                && !session.legal_errors.may_stay_dirty()
                 && !interrupts_start
             {
                 executor.violate(format!("stop failed in vain: {error:?}"));
@@ -404,7 +401,7 @@ impl Rig {
         self.judge.disks.iter().for_each(|disk| disk.stop_lying());
         let images: Vec<Option<Vec<u8>>> =
             self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
-        if !self.judge.is_over_budget.get() && !(self.may_fail)() {
+        {
             match self.judge.assemble(&images, How::Plain)? {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
@@ -416,6 +413,7 @@ impl Rig {
                     if worked != are_in && self.setup.is_redundant() {
                         return Err(format!("M6: members {worked:?} worked, the superblocks say {are_in:?}"));
                     }
+                    self.judge.check_stays_dirty(&plan)?;
                     self.judge.check_rest(&images, &plan)?;
                     if here.len() == usize::from(self.setup.shape.slots) {
                         self.is_well = true;

@@ -22,9 +22,6 @@ impl Judge {
                 Assembled::DirtyDegraded => return Err("dirty and degraded, and force does not help".to_string()),
             },
         };
-        if self.is_over_budget.get() {
-            return Ok(());
-        }
         let mut rows = self.suspect.borrow().clone();
         if self.model.is_parity() {
             rows.extend(self.oracle.borrow().uncertain().into_iter().map(|x| self.model.row_of[x as usize]));
@@ -48,6 +45,7 @@ impl Judge {
                 verdict.map_err(|found| format!("after a power cut, from members {told:?}: {found}"))?;
             }
         }
+        self.check_stays_dirty(&plan)?;
         self.check_mdadm_force(images, &told, &|x| unsettled.contains(&x))?;
         if !plan.is_dirty {
             self.check_redundancy(images, &plan)?;

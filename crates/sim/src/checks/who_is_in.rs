@@ -16,9 +16,6 @@ impl Judge {
                 return Err(format!("D4: disk {} was put into {slot}", member.candidate));
             }
         }
-        if self.is_over_budget.get() {
-            return Ok(());
-        }
         let left_out = self.left_out(plan, away);
         if !left_out.is_empty() {
             return Err(format!("D1: {left_out:?} had no fault and are left out: {:?}", plan.refused));

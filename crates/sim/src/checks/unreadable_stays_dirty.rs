@@ -1,0 +1,62 @@
+//! I6: an array with a sector that could neither be read nor computed in its resync stays marked dirty, also when more
+//! has failed than the level survives: what nobody could read may be read later, and then disagree. Owns: that check,
+//! and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
+
+use crate::judge::Judge;
+use crate::member::{Access, Op};
+use crate::model::Place;
+use std::collections::BTreeSet;
+use uraid_block::{ErrorKind, SlotSet};
+use uraid_engine::{MemberPlan, StartPlan};
+
+/// What the resync of this start has met.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Resynced {
+    /// There was none, or it could read or compute every sector.
+    #[default]
+    Whole,
+    /// Some accesses failed, which may have cost it a sector or not.
+    PerhapsNot,
+    /// There is a sector that nobody can read or compute.
+    NotWhole,
+}
+
+impl Judge {
+    /// A resync has ended: `usable` are the members that the array still uses, `failures` what failed since the start.
+    pub(crate) fn note_resync(&self, usable: SlotSet, failures: &[(Access, ErrorKind)]) {
+        let is_out = |place: Place| !usable.contains(uraid_block::Slot(place.slot));
+        let on_disk = |place: Place| self.setup.data_offsets[usize::from(place.slot)] + place.sector;
+        let is_latent = |place: Place| self.disks[usize::from(place.slot)].has_latent(on_disk(place));
+        let has_failed = |place: Place| {
+            failures.iter().any(|(access, _)| {
+                access.disk == place.slot
+                    && access.op == Op::Read
+                    && (access.at..access.at + access.length).contains(&on_disk(place))
+            })
+        };
+        let loses = |is_bad: &dyn Fn(Place) -> bool| {
+            let places: BTreeSet<Place> = self.model.copies.iter().flatten().copied().collect();
+            places.into_iter().any(|place| !self.model.survives_at(place, is_bad))
+        };
+        self.resynced.set(if loses(&|place| is_out(place) || is_latent(place)) {
+            Resynced::NotWhole
+        } else if loses(&|place| is_out(place) || is_latent(place) || has_failed(place)) {
+            Resynced::PerhapsNot
+        } else {
+            Resynced::Whole
+        });
+    }
+
+    /// Whether superblocks call an array clean that must stay dirty. A member that lies about flushes may have lost the
+    /// superblock that says so.
+    pub(crate) fn check_stays_dirty(&self, plan: &StartPlan) -> Result<(), String> {
+        let says_clean =
+            |member: &&MemberPlan| member.superblock.events == plan.events && !member.superblock.is_dirty();
+        let honest = plan.members.iter().filter(|member| !self.disks[member.candidate].is_liar());
+        let clean = honest.filter(says_clean).map(|member| member.candidate).next();
+        match clean.filter(|_| self.resynced.get() == Resynced::NotWhole) {
+            Some(disk) => Err(format!("I6: disk {disk} says clean, but the resync met a sector that cannot be had")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! I7: when a request may be answered with an error.
+//! Owns: [`LegalErrors`]: the rule for requests, and for a frozen array. Not here: what is right about an answer without
+//! an error (`oracle`).
+//! Invariant: a request fails only if one of *its own* sectors cannot be had, or if the array froze and had to. That
+//! some other member has failed, or has failed somewhere else, is no excuse.
+//!
+//! A place cannot be had while its member is out, while a latent error covers it, or after an access that covered it
+//! failed during the request. On levels with redundancy a request of `x` may fail when
+//!
+//! | request              | what it takes                                                                     |
+//! |----------------------|-----------------------------------------------------------------------------------|
+//! | read, mirror         | no copy of `x` can be had; where copies may differ, the canonical one cannot       |
+//! | read, parity         | `x` and as many other blocks of its row as there are parities cannot be had        |
+//! | write, parity        | more blocks of the row of `x` than there are parities cannot be had                |
+//! | any write, any flush | the array froze: a member was full, or more members failed than can be lost        |
+
+use crate::checks::unreadable_stays_dirty::Resynced;
+use crate::judge::Judge;
+use crate::member::{Access, Op};
+use crate::model::Place;
+use crate::watch::Guard;
+use crate::world::SimWorld;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use uraid_block::{ErrorKind, IoError, Slot};
+use uraid_engine::Array;
+use uraid_engine::view::{Copies, Gate, View};
+
+/// A client's request that has not been answered.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The letter that the trace shows.
+    pub kind: char,
+    /// First sector.
+    pub at: u64,
+    /// Sectors.
+    pub length: u64,
+    /// Whether it changes data.
+    pub writes: bool,
+    /// How many accesses had failed when it began.
+    pub failures_before: usize,
+    /// The shard's view when it began.
+    pub view: Rc<View>,
+}
+
+/// The rule, for one life of an array.
+pub struct LegalErrors {
+    judge: Rc<Judge>,
+    guard: Rc<Guard>,
+    array: Rc<Array<SimWorld>>,
+}
+
+impl LegalErrors {
+    /// The rule for this array; `array` is the one on shard 0.
+    pub fn new(judge: Rc<Judge>, guard: Rc<Guard>, array: Rc<Array<SimWorld>>) -> LegalErrors {
+        LegalErrors { judge, guard, array }
+    }
+
+    /// How many accesses have failed so far.
+    pub fn failures(&self) -> usize {
+        self.guard.failures().len()
+    }
+
+    /// Whether this error says that the array froze, or the array says so itself.
+    pub fn is_frozen(&self, error: IoError) -> bool {
+        match error.kind {
+            ErrorKind::Frozen => true,
+            ErrorKind::NoSpace if self.judge.setup.is_redundant() => true,
+            ErrorKind::NoSpace
+            | ErrorKind::Media
+            | ErrorKind::Gone
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfRange
+            | ErrorKind::Unsupported
+            | ErrorKind::NoMemory
+            | ErrorKind::TooManyLost
+            | ErrorKind::Stopping => matches!(self.array.view().gate, Gate::Frozen(_)),
+        }
+    }
+
+    /// Whether the array had a reason to freeze, and so to fail a start or a stop.
+    pub fn may_freeze(&self) -> bool {
+        let failures = self.guard.failures();
+        if !self.judge.setup.is_redundant() {
+            return failures.iter().any(|(access, _)| access.op == Op::Flush);
+        }
+        if self.judge.disks.iter().any(|disk| disk.has_no_space()) {
+            return true;
+        }
+        let usable = self.array.view().usable;
+        let is_grave = |access: &Access, kind: ErrorKind| kind == ErrorKind::Gone || access.op != Op::Read;
+        let failed = failures.iter().filter(|(access, kind)| is_grave(access, *kind)).map(|(access, _)| access.disk);
+        let out = (0..self.judge.setup.shape.slots).filter(|slot| !usable.contains(Slot(*slot)));
+        !self.judge.model.can_serve_without(&failed.chain(out).collect())
+    }
+
+    /// Whether a stop may leave the array marked dirty.
+    pub fn may_stay_dirty(&self) -> bool {
+        self.may_freeze() || self.judge.resynced.get() != Resynced::Whole
+    }
+
+    /// Whether a request may end with this error; `now` is its shard's view.
+    pub fn check(&self, request: &Request, error: IoError, now: &View) -> Result<(), String> {
+        let is_frozen = self.is_frozen(error);
+        let is_redundant = self.judge.setup.is_redundant();
+        if is_frozen && !self.may_freeze() {
+            return Err("the array froze without a reason".to_string());
+        }
+        if is_frozen && (request.writes || request.kind == 'f') {
+            return Ok(());
+        }
+        if !is_redundant && request.kind == 'f' {
+            let failures = self.guard.failures();
+            let has_failed = failures[request.failures_before..].iter().any(|(access, _)| access.op == Op::Flush);
+            return if has_failed { Ok(()) } else { Err("no flush of a member has failed".to_string()) };
+        }
+        let bad = self.bad_places(request, now);
+        let is_bad = |place: Place| bad(place);
+        let cannot_be_had = |x: u64| match (is_redundant, self.judge.model.is_parity()) {
+            (false, _) => self.judge.model.copies[x as usize].iter().any(|place| is_bad(*place)),
+            (true, true) => self.is_row_lost(x, &is_bad, request, is_frozen),
+            (true, false) => !request.writes && self.are_copies_lost(x, &is_bad, request, now),
+        };
+        if (request.at..request.at + request.length).any(cannot_be_had) {
+            return Ok(());
+        }
+        let View { usable, copies, gate, .. } = now;
+        Err(format!("every sector of it can be had; usable {usable:?}, {copies:?}, {gate:?}"))
+    }
+
+    /// Places that the request could not use: see the head of this file.
+    fn bad_places(&self, request: &Request, now: &View) -> impl Fn(Place) -> bool {
+        let disks = self.judge.disks.clone();
+        let starts = self.judge.setup.data_offsets.clone();
+        let failures: Vec<Access> =
+            self.guard.failures()[request.failures_before..].iter().map(|(access, _)| *access).collect();
+        let (before, now) = (request.view.usable, now.usable);
+        move |place: Place| {
+            let slot = Slot(place.slot);
+            let sector = starts[usize::from(place.slot)] + place.sector;
+            let covers = |access: &Access| {
+                access.disk == place.slot
+                    && access.op != Op::Flush
+                    && (access.at..access.at + access.length).contains(&sector)
+            };
+            !before.contains(slot)
+                || !now.contains(slot)
+                || disks[usize::from(place.slot)].has_latent(sector)
+                || failures.iter().any(covers)
+        }
+    }
+
+    fn are_copies_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, now: &View) -> bool {
+        let places = &self.judge.model.copies[x as usize];
+        let is_canonical_lost = |view: &View| {
+            let canonical = places.iter().find(|place| view.usable.contains(Slot(place.slot)));
+            view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(*place))
+        };
+        places.iter().all(|place| is_bad(*place)) || is_canonical_lost(&request.view) || is_canonical_lost(now)
+    }
+
+    fn is_row_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, is_frozen: bool) -> bool {
+        let model = &self.judge.model;
+        let index = model.row_of[x as usize];
+        let row = &model.rows[index];
+        let lost = row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]);
+        let lost = lost.filter(|place| is_bad(*place)).count();
+        let is_own_bad = model.copies[x as usize].iter().any(|place| is_bad(*place));
+        // A row that was half written when the array froze cannot be computed from any more.
+        let is_torn = || {
+            let uncertain: BTreeSet<u64> = self.judge.oracle.borrow().uncertain().into_iter().collect();
+            let is_frozen =
+                is_frozen || matches!(self.array.view().gate, Gate::Frozen(_) | Gate::Closed | Gate::Stopped);
+            is_frozen && row.data.iter().any(|(y, _, _)| uncertain.contains(y))
+        };
+        (request.writes || is_own_bad) && (lost > model.parities() || is_torn())
+    }
+}
