@@ -71,6 +71,16 @@ struct Record {
     end: Option<u64>,
     is_ok: bool,
     is_durable: bool,
+    // It failed, and what reads have found since.
+    seen: Seen,
+}
+
+/// Whether a failed write has taken effect, as far as reads have told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    NotYet,
+    InEffect,
+    WithoutEffect,
 }
 
 #[derive(Clone, Default, Debug)]
@@ -107,10 +117,20 @@ pub struct Oracle {
 
 impl Register {
     fn readable(&self) -> Vec<Value> {
-        let done: Vec<Record> = self.records.iter().copied().filter(|one| one.is_ok && one.end.is_some()).collect();
+        self.values_by(|one| one.seen)
+    }
+
+    /// What may be read whatever earlier reads have found of failed writes: of members at rest.
+    fn at_rest(&self) -> Vec<Value> {
+        self.values_by(|_| Seen::NotYet)
+    }
+
+    fn values_by(&self, seen: impl Fn(&Record) -> Seen) -> Vec<Value> {
+        let is_done = |one: &Record| one.end.is_some() && (one.is_ok || seen(one) == Seen::InEffect);
+        let done: Vec<Record> = self.records.iter().copied().filter(is_done).collect();
         let is_over = |one: &Record, end: u64| done.iter().any(|newer| newer.op != one.op && newer.after > end);
         let mut values: Vec<Value> = (self.records.iter())
-            .filter(|one| one.end.is_none_or(|end| !is_over(one, end)))
+            .filter(|one| seen(one) != Seen::WithoutEffect && one.end.is_none_or(|end| !is_over(one, end)))
             .map(|one| one.value)
             .collect();
         if done.is_empty() {
@@ -129,9 +149,35 @@ impl Register {
         values
     }
 
-    /// No write is in flight, and none has failed: whatever a read finds is what it is.
+    /// No write is in flight: whatever a read finds is what it is, also after a write that failed.
     fn is_quiet(&self) -> bool {
-        !self.is_loose && self.records.iter().all(|one| one.is_ok && one.end.is_some())
+        !self.is_loose && self.records.iter().all(|one| one.end.is_some())
+    }
+
+    /// A read has found `value` while nothing was in flight: every read that starts later must find it.
+    fn collapse(&mut self, value: Value, now: u64) {
+        if self.records.is_empty() {
+            let mut others = std::mem::replace(&mut self.base, vec![value]);
+            self.others.append(&mut others);
+            return;
+        }
+        let fitting: Vec<usize> = (0..self.records.len()).filter(|&at| self.records[at].value == value).collect();
+        let has_failed = self.records.iter().any(|one| !one.is_ok);
+        if let [only] = fitting[..]
+            && !has_failed
+        {
+            self.records[only].after = now;
+        }
+        // What has failed stays possible after a crash, on another member than the one that was read.
+        for (at, record) in self.records.iter_mut().enumerate().filter(|(_, record)| !record.is_ok) {
+            record.seen = match fitting[..] {
+                [] => Seen::WithoutEffect,
+                [only] if only == at => Seen::InEffect,
+                [_] => Seen::WithoutEffect,
+                _ => record.seen,
+            };
+        }
+        self.prune();
     }
 
     /// What was answered before this moment is durable.
@@ -191,7 +237,7 @@ impl Oracle {
     pub fn begin_write(&mut self, op: u64, at: u64, length: u64, value: Value) {
         let after = self.tick();
         for x in at..at + length {
-            let record = Record { op, value, after, end: None, is_ok: false, is_durable: false };
+            let record = Record { op, value, after, end: None, is_ok: false, is_durable: false, seen: Seen::NotYet };
             self.sectors[x as usize].records.push(record);
             for read in self.reads.values_mut() {
                 if x >= read.start && x - read.start < read.allowed.len() as u64 {
@@ -299,20 +345,9 @@ impl Oracle {
     /// From now on this is the value: every read that starts later must find it.
     fn collapse(&mut self, x: u64, value: Value, now: u64) {
         let register = &mut self.sectors[x as usize];
-        if !register.is_quiet() {
-            return;
+        if register.is_quiet() {
+            register.collapse(value, now);
         }
-        if register.records.is_empty() {
-            let mut others = std::mem::replace(&mut register.base, vec![value]);
-            register.others.append(&mut others);
-            return;
-        }
-        let fitting: Vec<usize> =
-            (0..register.records.len()).filter(|&at| register.records[at].value == value).collect();
-        if let [only] = fitting[..] {
-            register.records[only].after = now;
-        }
-        register.prune();
     }
 
     /// Whether these bytes may be found in a sector after power fails now.
@@ -327,7 +362,7 @@ impl Oracle {
 
     /// Whether these bytes may be found in a sector now that everything is at rest.
     pub fn may_hold_at_rest(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
-        let allowed = self.sectors[x as usize].readable();
+        let allowed = self.sectors[x as usize].at_rest();
         if self.fitting(x, &allowed, sector).is_empty() {
             return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
         }
@@ -373,7 +408,7 @@ impl Oracle {
     pub fn stop(&mut self) {
         for register in &mut self.sectors {
             register.is_torn = false;
-            register.base = register.readable();
+            register.base = register.at_rest();
             register.records.clear();
         }
         self.reads.clear();
