@@ -30,7 +30,8 @@ pub struct Candidate {
 pub struct AssembleOptions {
     /// Start although data may be lost: see [`assemble`].
     pub force: bool,
-    /// Start although more members are missing than the superblocks know of.
+    /// Start although more members are missing than the superblocks know of, and write although md is still rebuilding
+    /// one: it is given up.
     pub run: bool,
     /// Change nothing on any member.
     pub read_only: bool,
@@ -152,8 +153,15 @@ pub enum ReadOnlyReason {
     Ppl,
     /// A member has bad blocks recorded.
     BadBlocks,
-    /// A slot is being moved to another device.
+    /// A slot is being moved to another device, and writing without that device would give it up.
     Replacement,
+    /// md was rebuilding a member, and writing without it would give it up: md would have to begin anew.
+    Rebuilding {
+        /// Its slot; of several the lowest.
+        slot: Slot,
+        /// How far it is rebuilt.
+        rebuilt: Sectors,
+    },
 }
 
 /// What `--force` was needed for. The engine writes it into the record of the start.
@@ -216,8 +224,10 @@ impl StartPlan {
 /// - More missing than the freshest superblock knows of is an error without `run`; md starts such an array only then.
 /// - A dirty raid4, 5 or 6 with a missing member whose blocks would be reconstructed is an error: parity that a crash
 ///   left half-written would make up wrong data for it.
-/// - What needs a bitmap, a partial parity log, a bad-block list or a replacement to be kept right starts read-only;
-///   a member with bad blocks is left out. A reshape, a journal, a clustered bitmap or unknown bits are an error.
+/// - What needs a bitmap, a partial parity log or a bad-block list to be kept right starts read-only; a member with bad
+///   blocks is left out. A reshape, a journal, a clustered bitmap or unknown bits are an error.
+/// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: to
+///   write is to record this member as failed, and md would begin it anew. `run` does that.
 ///
 /// `force` gives up data for service, always in the same way, and [`Forced`] tells what it was needed for:
 /// members that missed changes are taken, the freshest first, one generation of event counts at a time, until there
@@ -271,7 +281,7 @@ impl fmt::Display for Refusal {
 /// To follow "read-only: ".
 impl fmt::Display for ReadOnlyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
+        let text = match self {
             ReadOnlyReason::Requested => "as requested",
             ReadOnlyReason::OldSuperblock => {
                 "its superblocks are of version 0.90, which are not written; `mdadm --assemble --update=metadata` converts them"
@@ -279,7 +289,19 @@ impl fmt::Display for ReadOnlyReason {
             ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
             ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
-            ReadOnlyReason::Replacement => "a member is being replaced, which cannot be continued yet",
-        })
+            ReadOnlyReason::Replacement => {
+                "a member is being replaced by md; let the kernel finish that, or --run to write to the array without \
+                 the new member, which is then rebuilt from the beginning"
+            }
+            ReadOnlyReason::Rebuilding { slot, rebuilt } => {
+                return write!(
+                    out,
+                    "{slot} is being rebuilt by md, up to sector {} so far; let the kernel finish that, or --run to write \
+                     to the array without this member, which is then rebuilt from the beginning",
+                    rebuilt.0
+                );
+            }
+        };
+        out.write_str(text)
     }
 }

@@ -1,70 +1,15 @@
 //! Assembly as sentences: who is taken, who is refused and why, what run and force change.
-//! Owns: single situations. Not here: all of them (tests/assemble_rounds.rs), the order of candidates (the same).
+//! Owns: single situations of members that are whole. Not here: members that are not, arrays that are only read
+//! (tests/assemble_read_only.rs), all situations (tests/assemble_rounds.rs), the order of candidates (the same).
 
+mod candidates;
+
+use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot, SlotSet};
-use uraid_engine::assemble::{Duplicate, Unsupported};
-use uraid_engine::{
-    AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
-};
-use uraid_format::create::{CreateOptions, NewMember, create};
-use uraid_format::{Features, Role, SetName, Superblock, Version};
-use uraid_layout::{Level, default_layout};
-
-const DEVICE: Sectors = Sectors(40960);
-const FORCE: AssembleOptions = AssembleOptions { force: true, run: false, read_only: false };
-const RUN: AssembleOptions = AssembleOptions { force: false, run: true, read_only: false };
-
-/// A clean array with ten events; `spares` behind the slots.
-fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
-    let options = CreateOptions {
-        version: uraid_format::Version::V1_2,
-        level,
-        layout: default_layout(level),
-        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
-        raid_disks: slots,
-        spare_devices: spares,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "r").unwrap(),
-        now_seconds: 1_700_000_000,
-        assume_clean: true,
-        force: false,
-    };
-    let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
-    let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();
-    let members = made.superblocks.into_iter().flatten();
-    members
-        .map(|superblock| Candidate { superblock: Superblock { events: 10, ..superblock }, device_size: DEVICE })
-        .collect()
-}
-
-/// Everybody in `on` writes that `out` has failed, as one round of superblocks.
-fn record_failure(members: &mut [Candidate], on: &[usize], out: &[usize]) {
-    for at in on {
-        let superblock = &mut members[*at].superblock;
-        superblock.events += 1;
-        for out in out {
-            superblock.roles[*out] = Role::Faulty;
-        }
-    }
-}
-
-fn start(members: &[Candidate]) -> Result<StartPlan, AssembleError> {
-    assemble(members, &AssembleOptions::default())
-}
-
-fn slots(plan: &StartPlan) -> Vec<(u16, usize)> {
-    let slot = |place| match place {
-        Place::Slot(slot) => Some(slot.0),
-        Place::Spare => None,
-    };
-    plan.members.iter().filter_map(|member| Some((slot(member.place)?, member.candidate))).collect()
-}
-
-fn set(slots: &[u16]) -> SlotSet {
-    slots.iter().map(|slot| Slot(*slot)).collect()
-}
+use uraid_engine::assemble::Duplicate;
+use uraid_engine::{AssembleError, Candidate, Place, Refusal, Refused, assemble};
+use uraid_format::{Features, Role};
+use uraid_layout::Level;
 
 #[test]
 fn a_whole_clean_array_of_every_level_starts() {
@@ -320,42 +265,6 @@ fn a_member_that_returned_after_another_left_is_not_called_a_split_brain() {
 }
 
 #[test]
-fn a_device_that_shrank_below_its_data_is_refused() {
-    let mut members = array(Level::Raid1, 2, 0);
-    let end = Sectors(members[1].superblock.data_offset.0) + members[1].superblock.size;
-    members[1].device_size = Sectors(end.0 - 1);
-    let plan = assemble(&members, &RUN).unwrap();
-    assert_eq!(plan.refused[0].reason, Refusal::Shrank { found: Sectors(end.0 - 1), expected: end });
-    members[1].device_size = end;
-    assert!(start(&members).unwrap().refused.is_empty());
-}
-
-#[test]
-fn a_member_being_rebuilt_counts_as_missing_and_needs_no_run() {
-    let mut members = array(Level::Raid5, 4, 0);
-    members[3].superblock.features = Features::RECOVERY_OFFSET;
-    members[3].superblock.recovery_offset = 2048;
-    let plan = start(&members).unwrap();
-    assert_eq!(plan.missing, set(&[3]));
-    let expected = members[3].superblock.size;
-    let reason = Refusal::NotInSync { slot: Slot(3), found: Sectors(2048), expected };
-    assert_eq!(plan.refused, [Refused { candidate: 3, reason }]);
-    // The first state that mdadm gives a raid5: dirty is not possible, its last member is being rebuilt.
-    members.remove(0);
-    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
-}
-
-#[test]
-fn a_spare_that_a_round_made_a_member_holds_no_data_yet() {
-    let mut members = array(Level::Raid1, 2, 1);
-    record_failure(&mut members, &[0], &[1]);
-    members[0].superblock.roles[2] = Role::Slot(Slot(1));
-    let plan = assemble(&[members[0].clone(), members[2].clone()], &RUN).unwrap();
-    assert_eq!(slots(&plan), [(0, 0)]);
-    assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(1), .. }));
-}
-
-#[test]
 fn spares_are_kept_whatever_their_events() {
     let mut members = array(Level::Raid6, 4, 2);
     members[4].superblock.events = 2;
@@ -368,81 +277,6 @@ fn spares_are_kept_whatever_their_events() {
     let plan = start(&members).unwrap();
     assert!(matches!(plan.refused[0].reason, Refusal::Shrank { .. }));
     assert!(matches!(plan.refused[1].reason, Refusal::Mismatch { field: "used size", .. }));
-}
-
-#[test]
-fn what_cannot_be_kept_up_to_date_starts_read_only() {
-    let with = |features: Features| {
-        let mut members = array(Level::Raid5, 3, 0);
-        members.iter_mut().for_each(|member| member.superblock.features = features);
-        members
-    };
-    assert_eq!(start(&with(Features::BITMAP_OFFSET)).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
-    assert_eq!(start(&with(Features::PPL)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
-    assert_eq!(start(&with(Features::MULTIPLE_PPLS)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
-    let read_only = AssembleOptions { read_only: true, ..AssembleOptions::default() };
-    let plan = assemble(&with(Features::default()), &read_only).unwrap();
-    assert_eq!(plan.read_only, Some(ReadOnlyReason::Requested));
-    // A log makes a dirty and degraded array readable for md, not for us.
-    let mut members = with(Features::PPL);
-    members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
-    assert!(start(&members).unwrap().is_dirty);
-    assert!(matches!(assemble(&members[1..], &RUN), Err(AssembleError::DirtyDegraded { .. })));
-}
-
-#[test]
-fn an_array_with_old_superblocks_starts_read_only_and_versions_do_not_mix() {
-    let mut members = array(Level::Raid5, 3, 0);
-    members.iter_mut().for_each(|member| member.superblock.version = Version::V0_90);
-    assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::OldSuperblock));
-    members[1].superblock.version = Version::V1_0;
-    assert!(matches!(start(&members), Err(AssembleError::Mismatch { field: "minor version", .. })));
-}
-
-#[test]
-fn a_member_with_bad_blocks_is_left_out_and_the_rest_only_read() {
-    let mut members = array(Level::Raid1, 2, 0);
-    members[0].superblock.features = Features::BAD_BLOCKS;
-    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
-    let plan = assemble(&members, &RUN).unwrap();
-    assert_eq!(plan.read_only, Some(ReadOnlyReason::BadBlocks));
-    assert_eq!(plan.refused, [Refused { candidate: 0, reason: Refusal::BadBlocks }]);
-    assert_eq!(slots(&plan), [(1, 1)]);
-    let plan = assemble(&members, &FORCE).unwrap();
-    assert_eq!((plan.read_only, plan.members.len()), (Some(ReadOnlyReason::BadBlocks), 2));
-}
-
-#[test]
-fn a_replacement_is_left_out_beside_the_member_that_it_replaces() {
-    let mut members = array(Level::Raid1, 2, 1);
-    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
-    members[2].superblock.features = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
-    let plan = start(&members).unwrap();
-    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
-    assert_eq!(plan.read_only, Some(ReadOnlyReason::Replacement));
-    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Replacement { slot: Slot(1) } }]);
-}
-
-#[test]
-fn what_would_be_read_wrongly_is_refused_even_with_force() {
-    let cases = [
-        (Features::RESHAPE_ACTIVE, Unsupported::Reshape),
-        (Features::JOURNAL, Unsupported::Journal),
-        (Features::CLUSTERED.with(Features::BITMAP_OFFSET), Unsupported::Clustered),
-        (Features(1 << 13), Unsupported::Features(1 << 13)),
-    ];
-    for (features, expected) in cases {
-        let mut members = array(Level::Raid5, 3, 0);
-        members[1].superblock.features = features;
-        assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(expected));
-    }
-    let mut members = array(Level::Raid5, 3, 0);
-    members.iter_mut().for_each(|member| member.superblock.level = -4);
-    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(Unsupported::Level(-4)));
-    members.iter_mut().for_each(|member| (member.superblock.level, member.superblock.raid_disks) = (5, 257));
-    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::TooManySlots { found: 257, maximum: 256 });
-    members.iter_mut().for_each(|member| (member.superblock.layout, member.superblock.raid_disks) = (99, 3));
-    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::Layout(_))));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! (tests/assemble.rs, tests/assemble_rounds.rs).
 
 use uraid_block::{Sectors, Slot};
-use uraid_engine::{AssembleOptions, Candidate, Place, assemble};
+use uraid_engine::{AssembleOptions, Candidate, MemberPlan, Place, StartPlan, assemble};
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_format::{Features, Role, SetName, Superblock, location_v12};
 use uraid_layout::{Level, default_layout};
@@ -80,10 +80,27 @@ fn twist(luck: &mut Luck, superblock: &mut Superblock) {
     }
 }
 
+/// Who starts an array for writing writes down that those who are not here have failed. Without an option that may
+/// be nobody whom the freshest superblock has in a slot.
+fn assert_nobody_is_given_up(plan: &StartPlan, seed: u64) {
+    for (number, role) in (0u32..).zip(&plan.template.roles) {
+        let Some(slot) = role.slot().filter(|slot| u32::from(slot.0) < plan.template.raid_disks) else { continue };
+        let is_kept = |member: &MemberPlan| {
+            member.superblock.dev_number == number && member.place == Place::Slot(slot) && !is_rebuilt(member)
+        };
+        assert!(plan.members.iter().any(is_kept), "seed {seed}: number {number} in {slot} would be given up");
+    }
+}
+
+fn is_rebuilt(member: &MemberPlan) -> bool {
+    member.superblock.features.intersects(Features::RECOVERY_OFFSET.with(Features::REPLACEMENT))
+}
+
 #[test]
 fn every_set_of_superblocks_that_parse_gets_an_answer() {
     let mut started = 0;
     let mut refused = 0;
+    let mut kept = 0;
     for seed in 1..=20_000u64 {
         let mut luck = Luck(seed);
         let mut candidates = array(Level::ALL[luck.below(7) as usize]);
@@ -117,6 +134,10 @@ fn every_set_of_superblocks_that_parse_gets_an_answer() {
                     let holders = plan.members.iter().filter(|member| member.place == Place::Slot(slot)).count();
                     assert_eq!(holders, usize::from(!plan.missing.contains(slot)), "seed {seed}, {slot}");
                 }
+                if !options.run && !options.force && plan.read_only.is_none() {
+                    kept += 1;
+                    assert_nobody_is_given_up(&plan, seed);
+                }
                 for refused in &plan.refused {
                     assert!(!refused.reason.to_string().is_empty());
                 }
@@ -128,4 +149,5 @@ fn every_set_of_superblocks_that_parse_gets_an_answer() {
         }
     }
     assert!(started > 2_000 && refused > 2_000, "{started} started, {refused} refused: too one-sided");
+    assert!(kept > 500, "{kept} started for writing without an option: too few to say anything");
 }

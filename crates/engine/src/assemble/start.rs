@@ -59,7 +59,7 @@ pub(super) fn start(
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
     }
-    let read_only = read_only(chosen.template.version, chosen.features, options);
+    let read_only = read_only(&chosen, options);
     let mut template = chosen.template;
     if !is_sized_by_member {
         template.resync_offset = match (is_dirty, template.is_dirty()) {
@@ -166,27 +166,27 @@ fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Optio
     }
 }
 
-/// Every slot that the freshest superblock gives to somebody must have its member here, or one that is known to be
-/// still in the making.
+/// Every device that the freshest superblock has in a slot must be here, or be one that is known to be still in the
+/// making. That is more than every slot: a slot whose device is being replaced has two.
 fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -> Result<(), AssembleError> {
-    let slots = chosen.template.roles.iter().filter_map(|role| role.slot());
-    let recorded: SlotSet = slots.filter(|slot| u32::from(slot.0) < chosen.template.raid_disks).collect();
-    let mut missing = recorded;
-    usable.iter().for_each(|slot| missing.remove(slot));
-    for refused in &chosen.refused {
+    let in_use = chosen.slots.values().copied();
+    let in_the_making = chosen.refused.iter().filter(|refused| {
         let recovers = candidates[refused.candidate].superblock.features.contains(Features::RECOVERY_OFFSET);
-        if let Refusal::NotInSync { slot, .. } = refused.reason
-            && recovers
-        {
-            missing.remove(slot);
-        }
-    }
+        matches!(refused.reason, Refusal::Replacement { .. })
+            || (matches!(refused.reason, Refusal::NotInSync { .. }) && recovers)
+    });
+    let here = in_use.chain(in_the_making.map(|refused| refused.candidate));
+    let here: BTreeSet<u32> = here.map(|at| candidates[at].superblock.dev_number).collect();
+    let slot_count = chosen.template.raid_disks;
+    let slots = (0u32..).zip(&chosen.template.roles).filter_map(|(number, role)| Some((number, role.slot()?)));
+    let listed: Vec<(u32, Slot)> = slots.filter(|(_, slot)| u32::from(slot.0) < slot_count).collect();
+    let missing: SlotSet = listed.iter().filter(|(number, _)| !here.contains(number)).map(|(_, slot)| *slot).collect();
     if missing.is_empty() {
         return Ok(());
     }
     Err(AssembleError::NeedsRun {
         found: usable.count(),
-        expected: recorded.count(),
+        expected: listed.len(),
         missing,
         refused: chosen.refused.clone(),
     })
@@ -214,9 +214,10 @@ fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     missing.iter().filter(holds_data).collect()
 }
 
-fn read_only(version: Version, features: Features, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+    let features = chosen.features;
     let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
-    if version == Version::V0_90 {
+    if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)
     } else if features.contains(Features::BITMAP_OFFSET) {
         Some(ReadOnlyReason::Bitmap)
@@ -224,9 +225,23 @@ fn read_only(version: Version, features: Features, options: &AssembleOptions) ->
         Some(ReadOnlyReason::Ppl)
     } else if features.contains(Features::BAD_BLOCKS) {
         Some(ReadOnlyReason::BadBlocks)
-    } else if features.contains(Features::REPLACEMENT) {
-        Some(ReadOnlyReason::Replacement)
+    } else if let Some(reason) = in_the_making(&chosen.refused).filter(|_| !options.run && !options.force) {
+        Some(reason)
     } else {
         options.read_only.then_some(ReadOnlyReason::Requested)
+    }
+}
+
+/// What md was making of a member that is left out for that. The first round of superblocks would record the member as
+/// failed, and md would not go on with it.
+fn in_the_making(refused: &[Refused]) -> Option<ReadOnlyReason> {
+    let rebuilding = refused.iter().filter_map(|refused| {
+        let Refusal::NotInSync { slot, found, .. } = refused.reason else { return None };
+        Some((slot, found))
+    });
+    let is_replacement = |refused: &Refused| matches!(refused.reason, Refusal::Replacement { .. });
+    match rebuilding.min() {
+        Some((slot, rebuilt)) => Some(ReadOnlyReason::Rebuilding { slot, rebuilt }),
+        None => refused.iter().any(is_replacement).then_some(ReadOnlyReason::Replacement),
     }
 }

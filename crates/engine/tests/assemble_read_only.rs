@@ -1,0 +1,220 @@
+//! Assembly as sentences: members that are not whole, and arrays that are only read or not at all.
+//! Owns: members being rebuilt, replacements, bad blocks, shrunk devices, features. Not here: members that are whole
+//! (tests/assemble.rs).
+
+mod candidates;
+
+use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
+use uraid_block::{Sectors, Slot};
+use uraid_engine::assemble::Unsupported;
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, Refusal, Refused, assemble};
+use uraid_format::{Features, Role, Version};
+use uraid_layout::Level;
+
+const REDUNDANT: [Level; 5] = [Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
+
+/// A clean array whose member in slot `at` md was rebuilding: `done` sectors of it are.
+fn rebuilding(level: Level, slots: u16, at: usize, done: u64) -> Vec<Candidate> {
+    let mut members = array(level, slots, 0);
+    members[at].superblock.features = Features::RECOVERY_OFFSET;
+    members[at].superblock.recovery_offset = done;
+    members
+}
+
+#[test]
+fn a_device_that_shrank_below_its_data_is_refused() {
+    let mut members = array(Level::Raid1, 2, 0);
+    let end = Sectors(members[1].superblock.data_offset.0) + members[1].superblock.size;
+    members[1].device_size = Sectors(end.0 - 1);
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(plan.refused[0].reason, Refusal::Shrank { found: Sectors(end.0 - 1), expected: end });
+    members[1].device_size = end;
+    assert!(start(&members).unwrap().refused.is_empty());
+}
+
+#[test]
+fn a_member_being_rebuilt_counts_as_missing_and_needs_no_run() {
+    let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
+    let plan = start(&members).unwrap();
+    assert_eq!(plan.missing, set(&[3]));
+    let expected = members[3].superblock.size;
+    let reason = Refusal::NotInSync { slot: Slot(3), found: Sectors(2048), expected };
+    assert_eq!(plan.refused, [Refused { candidate: 3, reason }]);
+    // The first state that mdadm gives a raid5: dirty is not possible, its last member is being rebuilt.
+    members.remove(0);
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
+}
+
+#[test]
+fn an_array_whose_member_is_being_rebuilt_starts_read_only_unless_run_or_force_gives_the_member_up() {
+    for level in REDUNDANT {
+        let members = rebuilding(level, 4, 3, 2048);
+        let reason = ReadOnlyReason::Rebuilding { slot: Slot(3), rebuilt: Sectors(2048) };
+        let plan = start(&members).unwrap();
+        assert_eq!((plan.read_only, plan.missing), (Some(reason), set(&[3])), "{level:?}");
+        let read_only = AssembleOptions { read_only: true, ..AssembleOptions::default() };
+        assert_eq!(assemble(&members, &read_only).unwrap().read_only, Some(reason), "{level:?}");
+        for options in [RUN, FORCE] {
+            let plan = assemble(&members, &options).unwrap();
+            assert_eq!((plan.read_only, plan.missing), (None, set(&[3])), "{level:?}");
+            assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(3), .. }), "{level:?}");
+            let both = AssembleOptions { read_only: true, ..options };
+            assert_eq!(assemble(&members, &both).unwrap().read_only, Some(ReadOnlyReason::Requested), "{level:?}");
+        }
+        assert_eq!(
+            reason.to_string(),
+            "slot 3 is being rebuilt by md, up to sector 2048 so far; let the kernel finish that, or --run to write to \
+             the array without this member, which is then rebuilt from the beginning"
+        );
+    }
+}
+
+#[test]
+fn of_two_members_being_rebuilt_the_lower_slot_is_named_and_neither_is_given_up() {
+    let mut members = rebuilding(Level::Raid6, 5, 4, 4096);
+    members[1].superblock.features = Features::RECOVERY_OFFSET;
+    members[1].superblock.recovery_offset = 128;
+    let plan = start(&members).unwrap();
+    let reason = ReadOnlyReason::Rebuilding { slot: Slot(1), rebuilt: Sectors(128) };
+    assert_eq!((plan.read_only, plan.missing), (Some(reason), set(&[1, 4])));
+}
+
+#[test]
+fn a_member_being_rebuilt_that_is_one_event_behind_keeps_the_array_read_only() {
+    let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
+    record_failure(&mut members, &[0, 1, 2], &[]);
+    assert!(matches!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Rebuilding { slot: Slot(3), .. })));
+    // Two behind it is stale, and what the superblocks count on is not there.
+    record_failure(&mut members, &[0, 1, 2], &[]);
+    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
+    assert_eq!(assemble(&members, &RUN).unwrap().read_only, None);
+}
+
+#[test]
+fn a_bitmap_is_the_reason_before_a_member_being_rebuilt_because_run_does_not_lift_it() {
+    let mut members = rebuilding(Level::Raid1, 2, 1, 2048);
+    for member in &mut members {
+        member.superblock.features = member.superblock.features.with(Features::BITMAP_OFFSET);
+    }
+    assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
+    assert_eq!(assemble(&members, &RUN).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
+}
+
+#[test]
+fn a_spare_that_a_round_made_a_member_holds_no_data_yet() {
+    let mut members = array(Level::Raid1, 2, 1);
+    record_failure(&mut members, &[0], &[1]);
+    members[0].superblock.roles[2] = Role::Slot(Slot(1));
+    let plan = assemble(&[members[0].clone(), members[2].clone()], &RUN).unwrap();
+    assert_eq!(slots(&plan), [(0, 0)]);
+    assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(1), .. }));
+}
+
+#[test]
+fn what_cannot_be_kept_up_to_date_starts_read_only() {
+    let with = |features: Features| {
+        let mut members = array(Level::Raid5, 3, 0);
+        members.iter_mut().for_each(|member| member.superblock.features = features);
+        members
+    };
+    assert_eq!(start(&with(Features::BITMAP_OFFSET)).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
+    assert_eq!(start(&with(Features::PPL)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
+    assert_eq!(start(&with(Features::MULTIPLE_PPLS)).unwrap().read_only, Some(ReadOnlyReason::Ppl));
+    let read_only = AssembleOptions { read_only: true, ..AssembleOptions::default() };
+    let plan = assemble(&with(Features::default()), &read_only).unwrap();
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::Requested));
+    // A log makes a dirty and degraded array readable for md, not for us.
+    let mut members = with(Features::PPL);
+    members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+    assert!(start(&members).unwrap().is_dirty);
+    assert!(matches!(assemble(&members[1..], &RUN), Err(AssembleError::DirtyDegraded { .. })));
+}
+
+#[test]
+fn an_array_with_old_superblocks_starts_read_only_and_versions_do_not_mix() {
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.version = Version::V0_90);
+    assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::OldSuperblock));
+    members[1].superblock.version = Version::V1_0;
+    assert!(matches!(start(&members), Err(AssembleError::Mismatch { field: "minor version", .. })));
+}
+
+#[test]
+fn a_member_with_bad_blocks_is_left_out_and_the_rest_only_read() {
+    let mut members = array(Level::Raid1, 2, 0);
+    members[0].superblock.features = Features::BAD_BLOCKS;
+    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::BadBlocks));
+    assert_eq!(plan.refused, [Refused { candidate: 0, reason: Refusal::BadBlocks }]);
+    assert_eq!(slots(&plan), [(1, 1)]);
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!((plan.read_only, plan.members.len()), (Some(ReadOnlyReason::BadBlocks), 2));
+}
+
+/// A raid1 of two whose second member is being replaced by a third device.
+fn replacing() -> Vec<Candidate> {
+    let mut members = array(Level::Raid1, 2, 1);
+    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
+    members[2].superblock.features = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
+    members
+}
+
+#[test]
+fn a_replacement_is_left_out_beside_the_member_that_it_replaces() {
+    let members = replacing();
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
+    assert_eq!(plan.read_only, Some(ReadOnlyReason::Replacement));
+    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Replacement { slot: Slot(1) } }]);
+    for options in [RUN, FORCE] {
+        let plan = assemble(&members, &options).unwrap();
+        assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], None), "it is given up");
+    }
+}
+
+#[test]
+fn a_replacement_that_is_not_given_or_stale_is_given_up_only_with_run() {
+    let mut members = replacing();
+    let error = start(&members[..2]).unwrap_err();
+    let AssembleError::NeedsRun { found: 2, expected: 3, missing, .. } = &error else { panic!("{error}") };
+    assert_eq!(*missing, set(&[1]));
+    assert_eq!(assemble(&members[..2], &RUN).unwrap().read_only, None);
+    record_failure(&mut members, &[0, 1], &[]);
+    record_failure(&mut members, &[0, 1], &[]);
+    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
+    // The member that it replaces is not here, and it does not hold all yet.
+    let members = replacing();
+    let plan = start(&[members[0].clone(), members[2].clone()]);
+    assert!(matches!(plan, Err(AssembleError::NeedsRun { .. })), "{plan:?}");
+}
+
+#[test]
+fn a_replacement_whose_slot_has_nobody_else_keeps_the_array_read_only() {
+    let mut members = replacing();
+    members.iter_mut().for_each(|member| member.superblock.roles[1] = Role::Faulty);
+    let plan = start(&[members[0].clone(), members[2].clone()]).unwrap();
+    assert_eq!((plan.read_only, plan.missing), (Some(ReadOnlyReason::Replacement), set(&[1])));
+}
+
+#[test]
+fn what_would_be_read_wrongly_is_refused_even_with_force() {
+    let cases = [
+        (Features::RESHAPE_ACTIVE, Unsupported::Reshape),
+        (Features::JOURNAL, Unsupported::Journal),
+        (Features::CLUSTERED.with(Features::BITMAP_OFFSET), Unsupported::Clustered),
+        (Features(1 << 13), Unsupported::Features(1 << 13)),
+    ];
+    for (features, expected) in cases {
+        let mut members = array(Level::Raid5, 3, 0);
+        members[1].superblock.features = features;
+        assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(expected));
+    }
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.level = -4);
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::Unsupported(Unsupported::Level(-4)));
+    members.iter_mut().for_each(|member| (member.superblock.level, member.superblock.raid_disks) = (5, 257));
+    assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::TooManySlots { found: 257, maximum: 256 });
+    members.iter_mut().for_each(|member| (member.superblock.layout, member.superblock.raid_disks) = (99, 3));
+    assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::Layout(_))));
+}

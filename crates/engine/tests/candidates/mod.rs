@@ -1,0 +1,66 @@
+//! Superblocks for the tests of assembly: a clean array, and what rounds of superblocks make of it.
+//! Owns: making candidates, reading plans. Not here: any test.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{Role, SetName, Superblock};
+use uraid_layout::{Level, default_layout};
+
+pub const DEVICE: Sectors = Sectors(40960);
+pub const FORCE: AssembleOptions = AssembleOptions { force: true, run: false, read_only: false };
+pub const RUN: AssembleOptions = AssembleOptions { force: false, run: true, read_only: false };
+
+/// A clean array with ten events; `spares` behind the slots.
+pub fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
+    let options = CreateOptions {
+        version: uraid_format::Version::V1_2,
+        level,
+        layout: default_layout(level),
+        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
+        raid_disks: slots,
+        spare_devices: spares,
+        size: None,
+        data_offset: None,
+        set_uuid: [7; 16],
+        set_name: SetName::new("", "r").unwrap(),
+        now_seconds: 1_700_000_000,
+        assume_clean: true,
+        force: false,
+    };
+    let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
+    let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();
+    let members = made.superblocks.into_iter().flatten();
+    members
+        .map(|superblock| Candidate { superblock: Superblock { events: 10, ..superblock }, device_size: DEVICE })
+        .collect()
+}
+
+/// Everybody in `on` writes that `out` has failed, as one round of superblocks.
+pub fn record_failure(members: &mut [Candidate], on: &[usize], out: &[usize]) {
+    for at in on {
+        let superblock = &mut members[*at].superblock;
+        superblock.events += 1;
+        for out in out {
+            superblock.roles[*out] = Role::Faulty;
+        }
+    }
+}
+
+pub fn start(members: &[Candidate]) -> Result<StartPlan, AssembleError> {
+    assemble(members, &AssembleOptions::default())
+}
+
+pub fn slots(plan: &StartPlan) -> Vec<(u16, usize)> {
+    let slot = |place| match place {
+        Place::Slot(slot) => Some(slot.0),
+        Place::Spare => None,
+    };
+    plan.members.iter().filter_map(|member| Some((slot(member.place)?, member.candidate))).collect()
+}
+
+pub fn set(slots: &[u16]) -> SlotSet {
+    slots.iter().map(|slot| Slot(*slot)).collect()
+}
