@@ -162,6 +162,8 @@ pub enum ReadOnlyReason {
         /// How far it is rebuilt.
         rebuilt: Sectors,
     },
+    /// A member is itself an array that may only be read. [`assemble`] never says this: it does not know what members are.
+    Member,
 }
 
 /// What `--force` was needed for. The engine writes it into the record of the start.
@@ -289,6 +291,7 @@ impl fmt::Display for ReadOnlyReason {
             ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
             ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
+            ReadOnlyReason::Member => "a member is an array that opens read-only itself",
             ReadOnlyReason::Replacement => {
                 "a member is being replaced by md; let the kernel finish that, or --run to write to the array without \
                  the new member, which is then rebuilt from the beginning"

@@ -8,7 +8,7 @@ use crate::world::{ArrayIndex, HostArray};
 use crate::{assembly, names, warn};
 use std::rc::Rc;
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{CLIENT_ARENA, Local};
 
@@ -45,7 +45,12 @@ pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedErr
         return Ok(stack);
     }
     let names: Vec<String> = carriers.iter().map(|&carrier| stack.arrays[carrier].name.clone()).collect();
-    let plan = assembly::decide(&candidates, &names, options)?;
+    let mut plan = assembly::decide(&candidates, &names, options)?;
+    let is_read_only = |at: usize| stack.arrays[carriers[at]].plan.read_only.is_some();
+    if plan.read_only.is_none() && plan.members.iter().any(|member| is_read_only(member.candidate)) {
+        // Its first write would fail, and the others' superblocks would say that it is faulty.
+        plan.read_only = Some(ReadOnlyReason::Member);
+    }
     let mut by_index: Vec<Option<Assembled>> = stack.arrays.into_iter().map(Some).collect();
     let chosen = plan.members.iter().map(|member| carriers[member.candidate]);
     let mut arrays: Vec<Assembled> =
