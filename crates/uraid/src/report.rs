@@ -56,6 +56,9 @@ pub struct Report {
     /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
+    /// Of an array that does not run: why it would only be read, if it were started without `--run` and `--force`.
+    #[serde(default)]
+    pub read_only: Option<String>,
     /// What its layout follows from; none where that is not known of all members.
     #[serde(default)]
     pub geometry: Option<Geometry>,
@@ -253,6 +256,9 @@ impl Report {
         }
         if let Some(reason) = &self.refusal {
             writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
+        }
+        if let Some(reason) = &self.read_only {
+            writeln!(out, "\nWould open read-only: {reason}").expect("a string takes all");
         }
         self.write_hints(&mut out);
         names::printable_lines(&out)
@@ -481,6 +487,7 @@ mod tests {
             clients: None,
             left_out: Vec::new(),
             refusal: None,
+            read_only: None,
             geometry: None,
         };
         let text = report.text();

@@ -117,6 +117,21 @@ fn a_replacement_in_the_making_is_not_given_up_when_it_is_given_or_forgotten() {
 }
 
 #[test]
+fn detail_and_examine_say_how_far_a_member_is_rebuilt_and_that_the_array_would_be_read_only() {
+    let scratch = Scratch::new();
+    let (members, _) = rebuilding(&scratch, "5", 4);
+    let words = || ["detail".to_owned()].into_iter().chain(members.iter().map(|path| text(path)));
+    let shown = scratch.uraid(words()).expect_done().stdout;
+    assert!(shown.contains("not in sync: 2048 of "), "{shown}");
+    assert!(shown.contains("\nWould open read-only: slot 3 is being rebuilt by md, up to sector 2048"), "{shown}");
+    let shown = scratch.uraid(words().chain(["--json".to_owned()])).expect_done().stdout;
+    let json: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    assert!(json["read_only"].as_str().is_some_and(|text| text.contains("being rebuilt by md")), "{json}");
+    let shown = scratch.uraid(["examine", &text(&members[3])]).expect_done().stdout;
+    assert!(shown.contains("Recovery Offset : 2048 sectors"), "{shown}");
+}
+
+#[test]
 fn an_array_over_one_that_opens_read_only_is_only_read_and_gives_up_no_member() {
     let scratch = Scratch::new();
     let (left, right) = (scratch.members("l", 2, 6 * MIB), scratch.members("r", 2, 6 * MIB));

@@ -110,6 +110,7 @@ impl Known {
         };
         // Where this could start at all: what `serve` would say without options.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
+        report.read_only = as_served.as_ref().ok().and_then(|plan| plan.read_only).map(|reason| reason.to_string());
         report.refusal = outcome.as_ref().err().or(as_served.as_ref().err()).map(|error| self.text(error));
         report
     }
@@ -288,6 +289,7 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         clients: None,
         left_out: Vec::new(),
         refusal: None,
+        read_only: None,
         geometry,
     }
 }
