@@ -33,6 +33,10 @@ cargo xtask vm matrix --full [MINUTES]
                         every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md
 cargo xtask vm matrix --handover
                         arrays written without a member, by uraid or the kernel; the kernel takes over and rebuilds
+cargo xtask vm matrix --force
+                        uraid fails members and is killed; `mdadm --assemble --force` must not believe them
+cargo xtask vm matrix --rebuild
+                        the kernel is cut off while it rebuilds a member; uraid reads, and the kernel goes on
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs

@@ -21,7 +21,8 @@ impl Tally {
         Tally { passed: u64::from(holds), failed: u64::from(!holds) }
     }
 
-    fn add(&mut self, other: Tally) {
+    /// Adds another's checks.
+    pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
     }

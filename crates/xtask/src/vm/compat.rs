@@ -212,6 +212,14 @@ raid1, raid5, raid6 and raid10 written without one member, by uraid and by the k
 same bytes, and the kernel then rebuilds the member, `check`s to `mismatch_cnt` 0, and reads the same bytes without
 another one. uraid cannot rebuild a member yet, so that end is the kernel's in both directions.
 
+`cargo xtask vm matrix --force`: uraid makes and fills an array of every redundant level, members are declared failed -
+with and without a client that writes all the time - and uraid is killed, at once or after more writes. The kernel is
+given all members with `mdadm --assemble --force --run`: it must leave the failed ones out and read every byte that was
+written and flushed. `--rebuild`: the kernel rebuilds a member - the last one of a new raid4 or raid5, a spare, an added
+disk, a replacement - and is stopped, or loses its power, half way. `uraid serve` without options reads the same bytes
+and changes no byte of a member; the kernel goes on to the end, `check`s to `mismatch_cnt` 0, and reads the same bytes,
+also without slot 0. Both are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
+
 Not in the form: raid5's three `ddf` names (mdadm 4.2 makes of them the layouts of other names), raid0 with metadata
 0.90 and unequal members, raid10's improved far sets (mdadm 4.2 makes none), more than two members missing, chunks of
 other sizes, external bitmaps and journals.

@@ -51,6 +51,7 @@ pub(crate) fn nbdcopy(from: &str, to: &str) -> Lab<()> {
 /// An array being served.
 pub(crate) struct Served {
     child: Child,
+    control: PathBuf,
     /// Where clients reach it.
     pub(crate) uri: String,
     errors: PathBuf,
@@ -69,7 +70,7 @@ impl Served {
             .args(["--foreground", "--kill-after=5", SECONDS_MAX])
             .arg(uraid)
             .args(["serve", "--nbd", &format!("unix:{}", socket.display()), "--control"])
-            .arg(control)
+            .arg(&control)
             .args(options)
             .args(members)
             .stdin(Stdio::null())
@@ -82,7 +83,7 @@ impl Served {
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.split_whitespace().find(|word| word.starts_with("nbd+unix:")).map(str::to_string));
-        let mut served = Served { child, uri: uri.unwrap_or_default(), errors };
+        let mut served = Served { child, control, uri: uri.unwrap_or_default(), errors };
         if served.uri.is_empty() {
             let status = at(uraid, served.child.wait())?;
             return lab_error(format!("uraid serve got not ready: {status}: {}", served.said()));
@@ -109,6 +110,21 @@ impl Served {
         self.signal("TERM");
         let status = at(&self.errors, self.child.wait())?;
         if status.success() { Ok(()) } else { lab_error(format!("uraid serve ended with {status}: {}", self.said())) }
+    }
+
+    /// Declares a member failed; returns when the superblocks of the others say so.
+    pub(crate) fn fail(&self, uraid: &Path, member: &Path) -> Lab<()> {
+        output_of(Command::new(uraid).args(["fail", "--control"]).arg(&self.control).arg(member)).map(|_| ())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub(crate) fn kill(mut self) -> Lab<()> {
+        // `timeout` cannot hand this signal on, so it goes to the child of `timeout`, which then ends too.
+        let parent = self.child.id();
+        let children = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
+        let child = at(&children, std::fs::read_to_string(&children))?;
+        output_of(Command::new("kill").args(["-s", "KILL", child.trim()]))?;
+        at(&self.errors, self.child.wait()).map(|_| ())
     }
 
     fn said(&self) -> String {

@@ -12,7 +12,7 @@ use super::cases::{self, Case};
 use super::compat::{Column, Results};
 use super::host::{self, Served};
 use super::machine::{Disk, Facts, Machine, Scratch};
-use super::{Lab, LabError, at, output_of};
+use super::{Lab, LabError, at, output_of, twice};
 use crate::packages;
 use crate::stage::Tally;
 use std::collections::BTreeMap;
@@ -59,11 +59,13 @@ fn run_batches(
                         break;
                     }
                     let Some(batch) = queue.lock().expect("nobody panics with it").next() else { break };
-                    let done = run_batch_twice(&uraid, &batch).unwrap_or_else(|error| {
-                        let mut failed = Results::default();
-                        batch.iter().for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
-                        failed
-                    });
+                    let done = twice(&format!("{} arrays", batch.len()), || run_batch(&uraid, &batch)).unwrap_or_else(
+                        |error| {
+                            let mut failed = Results::default();
+                            batch.iter().for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
+                            failed
+                        },
+                    );
                     let mut sum = results.lock().expect("nobody panics with it");
                     sum.merge(done);
                     if let Err(error) = save(&sum) {
@@ -74,18 +76,6 @@ fn run_batches(
         }
     });
     Ok(results.into_inner().expect("nobody panics with it"))
-}
-
-/// Emulated processors now and then lose a timer, and their guest hangs for good: it is booted once more, and said. A
-/// second time is a finding.
-fn run_batch_twice(uraid: &Path, batch: &[Case]) -> Lab<Results> {
-    match run_batch(uraid, batch) {
-        Err(LabError::Hung(what)) => {
-            println!("vm: once more from the start, {} arrays: {what}", batch.len());
-            run_batch(uraid, batch)
-        }
-        done => done,
-    }
 }
 
 /// One boot's arrays, from their making to the last comparison.

@@ -1,0 +1,121 @@
+# The guest's half of the arrays whose member md is rebuilding. The first argument is the task: `begin` cuts the kernel
+# off in the middle, `finish` lets it go on. Each other one is NAME:LEVEL:LAYOUT:MEMBERS:HOW:END; the members of NAME are
+# /disk/NAME-0.., one more than it has slots but where HOW is `create`.
+# Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
+
+# disks NAME COUNT [LOST]: the paths of all but the lost one
+disks() {
+    at=0
+    while [ $at -lt $2 ]; do
+        [ "$at" = "$3" ] || readlink -f /disk/$1-$at
+        at=$((at + 1))
+    done
+}
+
+sha() { sha256sum <$md | cut -d ' ' -f 1; }
+
+# wait_for WHAT COMMAND...
+wait_for() {
+    what=$1
+    shift
+    for turn in $(seq 200); do
+        "$@" && return
+        sleep 0.1
+    done
+    echo "$name: never $what: $(cat $sys/sync_action), degraded $(cat $sys/degraded), $(cat $sys/sync_completed)"
+}
+
+is_paused() { [ "$(cat $sys/sync_completed | cut -d ' ' -f 1)" = $pause ]; }
+is_clean() { case $(cat $sys/array_state) in clean | read-auto | readonly) true ;; *) false ;; esac; }
+is_frozen() { [ "$(cat $sys/sync_action)" = frozen ]; }
+is_idle() { [ "$(cat $sys/sync_action)" = idle ]; }
+# A recovery starts a moment after the start: idle counts only when the new member is in sync.
+is_rebuilt() { is_idle && [ "$(cat $sys/degraded)" = 0 ] && state_of $new | grep -q in_sync; }
+state_of() { cat $sys/dev-$(basename $(readlink -f /disk/$name-$1))/state 2>/dev/null; }
+
+begin() {
+    options="--level=$level --raid-devices=$count --metadata=1.2"
+    [ -z "$layout" ] || options="$options --layout=$layout"
+    [ $level = 1 ] || options="$options --chunk=64"
+    # Slow enough to be caught at work.
+    echo 1 >/proc/sys/dev/raid/speed_limit_min
+    echo 1 >/proc/sys/dev/raid/speed_limit_max
+    case $how in
+    create) mdadm --quiet --create $md --run $options $(disks $name $count) ;;
+    spare) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
+    *) mdadm --quiet --create $md --run --assume-clean $options $(disks $name $count) ;;
+    esac || return
+    # Where it is to pause cannot be said while it runs.
+    echo frozen >$sys/sync_action
+    wait_for frozen is_frozen
+    echo $pause >$sys/sync_max
+    # The members of an array that is assumed clean are empty, so its parity is right as it is.
+    head -c $(blockdev --getsize64 $md) /dev/urandom | dd of=$md bs=64k 2>/dev/null
+    sync
+    lost=$(readlink -f /disk/$name-1)
+    case $how in
+    spare) mdadm --quiet $md --fail $lost ;;
+    add)
+        mdadm --quiet $md --fail $lost
+        mdadm --quiet $md --remove $lost
+        mdadm --quiet $md --add $(readlink -f /disk/$name-$count)
+        ;;
+    replace)
+        mdadm --quiet $md --add $(readlink -f /disk/$name-$count)
+        mdadm --quiet $md --replace $lost
+        ;;
+    esac
+    echo 100000 >$sys/sync_speed_max
+    echo 100000 >$sys/sync_speed_min
+    echo idle >$sys/sync_action
+    wait_for paused is_paused
+    echo "fact $name wrote $(sha)"
+    wait_for clean is_clean
+    if [ $end = cut ]; then
+        touch /run/power-cut
+    else
+        mdadm --quiet --stop $md
+    fi
+}
+
+finish() {
+    new=$count
+    [ $how = create ] && new=$((count - 1))
+    old=1
+    [ $how = create ] && old=
+    # The member that failed stays away, as its operator would leave it; one that is replaced is still at work.
+    [ $how = replace ] && old=
+    all=$((count + 1))
+    [ $how = create ] && all=$count
+    mdadm --quiet --assemble --run $md $(disks $name $all $old) || return
+    wait_for rebuilt is_rebuilt
+    echo "fact $name state $(state_of $new | grep -o in_sync)"
+    echo "fact $name degraded $(cat $sys/degraded)"
+    echo check >$sys/sync_action
+    wait_for checked is_idle
+    echo "fact $name mismatches $(cat $sys/mismatch_cnt)"
+    echo "fact $name read $(sha)"
+    mdadm --quiet --stop $md
+    # What was rebuilt stands in for slot 0.
+    lost=$(readlink -f /disk/$name-0)
+    mdadm --quiet --assemble --readonly --run $md $(disks $name $all "$old" | grep -v "^$lost$") || return
+    echo "fact $name rebuilt $(sha)"
+    mdadm --quiet --stop $md
+}
+
+# Sectors of each member that are rebuilt before the cut.
+pause=1024
+task=$1
+shift
+number=0
+for spec; do
+    IFS=: read -r name level layout count how end <<END
+$spec
+END
+    md=/dev/md$number
+    sys=/sys/block/md$number/md
+    # An array that is to be cut off keeps its device.
+    number=$((number + 1))
+    $task
+done
+sync
