@@ -140,9 +140,7 @@ impl<W: World> Array<W> {
             mark::hit(Mark::StartRecorded);
             let version = {
                 let mut master = steward.master.borrow_mut();
-                if is_left_out {
-                    master.leave_behind();
-                }
+                master.leave_outsiders_behind();
                 master.version += 1;
                 master.version
             };

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Semaphore, join_all};
 use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
-use uraid_format::Superblock;
+use uraid_format::{Role, Superblock};
 
 /// What became of a report of failed members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +89,8 @@ pub(crate) struct Master {
     /// The event count that the superblocks must reach before the changes count as recorded, and the one that they
     /// have all reached: see [`Master::leave_behind`].
     events_min: u64,
+    /// Nothing was recorded since the start, and a device that is not in use may have as many events as the members.
+    has_outsiders: bool,
     pub(crate) events_recorded: u64,
     /// The freshest superblock at assembly, for what all members share.
     pub(crate) template: Superblock,
@@ -128,6 +130,7 @@ impl Steward {
                 version: 0,
                 recorded: 0,
                 events_min: 0,
+                has_outsiders: has_outsiders(plan),
                 events_recorded: 0,
                 template: plan.template.clone(),
                 superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
@@ -140,6 +143,20 @@ impl Steward {
             is_stopping: Cell::new(false),
         }
     }
+}
+
+/// Whether a slot has no member, or a device that has or had a slot is not in use.
+fn has_outsiders(plan: &StartPlan) -> bool {
+    let is_used = |number: u32| {
+        let mut in_slots = plan.members.iter().filter(|member| member.place != Place::Spare);
+        in_slots.any(|member| member.superblock.dev_number == number)
+    };
+    let had_slot = |role: &Role| match role {
+        Role::Slot(_) | Role::Faulty => true,
+        Role::Spare | Role::Journal | Role::Reserved(_) => false,
+    };
+    let mut roles = (0u32..).zip(&plan.template.roles);
+    !plan.missing.is_empty() || roles.any(|(number, role)| had_slot(role) && !is_used(number))
 }
 
 impl Master {
@@ -159,6 +176,14 @@ impl Master {
     pub(crate) fn leave_behind(&mut self) {
         let rounds = if sabotage::is(Sabotage::RecordOnce) { 1 } else { 2 };
         self.events_min = self.events + rounds;
+        self.has_outsiders = false;
+    }
+
+    /// [`Master::leave_behind`] for devices that the array was started without: once, before it first writes.
+    pub(crate) fn leave_outsiders_behind(&mut self) {
+        if self.has_outsiders {
+            self.leave_behind();
+        }
     }
 
     /// Whether the superblocks show at least `version`, out of reach of every member that was left out.
@@ -326,6 +351,7 @@ impl<W: World> Array<W> {
             }
             master.is_dirty = true;
             master.version += 1;
+            master.leave_outsiders_behind();
         }
         if !sabotage::is(Sabotage::SkipDirtyMark) {
             let version = steward.master.borrow().version;
