@@ -8,7 +8,7 @@ use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::assemble::Duplicate;
 use uraid_engine::{AssembleError, Candidate, Place, Refusal, Refused, assemble};
-use uraid_format::{Features, Role};
+use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
 
 #[test]
@@ -343,4 +343,172 @@ fn force_cannot_use_what_holds_no_whole_data() {
     assert_eq!(assemble(&members, &FORCE).unwrap().forced.raised, [2]);
     members[2].device_size = Sectors(4096);
     assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
+}
+
+#[test]
+fn current_members_must_agree_on_everything_that_an_address_follows_from() {
+    let mut members = array(Level::Raid5, 4, 0);
+    let one = members[1].superblock.clone();
+    let others = [
+        ("creation time", Superblock { created: one.created + 1, ..one.clone() }),
+        ("level", Superblock { level: 4, ..one.clone() }),
+        ("layout", Superblock { layout: one.layout + 1, ..one.clone() }),
+        ("chunk", Superblock { chunk: Sectors(256), ..one.clone() }),
+        ("slot count", Superblock { raid_disks: 5, ..one.clone() }),
+        ("used size", Superblock { size: Sectors(128), ..one.clone() }),
+        ("minor version", Superblock { version: Version::V1_1, ..one.clone() }),
+    ];
+    for (expected, superblock) in others {
+        members[1].superblock = superblock;
+        let error = assemble(&members, &FORCE).unwrap_err();
+        assert!(matches!(error, AssembleError::Mismatch { candidate: 1, field, .. } if field == expected), "{error}");
+    }
+}
+
+#[test]
+fn a_role_outside_the_array_is_none() {
+    let mut members = array(Level::Raid1, 3, 1);
+    members[2].superblock.roles[2] = Role::Slot(Slot(3));
+    // A spare whose number has no entry in its own table.
+    members[3].superblock.roles.truncate(3);
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
+    let refused = |candidate| Refused { candidate, reason: Refusal::NoRole };
+    assert_eq!(plan.refused, [refused(2), refused(3)]);
+}
+
+#[test]
+fn the_widest_array_that_can_be_handled_starts() {
+    let mut members = array(Level::Raid1, 2, 0);
+    members.iter_mut().for_each(|member| member.superblock.raid_disks = 256);
+    assert_eq!(assemble(&members, &RUN).unwrap().missing.count(), 254);
+}
+
+#[test]
+fn two_equally_fresh_members_that_leave_each_other_out_are_a_split_brain_also_if_both_list_a_third() {
+    let mut members = array(Level::Raid1, 3, 0);
+    record_failure(&mut members, &[0], &[1]);
+    record_failure(&mut members, &[1], &[0]);
+    for given in [&members[..2], &members] {
+        assert!(matches!(start(given), Err(AssembleError::SplitBrain { .. })));
+        let plan = assemble(given, &FORCE).unwrap();
+        assert!(plan.forced.is_split_brain && plan.is_dirty == (given.len() == 3));
+        assert!(matches!(plan.refused[0], Refused { candidate: 1, reason: Refusal::SplitBrain { .. } }));
+    }
+}
+
+#[test]
+fn two_equally_fresh_members_that_disagree_about_a_third_are_a_split_brain() {
+    let mut members = array(Level::Raid1, 3, 0);
+    record_failure(&mut members, &[0], &[]);
+    record_failure(&mut members, &[1], &[2]);
+    let error = assemble(&members[..2], &RUN).unwrap_err();
+    assert!(matches!(error, AssembleError::SplitBrain { .. }), "{error}");
+}
+
+#[test]
+fn histories_are_told_the_freshest_first_each_with_its_last_update() {
+    let mut members = array(Level::Raid1, 5, 0);
+    let histories: [(&[usize], u64); 3] = [(&[0], 5), (&[1, 2], 9), (&[3, 4], 20)];
+    for (own, events) in histories {
+        for at in own {
+            let superblock = &mut members[*at].superblock;
+            (superblock.events, superblock.updated) = (events, 1000 + *at as u64);
+            for (other, role) in superblock.roles.iter_mut().take(5).enumerate() {
+                *role = if own.contains(&other) { Role::Slot(Slot(other as u16)) } else { Role::Faulty };
+            }
+        }
+    }
+    let AssembleError::SplitBrain { histories } = start(&members).unwrap_err() else { panic!("they ran apart") };
+    let told: Vec<_> = histories.iter().map(|it| (it.candidates.clone(), it.events, it.updated_seconds)).collect();
+    assert_eq!(told, [(vec![3, 4], 20, 1004), (vec![1, 2], 9, 1002), (vec![0], 5, 1000)]);
+    // Those of an older array with the same id share nobody with this one either, but never ran against it.
+    members[..3].iter_mut().for_each(|member| member.superblock.created -= 1);
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(3, 3), (4, 4)]);
+    assert!(plan.refused.iter().all(|refused| matches!(refused.reason, Refusal::Stale { .. })), "{:?}", plan.refused);
+}
+
+#[test]
+fn a_spare_with_the_number_of_a_member_is_a_duplicate_unless_it_is_stale() {
+    let mut members = array(Level::Raid1, 2, 1);
+    members[2].superblock.dev_number = 1;
+    members[2].superblock.roles = vec![Role::Slot(Slot(0)), Role::Spare];
+    for (events, is_duplicate) in [(11, true), (10, true), (9, true), (8, false)] {
+        members[2].superblock.events = events;
+        match start(&members) {
+            Err(AssembleError::Duplicate { what: Duplicate::DevNumber(1), candidates: [1, 2] }) => {
+                assert!(is_duplicate)
+            }
+            Ok(plan) => {
+                assert!(!is_duplicate, "{events}");
+                let reason = Refusal::Stale { found: events, expected: 10 };
+                assert_eq!(plan.refused, [Refused { candidate: 2, reason }]);
+            }
+            Err(error) => panic!("{events}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_spare_that_says_it_has_too_little_room_is_refused_whatever_its_device_has() {
+    let mut members = array(Level::Raid6, 4, 1);
+    let size = members[4].superblock.size;
+    members[4].superblock.data_size = size;
+    assert_eq!(start(&members).unwrap().members.len(), 5);
+    members[4].superblock.data_size = Sectors(size.0 - 1);
+    assert!(matches!(start(&members).unwrap().refused[0].reason, Refusal::Shrank { .. }));
+}
+
+#[test]
+fn force_takes_only_what_is_behind_fits_and_is_understood() {
+    type Change = fn(&mut Superblock);
+    let changes: [(&str, Change); 5] = [
+        ("of another array", |it| it.set_uuid = [9; 16]),
+        ("another chunk", |it| (it.events, it.chunk) = (5, Sectors(256))),
+        ("unknown features", |it| (it.events, it.features) = (5, Features(1 << 13))),
+        ("a number that a member has", |it| {
+            (it.events, it.dev_number) = (5, 0);
+            it.roles[0] = Role::Slot(Slot(1));
+        }),
+        ("moved", |it| it.roles[1] = Role::Slot(Slot(2))),
+    ];
+    for (what, change) in changes {
+        // The spare makes the array's own candidates more than half of all.
+        let mut members = array(Level::Raid5, 3, 1);
+        members.remove(2);
+        change(&mut members[1].superblock);
+        if what == "moved" {
+            members[1].superblock.events = 9;
+        }
+        let error = assemble(&members, &FORCE).unwrap_err();
+        let AssembleError::TooFewMembers { found: 1, can_force, .. } = error else { panic!("{what}: {error}") };
+        // Named by its own number, a stale one with a number in use may look as if it could help.
+        assert!(!can_force || what == "a number that a member has", "{what}");
+    }
+}
+
+#[test]
+fn force_takes_nobody_of_another_history() {
+    let mut members = array(Level::Raid10, 4, 0);
+    record_failure(&mut members, &[0, 2], &[1, 3]);
+    record_failure(&mut members, &[1, 3], &[0, 2]);
+    record_failure(&mut members, &[1, 3], &[]);
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!(slots(&plan), [(1, 1), (3, 3)]);
+    assert!(plan.is_dirty && plan.forced.is_split_brain && plan.forced.raised.is_empty());
+    // Not even where the freshest history has too few.
+    members.remove(3);
+    let error = assemble(&members, &FORCE).unwrap_err();
+    assert!(matches!(error, AssembleError::TooFewMembers { found: 1, can_force: false, .. }), "{error}");
+}
+
+#[test]
+fn those_left_out_are_told_in_the_order_in_which_they_were_given() {
+    let mut members = array(Level::Raid1, 5, 0);
+    members[0].superblock.events = 5;
+    members[1].superblock.roles[1] = Role::Journal;
+    members[3].superblock.set_uuid = [9; 16];
+    let refused = assemble(&members, &RUN).unwrap().refused;
+    assert_eq!(refused.iter().map(|refused| refused.candidate).collect::<Vec<_>>(), [0, 1, 3]);
 }

@@ -105,7 +105,10 @@ fn a_spare_that_a_round_made_a_member_holds_no_data_yet() {
     let mut members = array(Level::Raid1, 2, 1);
     record_failure(&mut members, &[0], &[1]);
     members[0].superblock.roles[2] = Role::Slot(Slot(1));
-    let plan = assemble(&[members[0].clone(), members[2].clone()], &RUN).unwrap();
+    let given = [members[0].clone(), members[2].clone()];
+    // It does not say itself that it is being rebuilt: what it was meant for may have gone on without it.
+    assert!(matches!(start(&given), Err(AssembleError::NeedsRun { .. })));
+    let plan = assemble(&given, &RUN).unwrap();
     assert_eq!(slots(&plan), [(0, 0)]);
     assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(1), .. }));
 }
@@ -217,4 +220,46 @@ fn what_would_be_read_wrongly_is_refused_even_with_force() {
     assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::TooManySlots { found: 257, maximum: 256 });
     members.iter_mut().for_each(|member| (member.superblock.layout, member.superblock.raid_disks) = (99, 3));
     assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::Layout(_))));
+}
+
+#[test]
+fn what_any_member_in_use_or_left_out_for_it_announces_counts_not_only_the_freshest() {
+    for at in 0..3 {
+        for (features, expected) in [
+            (Features::BITMAP_OFFSET, ReadOnlyReason::Bitmap),
+            (Features::MULTIPLE_PPLS, ReadOnlyReason::Ppl),
+            (Features::BAD_BLOCKS, ReadOnlyReason::BadBlocks),
+        ] {
+            let mut members = array(Level::Raid5, 3, 0);
+            members[at].superblock.features = features;
+            assert_eq!(assemble(&members, &FORCE).unwrap().read_only, Some(expected), "member {at}");
+        }
+    }
+}
+
+#[test]
+fn what_a_member_taken_by_force_announces_counts_too() {
+    let mut members = array(Level::Raid5, 3, 0);
+    for (at, events) in [(0, 40), (1, 30), (2, 20)] {
+        members[at].superblock.events = events;
+    }
+    members[1].superblock.features = Features::BITMAP_OFFSET;
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], Some(ReadOnlyReason::Bitmap)));
+}
+
+#[test]
+fn a_spare_with_a_feature_that_is_not_supported_is_an_error() {
+    let mut members = array(Level::Raid1, 2, 1);
+    members[2].superblock.features = Features::JOURNAL;
+    assert_eq!(start(&members).unwrap_err(), AssembleError::Unsupported(Unsupported::Journal));
+}
+
+#[test]
+fn a_member_is_never_rebuilt_further_than_its_end() {
+    let members = rebuilding(Level::Raid1, 2, 1, u64::MAX);
+    let size = members[1].superblock.size;
+    let plan = start(&members).unwrap();
+    let reason = Refusal::NotInSync { slot: Slot(1), found: size, expected: size };
+    assert_eq!(plan.refused, [Refused { candidate: 1, reason }]);
 }
