@@ -9,7 +9,7 @@ use super::host::{self, Served};
 use super::kernel::Release;
 use super::load::{BLOCK_BYTES, Load};
 use super::machine::{Disk, Machine, Scratch};
-use super::{Lab, at, checked, lab_error, output_of, twice};
+use super::{Lab, at, checked, lab_error, output_of, tally_of, twice};
 use crate::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -106,17 +106,17 @@ pub(crate) fn run_short() -> Lab<Tally> {
 }
 
 /// Every shape with every death, on both kernels.
-pub(crate) fn run_full() -> Lab<Tally> {
+pub(crate) fn run_full() -> Tally {
     let all: Vec<(Shape, Death)> =
         SHAPES.iter().flat_map(|shape| DEATHS.iter().map(move |death| (*shape, *death))).collect();
     let mut sum = Tally::default();
     for release in [Release::Trixie, Release::Bookworm] {
         // More disks than these make the guest's boot slow out of proportion.
         for batch in numbered(&all).chunks(14) {
-            sum.add(run_on(release, batch)?);
+            sum.add(tally_of(run_on(release, batch)));
         }
     }
-    Ok(sum)
+    sum
 }
 
 fn numbered(cases: &[(Shape, Death)]) -> Vec<Case> {
@@ -206,7 +206,7 @@ fn leave(uraid: &Path, folder: &Path, case: &Case) -> Lab<Expected> {
                 expected.truncate(half);
                 expected.extend(rest);
             }
-            served.kill()?;
+            served.kill(&images)?;
             let written = load.end()?;
             for (block, fill) in written.blocks.iter().enumerate() {
                 let fill = fill.expect("the load went round before the failure");
@@ -219,7 +219,7 @@ fn leave(uraid: &Path, folder: &Path, case: &Case) -> Lab<Expected> {
             return Ok(expected);
         }
     }
-    served.kill()?;
+    served.kill(&images)?;
     Ok(expected)
 }
 

@@ -7,9 +7,12 @@ use crate::project;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A server that neither gets ready nor ends is killed after this.
 const SECONDS_MAX: &str = "120";
+
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The binary that `URAID_BIN` names, or the one of a release build made now.
 pub(crate) fn uraid() -> Lab<PathBuf> {
@@ -46,6 +49,18 @@ pub(crate) fn sha256(path: &Path) -> Lab<String> {
 /// Copies one end to the other; an end is a file or a URI.
 pub(crate) fn nbdcopy(from: &str, to: &str) -> Lab<()> {
     output_of(Command::new("timeout").args([SECONDS_MAX, "nbdcopy", "--flush", from, to])).map(|_| ())
+}
+
+/// The kernel holds the files of a killed process, and their locks, until the last of its I/O is done.
+fn wait_until_free(image: &Path) -> Lab<()> {
+    let began = Instant::now();
+    loop {
+        match output_of(Command::new("qemu-io").args(["-f", "raw", "-c", "quit"]).arg(image)) {
+            Ok(_) => return Ok(()),
+            Err(error) if began.elapsed() > RELEASE_TIME_MAX => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
 }
 
 /// An array being served.
@@ -117,14 +132,15 @@ impl Served {
         output_of(Command::new(uraid).args(["fail", "--control"]).arg(&self.control).arg(member)).map(|_| ())
     }
 
-    /// Ends it at once, as a crash would.
-    pub(crate) fn kill(mut self) -> Lab<()> {
+    /// Ends it at once, as a crash would, and waits until nothing holds its members any more.
+    pub(crate) fn kill(mut self, members: &[PathBuf]) -> Lab<()> {
         // `timeout` cannot hand this signal on, so it goes to the child of `timeout`, which then ends too.
         let parent = self.child.id();
         let children = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
         let child = at(&children, std::fs::read_to_string(&children))?;
         output_of(Command::new("kill").args(["-s", "KILL", child.trim()]))?;
-        at(&self.errors, self.child.wait()).map(|_| ())
+        at(&self.errors, self.child.wait())?;
+        members.iter().try_for_each(|member| wait_until_free(member))
     }
 
     fn said(&self) -> String {
