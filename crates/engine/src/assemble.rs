@@ -53,7 +53,8 @@ pub struct MemberPlan {
     pub candidate: usize,
     /// Where it stands, by the freshest superblock.
     pub place: Place,
-    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`].
+    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`]. With the feature bit of bad blocks the
+    /// member's device must fail reads of what its list names: the engine does not know the list.
     pub superblock: Superblock,
 }
 
@@ -120,8 +121,6 @@ pub enum Refusal {
         /// Where its data ends.
         expected: Sectors,
     },
-    /// The list of its bad blocks is not empty and cannot be honoured yet.
-    BadBlocks,
     /// It is the second device of a slot.
     Replacement {
         /// That slot.
@@ -226,15 +225,15 @@ impl StartPlan {
 /// - More missing than the freshest superblock knows of is an error without `run`; md starts such an array only then.
 /// - A dirty raid4, 5 or 6 with a missing member whose blocks would be reconstructed is an error: parity that a crash
 ///   left half-written would make up wrong data for it.
-/// - What needs a bitmap, a partial parity log or a bad-block list to be kept right starts read-only; a member with bad
-///   blocks is left out. A reshape, a journal, a clustered bitmap or unknown bits are an error.
+/// - What needs a bitmap, a partial parity log or a bad-block list to be kept right starts read-only. A reshape, a
+///   journal, a clustered bitmap or unknown bits are an error.
 /// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: to
 ///   write is to record this member as failed, and md would begin it anew. `run` does that.
 ///
 /// `force` gives up data for service, always in the same way, and [`Forced`] tells what it was needed for:
 /// members that missed changes are taken, the freshest first, one generation of event counts at a time, until there
 /// are enough and no further; dirty and degraded is accepted; of several histories the freshest is taken, of equally
-/// fresh ones that with the most members, then that with the lowest dev_number; a member with bad blocks is used. The
+/// fresh ones that with the most members, then that with the lowest dev_number. The
 /// array is dirty then, so that the first pass makes the redundancy agree with what is there. It implies `run`.
 ///
 /// Duplicates are an error even with `force`: two candidates with one device id always, two for one slot or one
@@ -270,7 +269,6 @@ impl fmt::Display for Refusal {
             Refusal::Shrank { found, expected } => {
                 write!(out, "shrank: device has {found}, its data needs {expected}")
             }
-            Refusal::BadBlocks => out.write_str("has bad blocks recorded, which cannot be kept out of reads yet"),
             Refusal::Replacement { slot } => write!(out, "is a replacement for {slot}, which cannot be continued yet"),
             Refusal::Mismatch { field, found, expected } => {
                 write!(out, "does not fit: {field} is {found}, expected {expected}")

@@ -143,24 +143,20 @@ fn an_array_with_old_superblocks_starts_read_only_and_versions_do_not_mix() {
 }
 
 #[test]
-fn a_member_with_bad_blocks_is_left_out_and_the_rest_only_read() {
+fn members_with_bad_blocks_take_part_under_every_option_and_the_array_is_only_read() {
     let mut members = array(Level::Raid1, 2, 0);
     members[0].superblock.features = Features::BAD_BLOCKS;
-    assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
-    let plan = assemble(&members, &RUN).unwrap();
-    assert_eq!(plan.read_only, Some(ReadOnlyReason::BadBlocks));
-    assert_eq!(plan.refused, [Refused { candidate: 0, reason: Refusal::BadBlocks }]);
-    assert_eq!(slots(&plan), [(1, 1)]);
-    let plan = assemble(&members, &FORCE).unwrap();
-    assert_eq!((plan.read_only, plan.members.len()), (Some(ReadOnlyReason::BadBlocks), 2));
-}
-
-/// A raid1 of two whose second member is being replaced by a third device.
-fn replacing() -> Vec<Candidate> {
-    let mut members = array(Level::Raid1, 2, 1);
-    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
-    members[2].superblock.features = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
-    members
+    for options in [AssembleOptions::default(), RUN, FORCE] {
+        let plan = assemble(&members, &options).unwrap();
+        assert_eq!(plan.read_only, Some(ReadOnlyReason::BadBlocks), "{options:?}");
+        assert_eq!((slots(&plan), plan.refused), (vec![(0, 0), (1, 1)], vec![]), "{options:?}");
+    }
+    // Also where only a member that force takes has a list.
+    let mut members = array(Level::Raid5, 3, 0);
+    members[0].superblock.features = Features::BAD_BLOCKS;
+    members[0].superblock.events -= 2;
+    let plan = assemble(&members[..2], &FORCE).unwrap();
+    assert_eq!((plan.read_only, plan.forced.raised), (Some(ReadOnlyReason::BadBlocks), vec![0]));
 }
 
 #[test]

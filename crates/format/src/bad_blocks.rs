@@ -2,9 +2,10 @@
 //! Owns: the codec of the list. Not here: whether the list counts (`Features::BAD_BLOCKS`), what to do about it (`engine`).
 //! Invariant: what is parsed, encoded and parsed again is the same list. Spec: md-reference 1.6.
 
-use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use crate::{Features, Superblock};
+use uraid_block::{Extent, SECTOR_BYTES, Sector, Sectors};
 
-/// Bytes of the list: 8 sectors.
+/// Bytes of the largest list, the only size that mdadm makes: 8 sectors.
 pub const BAD_BLOCKS_BYTES: usize = 8 * SECTOR_BYTES;
 
 const ENTRY_BYTES: usize = 8;
@@ -61,6 +62,15 @@ pub enum BadBlocksError {
         /// The list's shift.
         shift: u8,
     },
+    /// The superblock says that a list counts, and gives it no place.
+    #[error("the superblock does not say where its bad-block list is")]
+    Place,
+    /// More room than a list can have.
+    #[error("has a bad-block list of {} sectors, expected at most {}", found.0, BAD_BLOCKS_BYTES / SECTOR_BYTES)]
+    Room {
+        /// What the superblock says.
+        found: Sectors,
+    },
     /// More ranges than there is room for.
     #[error("{found} bad ranges, at most {maximum} fit")]
     TooMany {
@@ -76,9 +86,21 @@ pub fn empty(room: Sectors) -> Vec<u8> {
     vec![END.to_le_bytes()[0]; room.len_bytes()]
 }
 
+/// Where the list is that counts for a member: what [`BadBlockLog::parse`] takes. `None`: no block of it is bad.
+pub fn counting_extent(superblock: &Superblock) -> Result<Option<Extent<Sector>>, BadBlocksError> {
+    if !superblock.features.contains(Features::BAD_BLOCKS) {
+        return Ok(None);
+    }
+    let extent = superblock.bad_blocks_extent().ok_or(BadBlocksError::Place)?;
+    if extent.length.len_bytes() > BAD_BLOCKS_BYTES {
+        return Err(BadBlocksError::Room { found: extent.length });
+    }
+    Ok(Some(extent))
+}
+
 impl BadBlockLog {
-    /// Reads the list up to its end mark; `shift` is the superblock's.
-    pub fn parse(bytes: &[u8; BAD_BLOCKS_BYTES], shift: u8) -> Result<BadBlockLog, BadBlocksError> {
+    /// Reads the list up to its end mark, or to the end of its room; `shift` is the superblock's.
+    pub fn parse(bytes: &[u8], shift: u8) -> Result<BadBlockLog, BadBlocksError> {
         let mut ranges = Vec::new();
         for (entry, raw) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {
             let raw = u64::from_le_bytes(raw.try_into().expect("eight bytes"));
@@ -133,7 +155,7 @@ mod tests {
         let log = BadBlockLog { shift: 0, ranges: vec![BadRange { start: Sector(3048), length: Sectors(8) }] };
         let bytes = log.encode().unwrap();
         assert_eq!(bytes[..16], [0x08, 0xa0, 0x2f, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(BadBlockLog::parse(&bytes, 0), Ok(log));
+        assert_eq!(BadBlockLog::parse(&bytes[..], 0), Ok(log));
     }
 
     #[test]
@@ -145,6 +167,40 @@ mod tests {
         assert_eq!(log.ranges, [BadRange { start: Sector(40), length: Sectors(24) }]);
         bytes[8..16].fill(0);
         assert_eq!(BadBlockLog::parse(&bytes, 3), Err(BadBlocksError::Empty { entry: 1 }));
+    }
+
+    #[test]
+    fn a_list_without_an_end_mark_ends_with_its_room() {
+        let bytes = (1u64 << 10 | 1).to_le_bytes().repeat(64);
+        assert_eq!(BadBlockLog::parse(&bytes, 0).map(|log| log.ranges.len()), Ok(64));
+    }
+
+    #[test]
+    fn a_list_counts_with_its_feature_bit_and_needs_a_place_and_room_of_at_most_8_sectors() {
+        let bytes = {
+            let mut bytes = vec![0; 4096];
+            let fields: [(usize, &[u8]); 8] = [
+                (0, &0xa92b_4efc_u32.to_le_bytes()),
+                (4, &[1]),
+                (92, &[1]),
+                (128, &2048u64.to_le_bytes()),
+                (136, &100u64.to_le_bytes()),
+                (144, &[8]),
+                (186, &[8]),
+                (188, &[16]),
+            ];
+            fields.into_iter().for_each(|(at, field)| bytes[at..at + field.len()].copy_from_slice(field));
+            bytes
+        };
+        let bytes: [u8; 4096] = bytes.try_into().unwrap();
+        let (mut superblock, _) = Superblock::parse_damaged(&bytes, Sector(8), Sectors(4096)).unwrap();
+        assert_eq!(counting_extent(&superblock), Ok(None));
+        superblock.features = Features::BAD_BLOCKS;
+        assert_eq!(counting_extent(&superblock), Ok(Some(Extent::new(Sector(24), Sectors(8)))));
+        superblock.bad_blocks.size = 9;
+        assert_eq!(counting_extent(&superblock), Err(BadBlocksError::Room { found: Sectors(9) }));
+        superblock.bad_blocks.size = 0;
+        assert_eq!(counting_extent(&superblock), Err(BadBlocksError::Place));
     }
 
     #[test]

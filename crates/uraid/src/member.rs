@@ -10,7 +10,7 @@ use std::rc::Rc;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
 use uraid_engine::World;
-use uraid_host::Member;
+use uraid_host::{BadSectors, Member};
 
 /// A member as one shard drives it.
 pub enum ArrayMember {
@@ -26,6 +26,8 @@ pub struct InnerArray {
     pub array: Rc<HostArray>,
     /// The shard.
     pub world: HostWorld,
+    /// What its list of bad blocks names, as a member: never read.
+    pub bad: BadSectors,
 }
 
 /// The type of an array's work contains its members' work: here, where members may be arrays again, it ends in a box.
@@ -52,6 +54,7 @@ impl Device for ArrayMember {
         match self {
             ArrayMember::Host(member) => member.read(at, into).await,
             ArrayMember::Array(inner) => {
+                inner.bad.check(Range::new(at, into.length()))?;
                 inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
             }
         }
@@ -94,6 +97,10 @@ impl Device for ArrayMember {
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         match self {
             ArrayMember::Host(member) => member.allocation(range).await,
+            // What is bad gives no zeroes.
+            ArrayMember::Array(inner) if inner.bad.first_in(range).is_some() => {
+                Ok(Allocation { length: range.length, is_zero: false })
+            }
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.allocation(range).await })).await
             }

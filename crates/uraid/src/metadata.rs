@@ -4,11 +4,12 @@
 
 use crate::member_name::{self, NameError};
 use crate::warn;
-use uraid_block::{IoError, SECTOR_BYTES, Sector};
+use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
+use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::create::writes;
 use uraid_format::signature::{self, Signature};
 use uraid_format::{FindError, Found, Superblock, SuperblockError, find};
-use uraid_host::{Access, Claimed, OpenError};
+use uraid_host::{Access, BadSectors, Claimed, OpenError};
 
 /// Why a member was not claimed.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,14 @@ pub enum MetadataError {
         /// What is there instead.
         source: SuperblockError,
     },
+    /// There is no telling which of its sectors are bad.
+    #[error("{member}")]
+    BadBlocks {
+        /// Its name.
+        member: String,
+        /// What is wrong with the list.
+        source: BadBlocksError,
+    },
     /// It ends before a superblock would.
     #[error("{member}: is too short for a superblock: {found} bytes, expected at least 12288")]
     Short {
@@ -112,6 +121,21 @@ pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     })?;
     warn_of_rivals(member.name(), &found);
     Ok(found.superblock)
+}
+
+/// What of a claimed member must not be read, by the list beside its superblock.
+pub fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSectors, MetadataError> {
+    let broken = |source| MetadataError::BadBlocks { member: member.name().to_owned(), source };
+    let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(BadSectors::default()) };
+    let mut bytes = vec![0; list.length.len_bytes()];
+    member.read_at(byte(list.start), &mut bytes).map_err(failed(member, "reading the bad-block list"))?;
+    bad_sectors(&bytes, superblock).map_err(broken)
+}
+
+/// The sectors that the bytes of a superblock's list name.
+pub fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSectors, BadBlocksError> {
+    let log = BadBlockLog::parse(bytes, superblock.bad_blocks.shift)?;
+    Ok(BadSectors::new(log.ranges.iter().map(|range| Range::new(range.start, range.length))))
 }
 
 /// Says where a member carries superblocks of several arrays, and what made the choice.

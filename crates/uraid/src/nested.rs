@@ -5,12 +5,13 @@
 use crate::errand;
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray};
-use crate::{assembly, names, warn};
+use crate::{assembly, metadata, names, warn};
 use std::rc::Rc;
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason};
+use uraid_format::bad_blocks::{self, BadBlocksError};
 use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
-use uraid_host::{CLIENT_ARENA, Local};
+use uraid_host::{BadSectors, CLIENT_ARENA, Local};
 
 /// Why arrays make up no array.
 #[derive(Debug, thiserror::Error)]
@@ -25,18 +26,21 @@ pub enum NestedError {
 
 /// The array that the arrays of `stack` make up, above them; or the same stack, where they carry none. An array that
 /// is no member of it is left out, which is said.
-pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
+pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
     let found = errand::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
     let mut candidates = Vec::new();
-    for (index, places) in found.into_iter().enumerate() {
-        match superblock_in(&places) {
-            Ok(superblock) => {
+    for (index, found) in found.into_iter().enumerate() {
+        let array = &mut stack.arrays[index];
+        match found {
+            Ok(carried) => {
+                array.bad = carried.bad;
                 carriers.push(index);
-                candidates.push(Candidate { superblock, device_size: places.size });
+                let device_size = array.plan.layout.array_size();
+                candidates.push(Candidate { superblock: carried.superblock, device_size });
             }
-            Err(error) if is_telling(&error) => {
-                crate::complain(&CarriedError { array: stack.arrays[index].name.clone(), source: error });
+            Err(source) if is_telling(&source) => {
+                crate::complain(&CarriedError { array: array.name.clone(), source });
             }
             Err(_) => {}
         }
@@ -60,7 +64,7 @@ pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedErr
         warn(&format!("{}: left out: the array carries no superblock of {name}", left.name));
     }
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members });
+    arrays.push(Assembled { name, plan, members, bad: BadSectors::default() });
     Ok(Stack { arrays, force: stack.force })
 }
 
@@ -69,44 +73,71 @@ pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedErr
 #[error("{array}: carries a superblock that cannot be used")]
 struct CarriedError {
     array: String,
-    source: FindError<IoError>,
+    source: LookError,
+}
+
+/// Why an array is no member of another one.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Find(FindError<IoError>),
+    #[error("reading the bad-block list failed")]
+    ReadList(#[source] IoError),
+    #[error(transparent)]
+    List(#[from] BadBlocksError),
 }
 
 /// An array that carries anything but a superblock is the common case.
-fn is_telling(error: &FindError<IoError>) -> bool {
+fn is_telling(error: &LookError) -> bool {
     match error {
-        FindError::DeviceTooSmall { .. } => false,
-        FindError::Read { .. } => true,
-        FindError::Superblock { source, .. } => !matches!(source, SuperblockError::Magic { .. }),
+        LookError::Find(FindError::DeviceTooSmall { .. }) => false,
+        LookError::Find(FindError::Superblock { source, .. }) => !matches!(source, SuperblockError::Magic { .. }),
+        LookError::Find(FindError::Read { .. }) | LookError::ReadList(_) | LookError::List(_) => true,
     }
 }
 
-/// What an array holds where superblocks may be.
-struct Places {
-    size: Sectors,
-    blocks: Vec<(Sector, Result<Vec<u8>, IoError>)>,
+/// What an array carries as a member.
+struct Carried {
+    superblock: Superblock,
+    bad: BadSectors,
 }
 
-async fn look(arrays: &[Rc<HostArray>], local: &Local) -> Vec<Places> {
+async fn look(arrays: &[Rc<HostArray>], local: &Local) -> Vec<Result<Carried, LookError>> {
     let mut found = Vec::new();
     for array in arrays {
-        let size = array.geometry().size;
-        let mut blocks = Vec::new();
-        for at in Version::ALL.into_iter().filter_map(|version| version.location(size)) {
-            blocks.push((at, read(array, local, at, SUPERBLOCK_BYTES).await));
-        }
-        found.push(Places { size, blocks });
+        found.push(look_at(array, local).await);
     }
     found
 }
 
-fn superblock_in(places: &Places) -> Result<Superblock, FindError<IoError>> {
+async fn look_at(array: &HostArray, local: &Local) -> Result<Carried, LookError> {
+    let size = array.geometry().size;
+    let mut blocks = Vec::new();
+    for at in Version::ALL.into_iter().filter_map(|version| version.location(size)) {
+        blocks.push((at, read(array, local, at, SUPERBLOCK_BYTES).await));
+    }
+    let superblock = superblock_in(size, &blocks).map_err(LookError::Find)?;
+    let bad = match bad_blocks::counting_extent(&superblock)? {
+        None => BadSectors::default(),
+        Some(list) => {
+            let bytes = read(array, local, list.start, list.length.len_bytes()).await.map_err(LookError::ReadList)?;
+            metadata::bad_sectors(&bytes, &superblock)?
+        }
+    };
+    Ok(Carried { superblock, bad })
+}
+
+/// The superblock in what an array of `size` holds where superblocks may be.
+fn superblock_in(
+    size: Sectors,
+    blocks: &[(Sector, Result<Vec<u8>, IoError>)],
+) -> Result<Superblock, FindError<IoError>> {
     let read = |at: Sector, into: &mut [u8; SUPERBLOCK_BYTES]| {
-        let (_, block) = places.blocks.iter().find(|(place, _)| *place == at).expect("every place was read");
+        let (_, block) = blocks.iter().find(|(place, _)| *place == at).expect("every place was read");
         into.copy_from_slice(block.as_ref().map_err(|error| *error)?);
         Ok(())
     };
-    find(places.size, read).map(|found| found.superblock)
+    find(size, read).map(|found| found.superblock)
 }
 
 /// Bytes of an array, a whole number of sectors.

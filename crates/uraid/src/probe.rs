@@ -9,6 +9,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Target, Window};
 
@@ -52,6 +53,22 @@ pub enum ProbeError {
         /// Its size.
         found: u64,
     },
+    /// There is no telling which of its sectors are bad.
+    #[error("{}", path.display())]
+    BadBlocks {
+        /// The member.
+        path: PathBuf,
+        /// What is wrong with its list.
+        source: BadBlocksError,
+    },
+    /// Its list of bad blocks could not be read.
+    #[error("{}: reading the bad-block list failed", path.display())]
+    BadBlocksRead {
+        /// The member.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// There is no good superblock.
     #[error("{}", path.display())]
     Superblock {
@@ -84,10 +101,12 @@ pub struct Unclaimed {
     bad: BadSectors,
 }
 
-/// Reads the superblock of a member without claiming it.
+/// Reads the superblock of a member without claiming it. Its list of bad blocks must be readable, as for one that is
+/// claimed.
 pub fn probe(name: &Path) -> Result<Probe, ProbeError> {
     let member = open(name)?;
     let superblock = member.find_superblock()?.superblock;
+    member.bad_blocks(&superblock)?;
     Ok(Probe { size: member.size(), superblock })
 }
 
@@ -132,6 +151,17 @@ impl Unclaimed {
         }
         self.bad.check_bytes(at, length).map_err(|error| io::Error::from_raw_os_error(error.os))?;
         self.file.read_exact_at(into, self.base + at)
+    }
+
+    /// The list of bad blocks that counts; `None`: none of it is bad.
+    pub fn bad_blocks(&self, superblock: &Superblock) -> Result<Option<BadBlockLog>, ProbeError> {
+        let path = || self.name.clone();
+        let broken = |source| ProbeError::BadBlocks { path: path(), source };
+        let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(None) };
+        let mut bytes = vec![0; list.length.len_bytes()];
+        let read = self.read_at(list.start.0 * SECTOR_BYTES as u64, &mut bytes);
+        read.map_err(|source| ProbeError::BadBlocksRead { path: path(), source })?;
+        BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map(Some).map_err(broken)
     }
 
     /// Looks at every place where a superblock can be.

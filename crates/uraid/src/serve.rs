@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
-use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors, ensure_descriptors};
+use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors, ensure_descriptors};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -146,7 +146,7 @@ fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) 
     // Members that were left out are let go: another array may want them.
     drop(by_candidate);
     let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-    Ok(Assembled { name, plan, members })
+    Ok(Assembled { name, plan, members, bad: BadSectors::default() })
 }
 
 /// Until when something that is in use may still be let go: after kill -9 the kernel holds a process's files and sockets
@@ -180,13 +180,13 @@ impl Patience {
     }
 }
 
-/// Claims the members and reads their superblocks. What cannot be used is said and left out: whether the rest is
+/// Claims the members and reads their superblocks and lists of bad blocks. What cannot be used is said and left out: whether the rest is
 /// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
 fn open(names: &[String], access: Access, patience: &Patience) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
     let mut members = Vec::new();
     let mut candidates = Vec::new();
     for name in names {
-        let member = match patience.claim(name, access) {
+        let mut member = match patience.claim(name, access) {
             Ok(member) => member,
             Err(error) if error.is_absent() => {
                 complain(&error);
@@ -194,13 +194,21 @@ fn open(names: &[String], access: Access, patience: &Patience) -> Result<(Vec<Cl
             }
             Err(error) => return Err(error.into()),
         };
-        match metadata::read(&member) {
-            Ok(superblock) => {
+        let read = metadata::read(&member).and_then(|superblock| {
+            let bad = metadata::bad_blocks(&member, &superblock)?;
+            Ok((superblock, bad))
+        });
+        match read {
+            Ok((superblock, bad)) => {
+                member.add_bad(bad);
                 candidates.push(Candidate { superblock, device_size: member.size() });
                 members.push(member);
             }
             Err(
-                error @ (MetadataError::Io { .. } | MetadataError::Superblock { .. } | MetadataError::Short { .. }),
+                error @ (MetadataError::Io { .. }
+                | MetadataError::Superblock { .. }
+                | MetadataError::BadBlocks { .. }
+                | MetadataError::Short { .. }),
             ) => {
                 complain(&error);
             }

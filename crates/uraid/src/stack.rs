@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
 use uraid_format::uuid;
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options, Shard};
+use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard};
 
 /// Which arenas the engine's rows and passes are in; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
@@ -36,6 +36,8 @@ pub struct Assembled {
     pub plan: StartPlan,
     /// Who that is.
     pub members: Members,
+    /// What the list of bad blocks names that this array carries as a member of another one.
+    pub bad: BadSectors,
 }
 
 /// How the machine must be set up for arrays of so many slots: each of the arenas for rows holds a few.
@@ -165,8 +167,8 @@ impl Stack {
                 }
                 Members::Arrays(members) => members
                     .iter()
-                    .map(|inner| &built[inner.0])
-                    .map(|(array, world)| InnerArray { array: array.clone(), world: world.clone() })
+                    .map(|&inner| (&built[inner.0], self.array(inner).bad.clone()))
+                    .map(|((array, world), bad)| InnerArray { array: array.clone(), world: world.clone(), bad })
                     .map(ArrayMember::Array)
                     .collect(),
             };

@@ -13,7 +13,7 @@ pub(crate) fn run(bytes: &[u8]) {
     match BadBlockLog::parse(&log, shift) {
         Ok(list) => {
             let written = list.encode().expect("what was read can be written");
-            assert_eq!(BadBlockLog::parse(&written, shift), Ok(list));
+            assert_eq!(BadBlockLog::parse(&written[..], shift), Ok(list));
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

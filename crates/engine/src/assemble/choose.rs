@@ -65,7 +65,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
     }
-    let mut sorter = Sorter::new(candidates, &winners, refused, is_forced)?;
+    let mut sorter = Sorter::new(candidates, &winners, refused)?;
     for candidate in winners {
         sorter.admit(candidate)?;
     }
@@ -255,17 +255,11 @@ fn check_features(features: Features) -> Result<(), AssembleError> {
 struct Sorter<'a> {
     candidates: &'a [Candidate],
     table: Table,
-    is_forced: bool,
     chosen: Chosen,
 }
 
 impl<'a> Sorter<'a> {
-    fn new(
-        candidates: &'a [Candidate],
-        winners: &[usize],
-        refused: Vec<Refused>,
-        is_forced: bool,
-    ) -> Result<Sorter<'a>, AssembleError> {
+    fn new(candidates: &'a [Candidate], winners: &[usize], refused: Vec<Refused>) -> Result<Sorter<'a>, AssembleError> {
         let mut template = candidates[winners[0]].superblock.clone();
         // Equal events should agree on it; where they do not, the cautious one counts.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
@@ -288,7 +282,7 @@ impl<'a> Sorter<'a> {
             features,
             is_split_brain: false,
         };
-        Ok(Sorter { candidates, table, is_forced, chosen })
+        Ok(Sorter { candidates, table, chosen })
     }
 
     fn refuse(&mut self, candidate: usize, reason: Refusal) {
@@ -342,8 +336,6 @@ impl<'a> Sorter<'a> {
         } else if *device_size < data_end {
             mark::hit(Mark::ShrunkRefused);
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
-        } else if superblock.features.contains(Features::BAD_BLOCKS) && !self.is_forced {
-            self.refuse(candidate, Refusal::BadBlocks);
         } else if let Some(other) = self.chosen.slots.insert(slot, candidate) {
             let is_same_number = self.candidates[other].superblock.dev_number == superblock.dev_number;
             let what = if is_same_number { Duplicate::DevNumber(superblock.dev_number) } else { Duplicate::Slot(slot) };

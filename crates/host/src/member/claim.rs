@@ -235,6 +235,13 @@ impl Claimed {
         open::open(target, access).map(|claim| Claimed(Arc::new(claim)))
     }
 
+    /// Lets reads and writes of more sectors fail with a medium error: what is known to be bad is not asked for. Panics
+    /// once there is a clone, or a [`Member`], that works without them.
+    pub fn add_bad(&mut self, more: BadSectors) {
+        let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
+        claim.bad = std::mem::take(&mut claim.bad).with(more);
+    }
+
     /// The name it was opened by.
     pub fn name(&self) -> &str {
         &self.0.name

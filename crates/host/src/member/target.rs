@@ -53,11 +53,23 @@ impl Target {
     }
 }
 
-/// Sectors whose reads and writes fail with a medium error: a testing aid. None by default.
+/// Sectors whose reads and writes fail with a medium error. None by default.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BadSectors(Vec<Range>);
 
 impl BadSectors {
+    /// These stretches, which may overlap and come in any order.
+    pub fn new(stretches: impl IntoIterator<Item = Range>) -> BadSectors {
+        let mut stretches: Vec<Range> = stretches.into_iter().collect();
+        stretches.sort_by_key(|stretch| stretch.start);
+        BadSectors(stretches)
+    }
+
+    /// These and more.
+    pub fn with(self, more: BadSectors) -> BadSectors {
+        BadSectors::new(self.0.into_iter().chain(more.0))
+    }
+
     /// Cuts `SECTOR[+COUNT][,SECTOR...]:REST`. `None` for anything else, a count of zero, or too long a list.
     pub fn split(text: &str) -> Option<(BadSectors, &str)> {
         let (list, rest) = text.split_once(':')?;
@@ -71,8 +83,7 @@ impl BadSectors {
             start.checked_add(count).filter(|end| *end <= u64::MAX / SECTOR_BYTES as u64)?;
             stretches.push(Range::new(Sector(start), Sectors(count)));
         }
-        stretches.sort_by_key(|stretch| stretch.start);
-        (!rest.is_empty()).then_some((BadSectors(stretches), rest))
+        (!rest.is_empty()).then_some((BadSectors::new(stretches), rest))
     }
 
     /// The first bad stretch that the range meets.
@@ -104,6 +115,16 @@ fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_bad_stretch_is_found_in_any_order_and_added_ones_beside_those_that_were_there() {
+        let range = |start, length| Range::new(Sector(start), Sectors(length));
+        let bad = BadSectors::new([range(50, 4), range(10, 1)]).with(BadSectors::new([range(30, 8), range(28, 3)]));
+        assert_eq!(bad.first_in(range(0, 100)), Some(range(10, 1)));
+        assert_eq!(bad.first_in(range(11, 89)), Some(range(28, 3)));
+        assert_eq!(bad.first_in(range(31, 69)), Some(range(30, 8)));
+        assert_eq!((bad.first_in(range(38, 12)), bad.first_in(range(53, 1))), (None, Some(range(50, 4))));
+    }
 
     #[test]
     fn a_list_of_bad_sectors_is_numbers_and_counts() {

@@ -10,7 +10,7 @@ use uraid_block::Sectors;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::{SetName, Version};
-use uraid_host::{Access, Claimed};
+use uraid_host::{Access, BadSectors, Claimed};
 use uraid_layout::{Level, layout_name};
 
 /// What the array was made with. `None` where `create` chose.
@@ -83,7 +83,12 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, 
         names.join(" ").replace(char::is_control, "?"),
         plan.layout.array_size().bytes()
     );
-    let array = Assembled { name: "assumed".to_owned(), plan, members: Members::Claimed(members_of_plan) };
+    let array = Assembled {
+        name: "assumed".to_owned(),
+        plan,
+        members: Members::Claimed(members_of_plan),
+        bad: BadSectors::default(),
+    };
     Ok((Stack { arrays: vec![array], force: false }, text))
 }
 

@@ -5,7 +5,7 @@
 
 use super::member::read_block;
 use super::text::{field, human};
-use crate::probe::Unclaimed;
+use crate::probe::{ProbeError, Unclaimed};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::{SECTOR_BYTES, Sector};
@@ -26,15 +26,11 @@ pub struct Areas {
 /// Reads the areas of a member.
 pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
     let features = superblock.features;
-    let has_list = features.contains(Features::BAD_BLOCKS) && superblock.bad_blocks.size > 0;
     let has_bitmap = features.contains(Features::BITMAP_OFFSET);
     let is_journal = superblock.own_role() == Role::Journal;
     let id = &superblock.set_uuid;
     Areas {
-        bad_blocks: has_list.then(|| {
-            let bytes = block(member, superblock.bad_blocks_extent().map(|list| list.start))?;
-            BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map_err(text_of)
-        }),
+        bad_blocks: member.bad_blocks(superblock).map_err(list_error).transpose(),
         bitmap: has_bitmap.then(|| bitmap(member, superblock.bitmap_start())),
         ppl: superblock.ppl_word().map(|_| {
             let bytes = block(member, superblock.ppl_extent().map(|log| log.start))?;
@@ -45,6 +41,20 @@ pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
             let at = superblock.data_offset.0.checked_add(superblock.recovery_offset);
             JournalBlock::parse(&*block(member, at.map(Sector))?, id).map_err(text_of)
         }),
+    }
+}
+
+/// Without the member's name, which stands above.
+fn list_error(error: ProbeError) -> String {
+    match error {
+        ProbeError::BadBlocks { source, .. } => text_of(source),
+        ProbeError::BadBlocksRead { source, .. } => format!("it cannot be read: {source}"),
+        ProbeError::Name(_)
+        | ProbeError::Read { .. }
+        | ProbeError::Kind { .. }
+        | ProbeError::Window { .. }
+        | ProbeError::Short { .. }
+        | ProbeError::Superblock { .. } => text_of(error),
     }
 }
 

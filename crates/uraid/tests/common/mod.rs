@@ -4,6 +4,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and nobody else any")]
 
+pub mod superblock;
+
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;

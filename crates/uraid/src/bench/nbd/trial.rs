@@ -12,7 +12,7 @@ use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::ArrayIndex;
 use std::path::Path;
 use uraid_export_nbd::Spread;
-use uraid_host::Listener;
+use uraid_host::{BadSectors, Listener};
 
 /// What clients find.
 const NAME: &str = "trial";
@@ -39,7 +39,8 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
     let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), uri }];
     let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
-    let arrays = vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members }];
+    let arrays =
+        vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members, bad: BadSectors::default() }];
     let stack = Stack { arrays, force: false };
     let (shards, spin, processors) = (work.shards, work.spin, work.processors.clone());
     Ok(session::run(Setup { stack, faces, shards, spin, processors })?)

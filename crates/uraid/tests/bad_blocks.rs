@@ -1,0 +1,303 @@
+//! Members with a list of bad blocks: what the list names is never read from that member, under any option.
+//! Owns: this promise on the real binary, for every level. Not here: the bytes of a list (`format`), sectors that fail
+//! when they are read (`rescue`).
+
+mod common;
+
+use common::superblock::{BAD_BLOCK_OFFSET, BAD_BLOCK_SECTORS, BAD_BLOCK_SHIFT, EVENTS, Raw};
+use common::{Done, MIB, Scratch, pattern};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Damages the list of a member.
+type Spoil = fn(&Path);
+
+/// Sectors of a member's data: the first one and how many.
+type Listed = &'static [(u64, u64)];
+
+/// A stopped array full of data. What a member lists is spoilt there, so that a read of it shows.
+struct Array {
+    scratch: Scratch,
+    members: Vec<PathBuf>,
+    bytes: Vec<u8>,
+}
+
+impl Array {
+    fn new(options: &str, lists: &[Listed]) -> Array {
+        let array = Array::filled(options, lists.len());
+        array.list(lists);
+        array
+    }
+
+    fn filled(options: &str, members: usize) -> Array {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", members, 8 * MIB);
+        scratch.create("listed", options, &members);
+        let served = scratch.ready(&[], &members);
+        let mut client = served.client();
+        let bytes = pattern(3, client.size as usize);
+        for (nth, piece) in bytes.chunks(MIB as usize).enumerate() {
+            assert_eq!(client.write(nth as u64 * MIB, piece).expect("the server is there"), 0);
+        }
+        drop(client);
+        served.stop().expect_done();
+        Array { scratch, members, bytes }
+    }
+
+    fn list(&self, lists: &[Listed]) {
+        for (member, listed) in self.members.iter().zip(lists).filter(|(_, listed)| !listed.is_empty()) {
+            let mut raw = Raw::read(member);
+            raw.list_bad(listed);
+            raw.spoil(listed);
+        }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.scratch.path("out")
+    }
+
+    /// `uraid copy OPTIONS MEMBERS OUT`
+    fn copy(&self, options: &[&str], members: &[PathBuf]) -> Done {
+        let _ = fs::remove_file(self.out());
+        let _ = fs::remove_file(self.scratch.path("out.map"));
+        let words = ["copy"].iter().chain(options).map(PathBuf::from);
+        self.scratch.uraid(words.chain(members.iter().cloned()).chain([self.out()]))
+    }
+
+    /// Copies with each of these options and expects all sectors but `lost`: the array's, first and behind the last.
+    #[track_caller]
+    fn expect_copied(&self, lost: &[(u64, u64)]) {
+        for options in [&[][..], &["--run"], &["--force"]] {
+            let done = self.copy(options, &self.members);
+            if lost.is_empty() {
+                done.expect_done();
+            } else {
+                let count: u64 = lost.iter().map(|(start, end)| end - start).sum();
+                done.expect_refused(&[&format!("{count} sectors could not be read")]);
+            }
+            let mut expected = self.bytes.clone();
+            for (start, end) in lost {
+                expected[*start as usize * 512..*end as usize * 512].fill(0);
+            }
+            let found = fs::read(self.out()).expect("a copy");
+            let differs = found.chunks(512).zip(expected.chunks(512)).position(|(one, other)| one != other);
+            assert_eq!((differs, found.len()), (None, expected.len()), "{options:?}");
+            assert_eq!(self.lost_by_map(), lost, "{options:?}");
+        }
+    }
+
+    /// What the map calls unreadable.
+    fn lost_by_map(&self) -> Vec<(u64, u64)> {
+        let map = fs::read_to_string(self.scratch.path("out.map")).expect("a map");
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("a number") / 512;
+        let rows = map.lines().filter(|line| line.ends_with(" -"));
+        let words = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
+        words.map(|words| (number(words[0]), number(words[0]) + number(words[1]))).collect()
+    }
+}
+
+/// Chunks of 64 KiB have 128 sectors.
+const CHUNK: u64 = 128;
+
+#[test]
+fn members_with_lists_in_different_places_are_read_from_each_other() {
+    // Inside a read, over the end of a chunk, at the start of the data, single sectors, two entries that touch.
+    let one: Listed = &[(0, 8), (100, 56), (1000, 1)];
+    let other: Listed = &[(8, 16), (24, 8), (2047, 130), (5000, 1)];
+    for options in [
+        "-l 1 -n 2 --assume-clean",
+        "-l 1 -n 2 -e 1.0 --assume-clean",
+        "-l 10 -n 2 -c 64K -p n2 --assume-clean",
+        "-l 10 -n 2 -c 64K -p n2 -e 1.1 --assume-clean",
+    ] {
+        Array::new(options, &[one, other]).expect_copied(&[]);
+    }
+    for options in ["-l 10 -n 4 -c 64K -p f2 --assume-clean", "-l 10 -n 4 -c 64K -p o2 --assume-clean"] {
+        Array::new(options, &[one, &[], other, &[]]).expect_copied(&[]);
+    }
+}
+
+#[test]
+fn listed_sectors_of_parity_levels_are_computed_from_the_rest() {
+    for options in [
+        "-l 4 -n 4 -c 64K --assume-clean",
+        "-l 5 -n 4 -c 64K --assume-clean",
+        "-l 5 -n 4 -c 64K -e 1.0 --assume-clean",
+        "-l 6 -n 4 -c 64K --assume-clean",
+    ] {
+        // Not two members of one row in one sector; in one row in different sectors, also over its end.
+        Array::new(options, &[&[(0, 8), (1000, 30)], &[(8, 8)], &[(120, 16)], &[(300, 512)]]).expect_copied(&[]);
+    }
+    // Two members of one row in the same sectors, data and parity, and other ones of it by a third member.
+    let two: Listed = &[(64, 256), (700, 1)];
+    let array = Array::new("-l 6 -n 4 -c 64K --assume-clean", &[two, &[(10, 40)], two, &[(50, 14)]]);
+    array.expect_copied(&[]);
+}
+
+#[test]
+fn sectors_that_every_copy_lists_are_unreadable_and_the_map_says_which() {
+    Array::new("-l 1 -n 2 --assume-clean", &[&[(40, 20)], &[(50, 20)]]).expect_copied(&[(50, 60)]);
+    Array::new("-l 1 -n 3 --assume-clean", &[&[(8, 8)], &[(8, 8)], &[(15, 9)]]).expect_copied(&[(15, 16)]);
+    Array::new("-l 0 -n 2 -c 64K", &[&[(3, 2)], &[(CHUNK, 1)]]).expect_copied(&[(3, 5), (3 * CHUNK, 3 * CHUNK + 1)]);
+    Array::new("-l linear -n 2", &[&[(3, 2)], &[]]).expect_copied(&[(3, 5)]);
+    // Row 0 of left-symmetric: data 0, 1, 2 on members 0, 1, 2.
+    let both: &[Listed] = &[&[(4, 4)], &[(6, 4)], &[], &[]];
+    Array::new("-l 5 -n 4 -c 64K --assume-clean", both).expect_copied(&[(6, 8), (CHUNK + 6, CHUNK + 8)]);
+    // Of raid6 the third one is too many. Row 0 of left-symmetric: data 0 and 1 on members 1 and 2.
+    let three: &[Listed] = &[&[(5, 1)], &[(0, 6)], &[], &[(0, 9)]];
+    Array::new("-l 6 -n 4 -c 64K --assume-clean", three).expect_copied(&[(5, 6)]);
+}
+
+#[test]
+fn holes_of_members_that_list_them_are_not_taken_for_zeroes() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("hole", "-l 1 -n 2 --assume-clean", &members);
+    for member in &members {
+        Raw::read(member).list_bad(&[(4000, 8)]);
+    }
+    let array = Array { bytes: vec![0; 6 * MIB as usize], scratch, members };
+    let done = array.copy(&[], &array.members);
+    done.expect_refused(&["8 sectors could not be read"]);
+    assert_eq!(array.lost_by_map(), [(4000, 4008)]);
+}
+
+#[test]
+fn a_list_counts_in_blocks_of_its_shift_and_only_as_far_as_its_room_goes() {
+    let array = Array::filled("-l 1 -n 2 --assume-clean", 2);
+    for (member, listed) in array.members.iter().zip([&[(64, 24)], &[(80, 16)]]) {
+        let mut raw = Raw::read(member);
+        raw.set(BAD_BLOCK_SHIFT, &[3]);
+        raw.list_bad(listed);
+        raw.spoil(listed);
+    }
+    array.expect_copied(&[(80, 88)]);
+    // One sector holds 64 entries; what is behind it is something else.
+    let array = Array::filled("-l 1 -n 2 --assume-clean", 2);
+    let full: Vec<(u64, u64)> = (0..64).map(|at| (at * 16, 1)).collect();
+    let mut raw = Raw::read(&array.members[0]);
+    let data_offset = raw.u64(common::superblock::DATA_OFFSET);
+    raw.list_bad(&[full.clone(), vec![(9000, 8)]].concat());
+    raw.set(BAD_BLOCK_SECTORS, &1u16.to_le_bytes());
+    raw.write();
+    raw.spoil(&full);
+    // Both copies: were the 65th entry taken as one, these sectors would be lost.
+    Raw::read(&array.members[1]).list_bad(&[(9000, 8)]);
+    assert!(data_offset > 0);
+    array.expect_copied(&[]);
+}
+
+#[test]
+fn a_server_never_reads_what_a_member_lists_and_takes_no_writes() {
+    for (options, flags) in
+        [("-l 1 -n 2", &[][..]), ("-l 1 -n 2", &["--read-only"]), ("-l 5 -n 2 -c 64K", &["--force"])]
+    {
+        let array = Array::new(&format!("{options} --assume-clean"), &[&[(16, 16), (90, 2)], &[(32, 8)]]);
+        let served = array.scratch.ready(flags, &array.members);
+        let said =
+            if flags.contains(&"--read-only") { "" } else { "opened read-only: a member has bad blocks recorded" };
+        served.wait_for(said);
+        let mut client = served.client();
+        for (at, length) in [(0, 64 << 10), (17 * 512, 512), (31 * 512, 1024), (0, 4096), (16 * 512, 8192)] {
+            let read = client.read(at, length).expect("served").expect("readable");
+            assert!(read == array.bytes[at as usize..at as usize + length], "{options} {flags:?} {at} {length}");
+        }
+        assert_ne!(client.write(0, &[1; 512]).expect("served"), 0, "{options} {flags:?}");
+        drop(client);
+        served.stop().expect_done();
+    }
+}
+
+#[test]
+fn lists_of_members_that_only_force_takes_and_of_degraded_arrays_count_too() {
+    // Two of three: what one of them lists cannot be computed.
+    let array = Array::new("-l 5 -n 3 -c 64K --assume-clean", &[&[(4, 4)], &[], &[]]);
+    for options in [["--run"], ["--force"]] {
+        array.copy(&options, &array.members[..2]).expect_refused(&["4 sectors could not be read"]);
+        assert_eq!(array.lost_by_map(), [(4, 8)], "{options:?}");
+    }
+    // A member that missed changes, taken by force: stale, and with a list.
+    let array = Array::new("-l 5 -n 3 -c 64K --assume-clean", &[&[(4, 4)], &[], &[]]);
+    for fresh in &array.members[1..] {
+        let mut raw = Raw::read(fresh);
+        raw.set(EVENTS, &(raw.u64(EVENTS) + 5).to_le_bytes());
+        raw.write();
+    }
+    let done = array.copy(&["--force"], &array.members[..2]);
+    done.expect_refused(&["missed the last changes and is taken all the same", "4 sectors could not be read"]);
+    assert_eq!(array.lost_by_map(), [(4, 8)]);
+}
+
+#[test]
+fn an_array_as_a_member_keeps_its_list() {
+    let scratch = Scratch::new();
+    let (left, right) = (scratch.members("l", 1, 16 * MIB), scratch.members("r", 1, 16 * MIB));
+    for (name, members) in [("left", &left), ("right", &right)] {
+        scratch.create(name, "-l linear -n 1 --force", members);
+    }
+    let grouped = |verb: &str, options: &str, out: Option<PathBuf>| {
+        let words = [verb].into_iter().chain(options.split_whitespace()).map(PathBuf::from);
+        let group = |members: &[PathBuf]| [PathBuf::from("--array")].into_iter().chain(members.to_vec());
+        scratch.uraid(words.chain(out).chain(group(&left)).chain(group(&right)))
+    };
+    grouped("create", "-l 1 -n 2 --assume-clean --homehost none -N outer", None).expect_done();
+    // The outer superblock is in the data of the inner array, at the place of 1.2 there.
+    let inner = Raw::read(&left[0]).u64(common::superblock::DATA_OFFSET) * 512;
+    for (member, listed) in [(&left[0], (100, 8)), (&right[0], (104, 8))] {
+        let whole = fs::read(member).expect("a member");
+        let carried = scratch.member("carried", 0);
+        fs::write(&carried, &whole[inner as usize..]).expect("room");
+        Raw::read(&carried).list_bad(&[listed]);
+        common::superblock::write_at(member, inner, &fs::read(&carried).expect("it was written"));
+    }
+    let out = scratch.path("out");
+    let done = grouped("copy", "", Some(out));
+    done.expect_refused(&["4 sectors could not be read"]);
+}
+
+#[test]
+fn a_list_that_cannot_be_read_leaves_its_member_out() {
+    let spoilt: [(&str, Spoil); 4] = [
+        ("bad-block entry 0 has length 0", |member| {
+            let mut raw = Raw::read(member);
+            raw.list_bad(&[(8, 0)]);
+        }),
+        ("has a bad-block list of 9 sectors, expected at most 8", |member| {
+            let mut raw = Raw::read(member);
+            raw.set(BAD_BLOCK_SECTORS, &9u16.to_le_bytes());
+            raw.list_bad(&[(8, 8)]);
+        }),
+        ("the superblock does not say where", |member| {
+            let mut raw = Raw::read(member);
+            raw.list_bad(&[(8, 8)]);
+            raw.set(BAD_BLOCK_OFFSET, &[0; 4]);
+            raw.write();
+        }),
+        ("reading the bad-block list failed", |member| {
+            let mut raw = Raw::read(member);
+            raw.list_bad(&[(8, 8)]);
+            raw.set(BAD_BLOCK_OFFSET, &(1u32 << 30).to_le_bytes());
+            raw.write();
+        }),
+    ];
+    for (said, spoil) in spoilt {
+        let array = Array::filled("-l 1 -n 2 --assume-clean", 2);
+        spoil(&array.members[0]);
+        array.copy(&[], &array.members).expect_refused(&["m0", said, "--run"]);
+        array.copy(&["--run"], &array.members).expect_done();
+        assert!(fs::read(array.out()).expect("a copy") == array.bytes, "{said}");
+        array.copy(&["--force"], &array.members[..1]).expect_refused(&[said]);
+        let words = ["detail"].map(PathBuf::from).into_iter().chain(array.members.iter().cloned());
+        let done = array.scratch.uraid(words).expect_done().expect_said(&[said]);
+        assert!(done.stdout.contains("[2/1] [_U]"), "{}", done.stdout);
+    }
+}
+
+#[test]
+fn detail_shows_members_with_lists_in_their_slots_and_that_the_array_opens_read_only() {
+    let array = Array::new("-l 1 -n 2 --assume-clean", &[&[(8, 8)], &[]]);
+    let words = ["detail"].map(PathBuf::from).into_iter().chain(array.members.iter().cloned());
+    let shown = array.scratch.uraid(words).expect_done().stdout;
+    assert!(shown.contains("State : clean, Not Started [2/2] [UU]\n"), "{shown}");
+    assert!(!shown.contains("Left out"), "{shown}");
+}
