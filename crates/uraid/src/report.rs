@@ -2,6 +2,8 @@
 //! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: where the facts come from (`control` for
 //! a running array, `detail` for its members). Invariant: text and JSON say the same. Spec: md-reference 4.4.
 
+mod hints;
+
 use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -207,26 +209,6 @@ pub struct Server {
     pub kernel: Option<String>,
 }
 
-/// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Hints {
-    /// None without chunks that a file system could align to; the same for the next.
-    mkfs_xfs: Option<String>,
-    mkfs_ext4: Option<String>,
-    /// For mdadm.conf.
-    mdadm_conf: String,
-}
-
-/// The stripes of an array as mkfs is told them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stripes {
-    chunk_kib: u64,
-    /// Chunks of data in a stripe.
-    data: u32,
-    /// Blocks of 4 KiB in a chunk.
-    blocks: u64,
-}
-
 impl Report {
     /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
     pub fn picture(&self) -> String {
@@ -269,48 +251,6 @@ impl Report {
         let mut report = json!(self);
         report["hints"] = json!(self.hints());
         report
-    }
-
-    fn write_hints(&self, out: &mut String) {
-        let hints = self.hints();
-        if let (Some(xfs), Some(ext4)) = (&hints.mkfs_xfs, &hints.mkfs_ext4) {
-            out.push_str("\nA file system on it that writes whole stripes where it can:\n");
-            writeln!(out, "    {xfs}\n    {ext4}").expect("a string takes all");
-        }
-        out.push_str("\nThis line in mdadm.conf keeps udev's mdadm from starting it behind our back:\n");
-        writeln!(out, "    {}", hints.mdadm_conf).expect("a string takes all");
-    }
-
-    fn hints(&self) -> Hints {
-        let stripes = self.stripes();
-        Hints {
-            mkfs_xfs: stripes
-                .map(|Stripes { chunk_kib, data, .. }| format!("mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE")),
-            mkfs_ext4: stripes.map(|Stripes { blocks, data, .. }| {
-                format!("mkfs.ext4 -E stride={blocks},stripe_width={} DEVICE", u64::from(data) * blocks)
-            }),
-            mdadm_conf: format!("ARRAY <ignore> UUID={}", self.uuid),
-        }
-    }
-
-    /// What a file system should know; `None` without chunks that it could align to.
-    fn stripes(&self) -> Option<Stripes> {
-        let slots = u32::from(self.raid_devices);
-        let data = match self.level.as_str() {
-            "raid0" => slots,
-            "raid4" | "raid5" => slots.checked_sub(1)?,
-            "raid6" => slots.checked_sub(2)?,
-            "raid10" => {
-                // `near=2, far=2` has four copies. Where they do not divide the slots, a stripe goes over all of them.
-                let numbers =
-                    self.layout.as_deref()?.split(", ").filter_map(|part| part.split_once('=')?.1.parse::<u32>().ok());
-                let copies: u32 = numbers.product();
-                if slots.checked_rem(copies)? == 0 { slots / copies } else { slots }
-            }
-            _ => return None,
-        };
-        let is_aligned = self.chunk_sectors > 0 && self.chunk_sectors.is_multiple_of(8);
-        is_aligned.then_some(Stripes { chunk_kib: self.chunk_sectors / 2, data, blocks: self.chunk_sectors / 8 })
     }
 
     fn head(&self, out: &mut String) {
@@ -454,13 +394,9 @@ fn kib(sectors: u64) -> String {
 mod tests {
     use super::*;
 
-    fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
-        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None, data_offset: None }
-    }
-
-    #[test]
-    fn a_degraded_array_shows_who_is_gone() {
-        let report = Report {
+    /// A raid5 of three members, one of them gone.
+    pub(super) fn degraded() -> Report {
+        Report {
             name: "home".to_owned(),
             set_name: "box:home".to_owned(),
             uuid: "10111213:14151617:18191a1b:1c1d1e1f".to_owned(),
@@ -489,7 +425,16 @@ mod tests {
             refusal: None,
             read_only: None,
             geometry: None,
-        };
+        }
+    }
+
+    fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
+        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None, data_offset: None }
+    }
+
+    #[test]
+    fn a_degraded_array_shows_who_is_gone() {
+        let report = degraded();
         let text = report.text();
         assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));
         assert!(text.contains("        Array Size : 20480 (20.00 MiB 20.97 MB)\n"), "{text}");
@@ -499,13 +444,6 @@ mod tests {
         assert!(text.contains("    mkfs.xfs -d su=512k,sw=2 DEVICE\n"), "{text}");
         assert!(text.contains("    mkfs.ext4 -E stride=128,stripe_width=256 DEVICE\n"), "{text}");
         assert!(text.ends_with("    ARRAY <ignore> UUID=10111213:14151617:18191a1b:1c1d1e1f\n"), "{text}");
-        let stripes = |level: &str, layout: &str, raid_devices| {
-            let (level, layout) = (level.to_owned(), Some(layout.to_owned()));
-            Report { level, layout, raid_devices, ..report.clone() }.stripes().map(|stripes| stripes.data)
-        };
-        assert_eq!((stripes("raid10", "near=2", 4), stripes("raid10", "far=2", 5)), (Some(2), Some(5)));
-        assert_eq!((stripes("raid6", "left-symmetric", 6), stripes("raid0", "original", 3)), (Some(4), Some(3)));
-        assert_eq!((stripes("raid1", "", 2), stripes("linear", "", 2)), (None, None));
         let json = serde_json::to_string(&report).expect("plain data");
         assert_eq!(serde_json::from_str::<Report>(&json).expect("what was written"), report);
     }
