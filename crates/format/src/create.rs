@@ -253,7 +253,9 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
         return Err(too_many_missing(options, present.count()));
     }
     let is_clean = is_first_state_clean(options, slots - present.count())?;
-    let first = first_superblock(options, members, &geometry, is_clean);
+    let features =
+        if records_layout(options, &spec.member_sizes) { Features::RAID0_LAYOUT } else { Features::default() };
+    let first = Superblock { features, ..first_superblock(options, members, &geometry, is_clean) };
     let superblocks = (0u32..).zip(members).zip(&sizes_of_data).map(|((number, member), size)| match (member, size) {
         (NewMember::Device { uuid, size }, Some(data_size)) => {
             let super_offset = options.version.location(*size).expect("choose_geometry checked the size");
@@ -435,7 +437,15 @@ fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool,
     }
 }
 
-/// What all members share; `dev_number`, `device_uuid`, `super_offset` and `data_size` are still to be filled in.
+/// Whether a raid0's layout is marked as recorded, which kernels before 5.4 refuse. Layouts differ only where members
+/// have different numbers of chunks; there, later kernels refuse an array without it.
+fn records_layout(options: &CreateOptions, member_sizes: &[Sectors]) -> bool {
+    let chunks = |size: &Sectors| size.0 / options.chunk.0;
+    let is_raid0 = options.level == Level::Raid0 && options.layout != 0;
+    is_raid0 && member_sizes.iter().any(|size| chunks(size) != chunks(&member_sizes[0]))
+}
+
+/// What all members share; `features`, `dev_number`, `device_uuid`, `super_offset` and `data_size` are still to be filled in.
 fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &Geometry, is_clean: bool) -> Superblock {
     let mut roles = vec![Role::Spare; usize::from(geometry.max_dev)];
     for (at, (member, role)) in members.iter().zip(&mut roles).enumerate() {
@@ -445,10 +455,9 @@ fn first_superblock(options: &CreateOptions, members: &[NewMember], geometry: &G
         }
     }
     let now = options.now_seconds & crate::TIME_SECONDS_MASK;
-    let has_layout = options.level == Level::Raid0 && options.layout != 0;
     Superblock {
         version: options.version,
-        features: if has_layout { Features::RAID0_LAYOUT } else { Features::default() },
+        features: Features::default(),
         set_uuid: options.set_uuid,
         set_name: options.set_name,
         created: now,

@@ -3,8 +3,8 @@
 
 use uraid_block::{Sector, Sectors, Slot};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
-use uraid_format::{BadBlocks, Features, Role, SetName, Superblock, location_v12};
-use uraid_layout::{LayoutError, Level, default_layout};
+use uraid_format::{BadBlocks, Features, Role, SetName, Superblock, Version, location_v12};
+use uraid_layout::{Layout, LayoutError, Level, Spec, default_layout};
 
 const SIZE: Sectors = Sectors(1 << 18);
 
@@ -156,12 +156,37 @@ fn the_bad_block_list_moves_before_the_data_and_then_away_where_room_is_short() 
     assert_eq!(at(16), BadBlocks::default());
 }
 
+/// Kernels before 5.4 refuse the bit, and those from 5.4 on an array of several zones without it.
 #[test]
-fn a_raid0_records_which_layout_it_has() {
-    let made = make(&options(Level::Raid0, 3), &[]).unwrap();
-    let superblock = made.superblocks[0].as_ref().unwrap();
-    assert!(superblock.features.contains(Features::RAID0_LAYOUT));
-    assert_eq!(superblock.level_layout(), Some((Level::Raid0, 1)));
+fn a_raid0_records_which_layout_it_has_only_where_members_differ_by_chunks() {
+    for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
+        for (layout, sizes, is_recorded) in [
+            (1, [SIZE.0; 3], false),
+            (2, [SIZE.0; 3], false),
+            (1, [SIZE.0, SIZE.0 + 1000, SIZE.0 + 8], false),
+            (1, [SIZE.0, SIZE.0, SIZE.0 + 1024], true),
+            (2, [SIZE.0, SIZE.0, SIZE.0 + 1024], true),
+            (1, [SIZE.0 + 1024, SIZE.0, SIZE.0 + 1024], true),
+            (2, [SIZE.0, SIZE.0 + 4096, SIZE.0 + 8192], true),
+        ] {
+            // 1.0 keeps 32 sectors at the end: of sizes that are a multiple of the chunk and those, all chunks are there.
+            let kept = if version == Version::V1_0 { 32 } else { 0 };
+            let options = CreateOptions { version, layout, ..options(Level::Raid0, 3) };
+            let made = create(&options, &devices(&sizes.map(|size| size + kept))).unwrap();
+            for superblock in made.superblocks.iter().flatten() {
+                let features = if is_recorded { Features::RAID0_LAYOUT } else { Features::default() };
+                assert_eq!(superblock.features, features, "{version} {layout} {sizes:?}");
+                // mdadm writes the number all the same; without the bit it does not count.
+                assert_eq!(superblock.layout, layout);
+                let counting = if is_recorded { layout } else { 0 };
+                assert_eq!(superblock.level_layout(), Some((Level::Raid0, counting)));
+                let spec = Spec { layout: counting, ..made.layout.spec().clone() };
+                assert_eq!(Layout::new(&spec).unwrap().array_size(), made.layout.array_size());
+            }
+        }
+    }
+    let linear = create(&options(Level::Linear, 2), &devices(&[SIZE.0, SIZE.0 + 4096])).unwrap();
+    assert!(linear.superblocks.iter().flatten().all(|superblock| superblock.features == Features::default()));
 }
 
 #[test]

@@ -97,10 +97,11 @@ fn parse_copies(name: &str) -> Option<u32> {
 }
 
 /// A layout's name as mdadm prints it ("left-symmetric", "near=2"); the number itself for one without a name; empty for
-/// levels without layouts.
+/// levels without layouts, and for a raid0 that records none.
 pub fn layout_name(level: Level, layout: u32) -> String {
     match level {
         Level::Linear | Level::Raid1 | Level::Raid4 => String::new(),
+        Level::Raid0 if layout == 0 => String::new(),
         Level::Raid0 => name(&[RAID0], layout),
         Level::Raid5 => name(&[RAID5], layout),
         Level::Raid6 => name(&[RAID5, RAID6], layout),
@@ -154,6 +155,7 @@ mod tests {
         assert_eq!(layout_name(Level::Raid10, 0x1_0201), "offset=2");
         assert_eq!(layout_name(Level::Raid10, 0x202), "near=2, far=2");
         assert_eq!(layout_name(Level::Raid6, 7), "7");
+        assert_eq!((layout_name(Level::Raid0, 0).as_str(), layout_name(Level::Raid0, 3).as_str()), ("", "3"));
     }
 
     #[test]

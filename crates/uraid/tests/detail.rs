@@ -153,6 +153,6 @@ fn arrays_and_the_array_they_make_up_are_shown_together() {
     assert_eq!((all.matches("raid5").count(), all.matches("Raid Level : raid0").count()), (2, 1), "{all}");
     assert!(all.contains("\nwide:\n") && all.contains("       1           1      active sync      right\n"), "{all}");
     let drawn = arrays("detail", "--draw --stripes 1").expect_done().stdout;
-    assert!(drawn.contains("wide: raid0, original, 2 members, chunk 64K"), "{drawn}");
+    assert!(drawn.contains("wide: raid0, 2 members, chunk 64K"), "{drawn}");
     assert!(drawn.contains("  Row  Sector   left  right\n") || drawn.contains("  left  right\n"), "{drawn}");
 }
