@@ -136,8 +136,16 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
     let members = lost(dirty(Level::Raid5, 4), 2);
     assert_eq!(
         assemble(&members, &RUN).unwrap_err(),
-        AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]) }
+        AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused: vec![] }
     );
+    // One that was given and does not help is named.
+    let mut members = dirty(Level::Raid5, 4);
+    record_failure(&mut members, &[0, 1, 3], &[2]);
+    let reason = Refusal::Faulty { found: 10, recorded: 11 };
+    let error = start(&members).unwrap_err();
+    assert!(error.to_string().contains("slot 2; member 2: faulty: has 10 events"), "{error}");
+    let refused = vec![Refused { candidate: 2, reason }];
+    assert_eq!(error, AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused });
     let plan = assemble(&members, &FORCE).unwrap();
     assert!(plan.is_dirty && plan.forced.is_dirty_degraded);
     // raid4 keeps its parity in the last slot: without it nothing has to be guessed.

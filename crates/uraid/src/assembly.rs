@@ -63,14 +63,13 @@ fn error_lines(error: &AssembleError, names: &[String]) -> Vec<String> {
                 format!("{}: one history, {events} events, last changed {updated}", list(&history.candidates, names))
             })
             .collect(),
-        AssembleError::TooFewMembers { refused, .. } | AssembleError::NeedsRun { refused, .. } => {
-            refused_lines(refused, names)
-        }
+        AssembleError::TooFewMembers { refused, .. }
+        | AssembleError::NeedsRun { refused, .. }
+        | AssembleError::DirtyDegraded { refused, .. } => refused_lines(refused, names),
         AssembleError::NoCandidates
         | AssembleError::OnlySpares { .. }
         | AssembleError::Unsupported(_)
         | AssembleError::TooManySlots { .. }
-        | AssembleError::DirtyDegraded { .. }
         | AssembleError::Layout(_) => Vec::new(),
     }
 }

@@ -113,6 +113,31 @@ fn a_stale_member_is_left_out_with_its_reason() {
     assert!(few.contains("       0      missing\n") && few.contains("       3      removed\n"), "{few}");
 }
 
+/// `copy`, `serve` and `detail` all say why the member that was given does not help.
+#[test]
+fn a_stale_member_is_named_when_a_dirty_degraded_array_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 20 * MIB);
+    scratch.create("hole", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&["--run"], &members[..3]);
+    assert_eq!(served.client().write(0, &[7; 4096]).expect("served"), 0);
+    served.kill_unawaited();
+    served.end();
+    let said = ["m3: left out: stale: has ", "the raid5 is dirty and degraded, without a member: slot 3"];
+    let out = scratch.path("out");
+    for options in [&[][..], &["--run"]] {
+        let words =
+            ["copy"].iter().chain(options).map(PathBuf::from).chain(members.iter().cloned()).chain([out.clone()]);
+        scratch.uraid(words).expect_refused(&said);
+        scratch.serve(options, &members).end().expect_refused(&said);
+    }
+    assert!(!out.exists());
+    let done = detail(&scratch, &[], &members);
+    let shown = done.expect_refused(&["the raid5 is dirty and degraded", "m3: stale: has "]).stdout;
+    assert!(shown.contains("State : active, degraded, Not Started [4/3] [UUU_]\n"), "{shown}");
+    assert!(shown.contains("\nLeft out: ") && shown.contains("m3: stale: has "), "{shown}");
+}
+
 #[test]
 fn what_clients_asked_for_is_counted_and_shown() {
     let scratch = Scratch::new();

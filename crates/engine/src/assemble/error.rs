@@ -138,6 +138,8 @@ pub enum AssembleError {
         level: &'static str,
         /// Slots without a member whose data would be guessed.
         missing: SlotSet,
+        /// Who was left out, and why.
+        refused: Vec<Refused>,
     },
     /// The superblock describes addresses that cannot be.
     Layout(LayoutError),
@@ -187,10 +189,11 @@ impl AssembleError {
                 write_refused(out, refused, name)?;
                 out.write_str("; give the rest, or --run to start degraded")
             }
-            AssembleError::DirtyDegraded { level, missing } => {
-                write!(out, "the {level} is dirty and degraded, without a member: {}; ", list(missing))?;
+            AssembleError::DirtyDegraded { level, missing, refused } => {
+                write!(out, "the {level} is dirty and degraded, without a member: {}", list(missing))?;
+                write_refused(out, refused, name)?;
                 out.write_str(
-                    "a crash may have left its parity half-written, and missing data rebuilt from that would ",
+                    "; a crash may have left its parity half-written, and missing data rebuilt from that would ",
                 )?;
                 out.write_str("be wrong in places; give the missing member, or --force to accept that")
             }

@@ -54,7 +54,8 @@ pub(super) fn start(
     if is_dirty && !guessed.is_empty() {
         if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
             mark::hit(Mark::DirtyDegradedRefused);
-            return Err(AssembleError::DirtyDegraded { level: level.name(), missing: guessed });
+            let (level, refused) = (level.name(), chosen.refused);
+            return Err(AssembleError::DirtyDegraded { level, missing: guessed, refused });
         }
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;

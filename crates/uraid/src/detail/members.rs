@@ -166,7 +166,9 @@ impl Known {
     /// Whom the error speaks of, and why.
     fn left_out(&self, error: &AssembleError) -> Vec<(usize, String)> {
         match error {
-            AssembleError::TooFewMembers { refused, .. } | AssembleError::NeedsRun { refused, .. } => {
+            AssembleError::TooFewMembers { refused, .. }
+            | AssembleError::NeedsRun { refused, .. }
+            | AssembleError::DirtyDegraded { refused, .. } => {
                 refused.iter().map(|refused| (refused.candidate, refused.reason.to_string())).collect()
             }
             AssembleError::Duplicate { what, candidates: [one, other] } => {
@@ -182,7 +184,6 @@ impl Known {
             | AssembleError::SplitBrain { .. }
             | AssembleError::Unsupported(_)
             | AssembleError::TooManySlots { .. }
-            | AssembleError::DirtyDegraded { .. }
             | AssembleError::Layout(_) => Vec::new(),
         }
     }
