@@ -249,6 +249,7 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
         member_sizes: if is_sized_by_member { sizes_of_data.iter().flatten().copied().collect() } else { Vec::new() },
     };
     let layout = Layout::new(&spec).map_err(CreateError::Layout)?;
+    let (geometry, layout) = cut_to_used(geometry, layout);
     if !layout.can_serve(&present) {
         return Err(too_many_missing(options, present.count()));
     }
@@ -435,6 +436,17 @@ fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool,
         Level::Raid6 if missing == 1 && !options.force => Err(CreateError::DirtyDegraded),
         Level::Raid6 => Ok(missing > 1),
     }
+}
+
+/// Records of a raid10's members what md would use of them: whole chunks of each far copy.
+fn cut_to_used(geometry: Geometry, layout: Layout) -> (Geometry, Layout) {
+    if layout.level() != Level::Raid10 {
+        return (geometry, layout);
+    }
+    let size = layout.member_used(Slot(0));
+    let cut = Layout::new(&Spec { size, ..layout.spec().clone() }).expect("what an array uses is enough for it");
+    assert_eq!(cut.array_size(), layout.array_size());
+    (Geometry { size, ..geometry }, cut)
 }
 
 /// Whether a raid0's layout is marked as recorded, which kernels before 5.4 refuse. Layouts differ only where members

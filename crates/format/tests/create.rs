@@ -144,6 +144,27 @@ fn size_and_data_offset_can_be_given() {
 }
 
 #[test]
+fn a_raid10_records_of_its_members_what_md_uses_of_them() {
+    let kinds = |copies: u32| [0x100 + copies, 1 + (copies << 8), 0x1_0001 + (copies << 8)];
+    let mixed = [(0x202, 2), (0x1_0202, 2), (0x302, 3)];
+    let pure = (2..=6).flat_map(|copies| kinds(copies).map(|layout| (layout, layout >> 8 & 0xff)));
+    let mut made = 0;
+    for (layout, far) in pure.chain(mixed) {
+        for (raid_disks, chunks) in (2..=8).flat_map(|slots| (6..=30).map(move |chunks| (slots, chunks))) {
+            let (chunk, size) = (Sectors(8), Some(Sectors(8 * chunks + 6)));
+            let options = CreateOptions { layout, chunk, size, ..options(Level::Raid10, raid_disks) };
+            let Ok(creation) = make(&options, &[]) else { continue };
+            // Whole chunks of each far copy: md records nothing else once it has run the array.
+            let used = Sectors((chunks - chunks % u64::from(far)) * 8);
+            assert_eq!(creation.geometry.size, used, "{layout:#x} {raid_disks} {chunks}");
+            assert!(creation.superblocks.iter().flatten().all(|superblock| superblock.size == used));
+            made += 1;
+        }
+    }
+    assert!(made > 1500, "only {made} arrays could be made");
+}
+
+#[test]
 fn the_bad_block_list_moves_before_the_data_and_then_away_where_room_is_short() {
     let at = |offset: u64| {
         let made = make(&CreateOptions { data_offset: Some(Sectors(offset)), ..options(Level::Raid1, 2) }, &[]);
