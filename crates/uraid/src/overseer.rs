@@ -114,6 +114,7 @@ impl Controlled for Overseer {
         report.events = status.events;
         let progress = self.progress.get();
         report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
+        report.read_only = self.assembled().plan.read_only.map(|reason| reason.to_string());
         report.state = state_words(&status, report.resync.is_some());
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();

@@ -52,6 +52,12 @@ pub struct Report {
     /// What clients have asked for; none when it does not run.
     #[serde(default)]
     pub clients: Option<Clients>,
+    /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`, `journal`.
+    #[serde(default)]
+    pub consistency_policy: String,
+    /// Why it opens read-only, or did.
+    #[serde(default)]
+    pub read_only: Option<String>,
     /// Of an array that does not run: members that were given and are left out.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
@@ -287,9 +293,11 @@ impl Report {
         if self.chunk_sectors > 0 {
             field(out, "Chunk Size", &sizes::chunk(Sectors(self.chunk_sectors)));
         }
-        let has_redundancy = !matches!(self.level.as_str(), "linear" | "raid0");
         out.push('\n');
-        field(out, "Consistency Policy", if has_redundancy { "resync" } else { "none" });
+        field(out, "Consistency Policy", &self.consistency_policy);
+        if let Some(reason) = &self.read_only {
+            field(out, "Read-Only", reason);
+        }
         if let Some(resync) = &self.resync {
             let percent = (u128::from(resync.done) * 100 / u128::from(resync.total.max(1))) as u64;
             field(out, "Resync Status", &format!("{percent}% complete"));
@@ -387,7 +395,7 @@ fn field(out: &mut String, name: &str, value: &str) {
 }
 
 fn kib(sectors: u64) -> String {
-    format!("{} {}", sectors / 2, sizes::in_both_units(Sectors(sectors)))
+    format!("{}{}", sectors / 2, sizes::human(u128::from(sectors) * 512))
 }
 
 #[cfg(test)]
@@ -421,6 +429,8 @@ mod tests {
             server: None,
             counts: None,
             clients: None,
+            consistency_policy: "resync".to_owned(),
+            read_only: None,
             left_out: Vec::new(),
             refusal: None,
             read_only: None,

@@ -1,5 +1,5 @@
 //! Sizes as people write and read them.
-//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`. Not here: which size an array may have (`format`).
+//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`. Not here: which size an array may have (`format`).
 //! Invariant: a size that is no whole number of sectors, or has no meaning, is refused with the text that was given.
 //! Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
 
@@ -68,23 +68,45 @@ pub enum MemberSize {
     Exactly(Sectors),
 }
 
-/// `(18.00 MiB 18.87 MB)` as mdadm prints behind a number: binary and decimal, two digits.
-pub fn in_both_units(size: Sectors) -> String {
-    format!("({} {})", scaled(size, 1024.0, &["KiB", "MiB", "GiB", "TiB", "PiB"]), {
-        scaled(size, 1000.0, &["KB", "MB", "GB", "TB", "PB"])
-    })
+/// ` (18.00 MiB 18.87 MB)`: rounded as mdadm does it, from 5000 KiB on and up to TiB.
+pub fn human(bytes: u128) -> String {
+    let Some((index, _)) = unit_of(bytes) else { return String::new() };
+    let (binary, decimal) = (1024u128.pow(index + 2), 1000u128.pow(index + 2));
+    let letter = ["M", "G", "T"][index as usize];
+    format!(" ({} {letter}iB {} {letter}B)", hundredths(bytes, binary), hundredths(bytes, decimal))
+}
+
+/// `94.37MB`: the same without the binary half; empty below 5000 KiB.
+pub fn human_brief(bytes: u128) -> String {
+    unit_of(bytes)
+        .map_or(String::new(), |(index, letter)| format!("{}{letter}B", hundredths(bytes, 1000u128.pow(index + 2))))
+}
+
+/// Below 2 GiB in mega, below 2 TiB in giga, else in tera.
+fn unit_of(bytes: u128) -> Option<(u32, char)> {
+    match bytes {
+        0..5_120_000 => None,
+        5_120_000..0x8000_0000 => Some((0, 'M')),
+        0x8000_0000..0x200_0000_0000 => Some((1, 'G')),
+        0x200_0000_0000.. => Some((2, 'T')),
+    }
+}
+
+fn hundredths(bytes: u128, unit: u128) -> String {
+    let rounded = (bytes * 200 / unit).div_ceil(2);
+    format!("{}.{:02}", rounded / 100, rounded % 100)
 }
 
 /// `18.00 MiB`.
 pub fn binary(size: Sectors) -> String {
-    scaled(size, 1024.0, &["KiB", "MiB", "GiB", "TiB", "PiB"])
-}
-
-fn scaled(size: Sectors, step: f64, units: &[&str]) -> String {
-    let mut value = size.bytes() as f64 / step;
+    const STEP: f64 = 1024.0;
+    // What is printed as 1024 of a unit is one of the next.
+    const LIMIT: f64 = STEP - 0.005;
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = size.bytes() as f64 / STEP;
     let mut unit = 0;
-    while value >= step && unit + 1 < units.len() {
-        value /= step;
+    while value >= LIMIT && unit + 1 < units.len() {
+        value /= STEP;
         unit += 1;
     }
     format!("{value:.2} {}", units[unit])
@@ -102,6 +124,22 @@ pub fn chunk(size: Sectors) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_never_1024_of_a_unit_that_has_a_larger_one() {
+        for (sectors, text) in [
+            (0, "0.00 KiB"),
+            (1, "0.50 KiB"),
+            (2047, "1023.50 KiB"),
+            (2048, "1.00 MiB"),
+            (2_097_141, "1023.99 MiB"),
+            (2_097_151, "1.00 GiB"),
+            (2_147_483_647, "1.00 TiB"),
+            (1 << 54, "8192.00 PiB"),
+        ] {
+            assert_eq!(binary(Sectors(sectors)), text, "{sectors}");
+        }
+    }
 
     #[test]
     fn a_bare_number_is_kib_as_in_mdadm() {
@@ -129,8 +167,24 @@ mod tests {
 
     #[test]
     fn sizes_print_as_mdadm_prints_them() {
-        assert_eq!(in_both_units(Sectors(36_864)), "(18.00 MiB 18.87 MB)");
-        assert_eq!(in_both_units(Sectors(110_592)), "(54.00 MiB 56.62 MB)");
+        for (sectors, text) in [
+            (0, ""),
+            (9_999, ""),
+            (10_000, " (4.88 MiB 5.12 MB)"),
+            (36_864, " (18.00 MiB 18.87 MB)"),
+            (110_592, " (54.00 MiB 56.62 MB)"),
+            (2_097_151, " (1024.00 MiB 1073.74 MB)"),
+            (3_145_728, " (1536.00 MiB 1610.61 MB)"),
+            (4_194_303, " (2048.00 MiB 2147.48 MB)"),
+            (4_194_304, " (2.00 GiB 2.15 GB)"),
+            (3_333_333_333, " (1589.46 GiB 1706.67 GB)"),
+            (4_294_967_295, " (2048.00 GiB 2199.02 GB)"),
+            (4_294_967_296, " (2.00 TiB 2.20 TB)"),
+            (1 << 40, " (512.00 TiB 562.95 TB)"),
+        ] {
+            assert_eq!(human(Sectors(sectors).bytes().into()), text, "{sectors}");
+        }
+        assert_eq!(human_brief(94_371_840), "94.37MB");
         assert_eq!(chunk(Sectors(1024)), "512K");
         assert_eq!(chunk(Sectors(2048)), "1M");
         assert_eq!(chunk(Sectors(9)), "9s");

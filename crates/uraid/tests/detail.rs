@@ -4,7 +4,10 @@
 
 mod common;
 
+use common::golden::{golden, golden_names, restored};
+use common::superblock::{Raw, SIZE};
 use common::{Done, MIB, Scratch};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -136,6 +139,120 @@ fn a_stale_member_is_named_when_a_dirty_degraded_array_is_refused() {
     let shown = done.expect_refused(&["the raid5 is dirty and degraded", "m3: stale: has "]).stdout;
     assert!(shown.contains("State : active, degraded, Not Started [4/3] [UUU_]\n"), "{shown}");
     assert!(shown.contains("\nLeft out: ") && shown.contains("m3: stale: has "), "{shown}");
+}
+
+/// What mdadm says of a member of these arrays, and what follows from it.
+#[test]
+fn arrays_of_the_real_md_driver_show_their_policy_and_that_they_open_read_only() {
+    let scratch = Scratch::new();
+    let mut seen = BTreeMap::new();
+    for name in golden_names() {
+        let array = golden(&name);
+        let told = array["members"].as_array().expect("members");
+        if told[0]["sectors"].as_u64().expect("a size") > 1 << 31 {
+            continue;
+        }
+        let said: Vec<&str> = told.iter().filter_map(|member| member["examine"].as_str()).collect();
+        let says = |what: &str| said.iter().any(|text| text.contains(what));
+        let is_plain = says("Raid Level : raid0") || says("Raid Level : linear");
+        // With a replacement or a member in recovery beside it, the reason that comes first is shown.
+        let (policy, reason) = match () {
+            () if says("Device Role : Journal") || says("JOURNAL") => ("journal", None),
+            () if says("        PPL : ") => ("ppl", Some("the array has a partial parity log")),
+            () if says("Internal Bitmap : ") => ("bitmap", Some("the array has an internal bitmap")),
+            () if is_plain => ("none", None),
+            () => ("resync", None),
+        };
+        let old = name.starts_with("v090").then_some("its superblocks are of version 0.90");
+        let bad = says("bad blocks present").then_some("a member has bad blocks recorded");
+        let replaced = says("Replacement device").then_some("a member is being replaced");
+        let reason = old.or(reason).or(bad).or(replaced);
+        let paths = (0..).zip(told).map(|(n, member)| restored(scratch.path(&format!("{name}-{n}")), member));
+        let paths: Vec<PathBuf> = paths.collect();
+        let shown = detail(&scratch, &[], &paths).stdout;
+        assert!(shown.contains(&format!("Consistency Policy : {policy}\n")), "{name}: {shown}");
+        if policy != "journal" {
+            let line = shown.lines().find_map(|line| line.trim().strip_prefix("Read-Only : "));
+            assert_eq!(line.is_some(), reason.is_some(), "{name}: {shown}");
+            assert!(line.unwrap_or("").starts_with(reason.unwrap_or("")), "{name}: {shown}");
+        }
+        let json = detail(&scratch, &["--json"], &paths).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["consistency_policy"], policy, "{name}");
+        assert_eq!(json["read_only"].is_string(), reason.is_some() && policy != "journal", "{name}: {json}");
+        *seen.entry((policy, reason.is_some())).or_insert(0) += 1;
+        paths.iter().for_each(|path| std::fs::remove_file(path).expect("it was made here"));
+    }
+    let kinds =
+        [("none", false), ("resync", false), ("resync", true), ("bitmap", true), ("ppl", true), ("journal", false)];
+    assert!(kinds.iter().all(|kind| seen.contains_key(kind)), "{seen:?}");
+}
+
+#[test]
+fn a_server_of_an_array_that_opens_read_only_says_why() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 20 * MIB);
+    scratch.create("seen", "-l 1 -n 2 --assume-clean", &members);
+    for (member, listed) in [(&members[0], true), (&members[1], false)] {
+        let mut raw = Raw::read(member);
+        if listed {
+            raw.list_bad(&[(8, 8)]);
+        }
+    }
+    let show = || detail(&scratch, &[], [&PathBuf::from("seen")]).expect_done().stdout;
+    let served = scratch.ready(&[], &members);
+    let shown = show();
+    assert!(shown.contains("\n         Read-Only : a member has bad blocks recorded"), "{shown}");
+    served.stop().expect_done();
+    scratch.create("seen", "--run -l 1 -n 2 --assume-clean", &members);
+    for (flags, said) in [(&["--read-only"][..], true), (&[], false)] {
+        let served = scratch.ready(flags, &members);
+        assert_eq!(show().contains("\n         Read-Only : as requested\n"), said);
+        served.stop().expect_done();
+    }
+}
+
+/// What md uses of a member is whole rows of all far copies: of 159 chunks 158, and 156 where there are four.
+#[test]
+fn sizes_are_told_as_mdadm_tells_them() {
+    let scratch = Scratch::new();
+    let sectors_of_data = 159 * 128;
+    let members = scratch.members("m", 4, (2048 + sectors_of_data) * 512);
+    for (layout, chunks) in [("n2", 159), ("f2", 158), ("o2", 158), ("f3", 159), ("f4", 156), ("o4", 156)] {
+        let options = format!("--run -l 10 -n 4 -c 64K -p {layout} --data-offset 1M --assume-clean");
+        scratch.create("far", &options, &members);
+        let shown = detail(&scratch, &[], &members).expect_done().stdout;
+        let kib = chunks * 64;
+        assert!(shown.contains(&format!("     Used Dev Size : {kib} (")), "{layout}: {shown}");
+        assert_eq!(Raw::read(&members[2]).u64(SIZE), kib * 2, "{layout}");
+        // One that records more than is used: so mdadm makes it, until the kernel has run it.
+        for member in &members {
+            let mut raw = Raw::read(member);
+            raw.set(SIZE, &(159u64 * 128).to_le_bytes());
+            raw.write();
+        }
+        let again = detail(&scratch, &[], &members).expect_done().stdout;
+        assert!(again.contains(&format!("     Used Dev Size : {kib} (")), "{layout}: {again}");
+    }
+    let members = scratch.members("large", 2, 1539 * MIB);
+    scratch.create("large", "-l 1 -n 2 --assume-clean --data-offset 1M --size 1536M", &members);
+    let shown = detail(&scratch, &[], &members).expect_done().stdout;
+    assert!(shown.contains("        Array Size : 1572864 (1536.00 MiB 1610.61 MB)\n"), "{shown}");
+    scratch.create("small", "--run -l 1 -n 2 --assume-clean --data-offset 1M --size 4992K", &members);
+    let shown = detail(&scratch, &[], &members).expect_done().stdout;
+    assert!(shown.contains("        Array Size : 4992\n     Used Dev Size : 4992\n"), "{shown}");
+}
+
+/// md tells file systems the same: far and offset copies do not make a stripe shorter.
+#[test]
+fn mkfs_is_told_the_stripes_of_far_and_offset_copies() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 8 * MIB);
+    for (layout, width) in [("n2", 2), ("f2", 4), ("o2", 4)] {
+        scratch.create("wide", &format!("--run -l 10 -n 4 -c 64K -p {layout} --assume-clean"), &members);
+        let shown = detail(&scratch, &[], &members).expect_done().stdout;
+        assert!(shown.contains(&format!("    mkfs.xfs -d su=64k,sw={width} DEVICE\n")), "{layout}: {shown}");
+    }
 }
 
 #[test]

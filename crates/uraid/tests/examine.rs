@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::golden::{golden, golden_names, restored};
 use common::{MIB, Scratch, Served, pattern};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
@@ -23,37 +24,6 @@ fn as_mdadm(stdout: &str) -> String {
     let own = stdout.lines().take_while(|line| !EXTRAS.contains(line));
     let text: String = own.map(|line| format!("{}\n", line.strip_suffix(" UTC").unwrap_or(line))).collect();
     format!("{}\n", text.trim_end())
-}
-
-fn golden(name: &str) -> Value {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/tests/golden");
-    let text = fs::read_to_string(folder.join(format!("{name}.json"))).expect("a golden array");
-    serde_json::from_str(&text).expect("JSON")
-}
-
-fn golden_names() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/tests/golden");
-    let files = fs::read_dir(folder).expect("the golden arrays").map(|file| file.expect("a file").path());
-    let mut names: Vec<String> = files
-        .filter(|path| path.extension().is_some_and(|end| end == "json"))
-        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    assert!(names.len() > 50, "{names:?}");
-    names
-}
-
-/// `a92b4e` are bytes, `ff*512` is one byte repeated.
-fn words(text: &str) -> Vec<u8> {
-    let hex = |text: &str| u8::from_str_radix(text, 16).expect("two hex digits");
-    let mut bytes = Vec::new();
-    for word in text.split(' ') {
-        match word.split_once('*') {
-            Some((byte, times)) => bytes.resize(bytes.len() + times.parse::<usize>().expect("a count"), hex(byte)),
-            None => bytes.extend((0..word.len()).step_by(2).map(|at| hex(&word[at..at + 2]))),
-        }
-    }
-    bytes
 }
 
 /// Straight to the descriptor: a passing test's output is hidden.
@@ -116,18 +86,6 @@ impl Drop for Folder {
     }
 }
 
-/// The file that a golden member describes.
-fn restored(folder: &Folder, member: &Value) -> PathBuf {
-    let path = folder.0.join("MEMBER");
-    let file = File::create(&path).expect("a file");
-    file.set_len(member["sectors"].as_u64().expect("a size") * 512).expect("there was room");
-    for piece in member["content"].as_array().expect("a list") {
-        let at = piece[0].as_u64().expect("a sector") * 512;
-        file.write_all_at(&words(piece[1].as_str().expect("words")), at).expect("written");
-    }
-    path
-}
-
 /// mdadm's text as this host would print it, which the golden texts do not come from; without the names of devices
 /// behind a descriptor of 0.90.
 fn elsewhere(text: &str) -> String {
@@ -150,7 +108,7 @@ fn members_of_the_real_md_driver_are_told_in_mdadms_words() {
     for name in golden_names() {
         let array = golden(&name);
         for (at, member) in array["members"].as_array().expect("members").iter().enumerate() {
-            let path = restored(&folder, member);
+            let path = restored(folder.0.join("MEMBER"), member);
             let expected = |key: &str| elsewhere(member[key].as_str().unwrap_or(""));
             let run = |words: &[&str]| {
                 let words = ["examine"].iter().chain(words).map(PathBuf::from).chain([path.clone()]);
@@ -331,7 +289,7 @@ fn what_a_0_90_superblock_can_say_is_told_as_mdadm_tells_it() {
     ];
     let scratch = Scratch::new();
     let folder = Folder::with_room_for(MIB).expect("room for a small file");
-    let path = restored(&folder, &golden("v090-r5-dirty")["members"][0]);
+    let path = restored(folder.0.join("MEMBER"), &golden("v090-r5-dirty")["members"][0]);
     let original = fs::read(&path).expect("it was just written");
     let mut lines = 0;
     for (what, changes) in variants {
@@ -360,7 +318,7 @@ fn a_0_90_superblock_that_cannot_be_used_says_why() {
     const AT: usize = 16_256 * 512;
     let scratch = Scratch::new();
     let folder = Folder::with_room_for(MIB).expect("room for a small file");
-    let path = restored(&folder, &golden("v090-r5-dirty")["members"][0]);
+    let path = restored(folder.0.join("MEMBER"), &golden("v090-r5-dirty")["members"][0]);
     let original = fs::read(&path).expect("it was just written");
     let refused = |change: &dyn Fn(&mut [u8]), texts: &[&str]| {
         let mut bytes = original.clone();

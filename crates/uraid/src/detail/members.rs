@@ -11,8 +11,8 @@ use crate::report::{Geometry, LeftOut, Member, Report};
 use crate::serve::{self, Patience};
 use std::path::Path;
 use uraid_block::{Slot, SlotSet};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::{Role, Superblock, uuid};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, StartPlan, assemble};
+use uraid_format::{Features, Role, Superblock, uuid};
 use uraid_layout::{Layout, Level, Spec, layout_name};
 
 /// What the members of one or several arrays tell.
@@ -221,7 +221,10 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
-    Report { state, members, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
+    // To look is to ask for nothing but reads, which is no property of the array.
+    let read_only =
+        plan.read_only.filter(|reason| *reason != ReadOnlyReason::Requested).map(|reason| reason.to_string());
+    Report { state, members, read_only, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
 }
 
 fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String) -> Member {
@@ -258,6 +261,20 @@ fn layout_of(template: &Superblock) -> Option<Layout> {
     }
 }
 
+/// How an array is made consistent after a crash, in mdadm's words.
+fn consistency_policy(template: &Superblock) -> &'static str {
+    let has = |features| template.features.intersects(features);
+    match template.known_level() {
+        Some(Level::Linear | Level::Raid0) => "none",
+        Some(Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6) | None => match () {
+            () if has(Features::JOURNAL) => "journal",
+            () if has(Features::PPL.with(Features::MULTIPLE_PPLS)) => "ppl",
+            () if has(Features::BITMAP_OFFSET) => "bitmap",
+            () => "resync",
+        },
+    }
+}
+
 /// What never changes of an array. Without its layout, its size is not known.
 pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
     let set_name = template.set_name.as_str().into_owned();
@@ -277,7 +294,11 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         layout: known.map(|(level, layout)| layout_name(level, layout)).filter(|name| !name.is_empty()),
         chunk_sectors: layout.map_or(template.chunk, Layout::chunk).0,
         array_sectors: layout.map_or(0, |layout| layout.array_size().0),
-        member_sectors: template.size.0,
+        // Of raid10 less than what is recorded can be used: whole chunks of each far copy.
+        member_sectors: match layout {
+            Some(layout) if !template.size.is_zero() => layout.member_used(Slot(0)).0,
+            Some(_) | None => template.size.0,
+        },
         raid_devices: layout.map_or(u16::try_from(template.raid_disks).unwrap_or(u16::MAX), Layout::slots),
         state: Vec::new(),
         created: template.created_seconds(),
@@ -288,6 +309,8 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         server: None,
         counts: None,
         clients: None,
+        consistency_policy: consistency_policy(template).to_owned(),
+        read_only: None,
         left_out: Vec::new(),
         refusal: None,
         read_only: None,

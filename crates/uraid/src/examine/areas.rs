@@ -4,8 +4,9 @@
 //! once has a bound. Spec: md-reference 1.6 to 1.9; `mdadm --examine-bitmap`, `--examine-badblocks`.
 
 use super::member::read_block;
-use super::text::{field, human};
+use super::text::field;
 use crate::probe::{ProbeError, Unclaimed};
+use crate::sizes::human;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::{SECTOR_BYTES, Sector};

@@ -4,9 +4,10 @@
 //! Spec: md-reference 4.4 and 4.2.
 
 use super::member::Examined;
-use super::text::{flag_names, human_brief, layout_word, level_word, reshape_of, role};
+use super::text::{flag_names, layout_word, level_word, reshape_of, role};
 use super::{areas, old};
 use crate::names::printable;
+use crate::sizes::human_brief;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_format::{Disk090, Features, Role, uuid};

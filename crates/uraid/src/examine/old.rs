@@ -5,8 +5,9 @@
 //! Spec: md-reference 1.10; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
-use super::text::{self, field, human, layout_word, level_word};
+use super::text::{self, field, layout_word, level_word};
 use crate::dates;
+use crate::sizes::human;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_format::{Disk090, Superblock090, uuid};

@@ -6,6 +6,7 @@
 
 use super::member::Examined;
 use super::{areas, old};
+use crate::sizes::human;
 use crate::{dates, names};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
@@ -213,54 +214,7 @@ pub fn layout_word(level: Level, layout: u32) -> String {
     if name.bytes().all(|byte| byte.is_ascii_digit()) { "-unknown-".to_owned() } else { name }
 }
 
-/// ` (18.00 MiB 18.87 MB)`: rounded as mdadm does it, from 5000 KiB on and up to TiB.
-pub fn human(bytes: u128) -> String {
-    let Some((index, _)) = unit_of(bytes) else { return String::new() };
-    let (binary, decimal) = (1024u128.pow(index + 2), 1000u128.pow(index + 2));
-    let letter = ["M", "G", "T"][index as usize];
-    format!(" ({} {letter}iB {} {letter}B)", hundredths(bytes, binary), hundredths(bytes, decimal))
-}
-
-/// `94.37MB`: the same without the binary half; empty below 5000 KiB.
-pub fn human_brief(bytes: u128) -> String {
-    unit_of(bytes)
-        .map_or(String::new(), |(index, letter)| format!("{}{letter}B", hundredths(bytes, 1000u128.pow(index + 2))))
-}
-
-/// Below 2 GiB in mega, below 2 TiB in giga, else in tera.
-fn unit_of(bytes: u128) -> Option<(u32, char)> {
-    match bytes {
-        0..5_120_000 => None,
-        5_120_000..0x8000_0000 => Some((0, 'M')),
-        0x8000_0000..0x200_0000_0000 => Some((1, 'G')),
-        0x200_0000_0000.. => Some((2, 'T')),
-    }
-}
-
-fn hundredths(bytes: u128, unit: u128) -> String {
-    let rounded = (bytes * 200 / unit).div_ceil(2);
-    format!("{}.{:02}", rounded / 100, rounded % 100)
-}
-
 /// `     Array UUID : ...`: names end at one column.
 pub fn field(out: &mut String, name: &str, value: &str) {
     writeln!(out, "{name:>15} : {value}").expect("a string takes all");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_round_as_mdadm_rounds_them() {
-        let sectors = |sectors: u128| human(sectors * 512);
-        assert_eq!(sectors(9999), "");
-        assert_eq!(sectors(10_000), " (4.88 MiB 5.12 MB)");
-        assert_eq!(sectors(4_194_303), " (2048.00 MiB 2147.48 MB)");
-        assert_eq!(sectors(4_194_304), " (2.00 GiB 2.15 GB)");
-        assert_eq!(sectors(3_333_333_333), " (1589.46 GiB 1706.67 GB)");
-        assert_eq!(sectors(4_294_967_296), " (2.00 TiB 2.20 TB)");
-        assert_eq!(sectors(1 << 40), " (512.00 TiB 562.95 TB)");
-        assert_eq!(human_brief(94_371_840), "94.37MB");
-    }
 }
