@@ -1,0 +1,153 @@
+//! Every bound of a version-1 superblock's fields, on both sides: the last value that is taken, the first that is not.
+//! Owns: the checks of `Superblock::parse`, and the order of the first writes. Not here: bytes at random (`mutations`).
+
+use uraid_block::{Sector, Sectors};
+use uraid_format::create::{CreateOptions, NewMember, create, writes};
+use uraid_format::{SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version};
+use uraid_layout::Level;
+
+const DEVICE: Sectors = Sectors(1 << 20);
+const DATA_OFFSET: u64 = 2048;
+const VERSIONS: [Version; 3] = [Version::V1_0, Version::V1_1, Version::V1_2];
+
+fn made(version: Version) -> Superblock {
+    let options = CreateOptions {
+        version,
+        level: Level::Raid1,
+        layout: 0,
+        chunk: Sectors::ZERO,
+        raid_disks: 2,
+        spare_devices: 0,
+        size: None,
+        data_offset: (version != Version::V1_0).then_some(Sectors(DATA_OFFSET)),
+        set_uuid: [7; 16],
+        set_name: SetName::new("host", "name").unwrap(),
+        now_seconds: 1_700_000_000,
+        assume_clean: false,
+        force: false,
+    };
+    let members = [1, 2].map(|n| NewMember::Device { size: DEVICE, uuid: [n; 16] });
+    create(&options, &members).unwrap().superblocks.remove(0).unwrap()
+}
+
+/// What the superblock is taken for with these fields, given as offset and bytes, and the sum that it should have then.
+fn parsed(version: Version, fields: &[(usize, &[u8])]) -> Result<Superblock, SuperblockError> {
+    let superblock = made(version);
+    let mut bytes: Box<[u8; SUPERBLOCK_BYTES]> = superblock.encode();
+    for (at, field) in fields {
+        bytes[*at..at + field.len()].copy_from_slice(field);
+    }
+    bytes[216..220].fill(0);
+    let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()).min(1920) as usize;
+    let words = bytes[..256 + 2 * max_dev].chunks(4);
+    let sum: u64 = words.map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))).sum();
+    let folded = (sum as u32).wrapping_add((sum >> 32) as u32);
+    bytes[216..220].copy_from_slice(&folded.to_le_bytes());
+    Superblock::parse(&bytes, superblock.super_offset, DEVICE)
+}
+
+const SIZE: usize = 80;
+const DATA_OFFSET_AT: usize = 128;
+const DATA_SIZE: usize = 136;
+
+#[test]
+fn a_used_size_that_is_larger_than_the_data_by_one_sector_is_refused() {
+    for version in VERSIONS {
+        let room = made(version).data_size.0;
+        let whole = parsed(version, &[(SIZE, &room.to_le_bytes())]).unwrap();
+        assert_eq!(whole.size, Sectors(room));
+        // By less than the data offset it would still be inside the device.
+        for more in [1, 8, DATA_OFFSET - 1, DATA_OFFSET, 1 << 40] {
+            let found = room + more;
+            let expected = Err(SuperblockError::Size { found, maximum: room });
+            assert_eq!(parsed(version, &[(SIZE, &found.to_le_bytes())]), expected, "{version} {more}");
+        }
+        assert!(parsed(version, &[(SIZE, &u64::MAX.to_le_bytes())]).is_err());
+    }
+}
+
+#[test]
+fn data_begins_behind_the_superblock_and_ends_where_addresses_end() {
+    const END: u64 = 1 << 54;
+    for (version, minimum) in [(Version::V1_0, 0), (Version::V1_1, 8), (Version::V1_2, 16)] {
+        let offset = |found: u64| {
+            let fields: [(usize, &[u8]); 3] = [
+                (DATA_OFFSET_AT, &found.to_le_bytes()),
+                (SIZE, &10u64.to_le_bytes()),
+                (DATA_SIZE, &10u64.to_le_bytes()),
+            ];
+            parsed(version, &fields)
+        };
+        assert_eq!(offset(minimum).unwrap().data_offset, Sector(minimum), "{version}");
+        let refused = |found| Err(SuperblockError::DataOffset { found, minimum });
+        if minimum > 0 {
+            assert_eq!(offset(minimum - 1), refused(minimum - 1), "{version}");
+        }
+        assert_eq!(offset(END), refused(END));
+        assert_eq!(offset(u64::MAX), refused(u64::MAX));
+        match version {
+            Version::V1_0 => assert!(matches!(offset(END - 1), Err(SuperblockError::DataEnd { .. }))),
+            Version::V0_90 | Version::V1_1 | Version::V1_2 => assert!(offset(END - 1).is_ok()),
+        }
+        let size = |found: u64| parsed(version, &[(DATA_SIZE, &found.to_le_bytes()), (SIZE, &8u64.to_le_bytes())]);
+        let refused = |found| Err(SuperblockError::DataSize { found, minimum: 10 });
+        assert_eq!((size(9), size(END)), (refused(9), refused(END)), "{version}");
+        assert_eq!(size(10).unwrap().data_size, Sectors(10));
+    }
+    // Of 1.0 it ends before the superblock.
+    let at = made(Version::V1_0).super_offset.0;
+    let ends = |start: u64, length: u64| {
+        let fields: [(usize, &[u8]); 3] =
+            [(DATA_OFFSET_AT, &start.to_le_bytes()), (DATA_SIZE, &length.to_le_bytes()), (SIZE, &10u64.to_le_bytes())];
+        parsed(Version::V1_0, &fields)
+    };
+    assert!(ends(0, at).is_ok() && ends(16, at - 16).is_ok());
+    assert_eq!(ends(0, at + 1), Err(SuperblockError::DataEnd { found: at + 1, maximum: at }));
+    assert_eq!(ends(16, at - 15), Err(SuperblockError::DataEnd { found: at + 1, maximum: at }));
+}
+
+#[test]
+fn the_other_fields_are_taken_up_to_their_bounds() {
+    let v12 = |fields: &[(usize, &[u8])]| parsed(Version::V1_2, fields);
+    for (at, value) in [(12, 1u32), (12, 1 << 31)] {
+        assert_eq!(v12(&[(at, &value.to_le_bytes())]), Err(SuperblockError::Padding { at: 12 }));
+    }
+    for at in [228, 229, 240, 255] {
+        assert_eq!(v12(&[(at, &[1])]), Err(SuperblockError::Padding { at }));
+    }
+    for block in [0u32, 512, 4096, 65536] {
+        assert_eq!(v12(&[(224, &block.to_le_bytes())]).unwrap().logical_block_size, block);
+    }
+    for found in [1u32, 256, 1536, 131_072] {
+        assert_eq!(v12(&[(224, &found.to_le_bytes())]), Err(SuperblockError::LogicalBlockSize { found }));
+    }
+    assert_eq!(v12(&[(200, &(u64::MAX >> 1).to_le_bytes())]).unwrap().events, u64::MAX >> 1);
+    assert_eq!(v12(&[(200, &(1u64 << 63).to_le_bytes())]), Err(SuperblockError::Events { found: 1 << 63 }));
+    for disks in [1u32, 1920] {
+        assert_eq!(v12(&[(92, &disks.to_le_bytes())]).unwrap().raid_disks, disks);
+    }
+    for found in [0u32, 1921] {
+        let expected = Err(SuperblockError::RaidDisks { found, maximum: 1920 });
+        assert_eq!(v12(&[(92, &found.to_le_bytes())]), expected);
+    }
+    assert_eq!(v12(&[(220, &1920u32.to_le_bytes())]).unwrap().roles.len(), 1920);
+    let too_many = Err(SuperblockError::TooManyRoles { found: 1921, maximum: 1920 });
+    assert_eq!(v12(&[(220, &1921u32.to_le_bytes())]), too_many);
+    assert_eq!(v12(&[(4, &[2])]), Err(SuperblockError::Version { found: 2 }));
+    assert_eq!(v12(&[(144, &[16])]), Err(SuperblockError::Place { found: 8, expected: 16 }));
+}
+
+#[test]
+fn a_new_member_gets_its_empty_bad_block_list_before_the_superblock_that_points_to_it() {
+    for version in VERSIONS {
+        let superblock = made(version);
+        let list = superblock.bad_blocks_extent().unwrap();
+        let [(first, empty), (last, own)] = &writes(&superblock)[..] else { panic!("{version}: two writes") };
+        assert_eq!((*first, *last), (list.start, superblock.super_offset), "{version}");
+        assert!(empty.len() == 4096 && empty.iter().all(|byte| *byte == 0xff));
+        assert_eq!(Superblock::parse(own[..].try_into().unwrap(), *last, DEVICE), Ok(superblock));
+    }
+    let mut without = made(Version::V1_2);
+    without.bad_blocks.size = 0;
+    assert_eq!(writes(&without).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [Sector(8)]);
+}
