@@ -4,6 +4,8 @@
 //! Invariant: every member is claimed and checked before any is changed; what was changed is durable before it is
 //! reported. Spec: md-reference 1.4.
 
+pub mod steps;
+
 use crate::cli::{CreateArgs, chunk_size, layout_number};
 use crate::create_over;
 use crate::metadata::{self, ClaimError, MetadataError};
@@ -12,7 +14,8 @@ use crate::serve::ServeError;
 use crate::sizes::{self, MemberSize};
 use crate::stack::StackError;
 use crate::{print, warn};
-use uraid_block::{IoError, Range};
+use steps::{NewContent, Step, carry_out, steps};
+use uraid_block::{IoError, Range, Sectors};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, SetName, Superblock, uuid};
@@ -194,30 +197,47 @@ fn new_member(member: &Option<Claimed>) -> NewMember {
     }
 }
 
-/// The old metadata goes first, everywhere: a crash in between leaves members without an array, never two arrays.
+/// Changes the members; nothing of value was found on them, or it may be overwritten.
 fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creation) -> Result<(), Refusal> {
-    let mut changed = Vec::new();
-    let list: Vec<(&Claimed, &Superblock, &Vec<Signature>)> = members
-        .iter()
-        .zip(&creation.superblocks)
-        .zip(marks)
-        .filter_map(|((member, superblock), marks)| Some((member.as_ref()?, superblock.as_ref()?, marks)))
-        .collect();
-    let failed = |changed: &[String], source| Refusal::Write { changed: changed.to_owned(), source };
-    for (member, superblock, marks) in &list {
-        let marks: Vec<Signature> = marks.iter().copied().filter(|mark| may_wipe(mark, superblock, creation)).collect();
-        changed.push(member.name().to_owned());
-        metadata::wipe(member, &marks).map_err(|source| failed(&changed, source))?;
+    let list = members.iter().zip(&creation.superblocks).zip(marks);
+    let list = list.filter_map(|((member, superblock), marks)| Some((member.as_ref()?, superblock.as_ref()?, marks)));
+    let (present, content): (Vec<&Claimed>, Vec<NewContent<'_>>) = list
+        .map(|(member, superblock, marks)| (member, new_content(superblock, marks, member.size(), creation)))
+        .unzip();
+    let steps = steps(&content);
+    carry_out(&steps, &present).map_err(|(at, source)| {
+        let names: Vec<&str> = present.iter().map(|member| member.name()).collect();
+        write_failed(&steps, at, &names, source)
+    })
+}
+
+/// What a member is to become.
+pub fn new_content<'a>(
+    superblock: &'a Superblock,
+    marks: &[Signature],
+    device_size: Sectors,
+    creation: &Creation,
+) -> NewContent<'a> {
+    let marks = marks.iter().filter(|mark| may_wipe(mark, superblock, creation));
+    NewContent { marks: marks.map(|mark| mark.extent(device_size)).collect(), superblock }
+}
+
+/// The error of a step that failed: every member up to there may be changed.
+pub fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) -> Refusal {
+    let mut changed: Vec<String> = Vec::new();
+    for step in &steps[..=at] {
+        let name = names[step.member];
+        if changed.iter().all(|changed| changed != name) {
+            changed.push(name.to_owned());
+        }
     }
-    for (member, superblock, _) in &list {
-        metadata::write_new(member, superblock).map_err(|source| failed(&changed, source))?;
-    }
-    Ok(())
+    let member = names[steps[at].member].to_owned();
+    Refusal::Write { changed, source: MetadataError::Io { member, action: steps[at].action(), source } }
 }
 
 /// A mark inside the data of an array that is declared consistent may belong to what the array holds: the end of a
 /// mirror's member looks like the end of the partitioned disk that it mirrors. md's own marks always go, as in mdadm.
-pub fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
+fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
     let data = Range::new(superblock.data_offset, superblock.data_size);
     let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));
     mark.kind.is_md() || !is_in_data || !creation.is_clean
@@ -288,4 +308,61 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         sizes::binary(data_offset),
         present.join(" "),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::Sector;
+    use uraid_format::Version;
+    use uraid_format::signature::Kind;
+
+    #[test]
+    fn marks_inside_the_data_stay_only_where_the_array_is_declared_consistent() {
+        let device = Sectors(8192);
+        let made = |assume_clean| {
+            let options = CreateOptions {
+                version: Version::V1_1,
+                level: Level::Raid1,
+                layout: 0,
+                chunk: Sectors::ZERO,
+                raid_disks: 2,
+                spare_devices: 0,
+                size: None,
+                data_offset: Some(Sectors(2048)),
+                set_uuid: [7; 16],
+                set_name: SetName::new("", "marks").expect("a short name"),
+                now_seconds: 1,
+                assume_clean,
+                force: false,
+            };
+            create(&options, &[1, 2].map(|n| NewMember::Device { size: device, uuid: [n; 16] })).expect("an array")
+        };
+        for (kind, sector, is_clean, is_wiped) in [
+            (Kind::Gpt, 0, true, true),
+            (Kind::Gpt, 2047, true, true),
+            (Kind::Gpt, 2048, true, false),
+            (Kind::Gpt, 8191, true, false),
+            (Kind::Gpt, 2048, false, true),
+            (Kind::Gpt, 8191, false, true),
+            (Kind::Ext, 5000, true, false),
+            (Kind::Ext, 5000, false, true),
+            (Kind::Md10, 8176, true, true),
+            (Kind::Md090, 8064, true, true),
+            (Kind::Md12, 8, true, true),
+        ] {
+            let creation = made(is_clean);
+            assert_eq!(creation.is_clean, is_clean);
+            let superblock = creation.superblocks[0].as_ref().expect("a device");
+            assert_eq!((superblock.data_offset, superblock.data_size), (Sector(2048), Sectors(6144)));
+            let mark = Signature { kind, at: sector * 512 + 40 };
+            let content = new_content(superblock, &[mark], device, &creation);
+            assert_eq!(!content.marks.is_empty(), is_wiped, "{kind:?} {sector} {is_clean}");
+        }
+        // Where the data ends before the device does, what is behind it is no data.
+        let creation = made(true);
+        let shorter = Superblock { data_size: Sectors(6000), ..creation.superblocks[0].clone().expect("a device") };
+        let wiped = |sector: u64| may_wipe(&Signature { kind: Kind::Gpt, at: sector * 512 }, &shorter, &creation);
+        assert_eq!((wiped(2048 + 5999), wiped(2048 + 6000)), (false, true));
+    }
 }

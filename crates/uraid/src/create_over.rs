@@ -4,18 +4,18 @@
 //! Invariant: nothing is written before all is checked; each array is stopped again, as clean as it was.
 
 use crate::cli::CreateArgs;
+use crate::create::steps::{Step, What, steps};
 use crate::create::{self, Refusal};
 use crate::errand;
-use crate::metadata::MetadataError;
 use crate::nested::read;
 use crate::serve::{self, Patience};
 use crate::stack::Stack;
 use crate::world::HostArray;
 use std::rc::Rc;
-use uraid_block::{Device, Fua, IoError, Range, SECTOR_BYTES, Sector, Sectors};
+use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::AssembleOptions;
 use uraid_format::Superblock;
-use uraid_format::create::{CreateOptions, Creation, NewMember, writes};
+use uraid_format::create::{CreateOptions, Creation, NewMember};
 use uraid_format::signature::{self, Signature};
 use uraid_host::{CLIENT_ARENA, Local};
 
@@ -47,13 +47,17 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
     create::check_unoccupied(&names, &marks, args.may_overwrite())?;
     let superblocks: Vec<&Superblock> = creation.superblocks.iter().flatten().collect();
     let sizes = stack.arrays.iter().map(|array| array.plan.layout.array_size());
-    let plan = superblocks.iter().zip(&marks).zip(sizes);
-    let plan: Vec<Writes> = plan.map(|((it, marks), size)| Writes::new(it, marks, size, &creation)).collect();
+    let content = superblocks.iter().zip(&marks).zip(sizes);
+    let content: Vec<_> = content.map(|((it, marks), size)| create::new_content(it, marks, size, &creation)).collect();
+    let steps = steps(&content);
     let write = |arrays: Vec<Rc<HostArray>>, local: Local| {
-        let (plan, names) = (&plan, &names);
-        async move { write_all(&arrays, &local, plan, names).await }
+        let steps = &steps;
+        async move { carry_out(&arrays, &local, steps).await }
     };
-    errand::run(&stack, false, write)??;
+    errand::run(&stack, false, write)?.map_err(|(at, source)| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        create::write_failed(&steps, at, &names, source)
+    })?;
     Ok(creation)
 }
 
@@ -79,50 +83,16 @@ async fn marks_in(array: &HostArray, local: &Local) -> Result<Vec<Signature>, Io
     Ok(signature::detect_all(&head, &tail, size))
 }
 
-/// What is written to one member: the old metadata goes first, everywhere, the superblock comes last.
-struct Writes {
-    zeroes: Vec<Range>,
-    made: Vec<(Sector, Vec<u8>)>,
-}
-
-impl Writes {
-    fn new(superblock: &Superblock, marks: &[Signature], device_size: Sectors, creation: &Creation) -> Writes {
-        let marks = marks.iter().filter(|mark| create::may_wipe(mark, superblock, creation));
-        Writes { zeroes: marks.map(|mark| mark.extent(device_size)).collect(), made: writes(superblock) }
-    }
-}
-
-async fn write_all(arrays: &[Rc<HostArray>], local: &Local, plan: &[Writes], names: &[String]) -> Result<(), Refusal> {
-    let mut changed: Vec<String> = Vec::new();
-    for is_first_round in [true, false] {
-        for ((array, writes), name) in arrays.iter().zip(plan).zip(names) {
-            if is_first_round {
-                changed.push(name.clone());
-            }
-            let (action, outcome) = match is_first_round {
-                true => ("wiping the old metadata", wipe(array, local, writes).await),
-                false => ("writing the superblock", write_new(array, local, writes).await),
-            };
-            outcome.map_err(|source| Refusal::Write {
-                changed: changed.clone(),
-                source: MetadataError::Io { member: name.clone(), action, source },
-            })?;
-        }
-    }
-    Ok(())
-}
-
-async fn wipe(array: &HostArray, local: &Local, writes: &Writes) -> Result<(), IoError> {
-    for zeroes in &writes.zeroes {
-        write(array, local, zeroes.start, &vec![0; zeroes.length.len_bytes()]).await?;
-    }
-    array.flush().await
-}
-
-async fn write_new(array: &HostArray, local: &Local, writes: &Writes) -> Result<(), IoError> {
-    for (at, bytes) in &writes.made {
-        write(array, local, *at, bytes).await?;
-        array.flush().await?;
+/// Takes all steps; answers the first that failed, and why.
+async fn carry_out(arrays: &[Rc<HostArray>], local: &Local, steps: &[Step]) -> Result<(), (usize, IoError)> {
+    for (nth, step) in steps.iter().enumerate() {
+        let array = &arrays[step.member];
+        let outcome = match &step.what {
+            What::Wipe(range) => write(array, local, range.start, &vec![0; range.length.len_bytes()]).await,
+            What::Write(at, bytes) => write(array, local, *at, bytes).await,
+            What::Sync => array.flush().await,
+        };
+        outcome.map_err(|error| (nth, error))?;
     }
     Ok(())
 }

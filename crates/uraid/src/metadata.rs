@@ -6,7 +6,6 @@ use crate::member_name::{self, NameError};
 use crate::warn;
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
-use uraid_format::create::writes;
 use uraid_format::signature::{self, Signature};
 use uraid_format::{FindError, Found, Superblock, SuperblockError, find};
 use uraid_host::{Access, BadSectors, Claimed, OpenError};
@@ -167,16 +166,6 @@ pub fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> 
         member.write_at(byte(extent.start), &vec![0; extent.length.len_bytes()]).map_err(&writing)?;
     }
     member.sync().map_err(&writing)
-}
-
-/// Writes a new member's metadata.
-pub fn write_new(member: &Claimed, superblock: &Superblock) -> Result<(), MetadataError> {
-    let writing = failed(member, "writing the superblock");
-    for (at, bytes) in writes(superblock) {
-        member.write_at(byte(at), &bytes).map_err(&writing)?;
-        member.sync().map_err(&writing)?;
-    }
-    Ok(())
 }
 
 fn byte(at: Sector) -> u64 {
