@@ -129,18 +129,21 @@ impl Map {
 
     /// Writes the map so that a crash leaves the old one or the new one.
     pub fn save(&self, path: &Path) -> Result<(), MapError> {
+        self.save_by(path, &mut Disk)
+    }
+
+    fn save_by(&self, path: &Path, files: &mut impl Files) -> Result<(), MapError> {
         let failed = |source| MapError::Io { path: path.to_owned(), action: "writing", source };
         let beside = new_beside(path);
         let text = self.text();
-        let replaced = write_durably(&beside, &text).and_then(|()| rename_durably(&beside, path));
-        let Err(error) = replaced else { return Ok(()) };
+        let Err(error) = replace(&beside, path, &text, files) else { return Ok(()) };
         // What is left of the attempt may be in the way of the next one; it is no error that it is not there.
-        let _ = std::fs::remove_file(&beside);
+        let _ = files.remove(&beside);
         if error.kind() != io::ErrorKind::StorageFull {
             return Err(failed(error));
         }
         // The old map has room of its own: a full file system still takes a new one in its place.
-        write_durably(path, &text).map_err(failed)
+        files.write(path, &text).and_then(|()| files.sync(path)).map_err(failed)
     }
 
     /// Sets the state of a stretch. Panics outside of the map.
@@ -227,17 +230,46 @@ pub fn files(path: &Path) -> [PathBuf; 2] {
     [path.to_owned(), new_beside(path)]
 }
 
-fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::rename(from, to)?;
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder)?.sync_all()
+/// Writes a file beside another one and puts it in its place, each durable before the next.
+fn replace(beside: &Path, path: &Path, text: &str, files: &mut impl Files) -> io::Result<()> {
+    files.write(beside, text)?;
+    files.sync(beside)?;
+    files.rename(beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    files.sync(folder)
 }
 
-fn write_durably(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.set_len(text.len() as u64)?;
-    file.sync_data()
+/// What saving needs of a file system.
+trait Files {
+    /// Makes a file what `text` says; not durable yet.
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
+    /// Makes a file, or the names in a folder, durable.
+    fn sync(&mut self, path: &Path) -> io::Result<()>;
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&mut self, path: &Path) -> io::Result<()>;
+}
+
+/// The file system.
+struct Disk;
+
+impl Files for Disk {
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)
+    }
+
+    fn sync(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::File::open(path)?.sync_all()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
 }
 
 fn sign(state: State) -> char {
@@ -340,6 +372,116 @@ mod tests {
         assert_eq!(parse(text.as_bytes(), Sectors(4096)), Ok(map.clone()));
         map.set(range(101, 4096), State::Copied);
         assert!(map.text().contains("\n0x00200000     +               1\n"), "{}", map.text());
+    }
+
+    /// Ours, and those that ddrescue writes: what it has not tried, not trimmed and not scraped was not copied.
+    #[test]
+    fn every_letter_of_a_map_is_read_as_what_it_stands_for() {
+        for (letter, state) in [
+            ('?', Some(State::Untried)),
+            ('*', Some(State::Untried)),
+            ('/', Some(State::Untried)),
+            ('-', Some(State::Lost)),
+            ('+', Some(State::Copied)),
+            ('B', None),
+            ('F', None),
+            ('x', None),
+        ] {
+            let text = format!("# Array: a\n0 ? 1\n0 0x400 +\n0x400 0x400 {letter}\n0x800 0x800 -\n0x1000 0x1000 ?\n");
+            let map = parse(text.as_bytes(), Sectors(16));
+            let Some(state) = state else {
+                assert_eq!(map, Err(4), "{letter}");
+                continue;
+            };
+            let map = map.expect("a map");
+            let states: Vec<State> = [0, 1, 2, 3, 4, 7, 8, 15].into_iter().map(|at| map.at(at)).collect();
+            let (copied, lost, untried) = (State::Copied, State::Lost, State::Untried);
+            assert_eq!(states, [copied, copied, state, state, lost, lost, untried, untried], "{letter}");
+            assert_eq!(parse(map.text().as_bytes(), Sectors(16)), Ok(map), "{letter}");
+        }
+        let letters = [State::Untried, State::Lost, State::Copied].map(sign);
+        assert_eq!(letters, ['?', '-', '+'], "what ddrescue's viewers show");
+    }
+
+    /// Files in memory: what is there, what is durable, and the operation that fails.
+    struct Fake {
+        there: BTreeMap<PathBuf, String>,
+        durable: BTreeMap<PathBuf, String>,
+        done: Vec<String>,
+        fails: Option<(usize, io::ErrorKind)>,
+    }
+
+    impl Fake {
+        fn step(&mut self, what: &str, path: &Path) -> io::Result<()> {
+            self.done.push(format!("{what} {}", path.display()));
+            match self.fails {
+                Some((at, kind)) if at + 1 == self.done.len() => Err(kind.into()),
+                Some(_) | None => Ok(()),
+            }
+        }
+    }
+
+    impl Files for Fake {
+        fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
+            let outcome = self.step("write", path);
+            // One that fails may have written a part.
+            let written = if outcome.is_ok() { text.len() } else { text.len() / 2 };
+            self.there.insert(path.to_owned(), text[..written].to_owned());
+            outcome
+        }
+
+        fn sync(&mut self, path: &Path) -> io::Result<()> {
+            self.step("sync", path)?;
+            if let Some(text) = self.there.get(path) {
+                self.durable.insert(path.to_owned(), text.clone());
+            }
+            Ok(())
+        }
+
+        fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+            self.step("rename", from)?;
+            let text = self.there.remove(from).expect("it was written");
+            // At the worst the name is durable at once, and the bytes are those that were.
+            let durable = self.durable.remove(from).unwrap_or_default();
+            self.durable.insert(to.to_owned(), durable);
+            self.there.insert(to.to_owned(), text);
+            Ok(())
+        }
+
+        fn remove(&mut self, path: &Path) -> io::Result<()> {
+            self.step("remove", path)?;
+            self.there.remove(path);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_power_cut_while_a_map_is_saved_leaves_the_old_one_or_the_new_one() {
+        let (old, mut new) = (Map::new("a", Sectors(4096)), Map::new("a", Sectors(4096)));
+        new.set(range(0, 2048), State::Copied);
+        let path = PathBuf::from("folder/out.map");
+        let saved = |fails| {
+            let there = BTreeMap::from([(path.clone(), old.text())]);
+            let mut files = Fake { durable: there.clone(), there, done: Vec::new(), fails };
+            let outcome = new.save_by(&path, &mut files);
+            (outcome.is_ok(), files)
+        };
+        let (is_saved, files) = saved(None);
+        let order = ["write folder/out.map.new", "sync folder/out.map.new", "rename folder/out.map.new", "sync folder"];
+        assert_eq!((is_saved, &files.done[..]), (true, &order.map(str::to_owned)[..]));
+        assert_eq!(files.durable.get(&path), Some(&new.text()));
+        for fail_at in 0..order.len() {
+            let (is_saved, files) = saved(Some((fail_at, io::ErrorKind::Other)));
+            assert!(!is_saved, "{fail_at}");
+            let durable = &files.durable[&path];
+            assert!(*durable == old.text() || *durable == new.text(), "{fail_at}: {durable}");
+            assert_eq!(*durable == new.text(), fail_at == 3, "{fail_at}");
+            // A full file system: the old map's own room takes the new one.
+            let (is_saved, files) = saved(Some((fail_at, io::ErrorKind::StorageFull)));
+            assert!(is_saved && files.durable[&path] == new.text(), "{fail_at}");
+            assert_eq!(files.done.last().expect("steps"), "sync folder/out.map");
+            assert!(!files.there.contains_key(Path::new("folder/out.map.new")), "{fail_at}");
+        }
     }
 
     #[test]

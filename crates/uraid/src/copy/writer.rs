@@ -5,7 +5,7 @@
 use super::map::{Map, MapError, State};
 use super::output::Output;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
@@ -92,14 +92,9 @@ impl Writer {
     pub fn start(output: Output, map: Map, save_to: Option<PathBuf>) -> io::Result<(Writer, Queue)> {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let waiting = Arc::new(Mutex::new(None));
-        let mut work = Work { output, map, save_to, waiting: waiting.clone(), saved: Instant::now() };
-        let body = move || {
-            let outcome = work.all(receiver);
-            // Whatever went wrong: what was written stays written, and the map says what that is.
-            let saved = work.save();
-            work.wake();
-            Written { outcome: outcome.and(saved), map: work.map }
-        };
+        let (save_every, saved) = (SAVE_EVERY, Instant::now());
+        let work = Work { output, map, save_to, save_every, waiting: waiting.clone(), saved };
+        let body = move || work.run(receiver);
         let thread = std::thread::Builder::new().name("uraid-copy-out".to_owned()).spawn(body)?;
         Ok((Writer(thread), Queue { sender, waiting }))
     }
@@ -123,15 +118,51 @@ impl Writer {
     }
 }
 
-struct Work {
-    output: Output,
+/// Where the bytes go.
+trait Sink {
+    fn path(&self) -> &Path;
+    fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()>;
+    fn write_zeroes(&mut self, range: Range) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Sink for Output {
+    fn path(&self) -> &Path {
+        Output::path(self)
+    }
+
+    fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()> {
+        Output::write(self, range, bytes)
+    }
+
+    fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
+        Output::write_zeroes(self, range)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Output::sync(self)
+    }
+}
+
+struct Work<S> {
+    output: S,
     map: Map,
     save_to: Option<PathBuf>,
+    save_every: Duration,
     waiting: Arc<Mutex<Option<Waker>>>,
     saved: Instant,
 }
 
-impl Work {
+impl<S: Sink> Work<S> {
+    /// From the first job to the last save.
+    fn run(mut self, jobs: Receiver<Job>) -> Written {
+        let outcome = self.all(jobs);
+        // Whatever went wrong: what was written stays written, and the map says what that is.
+        let saved = self.save();
+        self.wake();
+        Written { outcome: outcome.and(saved), map: self.map }
+    }
+
     /// Does every job, until no more can come. The receiver goes first, so that nobody waits for room in vain.
     fn all(&mut self, jobs: Receiver<Job>) -> Result<(), WriteError> {
         while let Ok(job) = jobs.recv() {
@@ -163,7 +194,7 @@ impl Work {
 
     fn wrote(&mut self, range: Range, state: State) -> Result<(), WriteError> {
         self.map.set(range, state);
-        if self.saved.elapsed() >= SAVE_EVERY { self.save() } else { Ok(()) }
+        if self.saved.elapsed() >= self.save_every { self.save() } else { Ok(()) }
     }
 
     fn failed(&self, source: io::Error) -> WriteError {
@@ -182,6 +213,129 @@ impl Work {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waiting {
             waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::Sector;
+
+    const SIZE: Sectors = Sectors(64);
+    const IDENTITY: &str = "of a test";
+
+    /// Watches the map on disk at every call: what it calls copied, or lost, must have been synced before.
+    struct Watched {
+        map: PathBuf,
+        /// What was written, and whether it is synced.
+        written: Mutex<Vec<(Range, bool)>>,
+        calls: Mutex<Vec<&'static str>>,
+        /// The call that fails, counted from 0.
+        fail_at: usize,
+    }
+
+    impl Watched {
+        fn new(name: &str, fail_at: usize) -> Watched {
+            let map = std::env::temp_dir().join(format!("uraid-map-{name}-{fail_at}-{}", std::process::id()));
+            Map::new(IDENTITY, SIZE).save(&map).expect("room");
+            Watched { map, written: Mutex::default(), calls: Mutex::default(), fail_at }
+        }
+
+        fn call(&self, what: &'static str) -> io::Result<()> {
+            self.look();
+            let mut calls = self.calls.lock().expect("one thread");
+            calls.push(what);
+            if calls.len() - 1 == self.fail_at { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+
+        fn wrote(&self, range: Range) {
+            self.written.lock().expect("one thread").push((range, false));
+        }
+
+        /// What the map on disk says is done, all of it durable.
+        fn look(&self) -> Sectors {
+            let map = Map::load(&self.map, IDENTITY, SIZE).expect("a map").expect("it is there");
+            let done = [State::Copied, State::Lost].into_iter().flat_map(|state| map.of(state));
+            let written = self.written.lock().expect("one thread");
+            let is_durable = |at| {
+                let at = Range::new(Sector(at), Sectors(1));
+                written.iter().any(|(range, is_synced)| *is_synced && range.overlaps(at))
+            };
+            for range in done {
+                assert!((range.start.0..range.end().0).all(is_durable), "{range:?} is not synced, and the map has it");
+            }
+            Sectors(SIZE.0 - map.count(State::Untried).0)
+        }
+    }
+
+    impl Sink for &Watched {
+        fn path(&self) -> &Path {
+            Path::new("OUT")
+        }
+
+        fn write(&mut self, range: Range, _: &[u8]) -> io::Result<()> {
+            self.call("write")?;
+            self.wrote(range);
+            Ok(())
+        }
+
+        fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
+            self.call("zeroes")?;
+            self.wrote(range);
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.call("sync")?;
+            self.written.lock().expect("one thread").iter_mut().for_each(|(_, is_synced)| *is_synced = true);
+            Ok(())
+        }
+    }
+
+    fn write_all(watched: &Watched, save_every: Duration) -> Written {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let range = |start, length| Range::new(Sector(start), Sectors(length));
+        for job in [
+            Job::Data(range(0, 16), vec![1; 16 * 512]),
+            Job::Zero(range(16, 8)),
+            Job::Lost(range(24, 8)),
+            Job::Data(range(32, 32), vec![1; 32 * 512]),
+        ] {
+            assert!(sender.try_send(job).is_ok(), "there is room");
+        }
+        drop(sender);
+        let (map, save_to) = (Map::new(IDENTITY, SIZE), Some(watched.map.clone()));
+        let (waiting, saved) = (Arc::default(), Instant::now());
+        Work { output: watched, map, save_to, save_every, waiting, saved }.run(receiver)
+    }
+
+    #[test]
+    fn the_map_on_disk_never_has_a_sector_that_is_not_synced() {
+        let always = Watched::new("always", usize::MAX);
+        assert!(write_all(&always, Duration::ZERO).outcome.is_ok());
+        let calls = ["write", "sync", "zeroes", "sync", "zeroes", "sync", "write", "sync", "sync"];
+        assert_eq!((always.look(), &always.calls.lock().expect("one thread")[..]), (SIZE, &calls[..]));
+        let at_the_end = Watched::new("end", usize::MAX);
+        assert!(write_all(&at_the_end, Duration::MAX).outcome.is_ok());
+        let calls = ["write", "zeroes", "zeroes", "write", "sync"];
+        assert_eq!((at_the_end.look(), &at_the_end.calls.lock().expect("one thread")[..]), (SIZE, &calls[..]));
+        for watched in [always, at_the_end] {
+            std::fs::remove_file(&watched.map).expect("it is there");
+        }
+    }
+
+    #[test]
+    fn whichever_call_fails_the_map_on_disk_has_what_is_synced_and_the_failure_is_told() {
+        for fail_at in 0..9 {
+            let watched = Watched::new("fail", fail_at);
+            let written = write_all(&watched, Duration::ZERO);
+            assert!(matches!(written.outcome, Err(WriteError::Output { .. })), "{fail_at}");
+            // The last sync is tried also after a failure: what came before it is saved then.
+            let whole = [0, 0, 16, 16, 24, 24, 32, 32, 64];
+            let saved = if fail_at % 2 == 1 { [16, 24, 32, 64][fail_at / 2] } else { whole[fail_at] };
+            assert_eq!(watched.look(), Sectors(saved), "{fail_at}");
+            std::fs::remove_file(&watched.map).expect("it is there");
         }
     }
 }
