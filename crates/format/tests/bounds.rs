@@ -1,17 +1,18 @@
-//! Every bound of a version-1 superblock's fields, on both sides: the last value that is taken, the first that is not.
-//! Owns: the checks of `Superblock::parse`, and the order of the first writes. Not here: bytes at random (`mutations`).
+//! Every bound of what is read and made, on both sides: the last value that is taken, the first that is not.
+//! Owns: the checks of `Superblock::parse`, places beside it, chunks, and the order of the first writes. Not here: bytes at random (`mutations`).
 
-use uraid_block::{Sector, Sectors};
-use uraid_format::create::{CreateOptions, NewMember, create, writes};
-use uraid_format::{SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version};
-use uraid_layout::Level;
+use uraid_block::{Extent, Sector, Sectors};
+use uraid_format::bad_blocks::{BadBlockLog, BadRange};
+use uraid_format::create::{CreateError, CreateOptions, Geometry, NewMember, create, data_size, writes};
+use uraid_format::{BadBlocks, Features, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version};
+use uraid_layout::{Level, default_layout};
 
 const DEVICE: Sectors = Sectors(1 << 20);
 const DATA_OFFSET: u64 = 2048;
 const VERSIONS: [Version; 3] = [Version::V1_0, Version::V1_1, Version::V1_2];
 
-fn made(version: Version) -> Superblock {
-    let options = CreateOptions {
+fn options(version: Version) -> CreateOptions {
+    CreateOptions {
         version,
         level: Level::Raid1,
         layout: 0,
@@ -25,9 +26,15 @@ fn made(version: Version) -> Superblock {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-    };
-    let members = [1, 2].map(|n| NewMember::Device { size: DEVICE, uuid: [n; 16] });
-    create(&options, &members).unwrap().superblocks.remove(0).unwrap()
+    }
+}
+
+fn devices() -> [NewMember; 2] {
+    [1, 2].map(|n| NewMember::Device { size: DEVICE, uuid: [n; 16] })
+}
+
+fn made(version: Version) -> Superblock {
+    create(&options(version), &devices()).unwrap().superblocks.remove(0).unwrap()
 }
 
 /// What the superblock is taken for with these fields, given as offset and bytes, and the sum that it should have then.
@@ -150,4 +157,114 @@ fn a_new_member_gets_its_empty_bad_block_list_before_the_superblock_that_points_
     let mut without = made(Version::V1_2);
     without.bad_blocks.size = 0;
     assert_eq!(writes(&without).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [Sector(8)]);
+}
+
+#[test]
+fn a_bad_block_list_reaches_up_to_the_last_address_and_not_to_it() {
+    const END: u64 = 1 << 54;
+    let entry = |block: u64, length: u64| {
+        let mut bytes = vec![0xff; 4096];
+        bytes[..8].copy_from_slice(&(block << 10 | length).to_le_bytes());
+        bytes
+    };
+    for (shift, block, length, is_good) in [
+        (0, END - 9, 8, true),
+        (0, END - 8, 8, false),
+        (3, (END >> 3) - 2, 1, true),
+        (3, (END >> 3) - 1, 1, false),
+        (54, 0, 1, false),
+        (53, 0, 1, true),
+        (53, 0, 2, false),
+        (55, 0, 1, false),
+        (0, 0, 1023, true),
+    ] {
+        let parsed = BadBlockLog::parse(&entry(block, length), shift);
+        assert_eq!(parsed.is_ok(), is_good, "{shift} {block} {length}");
+        let ranges = vec![BadRange { start: Sector(block << shift.min(10)), length: Sectors(length << shift.min(10)) }];
+        if shift < 10 {
+            let written = BadBlockLog { shift, ranges: ranges.clone() }.encode();
+            assert_eq!(written.is_ok(), is_good, "{shift} {block} {length}");
+            assert!(parsed.is_err() || parsed.is_ok_and(|log| log.ranges == ranges));
+        }
+    }
+}
+
+#[test]
+fn the_areas_beside_a_superblock_are_where_it_says() {
+    let mut superblock = made(Version::V1_2);
+    let at = |superblock: &Superblock| (superblock.bitmap_start(), superblock.ppl_extent());
+    superblock.bitmap_offset = 8;
+    assert_eq!(at(&superblock), (None, None), "without its bit");
+    superblock.features = Features::BITMAP_OFFSET;
+    assert_eq!(at(&superblock), (Some(Sector(16)), None));
+    superblock.bitmap_offset = -9;
+    assert_eq!(at(&superblock), (None, None), "before the device");
+    // A log of parity has its offset and its size in the same word: it is no bitmap's then, whatever bits there are.
+    superblock.bitmap_offset = 24 | 2048 << 16;
+    for ppl in [Features::PPL, Features::MULTIPLE_PPLS] {
+        superblock.features = Features::BITMAP_OFFSET.with(ppl);
+        assert_eq!(at(&superblock), (None, Some(Extent::new(Sector(32), Sectors(2048)))));
+    }
+    superblock.bitmap_offset = 24;
+    assert_eq!(at(&superblock), (None, None), "a log without room");
+    superblock.bitmap_offset = -8 & 0xffff | 16 << 16;
+    assert_eq!(at(&superblock), (None, Some(Extent::new(Sector(0), Sectors(16)))));
+    superblock.bad_blocks = BadBlocks { shift: 0, size: 8, offset: -8 };
+    assert_eq!(superblock.bad_blocks_extent(), Some(Extent::new(Sector(0), Sectors(8))));
+    for (size, offset) in [(0, 16), (8, 0), (8, -9)] {
+        superblock.bad_blocks = BadBlocks { shift: 0, size, offset };
+        assert_eq!(superblock.bad_blocks_extent(), None, "{size} {offset}");
+    }
+}
+
+#[test]
+fn times_are_seconds_below_the_microseconds() {
+    let mut superblock = made(Version::V1_1);
+    assert_eq!((superblock.created_seconds(), superblock.updated_seconds()), (1_700_000_000, 1_700_000_000));
+    (superblock.created, superblock.updated) = (7 | 999_999 << 40, ((1 << 40) - 1) | 5 << 40);
+    assert_eq!((superblock.created_seconds(), superblock.updated_seconds()), (7, (1 << 40) - 1));
+    let now_seconds = 5 | 1 << 40;
+    let options = CreateOptions { now_seconds, ..options(Version::V1_2) };
+    let creation = create(&options, &devices()).unwrap();
+    assert!(creation.superblocks.iter().flatten().all(|made| (made.created, made.updated) == (5, 5)));
+}
+
+#[test]
+fn the_smallest_and_the_largest_chunk_are_taken() {
+    let chunk = |level, chunk| {
+        let layout = default_layout(level);
+        let options = CreateOptions { level, layout, chunk: Sectors(chunk), raid_disks: 2, ..options(Version::V1_2) };
+        !matches!(create(&options, &devices()), Err(CreateError::Chunk { .. }))
+    };
+    for (level, found, is_good) in [
+        (Level::Raid0, 6, false),
+        (Level::Raid0, 8, true),
+        (Level::Raid0, 9, false),
+        (Level::Raid0, 10, true),
+        (Level::Raid5, 8, true),
+        (Level::Raid5, 12, false),
+        (Level::Raid10, 8, true),
+        (Level::Raid0, 0x7fff_fffe, true),
+        (Level::Raid0, 0x8000_0000, false),
+        (Level::Raid5, 0x7fff_fff8, true),
+        (Level::Raid5, 0x8000_0000, false),
+        (Level::Raid5, 1 << 32, false),
+        (Level::Linear, 0, true),
+        (Level::Linear, 3, false),
+        (Level::Linear, 4, true),
+    ] {
+        assert_eq!(chunk(level, found), is_good, "{level} {found}");
+    }
+}
+
+#[test]
+fn the_data_of_1_0_is_never_said_to_be_shorter_than_what_is_used() {
+    let geometry =
+        |size| Geometry { data_offset: Sectors::ZERO, size: Sectors(size), bad_blocks_offset: Some(-8), max_dev: 128 };
+    let superblock = Version::V1_0.location(DEVICE).unwrap().0;
+    // Before the superblock: 8 sectors for a bitmap, 8 for the list.
+    let behind = |size| data_size(Version::V1_0, DEVICE, &geometry(size), None);
+    assert_eq!(behind(1 << 19), Some(Sectors(superblock - 16)));
+    assert_eq!(behind(superblock - 16), Some(Sectors(superblock - 16)));
+    assert_eq!(behind(superblock - 8), Some(Sectors(superblock - 8)));
 }
