@@ -192,3 +192,28 @@ fn is_of_the_sectors(kind: ErrorKind) -> bool {
         | ErrorKind::Stopping => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of a member that is gone would go on for ever, and give up every sector of it.
+    #[test]
+    fn only_a_medium_error_is_about_its_sectors_and_lets_a_copy_go_on() {
+        let others = [
+            ErrorKind::Gone,
+            ErrorKind::NoSpace,
+            ErrorKind::ReadOnly,
+            ErrorKind::OutOfRange,
+            ErrorKind::Unsupported,
+            ErrorKind::NoMemory,
+            ErrorKind::TooManyLost,
+            ErrorKind::Frozen,
+            ErrorKind::Stopping,
+        ];
+        assert!(is_of_the_sectors(ErrorKind::Media));
+        for kind in others {
+            assert!(!is_of_the_sectors(kind), "{kind:?}");
+        }
+    }
+}
