@@ -97,7 +97,8 @@ impl FileIo {
     /// `flush_holder`: the same file, but a description that only flushes use.
     pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
         if let Way::Direct { memory_align } = way {
-            assert!(memory_align.is_power_of_two());
+            // What is left of a short transfer is aligned then, too.
+            assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
         FileIo { driver, lane: Rc::new(lane), flush_holder, watch, way, turns, looked, has_durable_write }
@@ -138,7 +139,8 @@ impl FileIo {
     fn suits<P: Piece>(&self, pieces: &Pieces<P>) -> bool {
         match self.way {
             Way::Direct { memory_align } => {
-                pieces.iter().all(|piece| (piece.as_ptr().addr() | piece.len()).is_multiple_of(memory_align))
+                let is_aligned = |piece: &P| piece.as_ptr().addr().is_multiple_of(memory_align);
+                pieces.iter().all(|piece| is_aligned(piece) && piece.len().is_multiple_of(SECTOR_BYTES))
             }
             Way::Cached | Way::InMemory => true,
         }

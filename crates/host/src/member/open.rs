@@ -240,10 +240,10 @@ impl Span {
         self.base.is_multiple_of(bytes) && (is_last || end.is_multiple_of(bytes))
     }
 
-    /// Turns direct I/O on where sectors are enough for it. Not where a page is shared with a neighbour: what one of
+    /// Turns direct I/O on where whole sectors at a sector's alignment in memory are enough for it. Not where a page is shared with a neighbour: what one of
     /// them wrote directly would be overwritten by what the other's page still holds of it.
     fn make_direct(&self, file: &File, status: &Metadata, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
-        let align = align.filter(|align| align.offset as usize <= SECTOR_BYTES)?;
+        let align = align.filter(takes_sectors)?;
         let own = self.has_own_blocks(sys::page_bytes()) && self.has_own_blocks(status.blksize().max(1));
         (own && sys::set_direct(file.as_fd()).is_ok()).then_some(align)
     }
@@ -252,6 +252,11 @@ impl Span {
     fn aligned(&self, block: Sectors, smallest: Sectors) -> Sectors {
         if self.base.is_multiple_of(block.bytes().max(1)) { block } else { smallest }
     }
+}
+
+/// Whether a transfer may begin and end at any sector, also one that continues another.
+fn takes_sectors(align: &DirectAlignment) -> bool {
+    align.offset as usize <= SECTOR_BYTES && align.memory as usize <= SECTOR_BYTES
 }
 
 fn regular_file(file: &File, status: &Metadata, access: Access, span: &Span) -> (Option<DirectAlignment>, Geometry) {
@@ -323,6 +328,15 @@ fn queue_attribute(device: u64, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn direct_io_is_for_what_takes_sectors_in_memory_and_on_the_device() {
+        for (offset, memory, expected) in
+            [(512, 4, true), (512, 512, true), (1, 1, true), (4096, 512, false), (512, 1024, false), (512, 4096, false)]
+        {
+            assert_eq!(takes_sectors(&DirectAlignment { offset, memory }), expected, "{offset}, {memory}");
+        }
+    }
 
     #[test]
     fn sizes_are_numbers_with_a_unit() {
