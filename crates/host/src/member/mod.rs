@@ -13,6 +13,8 @@ mod file;
 mod locks;
 mod memory;
 mod open;
+#[cfg(test)]
+mod pretend;
 mod target;
 mod trial;
 mod turns;

@@ -229,7 +229,8 @@ impl Driver {
         Driver::with_ring(ring, options)
     }
 
-    fn with_ring(ring: Box<dyn Ring>, options: &crate::Options) -> Driver {
+    /// With a ring that was made already.
+    pub(crate) fn with_ring(ring: Box<dyn Ring>, options: &crate::Options) -> Driver {
         Driver {
             ring: RefCell::new(ring),
             slots: RefCell::default(),

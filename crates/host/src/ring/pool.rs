@@ -178,17 +178,77 @@ impl Job {
 
 fn write_durably(fd: RawFd, Segments(list, count): &Segments, at: u64) -> i32 {
     let (count, at) = (*count as i32, at as i64);
-    // SAFETY: the segments describe live buffers that nobody writes until the completion.
-    let result = sys::as_result(unsafe { libc::pwritev2(fd, *list, count, at, libc::RWF_DSYNC) });
+    durably(
+        // SAFETY: the segments describe live buffers that nobody writes until the completion.
+        || sys::as_result(unsafe { libc::pwritev2(fd, *list, count, at, libc::RWF_DSYNC) }),
+        // SAFETY: as above.
+        || sys::as_result(unsafe { libc::pwritev(fd, *list, count, at) }),
+        // SAFETY: no pointers.
+        || sys::as_result(unsafe { libc::fdatasync(fd) } as isize),
+    )
+}
+
+/// Writes in one call that is durable when done; where the file refuses that, by a plain write and a sync.
+fn durably(in_one_call: impl FnOnce() -> i32, plain: impl FnOnce() -> i32, sync: impl FnOnce() -> i32) -> i32 {
+    let result = in_one_call();
     if result != -libc::EOPNOTSUPP && result != -libc::ENOSYS {
         return result;
     }
-    // SAFETY: as above.
-    let result = sys::as_result(unsafe { libc::pwritev(fd, *list, count, at) });
+    let result = plain();
     if result < 0 {
         return result;
     }
-    // SAFETY: no pointers.
-    let synced = sys::as_result(unsafe { libc::fdatasync(fd) } as isize);
+    let synced = sync();
     if synced < 0 { synced } else { result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::os::fd::AsRawFd;
+
+    /// The calls in their order, and the result.
+    fn outcome(in_one_call: i32, plain: i32, synced: i32) -> (Vec<&'static str>, i32) {
+        let calls = RefCell::default();
+        let call = |name, result| {
+            let calls: &RefCell<Vec<_>> = &calls;
+            move || {
+                calls.borrow_mut().push(name);
+                result
+            }
+        };
+        let result = durably(call("durable", in_one_call), call("plain", plain), call("sync", synced));
+        (calls.into_inner(), result)
+    }
+
+    #[test]
+    fn where_one_call_cannot_write_durably_a_sync_follows_and_its_failure_counts() {
+        assert_eq!(outcome(4096, 0, 0), (vec!["durable"], 4096));
+        assert_eq!(outcome(512, 0, 0), (vec!["durable"], 512), "the caller continues a short write");
+        for failure in [libc::EIO, libc::EINTR, libc::EINVAL, libc::ENOSPC] {
+            assert_eq!(outcome(-failure, 4096, 0), (vec!["durable"], -failure));
+        }
+        for refused in [libc::EOPNOTSUPP, libc::ENOSYS] {
+            let all = vec!["durable", "plain", "sync"];
+            assert_eq!(outcome(-refused, 4096, 0), (all.clone(), 4096));
+            assert_eq!(outcome(-refused, 512, 0), (all.clone(), 512));
+            assert_eq!(outcome(-refused, 4096, -libc::EIO), (all, -libc::EIO));
+            assert_eq!(outcome(-refused, -libc::EIO, 0), (vec!["durable", "plain"], -libc::EIO));
+        }
+    }
+
+    #[test]
+    fn a_file_that_takes_no_durable_writes_gets_a_plain_one_and_a_sync() {
+        // This file has no write with flags and no sync: the kernel refuses the first, takes a plain write, and says
+        // EINVAL to the sync.
+        let path = "/proc/thread-self/comm";
+        let file = std::fs::File::options().read(true).write(true).open(path).expect("Linux has it");
+        let text = b"durable";
+        let segment = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+        let from = Segments(&raw const segment, 1);
+        let job = Job { token: 0, fd: file.as_raw_fd(), work: Work::Write { at: 0, from, sync: true } };
+        assert_eq!(job.run(), -libc::EINVAL, "the sync's answer");
+        assert_eq!(std::fs::read_to_string(path).expect("readable"), "durable\n");
+    }
 }

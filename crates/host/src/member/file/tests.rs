@@ -1,0 +1,257 @@
+//! A file over a ring that does what a test says: durable writes that are refused, files that shrink during an operation.
+//! Owns: tests of `file`. Not here: the ring (`pretend`), whole members (`device`).
+
+use super::*;
+use crate::member::pretend::{Answer, Disk, drive, poll_once};
+use crate::ring::Limits;
+use crate::{Options, RingChoice, Shard, run, sys};
+use uraid_block::ErrorKind;
+use uraid_block::local::join_all;
+
+struct Owned(std::fs::File);
+
+impl AsRawFd for Owned {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_at_a_sector_or_not_at_all() {
+    let mut progress = Progress { failed_once: false };
+    assert_eq!(progress.step(4096, 4096), Ok(4096));
+    assert_eq!(progress.step(1000, 4096), Ok(512));
+    assert_eq!(progress.step(-libc::EINTR, 4096), Ok(0));
+    assert_eq!(progress.step(-libc::EIO, 4096), Err(Stop::Failed(libc::EIO)));
+    assert_eq!(progress.step(100, 4096), Ok(0), "one more look");
+    assert_eq!(progress.step(100, 4096), Err(Stop::Ended));
+    assert_eq!(Progress { failed_once: false }.step(0, 512), Err(Stop::Ended));
+}
+
+#[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn what_a_cached_read_costs() {
+    let path = std::env::temp_dir().join(format!("uraid-cached-{}", std::process::id()));
+    std::fs::write(&path, vec![7; 64 << 20]).expect("room");
+    for ring in [RingChoice::IoUring, RingChoice::Threads] {
+        let path = &path;
+        run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
+            let owned = Rc::new(Owned(std::fs::File::open(path).expect("there")));
+            let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
+            let lane = Lane::new(owned.clone(), 0, limits, None);
+            let io = &FileIo::new(shard.driver().clone(), lane, owned, Arc::default(), Way::Cached);
+            let thread_nanos = || {
+                let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
+                text.split(' ').next().and_then(|text| text.parse::<u64>().ok()).expect("a number")
+            };
+            let count = 640_000u64;
+            let (cpu, wall) = (thread_nanos(), sys::monotonic_nanos());
+            join_all((0..64).map(|task| {
+                let mut pieces = shard.arena(0).take(4096).expect("room");
+                async move {
+                    let mut state = task * 2 + 1u64;
+                    for _ in 0..count / 64 {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        pieces = io.read((state >> 33) % (16 << 10) * 4096, pieces).await.expect("readable");
+                    }
+                }
+            }))
+            .await;
+            let (cpu, wall) = (thread_nanos() - cpu, sys::monotonic_nanos() - wall);
+            let each = |nanos: u64| nanos / count;
+            println!("{}, cached 4 KiB: {} ns of CPU, {} ns", shard.ring_name(), each(cpu), each(wall));
+        });
+    }
+    std::fs::remove_file(&path).expect("removed");
+}
+
+/// Cuts or prolongs a file.
+fn set_len(fd: i32, bytes: u64) {
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { libc::ftruncate(fd, bytes as i64) }, 0);
+}
+
+/// How a file's bytes can move through the ring.
+const WAYS: [Way; 4] = [Way::Cached, Way::InMemory, Way::Direct { memory_align: 4 }, Way::Direct { memory_align: 512 }];
+
+/// A file in memory of so many bytes on a ring of `disk`. What is quick does not come to the ring.
+fn file_on(disk: &Rc<Disk>, way: Way, bytes: u64) -> FileIo {
+    let file = Rc::new(Owned(sys::memory_file(bytes).expect("a file").into()));
+    let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
+    let watch = Arc::new(Watch::regular_file(bytes));
+    FileIo::new(disk.driver(), Lane::new(file.clone(), 0, limits, None), file, watch, way)
+}
+
+/// So many bytes in pieces of 512 bytes or of blocks; those of 512 suit no direct I/O on pages.
+fn pieces(bytes: usize, in_sectors: bool) -> WritePieces {
+    let block = bounce(bytes).freeze();
+    if !in_sectors {
+        return block;
+    }
+    let mut all = WritePieces::new();
+    (0..bytes / 512).for_each(|n| all.append(block.slice(n * 512, 512)));
+    all
+}
+
+#[test]
+fn a_durable_write_is_stable_when_answered_however_the_ring_takes_it() {
+    use Answer::{All, Bytes, Interrupted};
+    const ANSWERS: [Answer; 4] = [All, Bytes(512), Bytes(100), Interrupted];
+    let scripts = ANSWERS.iter().flat_map(|first| ANSWERS.iter().map(move |second| [*first, *second]));
+    for (script, way) in scripts.flat_map(|script| WAYS.map(|way| (script, way))) {
+        // Below a piece, some pieces, and more pieces than one call takes. Above what is quick in memory.
+        for (bytes, in_sectors) in [(20 << 10, false), (20 << 10, true), (SEGMENTS_MAX * 512 + 4096, true)] {
+            if script == [Bytes(100); 2] {
+                // A file that twice ends inside a sector has shrunk.
+                continue;
+            }
+            for refused_from in [0, 1, 2, u32::MAX] {
+                let disk = Disk::new(2 * bytes);
+                disk.refuse_durable_writes_from(refused_from);
+                disk.answer(&script);
+                let file = file_on(&disk, way, 2 * bytes as u64);
+                let case = format!("{script:?}, {way:?}, {bytes} bytes, refused from {refused_from}");
+                for at in [0, bytes] {
+                    let written = drive(&file.driver, file.write(at as u64, pieces(bytes, in_sectors), true));
+                    assert_eq!(written, Ok(()), "{case}");
+                    assert!(disk.is_stable(at..at + bytes), "{case}, at {at}");
+                }
+                assert_eq!(disk.syncs() > 0, disk.refusals() > 0, "{case}");
+                assert!(disk.refusals() <= 1, "{case}: asked again for what was refused");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_durable_writes_are_refused_a_sync_that_fails_fails_the_write() {
+    for way in WAYS {
+        let disk = Disk::new(64 << 10);
+        disk.refuse_durable_writes_from(0);
+        disk.fail_syncs(libc::EIO);
+        let file = file_on(&disk, way, 64 << 10);
+        let written = drive(&file.driver, file.write(0, pieces(20 << 10, false), true));
+        assert_eq!(written, Err(IoError { kind: ErrorKind::Media, os: libc::EIO }));
+        // What a failed sync has lost is never asked about again.
+        disk.fail_syncs(0);
+        assert!(drive(&file.driver, file.write(0, pieces(20 << 10, false), true)).is_err());
+        assert!(drive(&file.driver, file.flush()).is_err());
+    }
+}
+
+#[test]
+fn a_write_that_need_not_be_durable_costs_no_sync() {
+    for way in WAYS {
+        let disk = Disk::new(64 << 10);
+        let file = file_on(&disk, way, 64 << 10);
+        assert_eq!(drive(&file.driver, file.write(0, pieces(20 << 10, false), false)), Ok(()));
+        assert!(disk.syncs() == 0 && !disk.is_stable(0..512));
+        assert_eq!(drive(&file.driver, file.flush()), Ok(()));
+        assert!(disk.syncs() == 1 && disk.is_stable(0..20 << 10));
+    }
+}
+
+#[test]
+fn any_number_of_sectors_moves_by_direct_io() {
+    for memory_align in [1, 4, 512] {
+        for bytes in [512, 4608, 64 << 10, (64 << 10) + 512, SEGMENTS_MAX * 512 + 512] {
+            let disk = Disk::new(bytes);
+            let file = file_on(&disk, Way::Direct { memory_align }, bytes as u64);
+            for in_sectors in [false, true] {
+                assert_eq!(drive(&file.driver, file.write(0, pieces(bytes, in_sectors), true)), Ok(()));
+                assert!(disk.is_stable(0..bytes), "{memory_align}, {bytes}");
+            }
+            let read = drive(&file.driver, file.read(0, bounce(bytes))).expect("readable");
+            assert_eq!(read.bytes(), bytes);
+        }
+    }
+}
+
+#[test]
+fn what_goes_to_a_direct_file_is_aligned_in_memory_and_whole_sectors_long() {
+    let disk = Disk::new(0);
+    for memory_align in [4usize, 512] {
+        let file = file_on(&disk, Way::Direct { memory_align }, 512);
+        let page = || bounce(4096).freeze();
+        assert!(file.suits(&page()) && file.suits(&page().slice(0, 512)));
+        assert!(file.suits(&page().slice(512, 512)));
+        assert!(!file.suits(&page().slice(2, 512)));
+        assert!(!file.suits(&page().slice(0, 508)));
+    }
+}
+
+const GONE: Result<(), IoError> = Err(IoError { kind: ErrorKind::Gone, os: 0 });
+
+#[test]
+fn a_file_that_shrinks_during_a_write_is_gone_before_the_answer() {
+    let bytes = 1 << 20;
+    for (way, in_sectors) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        for sync in [false, true] {
+            let disk = Disk::new(bytes);
+            let file = file_on(&disk, way, bytes as u64);
+            let length = if in_sectors { SEGMENTS_MAX * 512 + 4096 } else { 20 << 10 };
+            // One look does for one turn, not for those after it.
+            for _ in 0..3 {
+                assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), sync)), Ok(()));
+            }
+            disk.at_next_end(file.lane.as_raw_fd(), move |fd| set_len(fd, bytes as u64 - 1));
+            assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), sync)), GONE, "{way:?}");
+            assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), sync)), GONE, "for good");
+        }
+    }
+}
+
+#[test]
+fn writes_of_one_turn_share_a_look_and_none_is_answered_over_a_file_that_shrank() {
+    let disk = Disk::new(1 << 20);
+    let file = file_on(&disk, Way::Cached, 1 << 20);
+    let write = |n: u64| file.write(n * (64 << 10), pieces(20 << 10, false), false);
+    for result in drive(&file.driver, join_all((0..4).map(write))) {
+        assert_eq!(result, Ok(()));
+    }
+    disk.at_next_end(file.lane.as_raw_fd(), |fd| set_len(fd, 4096));
+    for result in drive(&file.driver, join_all((0..4).map(write))) {
+        assert_eq!(result, GONE);
+    }
+}
+
+#[test]
+fn a_file_that_is_found_gone_during_a_read_gives_no_bytes_for_it() {
+    for way in WAYS {
+        for (bytes, in_sectors) in [(20 << 10, false), ((SEGMENTS_MAX + 1) * 512, true)] {
+            let disk = Disk::new(1 << 20);
+            let file = file_on(&disk, way, 1 << 20);
+            let mut into = bounce(bytes);
+            if in_sectors {
+                let mut sectors = ReadPieces::new();
+                while !into.is_empty() {
+                    sectors.append(into.split_to(512));
+                }
+                into = sectors;
+            }
+            let watch = file.watch.clone();
+            disk.at_next_end(-1, move |_| assert_eq!(watch.lost().kind, ErrorKind::Gone));
+            let read = drive(&file.driver, file.read(0, into)).map(drop);
+            assert_eq!(read, GONE, "{way:?}, {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_small_file_in_memory_that_shrinks_between_look_and_write_is_gone_before_the_answer() {
+    for is_slow in [false, true] {
+        let disk = Disk::new(0);
+        let file = file_on(&disk, Way::InMemory, 64 << 10);
+        let write = async || match is_slow {
+            true => file.write_slowly(0, pieces(4096, false), false, 0).await,
+            false => file.write(0, pieces(4096, false), false).await,
+        };
+        // Now and then a write lets other tasks run, between its look at the file and what it does.
+        let waiting = (0..1000).find_map(|_| {
+            let mut write = Box::pin(write());
+            poll_once(write.as_mut()).is_pending().then_some(write)
+        });
+        set_len(file.lane.as_raw_fd(), 8192);
+        assert_eq!(drive(&file.driver, waiting.expect("it waits now and then")), GONE, "slowly: {is_slow}");
+    }
+}

@@ -1,0 +1,184 @@
+//! A ring over a disk with a cache, which does what a test says.
+//! Owns: [`Disk`]: what is stable on it, what it answers; [`drive`]. Not here: any expectation, merging (`ring`).
+//! Invariant: a write that was not durable is stable only after a sync that began later.
+
+use crate::Options;
+use crate::ring::{Cargo, Completion, Driver, Kind, Ring, Wait};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::os::fd::RawFd;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use uraid_block::SECTOR_BYTES;
+
+/// How a write ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    All,
+    /// At most so many bytes were written.
+    Bytes(usize),
+    /// A signal came first: EINTR.
+    Interrupted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Old,
+    Cached,
+    Stable,
+}
+
+type Event = Box<dyn FnOnce(RawFd)>;
+
+/// What the ring works on. Reads give whatever is in their buffers.
+pub(super) struct Disk {
+    sectors: RefCell<Vec<Content>>,
+    answers: RefCell<VecDeque<Answer>>,
+    writes: Cell<u32>,
+    refused_from: Cell<u32>,
+    refusals: Cell<u32>,
+    syncs: Cell<u32>,
+    sync_errno: Cell<i32>,
+    at_next_end: RefCell<Option<(RawFd, Event)>>,
+}
+
+impl Disk {
+    pub(super) fn new(bytes: usize) -> Rc<Disk> {
+        Rc::new(Disk {
+            sectors: RefCell::new(vec![Content::Old; bytes.div_ceil(SECTOR_BYTES)]),
+            answers: RefCell::default(),
+            writes: Cell::new(0),
+            refused_from: Cell::new(u32::MAX),
+            refusals: Cell::new(0),
+            syncs: Cell::new(0),
+            sync_errno: Cell::new(0),
+            at_next_end: RefCell::default(),
+        })
+    }
+
+    /// A driver whose ring works on this disk.
+    pub(super) fn driver(self: &Rc<Self>) -> Rc<Driver> {
+        let ring = PretendRing { disk: self.clone(), started: Vec::new() };
+        Rc::new(Driver::with_ring(Box::new(ring), &Options::default()))
+    }
+
+    /// The answers to the next writes; all later ones are written whole.
+    pub(super) fn answer(&self, answers: &[Answer]) {
+        *self.answers.borrow_mut() = answers.iter().copied().collect();
+    }
+
+    /// From the n-th write on, what shall be durable in one call gets EOPNOTSUPP.
+    pub(super) fn refuse_durable_writes_from(&self, n: u32) {
+        self.refused_from.set(n);
+    }
+
+    /// Syncs get this errno from now on; 0: they succeed.
+    pub(super) fn fail_syncs(&self, errno: i32) {
+        self.sync_errno.set(errno);
+    }
+
+    /// Does something when an operation is under way, before it ends.
+    pub(super) fn at_next_end(&self, fd: RawFd, event: impl FnOnce(RawFd) + 'static) {
+        *self.at_next_end.borrow_mut() = Some((fd, Box::new(event)));
+    }
+
+    pub(super) fn syncs(&self) -> u32 {
+        self.syncs.get()
+    }
+
+    pub(super) fn refusals(&self) -> u32 {
+        self.refusals.get()
+    }
+
+    /// Whether every sector of these bytes was written and would survive a loss of power.
+    pub(super) fn is_stable(&self, bytes: std::ops::Range<usize>) -> bool {
+        let sectors = bytes.start / SECTOR_BYTES..bytes.end.div_ceil(SECTOR_BYTES);
+        self.sectors.borrow()[sectors].iter().all(|content| *content == Content::Stable)
+    }
+
+    fn write(&self, at: u64, bytes: usize, sync: bool) -> i32 {
+        let number = self.writes.replace(self.writes.get() + 1);
+        if sync && number >= self.refused_from.get() {
+            self.refusals.set(self.refusals.get() + 1);
+            return -libc::EOPNOTSUPP;
+        }
+        let count = match self.answers.borrow_mut().pop_front().unwrap_or(Answer::All) {
+            Answer::All => bytes,
+            Answer::Bytes(most) => most.min(bytes),
+            Answer::Interrupted => return -libc::EINTR,
+        };
+        let content = if sync { Content::Stable } else { Content::Cached };
+        let first = at as usize / SECTOR_BYTES;
+        self.sectors.borrow_mut()[first..first + count / SECTOR_BYTES].fill(content);
+        count as i32
+    }
+
+    fn sync(&self) -> i32 {
+        self.syncs.set(self.syncs.get() + 1);
+        if self.sync_errno.get() != 0 {
+            return -self.sync_errno.get();
+        }
+        let mut sectors = self.sectors.borrow_mut();
+        sectors.iter_mut().filter(|content| **content == Content::Cached).for_each(|cached| *cached = Content::Stable);
+        0
+    }
+}
+
+struct PretendRing {
+    disk: Rc<Disk>,
+    started: Vec<(u32, *mut Cargo)>,
+}
+
+impl Ring for PretendRing {
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+        self.started.push((token, cargo));
+    }
+
+    fn cancel(&mut self, _token: u32) {
+        panic!("nothing of a member is cancelled");
+    }
+
+    fn wait(&mut self, _wait: Wait, completions: &mut Vec<Completion>) {
+        if !self.started.is_empty()
+            && let Some((fd, event)) = self.disk.at_next_end.take()
+        {
+            event(fd);
+        }
+        for (token, cargo) in self.started.drain(..) {
+            // SAFETY: under way, so it is there and the ring's.
+            let cargo = unsafe { &mut *cargo };
+            let bytes = cargo.segments.iter().map(|segment| segment.iov_len).sum::<usize>();
+            let result = match &mut cargo.kind {
+                Kind::Read { .. } => bytes as i32,
+                Kind::Write { at, sync } => self.disk.write(*at, bytes, *sync),
+                Kind::Sync => self.disk.sync(),
+                Kind::Allocate { .. } => 0,
+                Kind::Call(call) => call.take().expect("started once")(),
+                Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("a member has no socket"),
+            };
+            completions.push(Completion { token, result });
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "pretend"
+    }
+}
+
+pub(super) fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Runs a future of this driver to its end. Panics when that takes too many turns.
+pub(super) fn drive<T>(driver: &Driver, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    for _ in 0..1000 {
+        if let Poll::Ready(value) = poll_once(future.as_mut()) {
+            return value;
+        }
+        driver.wait(Wait::No);
+    }
+    panic!("the operation goes on for ever");
+}
