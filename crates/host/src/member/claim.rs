@@ -340,9 +340,8 @@ impl Claimed {
     }
 
     fn write_all(&self, file: &std::fs::File, at: u64, from: &[u8]) -> Result<(), IoError> {
-        self.0.watch.look(file.as_raw_fd())?;
-        file.write_all_at(from, at).map_err(|error| self.os_error(&error))?;
-        self.0.watch.look(file.as_raw_fd())
+        let write = || file.write_all_at(from, at).map_err(|error| self.os_error(&error));
+        self.0.watch.around(file.as_raw_fd(), write)
     }
 
     fn check(&self, at: u64, length: usize) -> Result<(), IoError> {
@@ -442,5 +441,37 @@ impl AsRawFd for ClaimHolder {
 impl From<sys::Errno> for IoError {
     fn from(sys::Errno(os): sys::Errno) -> IoError {
         device_error(os)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All ranges of bytes from 0 to below 5 that are not empty.
+    fn ranges() -> Vec<std::ops::Range<u64>> {
+        (0..5).flat_map(|start| (start + 1..=5).map(move |end| start..end)).collect()
+    }
+
+    #[test]
+    fn a_byte_of_one_identity_is_claimed_once_wherever_the_others_begin_and_end() {
+        let identity = |inode| Identity { device: u64::MAX - 7, inode };
+        let overlap = |a: &std::ops::Range<u64>, b: &std::ops::Range<u64>| a.start < b.end && b.start < a.end;
+        for first in ranges() {
+            for second in ranges() {
+                let one = Registration::new(identity(1), first.clone(), "one").expect("nothing is claimed");
+                let two = Registration::new(identity(1), second.clone(), "two");
+                assert_eq!(two.as_ref().err(), overlap(&first, &second).then(|| "one".to_owned()).as_ref());
+                for third in ranges() {
+                    let expected = overlap(&first, &third) || (two.is_ok() && overlap(&second, &third));
+                    let three = Registration::new(identity(1), third.clone(), "three");
+                    assert_eq!(three.is_err(), expected, "{first:?}, {second:?}, then {third:?}");
+                    assert!(Registration::new(identity(2), third, "another file").is_ok());
+                }
+                drop(one);
+                let again = Registration::new(identity(1), first.clone(), "again");
+                assert_eq!(again.is_err(), two.is_ok() && overlap(&first, &second), "what was given up is free");
+            }
+        }
     }
 }

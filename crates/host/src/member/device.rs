@@ -335,3 +335,6 @@ impl Device for Member {
         self.file_allocation(Range::new(range.start, length)).await
     }
 }
+
+#[cfg(test)]
+mod tests;

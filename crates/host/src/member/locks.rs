@@ -57,3 +57,45 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
         Err(errno) => Err(failed_with(path, "fcntl", errno)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole file, and all windows of up to 3 of its 4 bytes, and those that go on to the end.
+    fn windows() -> Vec<Option<Window>> {
+        let lengths = |offset: u64| (1..=4 - offset).map(Some).chain([None]);
+        let window = |offset| lengths(offset).map(move |length| Some(Window { offset, length }));
+        [None].into_iter().chain((0..4).flat_map(window)).collect()
+    }
+
+    fn bytes(window: Option<Window>) -> std::ops::Range<u64> {
+        window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX))
+    }
+
+    #[test]
+    fn of_two_claims_that_share_a_byte_and_write_one_gets_its_locks() {
+        let path = std::env::temp_dir().join(format!("uraid-locks-{}", std::process::id()));
+        std::fs::write(&path, [0; 4]).expect("room");
+        let open = || File::options().read(true).write(true).open(&path).expect("there");
+        let claims: Vec<_> = windows()
+            .into_iter()
+            .flat_map(|window| [Access::ReadWrite, Access::ReadOnly].map(|access| (access, window)))
+            .collect();
+        for &(first_access, first) in &claims {
+            // Two descriptions, as of two processes.
+            let holder = open();
+            try_take(&path, &holder, first_access, first).expect("nothing is claimed");
+            for &(access, window) in &claims {
+                let (a, b) = (bytes(first), bytes(window));
+                let share = a.start < b.end && b.start < a.end;
+                let expected = !share || (first_access, access) == (Access::ReadOnly, Access::ReadOnly);
+                let taken = try_take(&path, &open(), access, window);
+                let case = format!("{first_access:?} {first:?}, then {access:?} {window:?}: {taken:?}");
+                assert_eq!(taken.is_ok(), expected, "{case}");
+                assert!(taken.is_ok() || matches!(taken, Err(OpenError::InUse { .. })), "{case}");
+            }
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
+}

@@ -50,6 +50,13 @@ impl Watch {
         }
     }
 
+    /// Does a blocking write of the file between two looks at it.
+    pub(super) fn around(&self, fd: RawFd, write: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {
+        self.look(fd)?;
+        write()?;
+        self.look(fd)
+    }
+
     /// From now on it is gone: it ended before the range did.
     pub(super) fn lost(&self) -> IoError {
         self.is_gone.store(true, Ordering::Relaxed);
@@ -91,6 +98,23 @@ mod tests {
         file.set_len(8192).expect("room");
         assert_eq!(watch.look(file.as_raw_fd()), Err(ErrorKind::Gone.into()));
         assert_eq!(watch.check(), Err(ErrorKind::Gone.into()));
+    }
+
+    #[test]
+    fn a_blocking_write_looks_at_the_file_before_and_after() {
+        let file = std::fs::File::from(sys::memory_file(8192).expect("a file"));
+        let fd = file.as_raw_fd();
+        let watch = || Watch::regular_file(8192);
+        assert_eq!(watch().around(fd, || Ok(())), Ok(()));
+        let error = IoError { kind: ErrorKind::Media, os: libc::EIO };
+        assert_eq!(watch().around(fd, || Err(error)), Err(error));
+        let shrinks = || {
+            file.set_len(4096).expect("shrunk");
+            Ok(())
+        };
+        assert_eq!(watch().around(fd, shrinks), Err(ErrorKind::Gone.into()));
+        let never = || panic!("a file that is short is not written");
+        assert_eq!(watch().around(fd, never), Err(ErrorKind::Gone.into()));
     }
 
     #[test]

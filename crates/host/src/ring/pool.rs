@@ -207,6 +207,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::AtomicU64;
 
     /// The calls in their order, and the result.
     fn outcome(in_one_call: i32, plain: i32, synced: i32) -> (Vec<&'static str>, i32) {
@@ -240,15 +241,16 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_durable_writes_gets_a_plain_one_and_a_sync() {
-        // This file has no write with flags and no sync: the kernel refuses the first, takes a plain write, and says
-        // EINVAL to the sync.
-        let path = "/proc/thread-self/comm";
-        let file = std::fs::File::options().read(true).write(true).open(path).expect("Linux has it");
-        let text = b"durable";
+        // This process's memory as a file has no durable writes and no sync: the kernel refuses the first, takes a plain
+        // write, and answers EINVAL to the sync.
+        let file = std::fs::File::options().write(true).open("/proc/self/mem").expect("Linux has it");
+        let target = AtomicU64::new(0);
+        let text = b"durable.";
         let segment = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
         let from = Segments(&raw const segment, 1);
-        let job = Job { token: 0, fd: file.as_raw_fd(), work: Work::Write { at: 0, from, sync: true } };
+        let at = target.as_ptr().expose_provenance() as u64;
+        let job = Job { token: 0, fd: file.as_raw_fd(), work: Work::Write { at, from, sync: true } };
         assert_eq!(job.run(), -libc::EINVAL, "the sync's answer");
-        assert_eq!(std::fs::read_to_string(path).expect("readable"), "durable\n");
+        assert_eq!(target.load(Ordering::Relaxed), u64::from_ne_bytes(*text));
     }
 }

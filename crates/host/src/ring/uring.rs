@@ -251,4 +251,36 @@ mod tests {
         ring.wait(Wait::For(Duration::from_secs(1)), &mut completions);
         assert_eq!(completions.len(), ENTRIES as usize);
     }
+
+    /// What the kernel sees of an entry: the operation's number, the address and the flags of the operation itself.
+    fn seen(entry: &squeue::Entry) -> (u8, u64, u32) {
+        assert_eq!(size_of_val(entry), 64, "struct io_uring_sqe");
+        // SAFETY: an entry is the kernel's struct of 64 bytes, which is plain data.
+        let bytes: [u8; 64] = unsafe { std::mem::transmute_copy(entry) };
+        let offset = u64::from_ne_bytes(*bytes[8..].first_chunk().expect("long enough"));
+        let flags = u32::from_ne_bytes(*bytes[28..].first_chunk().expect("long enough"));
+        (bytes[0], offset, flags)
+    }
+
+    #[test]
+    fn each_form_of_a_durable_write_says_so_to_the_kernel_and_a_sync_is_one_of_data() {
+        // From linux/io_uring.h.
+        const WRITEV: u8 = 2;
+        const FSYNC: u8 = 3;
+        const WRITE_FIXED: u8 = 5;
+        const WRITE: u8 = 23;
+        const DATASYNC: u32 = 1;
+        let arena = uraid_block::Arena::new(4, 0);
+        for (pieces, memory, number) in [(1, None, WRITE), (1, Some(3), WRITE_FIXED), (2, None, WRITEV)] {
+            for (sync, flags) in [(false, 0), (true, libc::RWF_DSYNC as u32)] {
+                let mut from = arena.take(4096).expect("room").freeze();
+                (1..pieces).for_each(|_| from.append(arena.take(4096).expect("room").freeze()));
+                let mut cargo = Cargo::new(Kind::Write { at: 12345, sync }, super::super::Buffers::Write(from), None);
+                let entry = entry(&mut cargo, memory).expect("not for the helper thread");
+                assert_eq!(seen(&entry), (number, 12345, flags));
+            }
+        }
+        let mut cargo = Cargo::new(Kind::Sync, super::super::Buffers::None, None);
+        assert_eq!(seen(&entry(&mut cargo, None).expect("not for the helper thread")), (FSYNC, 0, DATASYNC));
+    }
 }

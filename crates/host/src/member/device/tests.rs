@@ -1,0 +1,99 @@
+//! A claimed file over a ring that does what a test says.
+//! Owns: tests of `device`. Not here: the ring (`pretend`), short and refused transfers (`file`), real rings (`tests/`).
+
+use super::*;
+use crate::member::Claimed;
+use crate::member::pretend::{Disk, drive};
+use std::fs::File;
+use std::path::PathBuf;
+use uraid_block::buffer::SMALL_BLOCK_BYTES;
+
+const SIZE: Sectors = Sectors(256);
+
+/// A file that is claimed, as a member on a ring of `disk`. Gone with the test.
+struct Rig {
+    path: PathBuf,
+    file: File,
+    disk: Rc<Disk>,
+    driver: Rc<Driver>,
+    member: Member,
+}
+
+impl Rig {
+    fn new(name: &str) -> Rig {
+        let path = std::env::temp_dir().join(format!("uraid-device-{}-{name}", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        file.set_len(SIZE.bytes()).expect("room");
+        let disk = Disk::new(SIZE.len_bytes());
+        let driver = disk.driver();
+        let Claimed(claim) = Claimed::open(&path, Access::ReadWrite).expect("claimed");
+        let member = Member::new(claim, driver.clone());
+        Rig { path, file, disk, driver, member }
+    }
+
+    /// The file loses its last sector while the next operation is under way.
+    fn shrink_at_next_end(&self) {
+        let file = self.file.try_clone().expect("a descriptor");
+        self.disk.at_next_end(-1, move |_| file.set_len(SIZE.bytes() - 512).expect("shrunk"));
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn page() -> WritePieces {
+    Arena::new(2, 0).take_zeroed(SMALL_BLOCK_BYTES).expect("room").freeze()
+}
+
+fn all() -> Range {
+    Range::new(Sector(0), SIZE)
+}
+
+const GONE: Result<(), IoError> = Err(IoError { kind: ErrorKind::Gone, os: 0 });
+
+#[test]
+fn a_write_with_fua_is_stable_when_answered_and_others_after_a_flush() {
+    let rig = Rig::new("fua");
+    for (at, fua) in [(0, Fua::Yes), (8, Fua::No)] {
+        assert_eq!(drive(&rig.driver, rig.member.write(Sector(at), page(), fua)), Ok(()));
+        assert_eq!(rig.disk.is_stable(at as usize * 512..at as usize * 512 + 4096), fua == Fua::Yes);
+    }
+    assert_eq!(drive(&rig.driver, rig.member.flush()), Ok(()));
+    assert!(rig.disk.is_stable(0..8192));
+    rig.disk.refuse_durable_writes_from(0);
+    assert_eq!(drive(&rig.driver, rig.member.write(Sector(64), page(), Fua::Yes)), Ok(()));
+    assert!(rig.disk.is_stable(32 << 10..36 << 10) && rig.disk.syncs() == 2);
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_zeroed_written_or_asked_for_holes_is_gone() {
+    let rig = Rig::new("zeroes");
+    rig.shrink_at_next_end();
+    assert_eq!(drive(&rig.driver, rig.member.write_zeroes(all())), GONE);
+    let rig = Rig::new("write");
+    rig.shrink_at_next_end();
+    assert_eq!(drive(&rig.driver, rig.member.write(Sector(0), page(), Fua::No)), GONE);
+    let rig = Rig::new("holes");
+    rig.shrink_at_next_end();
+    assert_eq!(drive(&rig.driver, rig.member.allocation(all())).map(drop), GONE);
+}
+
+#[test]
+fn no_operation_reaches_past_the_end_and_each_reaches_the_last_sector() {
+    let rig = Rig::new("bounds");
+    let last = SIZE.0 - 8;
+    for (at, is_inside) in [(last, true), (last + 1, false), (SIZE.0, false), (u64::MAX, false), (u64::MAX - 7, false)]
+    {
+        let range = Range { start: Sector(at), length: Sectors(8) };
+        let expected = if is_inside { Ok(()) } else { Err(IoError { kind: ErrorKind::OutOfRange, os: 0 }) };
+        let into = || Arena::new(2, 0).take(SMALL_BLOCK_BYTES).expect("room");
+        assert_eq!(drive(&rig.driver, rig.member.read(Sector(at), into())).map(drop), expected, "read at {at}");
+        assert_eq!(drive(&rig.driver, rig.member.write(Sector(at), page(), Fua::No)), expected, "write at {at}");
+        assert_eq!(drive(&rig.driver, rig.member.write_zeroes(range)), expected, "zeroes at {at}");
+        assert_eq!(drive(&rig.driver, rig.member.discard(range)), expected, "discard at {at}");
+        assert_eq!(drive(&rig.driver, rig.member.allocation(range)).map(drop), expected, "allocation at {at}");
+    }
+}
