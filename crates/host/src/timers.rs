@@ -66,7 +66,9 @@ impl Timers {
 mod tests {
     use super::*;
     use std::pin::pin;
-    use std::task::Context;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Wake};
 
     #[test]
     fn a_dropped_sleep_leaves_no_timer() {
@@ -85,5 +87,47 @@ mod tests {
         clock.set(Tick(10));
         timers.fire(Tick(10));
         assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+
+    /// How often its waker was used.
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Counted {
+        fn new() -> (Arc<Counted>, Waker) {
+            let counted = Arc::new(Counted::default());
+            (counted.clone(), Waker::from(counted))
+        }
+
+        fn wakes(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn all_that_are_due_are_woken_at_once_each_by_the_waker_that_polled_it_last() {
+        let timers = Timers::default();
+        let (old, old_waker) = Counted::new();
+        let counts = [(); 4].map(|()| Counted::new());
+        let woken = || counts.each_ref().map(|(counted, _)| counted.wakes());
+        let mut sleeps = [10, 20, 20, 30].map(|at| Box::pin(timers.sleep_until(Tick(at), || Tick(5))));
+        for (sleep, (_, waker)) in sleeps.iter_mut().zip(&counts) {
+            for waker in [&old_waker, waker] {
+                assert!(sleep.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+        }
+        timers.fire(Tick(9));
+        assert_eq!(woken(), [0, 0, 0, 0]);
+        timers.fire(Tick(20));
+        assert_eq!(woken(), [1, 1, 1, 0], "due is also what is due right now");
+        assert_eq!(timers.next(), Some(Tick(30)));
+        timers.fire(Tick(u64::MAX));
+        assert_eq!((woken(), old.wakes()), ([1, 1, 1, 1], 0));
     }
 }

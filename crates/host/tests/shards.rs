@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uraid_block::ShardIndex;
-use uraid_block::local::{Notify, join_all};
+use uraid_block::local::{Either, Notify, join_all, race, yield_now};
 use uraid_host::{ArenaBlocks, Options, RingChoice, Shard, run};
 
 fn options(ring: RingChoice) -> Options {
@@ -161,4 +161,26 @@ fn shards_give_their_values_in_order_and_borrow_what_is_outside() {
         async move { outside[usize::from(shard.index().0)] }
     });
     assert_eq!(values, outside);
+}
+
+#[test]
+fn a_shard_does_not_sleep_while_tasks_are_ready_however_many() {
+    for ring in RINGS {
+        run(1, &options(ring), |shard: Shard<()>| async move {
+            let (left, ended) = (Rc::new(Cell::new(1000)), Rc::new(Notify::new()));
+            for _ in 0..left.get() {
+                let (left, ended) = (left.clone(), ended.clone());
+                shard.spawn(async move {
+                    for _ in 0..3 {
+                        yield_now().await;
+                    }
+                    left.set(left.get() - 1);
+                    ended.notify_all();
+                });
+            }
+            let all = ended.wait_for(|| (left.get() == 0).then_some(()));
+            // A shard that sleeps over ready tasks is woken by this timer only.
+            assert!(matches!(race(all, shard.sleep(Duration::from_secs(20))).await, Either::Left(())));
+        });
+    }
 }

@@ -1,6 +1,8 @@
 //! Merged requests over a ring that ends them as a test wishes.
 //! Owns: tests of `dispatch`, the ring with a script. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
 
+mod held;
+
 use super::super::merge::Limits;
 use super::super::{Completion, Ring, TraceCounts};
 use super::*;
@@ -9,7 +11,9 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use uraid_block::{Arena, WritePieces};
 
 /// What a scripted ring was given: kind, first byte, bytes.
@@ -120,6 +124,44 @@ fn neighbours_of_a_turn_go_down_as_one_and_each_gets_its_own_end() {
     assert_eq!(rig.seen(), [("read", 0, 16384), ("read", 20480, 512)]);
     let counts = rig.lane.trace().expect("traced").counts();
     assert_eq!((counts.of(TracedKind::Read), counts.merged, counts.descending), (2, 2, 0));
+}
+
+/// How often its waker was used.
+#[derive(Default)]
+struct Counted(AtomicU32);
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counted {
+    fn new() -> (Arc<Counted>, Waker) {
+        let counted = Arc::new(Counted::default());
+        (counted.clone(), Waker::from(counted))
+    }
+
+    fn wakes(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_end_of_an_operation_wakes_the_task_that_polled_it_last_also_where_it_was_merged() {
+    let rig = rig(&[]);
+    let mut all = [rig.read(0, 4096), rig.read(4096, 4096), rig.read(1 << 20, 4096)];
+    let (old, old_waker) = Counted::new();
+    let counts = [(); 3].map(|()| Counted::new());
+    for (operation, (_, waker)) in all.iter_mut().zip(&counts) {
+        for waker in [&old_waker, waker] {
+            assert!(pin!(&mut *operation).poll(&mut Context::from_waker(waker)).is_pending());
+        }
+    }
+    rig.driver.wait(Wait::No);
+    assert_eq!(rig.seen(), [("read", 0, 8192), ("read", 1 << 20, 4096)]);
+    assert_eq!((counts.each_ref().map(|(counted, _)| counted.wakes()), old.wakes()), ([1; 3], 0));
+    assert_eq!(rig.results(all.into(), 0), [4096; 3]);
 }
 
 #[test]
