@@ -197,9 +197,13 @@ mod tests {
     const SIZE: u64 = 64 << 20;
 
     fn offer(read_only: bool) -> Offer {
+        offer_of(Sectors(SIZE / 512), Sectors(1), read_only)
+    }
+
+    fn offer_of(size: Sectors, logical_block: Sectors, read_only: bool) -> Offer {
         let geometry = Geometry {
-            size: Sectors(SIZE / 512),
-            logical_block: Sectors(1),
+            size,
+            logical_block,
             physical_block: Sectors(8),
             chunk: Sectors(128),
             stripe: Sectors(384),
@@ -248,6 +252,70 @@ mod tests {
             assert_eq!(code(&offer, ask(command, PLAIN, 1, 512)), Err(EINVAL));
             assert_eq!(code(&offer, ask(command, PLAIN, 0, 513)), Err(EINVAL));
             assert_eq!(code(&offer, ask(command, PLAIN, u64::MAX, u32::MAX.into())), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn no_request_reaches_past_any_end_by_a_single_sector() {
+        const COMMANDS: [Command; 6] =
+            [Command::Read, Command::Write, Command::Trim, Command::WriteZeroes, Command::Cache, Command::BlockStatus];
+        // Ends at every sector of a page and of the next one, with blocks of a sector and of a page.
+        for (size, block) in (64..=80).flat_map(|size| [1, 8].map(|block| (size, block))) {
+            let offer = offer_of(Sectors(size), Sectors(block), false);
+            let end = size / block * block;
+            assert_eq!(offer.info.size, end * 512, "a last block that is not whole is not offered");
+            for (at, length) in (size - 20..size + 10).flat_map(|at| (1..=24).map(move |length| (at, length))) {
+                for command in COMMANDS {
+                    let request = ask(command, PLAIN, at * 512, length * 512);
+                    let is_aligned = at.is_multiple_of(block) && length.is_multiple_of(block);
+                    let is_good = at + length <= end && is_aligned;
+                    let found = check(&offer, STRUCTURED, &request);
+                    assert_eq!(found.is_ok(), is_good, "{command:?} of {length} at {at}, of {size} in {block}");
+                    if let Ok(
+                        Work::Read(range)
+                        | Work::Write(range, _)
+                        | Work::Trim(range, _)
+                        | Work::WriteZeroes(range, _)
+                        | Work::Cache(range)
+                        | Work::Status { range, .. },
+                    ) = found
+                    {
+                        assert_eq!(range, Range::new(Sector(at), Sectors(length)));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fua_reaches_the_work_of_each_command_that_changes_something() {
+        let (offer, range) = (offer(false), Range::new(Sector(1), Sectors(1)));
+        for (flags, fua) in [(PLAIN, Fua::No), (CommandFlags::FUA, Fua::Yes)] {
+            for (command, work) in [
+                (Command::Write, Work::Write(range, fua)),
+                (Command::Trim, Work::Trim(range, fua)),
+                (Command::WriteZeroes, Work::WriteZeroes(range, fua)),
+            ] {
+                assert_eq!(check(&offer, STRUCTURED, &ask(command, flags, 512, 512)), Ok(work));
+            }
+        }
+    }
+
+    #[test]
+    fn each_failure_of_a_device_is_the_error_that_clients_know_for_it() {
+        for (kind, code) in [
+            (ErrorKind::Media, 5),
+            (ErrorKind::Gone, 5),
+            (ErrorKind::TooManyLost, 5),
+            (ErrorKind::Frozen, 5),
+            (ErrorKind::NoSpace, ENOSPC),
+            (ErrorKind::ReadOnly, EPERM),
+            (ErrorKind::OutOfRange, EINVAL),
+            (ErrorKind::Unsupported, ENOTSUP),
+            (ErrorKind::NoMemory, 12),
+            (ErrorKind::Stopping, 108),
+        ] {
+            assert_eq!(error_code(kind).code(), code, "{kind:?}");
         }
     }
 

@@ -180,6 +180,101 @@ fn a_client_that_only_pauses_is_not_cut() {
     assert_eq!(answers(&pipe.take(), |_| 0).len(), 1);
 }
 
+/// Requests that the device keeps take all of the clients' memory, so that one more client waits for some.
+fn with_one_that_waits(bench: &Bench, server: &std::rc::Rc<TestServer>, ram: &Ram) -> Vec<Pipe> {
+    ram.hold(true);
+    let busy: Vec<Pipe> = (0..8).map(|_| ready(bench, server, true)).collect();
+    for pipe in &busy {
+        for n in 0..16 {
+            pipe.write(&ask(Command::Read, PLAIN, n, 0, 256 << 10));
+        }
+    }
+    bench.settle();
+    let begun = ram.ops.borrow().len();
+    assert!(begun > 0 && begun < 8 * 16, "some wait for buffers: {begun}");
+    busy
+}
+
+#[test]
+fn clients_that_were_served_and_fell_idle_stay_however_long_others_wait() {
+    let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let idle: Vec<Pipe> = (0..4).map(|_| ready(&bench, &server, true)).collect();
+    // One write in one piece, one whose payload was waited for, one refused with its payload, one read that was slow.
+    idle[0].write(&write(1, 0, &[9; 4096]));
+    let large = write(1, 0, &vec![9; 100 << 10]);
+    for part in large.chunks(30 << 10) {
+        idle[1].write(part);
+        bench.settle();
+    }
+    for part in write(1, 1 << 40, &vec![9; 100 << 10]).chunks(30 << 10) {
+        idle[2].write(part);
+        bench.settle();
+    }
+    idle[3].set_stuck(true);
+    idle[3].write(&ask(Command::Read, PLAIN, 1, 0, 100 << 10));
+    bench.settle();
+    idle[3].set_stuck(false);
+    bench.settle();
+    for (n, pipe) in idle.iter().enumerate() {
+        assert_eq!(answers(&pipe.take(), |_| 0).len(), 1, "client {n}");
+    }
+    let busy = with_one_that_waits(&bench, &server, &ram);
+    bench.pass(Duration::from_secs(3600));
+    let cut = |pipes: &[Pipe]| pipes.iter().map(Pipe::is_shut_down).collect::<Vec<_>>();
+    assert_eq!(cut(&idle), [false; 4], "owing nothing is no fault");
+    assert_eq!(cut(&busy), [false; 8], "waiting is no fault");
+    ram.hold(false);
+    bench.pass(Duration::from_secs(10));
+    for pipe in &busy {
+        assert_eq!(answers(&pipe.take(), |_| 256 << 10).len(), 16);
+    }
+    for pipe in &idle {
+        pipe.write(&ask(Command::Read, PLAIN, 2, 0, 512));
+        bench.settle();
+        assert_eq!(answers(&pipe.take(), |_| 512).len(), 1);
+    }
+}
+
+#[test]
+fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_others_wait() {
+    let limits = Limits::default();
+    let (stall, look) = (limits.stall_time_max, Duration::from_secs(1));
+    for takes_no_reply in [false, true] {
+        let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
+        let server = server(&bench, &ram, limits.clone());
+        let (slow, steady) = (ready(&bench, &server, true), ready(&bench, &server, true));
+        let message = write(1, 0, &vec![9; 100 << 10]);
+        // Small enough to be received piece by piece; of a large one each receive must end in the stall time.
+        let small = write(1, 0, &[9; 12 << 10]);
+        steady.write(&small[..1000]);
+        if takes_no_reply {
+            slow.set_stuck(true);
+            slow.write(&ask(Command::Read, PLAIN, 1, 0, 100 << 10));
+        } else {
+            slow.write(&message[..50_000]);
+        }
+        bench.settle();
+        let busy = with_one_that_waits(&bench, &server, &ram);
+        // Some bytes now and then are enough.
+        let mut sent = 1000;
+        let mut goes_on = |time: Duration| {
+            let end = bench.now() + time;
+            while bench.now() < end {
+                bench.pass(look);
+                steady.write(&small[sent..sent + 10]);
+                sent += 10;
+            }
+        };
+        goes_on(stall - 2 * look);
+        assert!(!slow.is_shut_down(), "takes no reply: {takes_no_reply}");
+        goes_on(4 * look);
+        assert!(slow.is_shut_down(), "takes no reply: {takes_no_reply}");
+        goes_on(2 * stall);
+        assert!(!steady.is_shut_down() && !busy.iter().any(Pipe::is_shut_down));
+    }
+}
+
 #[test]
 fn handshakes_have_a_deadline_and_half_open_connections_make_room() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
