@@ -67,6 +67,69 @@ fn a_stream_that_waits_for_no_answer_becomes_full_stripes() {
     }
 }
 
+/// Writes a page of one row every `gap`, whether those before are answered or not: how long each takes, in the order of
+/// the answers. The last one is durable if `ends_durably`.
+fn waits_of_a_stream(gap: Duration, count: u64, ends_durably: bool) -> Vec<Duration> {
+    let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
+    let (arena, waits) = (Arena::new(64, 0), Rc::new(Cell::new(Vec::new())));
+    let page = |n: u64| -> Client {
+        let (array, arena, machine, waits) = (array.clone(), arena.clone(), machine.clone(), waits.clone());
+        Box::pin(async move {
+            machine.sleep(gap * n as u32).await;
+            let bytes = arena.take_zeroed(4096).expect("room").freeze();
+            let fua = if ends_durably && n + 1 == count { Fua::Yes } else { Fua::No };
+            let began = machine.now();
+            array.write(Sector(n * 8), bytes, fua).await.expect("written");
+            let mut all = waits.take();
+            all.push(machine.now().since(began));
+            waits.set(all);
+        })
+    };
+    machine.run(&array, (0..count).map(page).collect());
+    waits.take()
+}
+
+/// From `gather`.
+const HOLD_MAX: Duration = Duration::from_millis(1);
+/// A row's reads and its writes.
+const ROW_TAKES: Duration = Duration::from_millis(1);
+/// Steps of the clock.
+const STEPS: Duration = Duration::from_micros(20);
+
+#[test]
+fn no_row_is_held_longer_than_the_longest_hold_however_long_its_stream_goes_on() {
+    for gap in [50, 100, 200, 300, 450, 490].map(Duration::from_micros) {
+        // One less than the row has, so that its end never comes.
+        let waits = waits_of_a_stream(gap, 3 * CHUNK / 8 - 1, false);
+        let longest = waits.into_iter().max().expect("there are writes");
+        // A write that comes while the row is being written waits for that, too.
+        assert!(longest <= ROW_TAKES + HOLD_MAX + ROW_TAKES + STEPS, "{gap:?} apart: {longest:?}");
+        assert!(longest > 2 * ROW_TAKES + STEPS, "{gap:?} apart: {longest:?}; the row is held for more of its stream");
+    }
+}
+
+#[test]
+fn a_row_whose_stream_has_ended_is_held_for_twice_the_time_between_its_writes() {
+    for gap in [100, 200, 300].map(Duration::from_micros) {
+        for count in 4..20 {
+            let waits = waits_of_a_stream(gap, count, false);
+            let last = waits.last().copied().expect("there are writes");
+            assert!(last <= 2 * ROW_TAKES + 2 * gap + STEPS, "{gap:?} apart, {count}: {last:?}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_must_be_durable_ends_the_hold_of_its_row() {
+    for gap in [100, 200, 300].map(Duration::from_micros) {
+        for count in 4..20 {
+            let waits = waits_of_a_stream(gap, count, true);
+            let last = waits.last().copied().expect("there are writes");
+            assert!(last <= 2 * ROW_TAKES + STEPS, "{gap:?} apart, {count}: {last:?}");
+        }
+    }
+}
+
 #[test]
 fn reads_over_several_members_take_turns_among_the_copies() {
     let (machine, array) = started(Level::Raid10, 4, Duration::ZERO);
