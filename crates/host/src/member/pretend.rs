@@ -84,6 +84,11 @@ impl Disk {
         *self.at_next_end.borrow_mut() = Some((fd, Box::new(event)));
     }
 
+    /// Writes that came, also those that were refused.
+    pub(super) fn writes(&self) -> u32 {
+        self.writes.get()
+    }
+
     pub(super) fn syncs(&self) -> u32 {
         self.syncs.get()
     }

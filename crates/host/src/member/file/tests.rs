@@ -202,6 +202,24 @@ fn a_file_that_shrinks_during_a_write_is_gone_before_the_answer() {
 }
 
 #[test]
+fn a_file_that_is_short_is_not_written_and_no_write_goes_on_in_one() {
+    for (way, in_sectors) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let length = if in_sectors { SEGMENTS_MAX * 512 + 4096 } else { 20 << 10 };
+        let disk = Disk::new(1 << 20);
+        let file = file_on(&disk, way, 1 << 20);
+        set_len(file.lane.as_raw_fd(), 4096);
+        assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), false)), GONE);
+        assert_eq!(disk.writes(), 0, "{way:?}: it would be made longer again");
+        let disk = Disk::new(1 << 20);
+        let file = file_on(&disk, way, 1 << 20);
+        disk.answer(&[Answer::Bytes(512)]);
+        disk.at_next_end(file.lane.as_raw_fd(), |fd| set_len(fd, 4096));
+        assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), false)), GONE);
+        assert_eq!(disk.writes(), 1, "{way:?}: nor by the rest of a short write");
+    }
+}
+
+#[test]
 fn writes_of_one_turn_share_a_look_and_none_is_answered_over_a_file_that_shrank() {
     let disk = Disk::new(1 << 20);
     let file = file_on(&disk, Way::Cached, 1 << 20);
