@@ -11,6 +11,9 @@
 //! ```
 
 mod connection;
+#[cfg(test)]
+#[path = "../../block/tests/every_order/mod.rs"]
+mod every_order;
 mod export;
 mod handshake;
 mod inbox;

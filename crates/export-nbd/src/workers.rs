@@ -137,6 +137,9 @@ impl<J> Workers<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::every_order::{Bounds, Program, Task, explore, step};
+    use std::future::poll_fn;
+    use uraid_block::local::Notify;
 
     fn next(workers: &Workers<u32>, worker: &mut Worker) -> Poll<Option<(u32, Option<Worker>)>> {
         workers.poll_next(worker, false, &Context::from_waker(Waker::noop()))
@@ -199,5 +202,74 @@ mod tests {
             assert!(matches!(over, Poll::Ready(None)));
         }
         assert!(workers.idle.borrow().is_empty());
+    }
+
+    /// Workers that were not started yet, and what has been done.
+    #[derive(Default)]
+    struct Office {
+        workers: Workers<u32>,
+        started: RefCell<Vec<Worker>>,
+        begun: Cell<u32>,
+        done: Cell<u32>,
+        is_over: Cell<bool>,
+        changed: Notify,
+    }
+
+    impl Office {
+        fn start(&self, worker: Option<Worker>) {
+            self.started.borrow_mut().extend(worker);
+            self.changed.notify_all();
+        }
+
+        /// A task that is started as a worker once, or not at all.
+        async fn work(self: Rc<Self>) {
+            let started = || self.started.borrow_mut().pop().map(Some).or(self.is_over.get().then_some(None));
+            let Some(mut worker) = self.changed.wait_for(started).await else { return };
+            step();
+            loop {
+                let next = poll_fn(|context| self.workers.poll_next(&mut worker, self.is_over.get(), context));
+                let Some((job, other)) = next.await else { return };
+                step();
+                self.start(other);
+                self.begun.set(self.begun.get() + 1);
+                self.changed.notify_all();
+                // The first job of a round waits for the last one, which another worker must take.
+                self.changed.wait_for(|| (self.begun.get() >= job).then_some(())).await;
+                step();
+                self.done.set(self.done.get() + 1);
+                self.changed.notify_all();
+            }
+        }
+
+        /// Gives out jobs, so many at once, and the next ones when these are done.
+        async fn give(self: Rc<Self>, rounds: &[u32]) {
+            let mut jobs = 0;
+            for count in rounds {
+                jobs += count;
+                for _ in 0..*count {
+                    self.start(self.workers.put(jobs));
+                }
+                self.changed.wait_for(|| (self.done.get() == jobs).then_some(())).await;
+                step();
+            }
+            self.is_over.set(true);
+            self.workers.wake_idle();
+            self.changed.notify_all();
+        }
+    }
+
+    #[test]
+    fn a_job_that_waits_for_another_never_keeps_it_from_a_worker_in_any_order() {
+        for (rounds, spurious_max) in [(&[2][..], 2), (&[1, 1], 2), (&[1, 2], 0)] {
+            let runs = explore(&format!("{rounds:?}"), Bounds { drops_max: 0, spurious_max }, || {
+                let (office, jobs) = (Rc::new(Office::default()), rounds.iter().sum());
+                let mut tasks: Vec<Task> = vec![Box::pin(office.clone().give(rounds))];
+                tasks.extend((0..jobs).map(|_| Box::pin(office.clone().work()) as Task));
+                let at_end = Box::new(move || assert_eq!(office.done.get(), jobs));
+                Program { tasks, at_end }
+            });
+            println!("{rounds:?}: {runs} orders");
+            assert!(runs > 100);
+        }
     }
 }
