@@ -276,6 +276,29 @@ fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_o
 }
 
 #[test]
+fn the_stall_time_begins_when_the_reply_is_ready_however_long_the_device_took() {
+    let limits = Limits::default();
+    let (stall, look) = (limits.stall_time_max, Duration::from_secs(1));
+    let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, limits);
+    let late = ready(&bench, &server, true);
+    let busy = with_one_that_waits(&bench, &server, &ram);
+    late.write(&ask(Command::Read, PLAIN, 1, 0, 4096));
+    bench.pass(3 * stall);
+    late.set_stuck(true);
+    // Replies that are not taken keep the memory that others wait for.
+    busy.iter().for_each(|pipe| pipe.set_stuck(true));
+    ram.hold(false);
+    bench.pass(stall - 2 * look);
+    assert!(!late.is_shut_down() && !busy.iter().any(Pipe::is_shut_down));
+    late.set_stuck(false);
+    bench.settle();
+    assert_eq!(answers(&late.take(), |_| 4096).len(), 1);
+    bench.pass(4 * look);
+    assert!(!late.is_shut_down() && busy.iter().any(Pipe::is_shut_down));
+}
+
+#[test]
 fn handshakes_have_a_deadline_and_half_open_connections_make_room() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
     let limits = Limits { connections_max: 32, ..Limits::default() };

@@ -264,3 +264,35 @@ fn a_client_reaches_the_device_and_the_flags_of_the_export_it_chose_and_no_other
     assert_eq!(answers(&chosen.take(), |_| 4096)[0].result, Ok(data));
     assert_eq!(answers(&default.take(), |_| 4096)[0].result, Ok(vec![0; 4096]));
 }
+
+#[test]
+fn a_failure_of_the_device_is_answered_as_one_whatever_was_asked() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(1 << 20));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, true);
+    for (kind, code) in
+        [(ErrorKind::Media, 5), (ErrorKind::Frozen, 5), (ErrorKind::NoSpace, 28), (ErrorKind::Unsupported, 95)]
+    {
+        ram.failure.set(Some(kind));
+        let write_fua = [ask(Command::Write, FUA, 0, 0, 512), vec![7; 512]].concat();
+        for (what, message) in [
+            ("read", ask(Command::Read, PLAIN, 0, 0, 512)),
+            ("write", write(0, 0, &[7; 512])),
+            ("durable write", write_fua),
+            ("flush", ask(Command::Flush, PLAIN, 0, 0, 0)),
+            ("trim", ask(Command::Trim, PLAIN, 0, 0, 512)),
+            ("durable trim", ask(Command::Trim, FUA, 0, 0, 512)),
+            ("zeroes", ask(Command::WriteZeroes, PLAIN, 0, 0, 512)),
+            ("durable zeroes", ask(Command::WriteZeroes, FUA, 0, 0, 512)),
+        ] {
+            pipe.write(&message);
+            bench.settle();
+            let list = answers(&pipe.take(), |_| 0);
+            let found = list[0].result.as_ref().err().map(|(error, _)| error.code());
+            // A trim is a hint, which a device need not take. What is durable needs its flush all the same.
+            let expected = (what != "trim" || kind != ErrorKind::Unsupported).then_some(code);
+            assert_eq!((list.len(), found), (1, expected), "{what}, {kind:?}");
+        }
+    }
+    assert!(ram.bytes.borrow().iter().all(|byte| *byte == 0));
+}
