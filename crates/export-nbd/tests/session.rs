@@ -296,3 +296,97 @@ fn a_failure_of_the_device_is_answered_as_one_whatever_was_asked() {
     }
     assert!(ram.bytes.borrow().iter().all(|byte| *byte == 0));
 }
+
+#[test]
+fn the_request_behind_a_refused_payload_is_found_however_long_that_is() {
+    for bytes in [512, 4096, 100 << 10, MIB, MIB + 512, 3 * MIB, 32 * MIB] {
+        let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+        let server = server(&bench, &ram, Limits::default());
+        let pipe = ready(&bench, &server, true);
+        // A payload that would do as a request, if the server took it for one.
+        let request = ask(Command::Write, PLAIN, 9, 0, 512);
+        let payload: Vec<u8> = request.iter().copied().cycle().take(bytes).collect();
+        pipe.write(&write(1, 1 << 40, &payload));
+        pipe.write(&ask(Command::Read, PLAIN, 2, 0, 512));
+        bench.settle();
+        let list = answers(&pipe.take(), |_| 0);
+        let cookies: Vec<u64> = list.iter().map(|answer| answer.cookie).collect();
+        assert_eq!((cookies, list[0].result.is_err(), list[1].result.is_ok()), (vec![1, 2], true, true), "{bytes}");
+        assert_eq!(ram.ops.borrow().len(), 1, "{bytes}");
+    }
+}
+
+/// A client that has written and read, with many requests at once so that several workers have come.
+fn served(bench: &Bench, server: &Rc<TestServer>, ram: &Ram) -> Pipe {
+    let pipe = ready(bench, server, true);
+    ram.hold(true);
+    for n in 0..5 {
+        pipe.write(&write(n, 0, &[7; 4096]));
+        pipe.write(&ask(Command::Read, PLAIN, 10 + n, 0, 4096));
+    }
+    bench.settle();
+    ram.hold(false);
+    bench.settle();
+    assert_eq!(answers(&pipe.take(), |_| 0).len(), 10);
+    pipe
+}
+
+#[test]
+fn no_task_is_left_of_a_connection_that_ended_nor_of_a_server_that_stopped() {
+    type End = fn(&Pipe);
+    let ends: [(&str, End); 4] = [
+        ("disconnects", |pipe| pipe.write(&ask(Command::Disconnect, PLAIN, 99, 0, 0))),
+        ("goes", Pipe::close),
+        ("goes within a message", |pipe| {
+            pipe.write(&write(99, 0, &[7; 4096])[..1000]);
+            pipe.close();
+        }),
+        ("sends garbage", |pipe| pipe.write(&[0x55; 64])),
+    ];
+    for (what, end) in ends {
+        for stops in [false, true] {
+            let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+            let server = server(&bench, &ram, Limits::default());
+            let pipe = served(&bench, &server, &ram);
+            end(&pipe);
+            bench.settle();
+            assert_eq!(server.connections(), 0, "{what}");
+            if stops {
+                assert_eq!(
+                    bench.finish({
+                        let server = server.clone();
+                        async move { server.stop(Duration::from_secs(10)).await }
+                    }),
+                    0
+                );
+            }
+            // The watchdog, which waits for connections, and ends with the server. It looks round now and then.
+            bench.pass(Duration::from_secs(1));
+            assert_eq!(bench.end(), usize::from(!stops), "a client {what}; the server stops: {stops}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_as_soon_as_the_last_request_is_answered() {
+    for is_idle in [false, true] {
+        let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+        let server = server(&bench, &ram, Limits::default());
+        let pipe = ready(&bench, &server, true);
+        if !is_idle {
+            ram.hold(true);
+            pipe.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        }
+        bench.settle();
+        let (stopped, stopping) = (Rc::new(std::cell::Cell::new(None)), server.clone());
+        let slot = stopped.clone();
+        bench.spawn(async move { slot.set(Some(stopping.stop(Duration::from_secs(3600)).await)) });
+        bench.settle();
+        assert_eq!(stopped.get(), is_idle.then_some(0));
+        ram.hold(false);
+        // No time passes: what ends wakes what waits for it.
+        bench.settle();
+        assert_eq!((stopped.get(), server.connections()), (Some(0), 0), "idle: {is_idle}");
+        assert!(pipe.is_shut_down());
+    }
+}
