@@ -138,6 +138,7 @@ impl fmt::Debug for SlotSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_set_gives_back_its_slots_in_order() {
@@ -147,5 +148,34 @@ mod tests {
         assert!(set.without(Slot(64)).contains(Slot(63)));
         assert!(!set.without(Slot(64)).contains(Slot(64)));
         assert_eq!(SlotSet::first(256).count(), 256);
+    }
+
+    #[test]
+    fn sets_do_what_sets_of_numbers_do() {
+        const SLOTS: [u16; 8] = [0, 1, 63, 64, 65, 127, 192, 255];
+        let numbers = |bits: u32| -> BTreeSet<u16> {
+            (0..8).filter(|bit| bits & (1 << bit) != 0).map(|bit| SLOTS[bit as usize]).collect()
+        };
+        let set = |numbers: &BTreeSet<u16>| numbers.iter().map(|slot| Slot(*slot)).collect::<SlotSet>();
+        let slots = |set: SlotSet| set.iter().map(|slot| slot.0).collect::<BTreeSet<u16>>();
+        for a in (0..256).map(numbers) {
+            let this = set(&a);
+            assert_eq!((slots(this), this.count(), this.is_empty()), (a.clone(), a.len(), a.is_empty()));
+            for slot in SLOTS {
+                assert_eq!(this.contains(Slot(slot)), a.contains(&slot));
+                assert_eq!(slots(this.with(Slot(slot))), &a | &BTreeSet::from([slot]));
+                assert_eq!(slots(this.without(Slot(slot))), &a - &BTreeSet::from([slot]));
+            }
+            for b in (0..256).map(numbers) {
+                let other = set(&b);
+                assert_eq!(slots(this.and(other)), &a & &b);
+                assert_eq!(slots(this.or(other)), &a | &b);
+                assert_eq!(slots(this.minus(other)), &a - &b);
+                assert_eq!(this.is_within(other), a.is_subset(&b));
+            }
+        }
+        for count in [0, 1, 63, 64, 65, 255, 256] {
+            assert_eq!(slots(SlotSet::first(count)), (0..count).collect());
+        }
     }
 }

@@ -95,3 +95,63 @@ fn pieces_outlive_their_arena_on_any_thread() {
         drop((other.join().expect("it has found its bytes"), shared));
     }
 }
+
+/// Pieces of these lengths, each of a block of its own.
+fn apart(arena: &Arena, lengths: &[usize]) -> ReadPieces {
+    let mut pieces = ReadPieces::new();
+    lengths.iter().for_each(|length| pieces.push(arena.take_contiguous(*length).expect("room")));
+    assert_eq!(pieces.count(), lengths.len(), "blocks are not joined");
+    pieces
+}
+
+/// All bytes of some pieces, none of which is empty.
+fn sum<'a, P: Piece + 'a>(pieces: impl Iterator<Item = &'a P>) -> usize {
+    pieces.inspect(|piece| assert!(!piece.is_empty())).map(|piece| piece.len()).sum()
+}
+
+#[test]
+fn no_cut_leaves_an_empty_piece() {
+    let arena = Arena::new(8, 0);
+    const LENGTHS: [usize; 3] = [3, 1, 2];
+    for cut in 0..=6 {
+        let mut rest = apart(&arena, &LENGTHS);
+        let front = rest.split_to(cut);
+        assert_eq!((sum(front.iter()), sum(rest.iter())), (cut, 6 - cut));
+        for second in cut..=6 {
+            let mut cutter = apart(&arena, &LENGTHS).cutter();
+            for part in [cut, second - cut, 6 - second] {
+                let mut to = ReadPieces::new();
+                cutter.cut(part, &mut to);
+                assert_eq!(sum(to.iter()), part);
+            }
+            assert!(cutter.is_empty());
+        }
+        let whole = apart(&arena, &LENGTHS).freeze();
+        (0..=6 - cut).for_each(|length| assert_eq!(sum(whole.slice(cut, length).iter()), length));
+    }
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
+#[test]
+fn only_pieces_of_one_block_that_follow_each_other_are_joined() {
+    let arena = Arena::new(2, 0);
+    let mut blocks = [arena.take_contiguous(1024), arena.take_contiguous(1024)].map(|block| block.expect("room"));
+    let [first, other] = blocks.each_mut().map(|block| block.split_to(512));
+    let [behind_first, behind_other] = blocks;
+    let mut pieces = ReadPieces::new();
+    pieces.push(first);
+    pieces.push(behind_other);
+    assert_eq!(pieces.count(), 2, "another block's bytes are at the same offset");
+    pieces.push(behind_first);
+    pieces.push(other);
+    assert_eq!(pieces.count(), 4, "these follow each other in no block");
+}
+
+#[test]
+fn a_request_of_up_to_four_pages_takes_pages_and_a_longer_one_a_large_block() {
+    for (bytes, blocks) in [(1, 1), (SMALL_REQUEST_BYTES_MAX, 4), (SMALL_REQUEST_BYTES_MAX + 1, 1)] {
+        let arena = Arena::new(8, 1);
+        let held = arena.take(bytes).expect("room");
+        assert_eq!((held.count(), arena.blocks_in_use()), (blocks, blocks), "{bytes}");
+    }
+}
