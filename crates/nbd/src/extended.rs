@@ -204,4 +204,20 @@ mod tests {
         assert_eq!(header(&error), ExtendedChunkHeader { kind: ChunkKind::Error, length: 8, ..expected });
         assert_eq!(&error[EXTENDED_CHUNK_HEADER_BYTES..], b"\0\0\0\x05\0\x02no");
     }
+
+    #[test]
+    fn every_bit_of_a_cookie_an_offset_and_a_length_comes_back() {
+        for bit in 0..64 {
+            let (cookie, offset) = (Cookie(1 << bit), 1 << (63 - bit));
+            let request = Request { cookie, offset, length: 1 << (bit ^ 7), ..REQUEST };
+            assert_eq!(Request::parse_extended(&request.encode_extended()), Ok(request));
+            let read = Request { length: 512, ..request };
+            let data = extended_data_chunk(&read);
+            assert_eq!(data[EXTENDED_CHUNK_HEADER_BYTES..], offset.to_be_bytes());
+            for bytes in [&data[..], &extended_done_chunk(&read)] {
+                let header = ExtendedChunkHeader::parse(bytes.first_chunk().expect("a header")).expect("good");
+                assert_eq!((header.cookie, header.offset, header.is_last), (cookie, offset, true));
+            }
+        }
+    }
 }

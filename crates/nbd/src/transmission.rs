@@ -355,6 +355,25 @@ mod tests {
     }
 
     #[test]
+    fn every_bit_of_a_cookie_and_an_offset_comes_back() {
+        for bit in 0..64 {
+            let (cookie, offset) = (Cookie(1 << bit), 1 << (63 - bit));
+            let request = Request { cookie, offset, ..REQUEST };
+            assert_eq!(Request::parse(&request.encode()), Ok(request));
+            let reply = SimpleReply { cookie, result: Ok(()) };
+            assert_eq!(SimpleReply::parse(&reply.encode()), Ok(reply));
+            let data = data_chunk(cookie, offset, 512);
+            assert_eq!(data[CHUNK_HEADER_BYTES..], offset.to_be_bytes());
+            let mut error = Vec::new();
+            push_error_chunk(&mut error, cookie, ErrorCode::Io, "");
+            for bytes in [&data[..], &done_chunk(cookie), &error] {
+                let header = ChunkHeader::parse(bytes.first_chunk().expect("a header")).expect("good");
+                assert_eq!((header.cookie, header.is_last), (cookie, true));
+            }
+        }
+    }
+
+    #[test]
     fn an_error_chunk_carries_its_text_up_to_the_bound() {
         for text in ["", "past the end", &"long ".repeat(5000)] {
             let mut bytes = Vec::new();
