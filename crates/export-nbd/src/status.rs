@@ -50,3 +50,66 @@ pub(crate) async fn extents<D: Device>(
     assert!(!list.is_empty());
     Ok(list)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::every_order::poll_once;
+    use std::pin::pin;
+    use std::task::Poll;
+    use uraid_block::{Allocation, Fua, Geometry, ReadPieces, WritePieces};
+
+    /// Of each sector whether it is zero; asked for nothing else.
+    struct Told(Vec<bool>);
+
+    impl Device for Told {
+        fn geometry(&self) -> &Geometry {
+            panic!("not asked for")
+        }
+        async fn read(&self, _at: Sector, _into: ReadPieces) -> Result<ReadPieces, IoError> {
+            panic!("not asked for")
+        }
+        async fn write(&self, _at: Sector, _from: WritePieces, _fua: Fua) -> Result<(), IoError> {
+            panic!("not asked for")
+        }
+        async fn flush(&self) -> Result<(), IoError> {
+            panic!("not asked for")
+        }
+        async fn discard(&self, _range: Range) -> Result<(), IoError> {
+            panic!("not asked for")
+        }
+        async fn write_zeroes(&self, _range: Range) -> Result<(), IoError> {
+            panic!("not asked for")
+        }
+        async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+            let sectors = &self.0[range.start.0 as usize..range.end().0 as usize];
+            let length = sectors.iter().take_while(|is_zero| **is_zero == sectors[0]).count();
+            Ok(Allocation { length: Sectors(length as u64), is_zero: sectors[0] })
+        }
+    }
+
+    #[test]
+    fn whole_blocks_are_called_zero_only_if_all_their_sectors_are() {
+        const BLOCK: usize = 4;
+        for bits in 0..1u32 << (3 * BLOCK) {
+            let sectors: Vec<bool> = (0..3 * BLOCK).map(|bit| bits & (1 << bit) != 0).collect();
+            let (device, range) = (Told(sectors.clone()), Range::new(Sector(0), Sectors(3 * BLOCK as u64)));
+            let Poll::Ready(list) = poll_once(pin!(extents(&device, range, 512 * BLOCK as u32, false))) else {
+                panic!("there is nothing to wait for")
+            };
+            let list = list.expect("the device tells");
+            assert!(list.windows(2).all(|two| two[0].state != two[1].state), "{bits:#b}: {list:?}");
+            let mut at = 0;
+            for extent in list {
+                let end = at + extent.length as usize / 512;
+                assert!(extent.length > 0 && extent.length.is_multiple_of(512 * BLOCK as u64), "{bits:#b}");
+                for block in sectors[at..end].chunks(BLOCK) {
+                    let is_zero = block.iter().all(|is_zero| *is_zero);
+                    assert_eq!(extent.state != 0, is_zero, "{bits:#b}, at {at}");
+                }
+                at = end;
+            }
+            assert_eq!(at, sectors.len(), "{bits:#b}");
+        }
+    }
+}
