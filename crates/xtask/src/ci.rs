@@ -3,7 +3,7 @@
 //! Invariant: one dev build and one release build; nothing is built twice.
 
 use crate::stage::{Report, Tally, run_counted};
-use crate::{demo, floors, packages, project, prove, tidy, vm};
+use crate::{demo, floors, mutants, packages, project, prove, tidy, vm};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -38,6 +38,8 @@ pub(crate) fn everything() -> bool {
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
     let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "sabotage", "--test", "canaries"];
     report.command("simulator, canaries", cargo(&canaries));
+    // Faults of a kept list, put into a copy of the code: the tests must see each.
+    report.stage("mutants, quick", mutants::quick);
     report.stage("equal traces, twice", equal_traces);
     report.stage("demo", || Tally::one(demo::run()));
     report.stage("vm matrix", vm::matrix);

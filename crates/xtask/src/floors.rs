@@ -4,6 +4,7 @@
 
 use crate::project::{self, Finding};
 use crate::source::{Source, words};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Folder name under `crates/` and its floor. Tools stand beside the house: they import anything but each other.
@@ -79,6 +80,12 @@ fn floor_of(name: &str) -> Option<Floor> {
 
 fn is_below_waterline(floor: Floor) -> bool {
     matches!(floor, Floor::Level(level) if level < WATERLINE)
+}
+
+/// The folders of our own packages that a manifest names, those for tests too.
+pub(crate) fn imports(manifest: &str) -> BTreeSet<String> {
+    let found = dependencies(manifest);
+    found.iter().filter_map(|dependency| folder_of(&dependency.package)).map(str::to_string).collect()
 }
 
 /// One line of a dependency table.

@@ -5,6 +5,7 @@ mod ci;
 mod demo;
 mod floors;
 mod fuzz;
+mod mutants;
 mod packages;
 mod project;
 mod prove;
@@ -25,6 +26,9 @@ cargo xtask fuzz [TARGET] [--time 10m] [--keep]
 cargo xtask prove [--time 5m] [--json]
                         the figures of every proof, measured now: simulator, crash images, museum, layouts,
                         erasures, kill -9
+cargo xtask mutants [--check | --quick] [--resume] [--keep] [--jobs N] [--only ID...]
+                        the kept list of faults, each put into a copy of the code: which stage catches it;
+                        --keep writes docs/mutants.md
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         ["tidy"] => ci::tidy(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["prove", rest @ ..] => prove::run(rest),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),

@@ -1,0 +1,301 @@
+//! `cargo xtask mutants`: a kept list of faults, each put into the code, each to be caught by some stage.
+//! Owns: the options, baseline, the run over the list, what it comes to. Not here: the list (`list`), the copy of the
+//! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`).
+//! Invariant: the copy passes every stage without a fault before a failure counts as a catch; sources are never changed.
+//!
+//! The copy is built once: every fault is in it, beside the right text, and `URAID_MUTANT` chooses one at run time.
+
+mod instrument;
+mod list;
+mod results;
+mod stages;
+
+use crate::project;
+use crate::stage::Tally;
+use list::Entry;
+use results::{Score, Verdict, Verdicts};
+use stages::{Outcome, Stage, Workshop};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "cargo xtask mutants [--check | --quick] [--resume] [--keep] [--jobs N] [--only ID...]";
+
+/// Below this, a full run fails.
+const SCORE_MIN: f64 = 0.90;
+
+/// A stage that takes longer than this many times its baseline, and longer than the seconds, hangs.
+const LIMIT_FACTOR: f64 = 4.0;
+const LIMIT_SECONDS_MIN: f64 = 30.0;
+
+/// The heading of `docs/mutants.md` under which a full run with `--keep` writes.
+const DOCUMENT_HEADING: &str = "## The last full run";
+
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Options {
+    /// Nothing is run: does the list fit the sources, and does the copy build?
+    only_checks: bool,
+    is_quick: bool,
+    resumes: bool,
+    keeps: bool,
+    jobs: usize,
+    only: Vec<String>,
+}
+
+/// Where everything of a run is.
+struct Run {
+    workshop: Workshop,
+    folder: PathBuf,
+    stages: Vec<Stage>,
+    reached: BTreeMap<String, BTreeSet<String>>,
+    baseline: BTreeMap<String, f64>,
+}
+
+/// Whether the faults that were run were caught: all of the quick list, the share that is asked for of a full one.
+pub(crate) fn run(words: &[&str]) -> bool {
+    let Some(options) = parse(words) else {
+        eprintln!("{USAGE}");
+        return false;
+    };
+    match run_list(&options) {
+        Ok(is_good) => is_good,
+        Err(wrong) => {
+            wrong.iter().for_each(|what| eprintln!("mutants: {what}"));
+            false
+        }
+    }
+}
+
+/// The quick list, counted by the fault.
+pub(crate) fn quick() -> Tally {
+    let quick = Options { is_quick: true, jobs: 1, ..Options::default() };
+    match prepare(&quick) {
+        Ok((run, entries)) => {
+            let score = Score::of(&entries, &run.all(&quick, &entries, Verdicts::new()));
+            println!("mutants, quick: {}", score.line());
+            Tally { passed: score.caught as u64, failed: score.survived as u64 }
+        }
+        Err(wrong) => {
+            wrong.iter().for_each(|what| println!("mutants: {what}"));
+            Tally::one(false)
+        }
+    }
+}
+
+fn parse(words: &[&str]) -> Option<Options> {
+    let mut options = Options { jobs: 1, ..Options::default() };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--check" => options.only_checks = true,
+            "--quick" => options.is_quick = true,
+            "--resume" => options.resumes = true,
+            "--keep" => options.keeps = true,
+            "--jobs" => options.jobs = words.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?,
+            "--only" => options.only.extend(words.by_ref().map(|id| (*id).to_string())),
+            _ => return None,
+        }
+    }
+    let is_sensible = !options.keeps || (options.only.is_empty() && !options.is_quick);
+    is_sensible.then_some(options)
+}
+
+fn run_list(options: &Options) -> Result<bool, Vec<String>> {
+    if options.only_checks {
+        let (run, entries) = copied(options)?;
+        run.workshop.check(&entries.iter().map(|entry| entry.package.as_str()).collect()).map_err(|what| vec![what])?;
+        println!("mutants: {} faults, and the copy builds", entries.len());
+        return Ok(true);
+    }
+    let (run, entries) = prepare(options)?;
+    let path = run.folder.join("results.txt");
+    let is_fresh = !options.resumes && options.only.is_empty() && !options.is_quick;
+    if is_fresh {
+        let _ = std::fs::remove_file(&path);
+    }
+    let known = if options.resumes { results::read(&path, &entries) } else { Verdicts::new() };
+    let verdicts = run.all(options, &entries, known);
+    print!("\n{}", results::table(&entries, &verdicts));
+    let score = Score::of(&entries, &verdicts);
+    println!("{}", score.line());
+    if options.keeps {
+        keep(&entries, &verdicts).map_err(|error| vec![format!("docs/mutants.md: {error}")])?;
+    }
+    let is_partial = options.is_quick || !options.only.is_empty();
+    Ok(if is_partial { score.survived == 0 } else { score.share() >= SCORE_MIN })
+}
+
+/// The list and the copy.
+fn copied(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
+    let root = project::root();
+    let all = list::read(&root)?;
+    let entries = chosen(&all, options)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    let folder = target.join("mutants");
+    let tree = folder.join("tree");
+    instrument::copy(&root, &tree, &all)?;
+    std::fs::create_dir_all(folder.join("logs")).map_err(|error| vec![error.to_string()])?;
+    let run = Run {
+        // The quick build makes tests of libraries only, so it shares what is built already of foreign crates and cannot
+        // leave a program with faults in it where others look for one.
+        workshop: Workshop { tree, target: if options.is_quick { target } else { folder.join("build") } },
+        folder,
+        stages: Vec::new(),
+        reached: stages::reached_from(&root),
+        baseline: BTreeMap::new(),
+    };
+    Ok((run, entries))
+}
+
+/// The list, the copy, the build, the baseline.
+fn prepare(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
+    let began = Instant::now();
+    let (mut run, entries) = copied(options)?;
+    let built = if options.is_quick {
+        run.workshop.build_quick(&entries.iter().filter_map(|entry| entry.quick.as_deref()).collect())
+    } else {
+        run.workshop.build()
+    };
+    run.stages = built.map_err(|what| vec![what])?;
+    println!("mutants: {} stages built in {:.0} s", run.stages.len(), began.elapsed().as_secs_f64());
+    run.measure_baseline(options.resumes || !options.only.is_empty())?;
+    Ok((run, entries))
+}
+
+/// What is wanted of the list, in its order.
+fn chosen(all: &[Entry], options: &Options) -> Result<Vec<Entry>, Vec<String>> {
+    let unknown = options.only.iter().filter(|id| all.iter().all(|entry| entry.id != **id));
+    let unknown: Vec<String> = unknown.map(|id| format!("there is no fault {id}")).collect();
+    if !unknown.is_empty() {
+        return Err(unknown);
+    }
+    let is_wanted = |entry: &&Entry| {
+        (options.only.is_empty() || options.only.contains(&entry.id)) && (!options.is_quick || entry.quick.is_some())
+    };
+    Ok(all.iter().filter(is_wanted).cloned().collect())
+}
+
+impl Run {
+    /// Every stage once without a fault. A stage that fails is run once more before it counts: the machine may be busy.
+    fn measure_baseline(&mut self, takes_known: bool) -> Result<(), Vec<String>> {
+        let path = self.folder.join("baseline.txt");
+        let known = if takes_known { results::read_baseline(&path) } else { BTreeMap::new() };
+        let mut wrong = Vec::new();
+        for stage in &self.stages {
+            if let Some(seconds) = known.get(&stage.name) {
+                self.baseline.insert(stage.name.clone(), *seconds);
+                continue;
+            }
+            let log = self.folder.join("logs/baseline.txt");
+            let once = || self.workshop.run(stage, None, Duration::from_secs(900), &log);
+            let (outcome, took) = match once() {
+                (Outcome::Passed, took) => (Outcome::Passed, took),
+                (Outcome::Failed(_) | Outcome::Hung, _) => once(),
+            };
+            println!("mutants: baseline of {}: {:.1} s", stage.name, took.as_secs_f64());
+            self.baseline.insert(stage.name.clone(), took.as_secs_f64());
+            match outcome {
+                Outcome::Passed => {}
+                Outcome::Failed(what) => wrong.push(format!("{} fails without a fault: {what}", stage.name)),
+                Outcome::Hung => wrong.push(format!("{} does not end without a fault", stage.name)),
+            }
+        }
+        if wrong.is_empty() {
+            results::write_baseline(&path, &self.baseline).map_err(|error| vec![error.to_string()])
+        } else {
+            Err(wrong)
+        }
+    }
+
+    /// Every entry that has no verdict yet.
+    fn all(&self, options: &Options, entries: &[Entry], known: Verdicts) -> Verdicts {
+        let left: Vec<&Entry> = entries.iter().filter(|entry| !known.contains_key(&entry.id)).rev().collect();
+        println!("mutants: {} faults, {} known already", left.len(), known.len());
+        let left = Mutex::new(left);
+        let verdicts = Mutex::new(known);
+        std::thread::scope(|scope| {
+            for _ in 0..options.jobs {
+                scope.spawn(|| {
+                    loop {
+                        let next = left.lock().expect("no thread panics with it").pop();
+                        let Some(entry) = next else { return };
+                        let verdict = self.judge(entry, options.is_quick);
+                        self.tell(entry, &verdict);
+                        verdicts.lock().expect("no thread panics with it").insert(entry.id.clone(), verdict);
+                    }
+                });
+            }
+        });
+        verdicts.into_inner().expect("no thread panics with it")
+    }
+
+    fn tell(&self, entry: &Entry, verdict: &Verdict) {
+        let told = match &verdict.caught {
+            Some((stage, what)) => format!("{stage}: {what}"),
+            None => format!("SURVIVED: {}", entry.fault),
+        };
+        println!("{:<36} {:>7.1}  {told}", entry.id, verdict.seconds);
+        if let Err(error) = results::append(&self.folder.join("results.txt"), entry, verdict) {
+            println!("mutants: the result is not kept: {error}");
+        }
+    }
+
+    /// The stages of one fault, until one fails.
+    fn judge(&self, entry: &Entry, is_quick: bool) -> Verdict {
+        let began = Instant::now();
+        let log = self.folder.join("logs").join(format!("{}.txt", entry.id));
+        let ordered = if is_quick {
+            self.stages.iter().filter(|stage| entry.quick.as_deref() == Some(&stage.name)).collect()
+        } else {
+            stages::in_order(&self.stages, &entry.package, &self.reached, &self.baseline)
+        };
+        for stage in ordered {
+            let limit = (self.baseline[&stage.name] * LIMIT_FACTOR).max(LIMIT_SECONDS_MIN);
+            let limit = Duration::from_secs_f64(limit);
+            let what = match self.workshop.run(stage, Some(entry.number()), limit, &log).0 {
+                Outcome::Passed => continue,
+                Outcome::Failed(what) => what,
+                // Or the machine is busy: then it takes as long without the fault.
+                Outcome::Hung => match self.workshop.run(stage, None, limit, &log.with_extension("again.txt")).0 {
+                    Outcome::Passed => "it did not end in time".to_string(),
+                    Outcome::Failed(_) | Outcome::Hung => continue,
+                },
+            };
+            return Verdict { caught: Some((stage.name.clone(), what)), seconds: began.elapsed().as_secs_f64() };
+        }
+        Verdict { caught: None, seconds: began.elapsed().as_secs_f64() }
+    }
+}
+
+/// Puts the table into the document, below its heading.
+fn keep(entries: &[Entry], verdicts: &Verdicts) -> std::io::Result<()> {
+    let path = project::root().join("docs/mutants.md");
+    let text = std::fs::read_to_string(&path)?;
+    let kept = text.split(DOCUMENT_HEADING).next().unwrap_or("");
+    std::fs::write(&path, format!("{kept}{DOCUMENT_HEADING}\n\n{}", results::document(entries, verdicts)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_command_are_read() {
+        let options = parse(&["--jobs", "2", "--resume", "--only", "a", "b"]).expect("good words");
+        assert_eq!((options.jobs, options.resumes, options.only.len()), (2, true, 2));
+        assert_eq!(parse(&[]).expect("none").jobs, 1);
+        assert!(parse(&["--jobs", "0"]).is_none());
+        assert!(parse(&["--keep", "--quick"]).is_none(), "the document shows full runs");
+    }
+
+    #[test]
+    fn the_kept_list_is_good_and_every_text_of_it_is_in_its_file_once() {
+        let root = project::root();
+        let entries = list::read(&root).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
+        let folder = std::env::temp_dir().join(format!("uraid-mutants-list-{}", std::process::id()));
+        let copied = instrument::copy(&root, &folder, &entries);
+        std::fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(copied, Ok(()));
+    }
+}

@@ -1,0 +1,357 @@
+//! What is run against a fault: test programs of the copy, the simulator, crash images, kill -9.
+//! Owns: building them, which concern a crate, in which order, running one with a limit of time. Not here: what comes of
+//! it (`mutants`).
+//! Invariant: a test program runs in the folder of its package, as cargo runs it; every stage has a temporary folder
+//! of its own, which is removed after it.
+
+use crate::floors;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No stages, and why.
+const LEFT_OUT: [(&str, &str); 2] =
+    [("blackbox/filesystems", "needs root, loop devices and mounts"), ("uraid/bench", "measures speed")];
+
+/// Tests of the simulator that need a feature: in release, beside its program.
+const RELEASE_TESTS: [&str; 4] = ["canaries", "museum", "marks", "shrink"];
+
+/// Programs in release, and their words. Each has a short form that runs early and a long one at the end.
+const PROGRAMS: [(&str, &str, &str); 7] = [
+    ("simulator, 400 seeds", "uraid-sim", "--seeds 0..400"),
+    ("simulator, 40 long seeds", "uraid-sim", "--swarm --seeds 0..40"),
+    ("crash images, short", "uraid-sim", "--crash-images --short --time 60s"),
+    ("kill -9, 20 times", "uraid-storm", "--kills 20 --time 15s"),
+    ("simulator, 6000 seeds", "uraid-sim", "--seeds 400..6400"),
+    ("simulator, 400 long seeds", "uraid-sim", "--swarm --seeds 40..440"),
+    ("crash images", "uraid-sim", "--crash-images --time 90s"),
+];
+
+/// One program with its arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    /// `engine/requests`, or what a release program does.
+    pub(crate) name: String,
+    /// Whose tests they are; none for programs in release.
+    package: Option<String>,
+    executable: PathBuf,
+    words: Vec<String>,
+    /// Where it runs.
+    folder: PathBuf,
+}
+
+/// What became of one run of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It found nothing.
+    Passed,
+    /// What it said: the first test that failed, or its last line.
+    Failed(String),
+    /// It did not end in time.
+    Hung,
+}
+
+/// The copy and where it is built.
+pub(crate) struct Workshop {
+    /// The copy of the workspace.
+    pub(crate) tree: PathBuf,
+    /// Its target folder.
+    pub(crate) target: PathBuf,
+}
+
+impl Workshop {
+    /// Builds the tests that the quick list needs: `names` are stages such as `engine/requests`.
+    pub(crate) fn build_quick(&self, names: &BTreeSet<&str>) -> Result<Vec<Stage>, String> {
+        let mut words = vec!["test".to_string(), "--no-run".to_string()];
+        for name in names {
+            let (package, target) =
+                name.split_once('/').ok_or(format!("{name} is no stage such as engine/requests"))?;
+            words.extend(["-p".to_string(), cargo_name(package)]);
+            match target {
+                "lib" => words.push("--lib".to_string()),
+                target => words.extend(["--test".to_string(), target.to_string()]),
+            }
+        }
+        let mut stages = self.tests(&words)?;
+        stages.retain(|stage| names.contains(stage.name.as_str()));
+        match names.iter().find(|name| stages.iter().all(|stage| stage.name != **name)) {
+            Some(name) => Err(format!("there is no stage {name}")),
+            None => Ok(stages),
+        }
+    }
+
+    /// Type-checks the crates that have faults.
+    pub(crate) fn check(&self, packages: &BTreeSet<&str>) -> Result<(), String> {
+        let named = packages.iter().flat_map(|package| ["-p".to_string(), cargo_name(package)]);
+        self.cargo(&std::iter::once("check".to_string()).chain(named).collect::<Vec<_>>()).map(|_| ())
+    }
+
+    /// Builds everything, and says what there is to run.
+    pub(crate) fn build(&self) -> Result<Vec<Stage>, String> {
+        let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+        let mut stages = self.tests(&words("test --no-run --workspace --exclude xtask"))?;
+        // What one command builds shares its features, so the binary under kills is built apart from the simulator.
+        self.cargo(&words("build --release -p uraid -p uraid-blackbox --bins"))?;
+        let in_release = self.tests(&words("test --release --no-run -p uraid-sim --features marks,sabotage"))?;
+        stages.extend(in_release.into_iter().filter_map(|stage| {
+            let target = stage.name.strip_prefix("sim/").filter(|target| RELEASE_TESTS.contains(target))?;
+            Some(Stage { name: format!("simulator, {target}"), package: None, ..stage })
+        }));
+        self.cargo(&words("build --release -p uraid-sim --features marks,sabotage --bins"))?;
+        stages.extend(PROGRAMS.map(|(name, program, arguments)| Stage {
+            name: name.to_string(),
+            package: None,
+            executable: self.target.join("release").join(program),
+            words: words(arguments),
+            folder: self.tree.clone(),
+        }));
+        Ok(stages)
+    }
+
+    /// Runs `cargo test --no-run` and reads where the programs are.
+    fn tests(&self, words: &[String]) -> Result<Vec<Stage>, String> {
+        let mut all = words.to_vec();
+        all.extend(["--message-format".to_string(), "json-render-diagnostics".to_string()]);
+        let text = self.cargo(&all)?;
+        let mut stages: Vec<Stage> = text.lines().filter_map(|line| self.stage_of(line)).collect();
+        stages.sort_by(|a, b| a.name.cmp(&b.name));
+        stages.retain(|stage| LEFT_OUT.iter().all(|(name, _)| *name != stage.name));
+        Ok(stages)
+    }
+
+    /// What cargo prints of a test program: flat enough to be read without a parser.
+    fn stage_of(&self, line: &str) -> Option<Stage> {
+        let text_after = |key: &str| line.split(key).nth(1)?.split('"').next();
+        let executable = text_after("\"executable\":\"")?;
+        let is_test = line.contains("\"reason\":\"compiler-artifact\"")
+            && line.split("\"profile\":").nth(1)?.contains("\"test\":true");
+        let manifest = Path::new(text_after("\"manifest_path\":\"")?);
+        let folder = manifest.parent()?;
+        let package = folder.file_name()?.to_str()?;
+        let kind = text_after("\"target\":{\"kind\":[\"")?;
+        let target = line.split("\"target\":").nth(1)?.split("\"name\":\"").nth(1)?.split('"').next()?;
+        let name = match kind {
+            "test" => format!("{package}/{target}"),
+            "lib" | "bin" => format!("{package}/{kind}"),
+            _ => return None,
+        };
+        is_test.then(|| Stage {
+            name,
+            package: Some(package.to_string()),
+            executable: executable.into(),
+            words: Vec::new(),
+            folder: folder.to_path_buf(),
+        })
+    }
+
+    fn cargo(&self, words: &[String]) -> Result<String, String> {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        println!("mutants: cargo {}", words.join(" "));
+        let mut command = Command::new(program);
+        command.args(words).arg("--quiet").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        match done {
+            Ok(done) if done.status.success() => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+            Ok(_) => Err("the copy does not build: a replacement in the list may be wrong, see above".to_string()),
+            Err(error) => Err(format!("cargo: {error}")),
+        }
+    }
+
+    /// Runs one stage with a fault, or without. What it prints goes to `log`.
+    pub(crate) fn run(&self, stage: &Stage, number: Option<u32>, limit: Duration, log: &Path) -> (Outcome, Duration) {
+        static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // Short: sockets lie in it, and their paths have 108 bytes.
+        let scratch = std::env::temp_dir().join(format!("mutants-{}-{run}", std::process::id()));
+        let began = Instant::now();
+        let outcome = match self.start(stage, number, &scratch, log) {
+            Ok(child) => wait(child, limit, log),
+            Err(error) => Outcome::Failed(format!("{}: {error}", stage.executable.display())),
+        };
+        let took = began.elapsed();
+        // What a killed server leaves behind.
+        let _ = std::fs::remove_dir_all(&scratch);
+        (outcome, took)
+    }
+
+    fn start(
+        &self,
+        stage: &Stage,
+        number: Option<u32>,
+        scratch: &Path,
+        log: &Path,
+    ) -> std::io::Result<std::process::Child> {
+        std::fs::create_dir_all(scratch)?;
+        let out = File::create(log)?;
+        // A fault may take memory without end.
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 16000000; exec \"$0\" \"$@\""]).arg(&stage.executable).args(&stage.words);
+        let profile = if stage.package.is_some() { "debug" } else { "release" };
+        command
+            .current_dir(&stage.folder)
+            .env("CARGO_MANIFEST_DIR", &stage.folder)
+            .env("URAID_BIN", self.target.join(profile).join("uraid"))
+            .env("TMPDIR", scratch)
+            .env_remove("URAID_MUTANT")
+            .env_remove("RUST_BACKTRACE")
+            .envs(number.map(|number| ("URAID_MUTANT", number.to_string())))
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .process_group(0);
+        command.spawn()
+    }
+}
+
+/// The package of a folder below `crates/`.
+fn cargo_name(folder: &str) -> String {
+    if folder == "uraid" { folder.to_string() } else { format!("uraid-{folder}") }
+}
+
+fn wait(mut child: std::process::Child, limit: Duration, log: &Path) -> Outcome {
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if began.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
+            Ok(None) => break None,
+            Err(error) => return Outcome::Failed(format!("it cannot be waited for: {error}")),
+        }
+    };
+    // Servers that a test started are in its group, and stay when a test ends badly.
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+    match status {
+        Some(status) if status.success() => Outcome::Passed,
+        Some(status) => {
+            let signal = status.signal().map(|signal| format!("signal {signal}"));
+            Outcome::Failed(told(&std::fs::read(log).unwrap_or_default(), signal))
+        }
+        None => {
+            let _ = child.wait();
+            Outcome::Hung
+        }
+    }
+}
+
+/// The first test that failed, or what a program said last.
+fn told(output: &[u8], signal: Option<String>) -> String {
+    let text = String::from_utf8_lossy(output);
+    let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    let last = || text.lines().rev().find(|line| !line.trim().is_empty());
+    let line = failed.map(str::to_string).or(signal).or_else(|| last().map(str::to_string)).unwrap_or_default();
+    line.replace(['\t', '|'], " ").trim().chars().take(120).collect()
+}
+
+/// Which packages' tests a crate's code runs in: those that import it, by however many steps.
+pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let packages = crate::project::packages(root);
+    let imports = |folder: &Path| {
+        let manifest = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap_or_default();
+        floors::imports(&manifest)
+    };
+    let mut known: BTreeMap<String, BTreeSet<String>> =
+        packages.iter().map(|(name, folder)| (name.clone(), imports(folder))).collect();
+    // It runs the binary.
+    known.entry("blackbox".to_string()).or_default().insert("uraid".to_string());
+    let mut reached = BTreeMap::new();
+    for (name, _) in &packages {
+        let mut all = BTreeSet::from([name.clone()]);
+        while let Some(next) =
+            known.iter().find(|(other, used)| !all.contains(*other) && used.iter().any(|used| all.contains(used)))
+        {
+            all.insert(next.0.clone());
+        }
+        reached.insert(name.clone(), all);
+    }
+    reached
+}
+
+/// The stages for a fault in `package`: its own tests, then those above it, then programs in release; each group with
+/// what is quick first, and the programs as they are listed, short forms before long ones.
+pub(crate) fn in_order<'a>(
+    stages: &'a [Stage],
+    package: &str,
+    reached: &BTreeMap<String, BTreeSet<String>>,
+    baseline: &BTreeMap<String, f64>,
+) -> Vec<&'a Stage> {
+    let above = reached.get(package).cloned().unwrap_or_default();
+    let is_reached = |stage: &&Stage| match &stage.package {
+        Some(tests) => above.contains(tests),
+        // Simulator and canaries hold the engine and what is below it, the storm the binary: all the rest.
+        None if stage.executable.ends_with("uraid-storm") => above.contains("uraid"),
+        None => above.contains("sim"),
+    };
+    let millis = |stage: &Stage| baseline.get(&stage.name).map_or(0, |seconds| (seconds * 1000.0) as u64);
+    let rank = |stage: &Stage| match &stage.package {
+        Some(tests) if tests == package => (0, millis(stage)),
+        // A test above that is slow waits for the short forms of what was made to find faults.
+        Some(_) => (if millis(stage) < 15_000 { 1 } else { 3 }, millis(stage)),
+        None => match PROGRAMS.iter().position(|(name, ..)| *name == stage.name) {
+            Some(place) if place < 4 => (2, place as u64),
+            Some(place) => (5, place as u64),
+            None => (4, millis(stage)),
+        },
+    };
+    let mut chosen: Vec<&Stage> = stages.iter().filter(is_reached).collect();
+    chosen.sort_by_key(|stage| rank(stage));
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_read_from_what_cargo_prints() {
+        let workshop = Workshop { tree: "/tree".into(), target: "/target".into() };
+        let line = "{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"manifest_path\":\"/tree/crates/engine/Cargo.toml\",\
+                    \"target\":{\"kind\":[\"test\"],\"crate_types\":[\"bin\"],\"name\":\"requests\",\"test\":true},\
+                    \"profile\":{\"opt_level\":\"1\",\"test\":true},\"executable\":\"/target/debug/deps/requests-1\"}";
+        let stage = workshop.stage_of(line).expect("a test");
+        assert_eq!((stage.name.as_str(), stage.folder.to_str()), ("engine/requests", Some("/tree/crates/engine")));
+        let library = line.replace("\"kind\":[\"test\"]", "\"kind\":[\"lib\"]");
+        assert_eq!(workshop.stage_of(&library).expect("unit tests").name, "engine/lib");
+        let program = line.replace("\"1\",\"test\":true", "\"1\",\"test\":false");
+        assert!(workshop.stage_of(&program).is_none());
+    }
+
+    #[test]
+    fn a_fault_meets_the_tests_of_its_crate_then_quick_ones_above_then_the_simulator() {
+        let stage = |name: &str, package: Option<&str>| Stage {
+            name: name.to_string(),
+            package: package.map(str::to_string),
+            executable: PathBuf::from(if package.is_none() { "/t/uraid-sim" } else { "/t/x" }),
+            words: Vec::new(),
+            folder: PathBuf::new(),
+        };
+        let stages = [
+            stage("crash images", None),
+            stage("simulator, 400 seeds", None),
+            stage("sim/slow", Some("sim")),
+            stage("sim/quick", Some("sim")),
+            stage("engine/b", Some("engine")),
+            stage("engine/a", Some("engine")),
+            stage("nbd/lib", Some("nbd")),
+        ];
+        let reached =
+            BTreeMap::from([("engine".to_string(), BTreeSet::from(["engine".to_string(), "sim".to_string()]))]);
+        let times = [("sim/slow", 20.0), ("sim/quick", 1.0), ("engine/b", 2.0), ("engine/a", 1.0)];
+        let baseline = times.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
+        let names: Vec<&str> =
+            in_order(&stages, "engine", &reached, &baseline).iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["engine/a", "engine/b", "sim/quick", "simulator, 400 seeds", "sim/slow", "crash images"]);
+    }
+
+    #[test]
+    fn the_first_failed_test_is_named_or_else_the_last_line() {
+        let output =
+            b"running 2 tests\ntest a ... ok\ntest b::c ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed;\n";
+        assert_eq!(told(output, None), "b::c");
+        assert_eq!(told(b"seed 7: lost\n\n", None), "seed 7: lost");
+        assert_eq!(told(b"thread panicked\n", Some("signal 6".to_string())), "signal 6");
+    }
+}
