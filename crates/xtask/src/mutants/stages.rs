@@ -86,7 +86,7 @@ impl Workshop {
     /// Type-checks the crates that have faults.
     pub(crate) fn check(&self, packages: &BTreeSet<&str>) -> Result<(), String> {
         let named = packages.iter().flat_map(|package| ["-p".to_string(), cargo_name(package)]);
-        self.cargo(&std::iter::once("check".to_string()).chain(named).collect::<Vec<_>>()).map(|_| ())
+        self.cargo(&["check".to_string(), "--keep-going".to_string()].into_iter().chain(named).collect::<Vec<_>>()).map(|_| ())
     }
 
     /// Builds everything, and says what there is to run.
