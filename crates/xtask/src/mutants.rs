@@ -14,7 +14,7 @@ use crate::project;
 use crate::stage::Tally;
 use list::Entry;
 use results::{Score, Verdict, Verdicts};
-use stages::{Outcome, Stage, Workshop};
+use stages::{CopiedTree, Outcome, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -45,7 +45,7 @@ struct Options {
 
 /// Where everything of a run is.
 struct Run {
-    workshop: Workshop,
+    tree: CopiedTree,
     folder: PathBuf,
     stages: Vec<Stage>,
     reached: BTreeMap<String, BTreeSet<String>>,
@@ -103,8 +103,8 @@ fn parse(words: &[&str]) -> Option<Options> {
 
 fn run_list(options: &Options) -> Result<bool, Vec<String>> {
     if options.only_checks {
-        let (run, entries) = copied(options)?;
-        run.workshop.check(&entries.iter().map(|entry| entry.package.as_str()).collect()).map_err(|what| vec![what])?;
+        let (run, entries) = copy_tree(options)?;
+        run.tree.check(&entries.iter().map(|entry| entry.package.as_str()).collect()).map_err(|what| vec![what])?;
         println!("mutants: {} faults, and the copy builds", entries.len());
         return Ok(true);
     }
@@ -127,7 +127,7 @@ fn run_list(options: &Options) -> Result<bool, Vec<String>> {
 }
 
 /// The list and the copy.
-fn copied(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
+fn copy_tree(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let root = project::root();
     let all = list::read(&root)?;
     let entries = chosen(&all, options)?;
@@ -139,7 +139,7 @@ fn copied(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let run = Run {
         // The quick build makes tests of libraries only, so it shares what is built already of foreign crates and cannot
         // leave a program with faults in it where others look for one.
-        workshop: Workshop { tree, target: if options.is_quick { target } else { folder.join("build") } },
+        tree: CopiedTree { tree, target: if options.is_quick { target } else { folder.join("build") } },
         folder,
         stages: Vec::new(),
         reached: stages::reached_from(&root),
@@ -151,11 +151,11 @@ fn copied(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
 /// The list, the copy, the build, the baseline.
 fn prepare(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let began = Instant::now();
-    let (mut run, entries) = copied(options)?;
+    let (mut run, entries) = copy_tree(options)?;
     let built = if options.is_quick {
-        run.workshop.build_quick(&entries.iter().filter_map(|entry| entry.quick.as_deref()).collect())
+        run.tree.build_quick(&entries.iter().filter_map(|entry| entry.quick.as_deref()).collect())
     } else {
-        run.workshop.build()
+        run.tree.build()
     };
     run.stages = built.map_err(|what| vec![what])?;
     println!("mutants: {} stages built in {:.0} s", run.stages.len(), began.elapsed().as_secs_f64());
@@ -188,7 +188,7 @@ impl Run {
                 continue;
             }
             let log = self.folder.join("logs/baseline.txt");
-            let once = || self.workshop.run(stage, None, Duration::from_secs(900), &log);
+            let once = || self.tree.run(stage, None, Duration::from_secs(900), &log);
             let (outcome, took) = match once() {
                 (Outcome::Passed, took) => (Outcome::Passed, took),
                 (Outcome::Failed(_) | Outcome::Hung, _) => once(),
@@ -221,7 +221,7 @@ impl Run {
                         let next = left.lock().expect("no thread panics with it").pop();
                         let Some(entry) = next else { return };
                         let verdict = self.judge(entry, options.is_quick);
-                        self.tell(entry, &verdict);
+                        self.report(entry, &verdict);
                         verdicts.lock().expect("no thread panics with it").insert(entry.id.clone(), verdict);
                     }
                 });
@@ -230,7 +230,7 @@ impl Run {
         verdicts.into_inner().expect("no thread panics with it")
     }
 
-    fn tell(&self, entry: &Entry, verdict: &Verdict) {
+    fn report(&self, entry: &Entry, verdict: &Verdict) {
         let told = match &verdict.caught {
             Some((stage, what)) => format!("{stage}: {what}"),
             None => format!("SURVIVED: {}", entry.fault),
@@ -253,11 +253,11 @@ impl Run {
         for stage in ordered {
             let limit = (self.baseline[&stage.name] * LIMIT_FACTOR).max(LIMIT_SECONDS_MIN);
             let limit = Duration::from_secs_f64(limit);
-            let what = match self.workshop.run(stage, Some(entry.number()), limit, &log).0 {
+            let what = match self.tree.run(stage, Some(entry.number()), limit, &log).0 {
                 Outcome::Passed => continue,
                 Outcome::Failed(what) => what,
                 // Or the machine is busy: then it takes as long without the fault.
-                Outcome::Hung => match self.workshop.run(stage, None, limit, &log.with_extension("again.txt")).0 {
+                Outcome::Hung => match self.tree.run(stage, None, limit, &log.with_extension("again.txt")).0 {
                     Outcome::Passed => "it did not end in time".to_string(),
                     Outcome::Failed(_) | Outcome::Hung => continue,
                 },

@@ -55,14 +55,14 @@ pub(crate) enum Outcome {
 }
 
 /// The copy and where it is built.
-pub(crate) struct Workshop {
+pub(crate) struct CopiedTree {
     /// The copy of the workspace.
     pub(crate) tree: PathBuf,
     /// Its target folder.
     pub(crate) target: PathBuf,
 }
 
-impl Workshop {
+impl CopiedTree {
     /// Builds the tests that the quick list needs: `names` are stages such as `engine/requests`.
     pub(crate) fn build_quick(&self, names: &BTreeSet<&str>) -> Result<Vec<Stage>, String> {
         let mut words = vec!["test".to_string(), "--no-run".to_string()];
@@ -86,7 +86,8 @@ impl Workshop {
     /// Type-checks the crates that have faults.
     pub(crate) fn check(&self, packages: &BTreeSet<&str>) -> Result<(), String> {
         let named = packages.iter().flat_map(|package| ["-p".to_string(), cargo_name(package)]);
-        self.cargo(&["check".to_string(), "--keep-going".to_string()].into_iter().chain(named).collect::<Vec<_>>()).map(|_| ())
+        self.cargo(&["check".to_string(), "--keep-going".to_string()].into_iter().chain(named).collect::<Vec<_>>())
+            .map(|_| ())
     }
 
     /// Builds everything, and says what there is to run.
@@ -228,7 +229,7 @@ fn wait(mut child: std::process::Child, limit: Duration, log: &Path) -> Outcome 
         Some(status) if status.success() => Outcome::Passed,
         Some(status) => {
             let signal = status.signal().map(|signal| format!("signal {signal}"));
-            Outcome::Failed(told(&std::fs::read(log).unwrap_or_default(), signal))
+            Outcome::Failed(failure_line(&std::fs::read(log).unwrap_or_default(), signal))
         }
         None => {
             let _ = child.wait();
@@ -238,7 +239,7 @@ fn wait(mut child: std::process::Child, limit: Duration, log: &Path) -> Outcome 
 }
 
 /// The first test that failed, or what a program said last.
-fn told(output: &[u8], signal: Option<String>) -> String {
+fn failure_line(output: &[u8], signal: Option<String>) -> String {
     let text = String::from_utf8_lossy(output);
     let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     let last = || text.lines().rev().find(|line| !line.trim().is_empty());
@@ -307,16 +308,16 @@ mod tests {
 
     #[test]
     fn a_test_program_is_read_from_what_cargo_prints() {
-        let workshop = Workshop { tree: "/tree".into(), target: "/target".into() };
+        let tree = CopiedTree { tree: "/tree".into(), target: "/target".into() };
         let line = "{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"manifest_path\":\"/tree/crates/engine/Cargo.toml\",\
                     \"target\":{\"kind\":[\"test\"],\"crate_types\":[\"bin\"],\"name\":\"requests\",\"test\":true},\
                     \"profile\":{\"opt_level\":\"1\",\"test\":true},\"executable\":\"/target/debug/deps/requests-1\"}";
-        let stage = workshop.stage_of(line).expect("a test");
+        let stage = tree.stage_of(line).expect("a test");
         assert_eq!((stage.name.as_str(), stage.folder.to_str()), ("engine/requests", Some("/tree/crates/engine")));
         let library = line.replace("\"kind\":[\"test\"]", "\"kind\":[\"lib\"]");
-        assert_eq!(workshop.stage_of(&library).expect("unit tests").name, "engine/lib");
+        assert_eq!(tree.stage_of(&library).expect("unit tests").name, "engine/lib");
         let program = line.replace("\"1\",\"test\":true", "\"1\",\"test\":false");
-        assert!(workshop.stage_of(&program).is_none());
+        assert!(tree.stage_of(&program).is_none());
     }
 
     #[test]
@@ -350,8 +351,8 @@ mod tests {
     fn the_first_failed_test_is_named_or_else_the_last_line() {
         let output =
             b"running 2 tests\ntest a ... ok\ntest b::c ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed;\n";
-        assert_eq!(told(output, None), "b::c");
-        assert_eq!(told(b"seed 7: lost\n\n", None), "seed 7: lost");
-        assert_eq!(told(b"thread panicked\n", Some("signal 6".to_string())), "signal 6");
+        assert_eq!(failure_line(output, None), "b::c");
+        assert_eq!(failure_line(b"seed 7: lost\n\n", None), "seed 7: lost");
+        assert_eq!(failure_line(b"thread panicked\n", Some("signal 6".to_string())), "signal 6");
     }
 }
