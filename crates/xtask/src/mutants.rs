@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "cargo xtask mutants [--check | --quick] [--resume] [--keep] [--jobs N] [--only ID...]";
+const USAGE: &str = "cargo xtask mutants [--check | --quick | --tests] [--resume] [--keep] [--jobs N] [--only ID...]";
 
 /// Below this, a full run fails.
 const SCORE_MIN: f64 = 0.90;
@@ -37,6 +37,8 @@ struct Options {
     /// Nothing is run: does the list fit the sources, and does the copy build?
     only_checks: bool,
     is_quick: bool,
+    /// Test programs only, without a release build. What survives them has no verdict yet: `--resume` goes on with it.
+    only_tests: bool,
     resumes: bool,
     keeps: bool,
     jobs: usize,
@@ -90,6 +92,7 @@ fn parse(words: &[&str]) -> Option<Options> {
         match *word {
             "--check" => options.only_checks = true,
             "--quick" => options.is_quick = true,
+            "--tests" => options.only_tests = true,
             "--resume" => options.resumes = true,
             "--keep" => options.keeps = true,
             "--jobs" => options.jobs = words.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?,
@@ -155,7 +158,7 @@ fn prepare(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let built = if options.is_quick {
         run.tree.build_quick(&entries.iter().filter_map(|entry| entry.quick.as_deref()).collect())
     } else {
-        run.tree.build()
+        run.tree.build(options.only_tests)
     };
     run.stages = built.map_err(|what| vec![what])?;
     println!("mutants: {} stages built in {:.0} s", run.stages.len(), began.elapsed().as_secs_f64());
@@ -221,7 +224,7 @@ impl Run {
                         let next = left.lock().expect("no thread panics with it").pop();
                         let Some(entry) = next else { return };
                         let verdict = self.judge(entry, options.is_quick);
-                        self.report(entry, &verdict);
+                        self.report(entry, &verdict, options.only_tests);
                         verdicts.lock().expect("no thread panics with it").insert(entry.id.clone(), verdict);
                     }
                 });
@@ -230,12 +233,15 @@ impl Run {
         verdicts.into_inner().expect("no thread panics with it")
     }
 
-    fn report(&self, entry: &Entry, verdict: &Verdict) {
+    fn report(&self, entry: &Entry, verdict: &Verdict, only_tests: bool) {
         let told = match &verdict.caught {
             Some((stage, what)) => format!("{stage}: {what}"),
             None => format!("SURVIVED: {}", entry.fault),
         };
         println!("{:<36} {:>7.1}  {told}", entry.id, verdict.seconds);
+        if only_tests && verdict.caught.is_none() {
+            return;
+        }
         if let Err(error) = results::append(&self.folder.join("results.txt"), entry, verdict) {
             println!("mutants: the result is not kept: {error}");
         }

@@ -7,13 +7,17 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// In each crate that has an entry: one load, no lock and no allocation after the first call.
+/// In each crate that has an entry: one load, no lock, and no allocation even the first time, because tests count them.
 const MODULE: &str = "\
 //! Which of the listed faults this process has. Owns: one number of the environment. Not here: the faults.
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// 0: not looked up yet; 1: none.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern \"C\" {
+    fn getenv(name: *const std::ffi::c_char) -> *const std::ffi::c_char;
+}
 
 #[inline]
 pub(crate) fn is(number: u32) -> bool {
@@ -25,7 +29,11 @@ pub(crate) fn is(number: u32) -> bool {
 
 #[cold]
 fn look_up() -> u32 {
-    let chosen = std::env::var(\"URAID_MUTANT\").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    // SAFETY: a text that ends in zero; no test changes the environment.
+    let text = unsafe { getenv(c\"URAID_MUTANT\".as_ptr()) };
+    let text = if text.is_null() { c\"1\" } else { unsafe { std::ffi::CStr::from_ptr(text) } };
+    let digits = text.to_bytes().iter().map(|digit| u32::from(digit - b'0'));
+    let chosen = digits.fold(0, |sum, digit| sum * 10 + digit);
     CHOSEN.store(chosen, Relaxed);
     chosen
 }

@@ -90,10 +90,13 @@ impl CopiedTree {
             .map(|_| ())
     }
 
-    /// Builds everything, and says what there is to run.
-    pub(crate) fn build(&self) -> Result<Vec<Stage>, String> {
+    /// Builds everything, and says what there is to run: all test programs, and unless `only_tests` those in release.
+    pub(crate) fn build(&self, only_tests: bool) -> Result<Vec<Stage>, String> {
         let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
         let mut stages = self.tests(&words("test --no-run --workspace --exclude xtask"))?;
+        if only_tests {
+            return Ok(stages);
+        }
         // What one command builds shares its features, so the binary under kills is built apart from the simulator.
         self.cargo(&words("build --release -p uraid -p uraid-blackbox --bins"))?;
         let in_release = self.tests(&words("test --release --no-run -p uraid-sim --features marks,sabotage"))?;
@@ -135,8 +138,8 @@ impl CopiedTree {
         let kind = text_after("\"target\":{\"kind\":[\"")?;
         let target = line.split("\"target\":").nth(1)?.split("\"name\":\"").nth(1)?.split('"').next()?;
         let name = match kind {
-            "test" => format!("{package}/{target}"),
-            "lib" | "bin" => format!("{package}/{kind}"),
+            "test" | "bin" => format!("{package}/{target}"),
+            "lib" => format!("{package}/lib"),
             _ => return None,
         };
         is_test.then(|| Stage {
@@ -196,9 +199,9 @@ impl CopiedTree {
             .env("CARGO_MANIFEST_DIR", &stage.folder)
             .env("URAID_BIN", self.target.join(profile).join("uraid"))
             .env("TMPDIR", scratch)
-            .env_remove("URAID_MUTANT")
             .env_remove("RUST_BACKTRACE")
-            .envs(number.map(|number| ("URAID_MUTANT", number.to_string())))
+            // Also where there is no fault, so that a run without one takes the same way to know it.
+            .env("URAID_MUTANT", number.unwrap_or(1).to_string())
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
