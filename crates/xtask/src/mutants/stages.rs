@@ -19,7 +19,7 @@ const LEFT_OUT: [(&str, &str); 2] =
 /// Tests of the simulator that need a feature: in release, beside its program.
 const RELEASE_TESTS: [&str; 4] = ["canaries", "museum", "marks", "shrink"];
 
-/// Programs in release, and their words. Each has a short form that runs early and a long one at the end.
+/// Programs in release, and their words: short forms, which run early, and long ones.
 const PROGRAMS: [(&str, &str, &str); 7] = [
     ("simulator, 400 seeds", "uraid-sim", "--seeds 0..400"),
     ("simulator, 40 long seeds", "uraid-sim", "--swarm --seeds 0..40"),
@@ -29,6 +29,12 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("simulator, 400 long seeds", "uraid-sim", "--swarm --seeds 40..440"),
     ("crash images", "uraid-sim", "--crash-images --time 90s"),
 ];
+
+/// The long forms of programs.
+const LONG: [&str; 3] = ["simulator, 6000 seeds", "simulator, 400 long seeds", "crash images"];
+
+/// Tests above the crate of a fault that take longer are left out of a run with tests only.
+const SLOW_MILLIS: u64 = 10_000;
 
 /// One program with its arguments.
 #[derive(Clone, Debug)]
@@ -274,8 +280,8 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     reached
 }
 
-/// The stages for a fault in `package`: its own tests, then those above it, then programs in release; each group with
-/// what is quick first, and the programs as they are listed, short forms before long ones.
+/// The stages for a fault in `package`: its own tests, then what is above it, then the long forms of programs; each group
+/// with what is quick first. Where only tests were built, slow ones above are left to the run that has the programs.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
     package: &str,
@@ -285,22 +291,19 @@ pub(crate) fn in_order<'a>(
     let above = reached.get(package).cloned().unwrap_or_default();
     let is_reached = |stage: &&Stage| match &stage.package {
         Some(tests) => above.contains(tests),
-        // Simulator and canaries hold the engine and what is below it, the storm the binary: all the rest.
+        // The simulator holds the engine and what is below it; the storm runs the binary.
         None if stage.executable.ends_with("uraid-storm") => above.contains("uraid"),
         None => above.contains("sim"),
     };
     let millis = |stage: &Stage| baseline.get(&stage.name).map_or(0, |seconds| (seconds * 1000.0) as u64);
     let rank = |stage: &Stage| match &stage.package {
         Some(tests) if tests == package => (0, millis(stage)),
-        // A test above that is slow waits for the short forms of what was made to find faults.
-        Some(_) => (if millis(stage) < 15_000 { 1 } else { 3 }, millis(stage)),
-        None => match PROGRAMS.iter().position(|(name, ..)| *name == stage.name) {
-            Some(place) if place < 4 => (2, place as u64),
-            Some(place) => (5, place as u64),
-            None => (4, millis(stage)),
-        },
+        None if LONG.contains(&stage.name.as_str()) => (2, millis(stage)),
+        Some(_) | None => (1, millis(stage)),
     };
-    let mut chosen: Vec<&Stage> = stages.iter().filter(is_reached).collect();
+    let has_programs = stages.iter().any(|stage| stage.package.is_none());
+    let is_worth_it = |stage: &&Stage| has_programs || rank(stage).0 == 0 || millis(stage) < SLOW_MILLIS;
+    let mut chosen: Vec<&Stage> = stages.iter().filter(is_reached).filter(is_worth_it).collect();
     chosen.sort_by_key(|stage| rank(stage));
     chosen
 }
@@ -343,7 +346,13 @@ mod tests {
         ];
         let reached =
             BTreeMap::from([("engine".to_string(), BTreeSet::from(["engine".to_string(), "sim".to_string()]))]);
-        let times = [("sim/slow", 20.0), ("sim/quick", 1.0), ("engine/b", 2.0), ("engine/a", 1.0)];
+        let times = [
+            ("sim/slow", 20.0),
+            ("sim/quick", 1.0),
+            ("simulator, 400 seeds", 5.0),
+            ("engine/b", 2.0),
+            ("engine/a", 1.0),
+        ];
         let baseline = times.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
         let names: Vec<&str> =
             in_order(&stages, "engine", &reached, &baseline).iter().map(|stage| stage.name.as_str()).collect();
