@@ -26,7 +26,7 @@ cargo xtask fuzz [TARGET] [--time 10m] [--keep]
 cargo xtask prove [--time 5m] [--json]
                         the figures of every proof, measured now: simulator, crash images, museum, layouts,
                         erasures, kill -9
-cargo xtask mutants [--check | --quick | --tests] [--resume] [--keep] [--jobs N] [--only ID...]
+cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] [--jobs N] [--only ID...]
                         the kept list of faults, each put into a copy of the code: which stage catches it;
                         --keep writes docs/mutants.md
 cargo xtask packages    installs the system packages that `test` needs, or names them

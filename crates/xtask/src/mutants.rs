@@ -14,13 +14,14 @@ use crate::project;
 use crate::stage::Tally;
 use list::Entry;
 use results::{Score, Verdict, Verdicts};
-use stages::{CopiedTree, Outcome, Stage};
+use stages::{CopiedTree, Depth, Outcome, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "cargo xtask mutants [--check | --quick | --tests] [--resume] [--keep] [--jobs N] [--only ID...]";
+const USAGE: &str =
+    "cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] [--jobs N] [--only ID...]";
 
 /// Below this, a full run fails.
 const SCORE_MIN: f64 = 0.90;
@@ -37,8 +38,8 @@ struct Options {
     /// Nothing is run: does the list fit the sources, and does the copy build?
     only_checks: bool,
     is_quick: bool,
-    /// Test programs only, without a release build. What survives them has no verdict yet: `--resume` goes on with it.
-    only_tests: bool,
+    /// What survives less than everything has no verdict yet: `--resume` goes on with it.
+    depth: Depth,
     resumes: bool,
     keeps: bool,
     jobs: usize,
@@ -92,7 +93,8 @@ fn parse(words: &[&str]) -> Option<Options> {
         match *word {
             "--check" => options.only_checks = true,
             "--quick" => options.is_quick = true,
-            "--tests" => options.only_tests = true,
+            "--tests" => options.depth = Depth::Tests,
+            "--short" => options.depth = Depth::Short,
             "--resume" => options.resumes = true,
             "--keep" => options.keeps = true,
             "--jobs" => options.jobs = words.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?,
@@ -158,15 +160,15 @@ fn prepare(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let built = if options.is_quick {
         run.tree.build_quick(&entries.iter().filter_map(|entry| entry.quick.as_deref()).collect())
     } else {
-        run.tree.build(options.only_tests)
+        run.tree.build(options.depth)
     };
     run.stages = built.map_err(|what| vec![what])?;
     println!("mutants: {} stages built in {:.0} s", run.stages.len(), began.elapsed().as_secs_f64());
-    run.measure_baseline(options.resumes || !options.only.is_empty())?;
+    run.measure_baseline(options)?;
     Ok((run, entries))
 }
 
-/// What is wanted of the list, in its order.
+/// What is wanted of the list: in its order, or in that of the command line.
 fn chosen(all: &[Entry], options: &Options) -> Result<Vec<Entry>, Vec<String>> {
     let unknown = options.only.iter().filter(|id| all.iter().all(|entry| entry.id != **id));
     let unknown: Vec<String> = unknown.map(|id| format!("there is no fault {id}")).collect();
@@ -176,13 +178,17 @@ fn chosen(all: &[Entry], options: &Options) -> Result<Vec<Entry>, Vec<String>> {
     let is_wanted = |entry: &&Entry| {
         (options.only.is_empty() || options.only.contains(&entry.id)) && (!options.is_quick || entry.quick.is_some())
     };
-    Ok(all.iter().filter(is_wanted).cloned().collect())
+    let mut wanted: Vec<Entry> = all.iter().filter(is_wanted).cloned().collect();
+    wanted.sort_by_key(|entry| options.only.iter().position(|id| *id == entry.id));
+    Ok(wanted)
 }
 
 impl Run {
     /// Every stage once without a fault. A stage that fails is run once more before it counts: the machine may be busy.
-    fn measure_baseline(&mut self, takes_known: bool) -> Result<(), Vec<String>> {
+    fn measure_baseline(&mut self, options: &Options) -> Result<(), Vec<String>> {
         let path = self.folder.join("baseline.txt");
+        let is_kept = !options.is_quick;
+        let takes_known = is_kept && (options.resumes || !options.only.is_empty());
         let known = if takes_known { results::read_baseline(&path) } else { BTreeMap::new() };
         let mut wrong = Vec::new();
         for stage in &self.stages {
@@ -204,7 +210,9 @@ impl Run {
                 Outcome::Hung => wrong.push(format!("{} does not end without a fault", stage.name)),
             }
         }
-        if wrong.is_empty() {
+        if wrong.is_empty() && !is_kept {
+            Ok(())
+        } else if wrong.is_empty() {
             results::write_baseline(&path, &self.baseline).map_err(|error| vec![error.to_string()])
         } else {
             Err(wrong)
@@ -223,8 +231,8 @@ impl Run {
                     loop {
                         let next = left.lock().expect("no thread panics with it").pop();
                         let Some(entry) = next else { return };
-                        let verdict = self.judge(entry, options.is_quick);
-                        self.report(entry, &verdict, options.only_tests);
+                        let verdict = self.judge(entry, options);
+                        self.report(entry, &verdict, options);
                         verdicts.lock().expect("no thread panics with it").insert(entry.id.clone(), verdict);
                     }
                 });
@@ -233,13 +241,14 @@ impl Run {
         verdicts.into_inner().expect("no thread panics with it")
     }
 
-    fn report(&self, entry: &Entry, verdict: &Verdict, only_tests: bool) {
+    fn report(&self, entry: &Entry, verdict: &Verdict, options: &Options) {
         let told = match &verdict.caught {
             Some((stage, what)) => format!("{stage}: {what}"),
             None => format!("SURVIVED: {}", entry.fault),
         };
         println!("{:<36} {:>7.1}  {told}", entry.id, verdict.seconds);
-        if only_tests && verdict.caught.is_none() {
+        // The quick list is measured by stages of its own choice.
+        if options.is_quick || (options.depth != Depth::Full && verdict.caught.is_none()) {
             return;
         }
         if let Err(error) = results::append(&self.folder.join("results.txt"), entry, verdict) {
@@ -248,13 +257,13 @@ impl Run {
     }
 
     /// The stages of one fault, until one fails.
-    fn judge(&self, entry: &Entry, is_quick: bool) -> Verdict {
+    fn judge(&self, entry: &Entry, options: &Options) -> Verdict {
         let began = Instant::now();
         let log = self.folder.join("logs").join(format!("{}.txt", entry.id));
-        let ordered = if is_quick {
+        let ordered = if options.is_quick {
             self.stages.iter().filter(|stage| entry.quick.as_deref() == Some(&stage.name)).collect()
         } else {
-            stages::in_order(&self.stages, &entry.package, &self.reached, &self.baseline)
+            stages::in_order(&self.stages, options.depth, &entry.package, &self.reached, &self.baseline)
         };
         for stage in ordered {
             let limit = (self.baseline[&stage.name] * LIMIT_FACTOR).max(LIMIT_SECONDS_MIN);

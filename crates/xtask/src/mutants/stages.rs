@@ -30,10 +30,28 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("crash images", "uraid-sim", "--crash-images --time 90s"),
 ];
 
-/// The long forms of programs.
-const LONG: [&str; 3] = ["simulator, 6000 seeds", "simulator, 400 long seeds", "crash images"];
+/// How much is run against a fault before it counts as not caught.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Depth {
+    /// Test programs that are not slow, without a release build.
+    Tests,
+    /// All but the long programs.
+    Short,
+    #[default]
+    Full,
+}
 
-/// Tests above the crate of a fault that take longer are left out of a run with tests only.
+/// Programs, and tests in release, that run for minutes.
+const LONG: [&str; 6] = [
+    "simulator, marks",
+    "simulator, museum",
+    "simulator, shrink",
+    "simulator, 6000 seeds",
+    "simulator, 400 long seeds",
+    "crash images",
+];
+
+/// Tests above the crate of a fault that take longer are left out of [`Depth::Tests`].
 const SLOW_MILLIS: u64 = 10_000;
 
 /// One program with its arguments.
@@ -71,16 +89,14 @@ pub(crate) struct CopiedTree {
 impl CopiedTree {
     /// Builds the tests that the quick list needs: `names` are stages such as `engine/requests`.
     pub(crate) fn build_quick(&self, names: &BTreeSet<&str>) -> Result<Vec<Stage>, String> {
-        let mut words = vec!["test".to_string(), "--no-run".to_string()];
+        let mut chosen: BTreeSet<String> = BTreeSet::new();
         for name in names {
             let (package, target) =
                 name.split_once('/').ok_or(format!("{name} is no stage such as engine/requests"))?;
-            words.extend(["-p".to_string(), cargo_name(package)]);
-            match target {
-                "lib" => words.push("--lib".to_string()),
-                target => words.extend(["--test".to_string(), target.to_string()]),
-            }
+            chosen.insert(format!("--package={}", cargo_name(package)));
+            chosen.insert(if target == "lib" { "--lib".to_string() } else { format!("--test={target}") });
         }
+        let words: Vec<String> = ["test", "--no-run"].map(str::to_string).into_iter().chain(chosen).collect();
         let mut stages = self.tests(&words)?;
         stages.retain(|stage| names.contains(stage.name.as_str()));
         match names.iter().find(|name| stages.iter().all(|stage| stage.name != **name)) {
@@ -96,11 +112,11 @@ impl CopiedTree {
             .map(|_| ())
     }
 
-    /// Builds everything, and says what there is to run: all test programs, and unless `only_tests` those in release.
-    pub(crate) fn build(&self, only_tests: bool) -> Result<Vec<Stage>, String> {
+    /// Builds everything, and says what there is to run.
+    pub(crate) fn build(&self, depth: Depth) -> Result<Vec<Stage>, String> {
         let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
         let mut stages = self.tests(&words("test --no-run --workspace --exclude xtask"))?;
-        if only_tests {
+        if depth == Depth::Tests {
             return Ok(stages);
         }
         // What one command builds shares its features, so the binary under kills is built apart from the simulator.
@@ -281,9 +297,10 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The stages for a fault in `package`: its own tests, then what is above it, then the long forms of programs; each group
-/// with what is quick first. Where only tests were built, slow ones above are left to the run that has the programs.
+/// with what is quick first.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
+    depth: Depth,
     package: &str,
     reached: &BTreeMap<String, BTreeSet<String>>,
     baseline: &BTreeMap<String, f64>,
@@ -301,8 +318,11 @@ pub(crate) fn in_order<'a>(
         None if LONG.contains(&stage.name.as_str()) => (2, millis(stage)),
         Some(_) | None => (1, millis(stage)),
     };
-    let has_programs = stages.iter().any(|stage| stage.package.is_none());
-    let is_worth_it = |stage: &&Stage| has_programs || rank(stage).0 == 0 || millis(stage) < SLOW_MILLIS;
+    let is_worth_it = |stage: &&Stage| match depth {
+        Depth::Tests => rank(stage).0 == 0 || millis(stage) < SLOW_MILLIS,
+        Depth::Short => rank(stage).0 < 2,
+        Depth::Full => true,
+    };
     let mut chosen: Vec<&Stage> = stages.iter().filter(is_reached).filter(is_worth_it).collect();
     chosen.sort_by_key(|stage| rank(stage));
     chosen
@@ -354,8 +374,10 @@ mod tests {
             ("engine/a", 1.0),
         ];
         let baseline = times.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
-        let names: Vec<&str> =
-            in_order(&stages, "engine", &reached, &baseline).iter().map(|stage| stage.name.as_str()).collect();
+        let names: Vec<&str> = in_order(&stages, Depth::Full, "engine", &reached, &baseline)
+            .iter()
+            .map(|stage| stage.name.as_str())
+            .collect();
         assert_eq!(names, ["engine/a", "engine/b", "sim/quick", "simulator, 400 seeds", "sim/slow", "crash images"]);
     }
 
