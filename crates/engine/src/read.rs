@@ -123,12 +123,11 @@ impl<W: World> Array<W> {
         let view = self.view();
         let base = part.offset;
         let of_part = ArrayRange::new(range.start + base, part.into.length());
-        let mut usable = view.usable;
         for slot in part.avoid.iter() {
             // The array may have frozen since that copy failed.
             self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
-            usable.remove(slot);
         }
+        let usable = view.usable.minus(part.avoid);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
         let plan = self.shape.layout.plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
@@ -164,9 +163,8 @@ impl<W: World> Array<W> {
             }
         }
         for (failed, parts) in failures {
-            for of_run in parts {
-                let of_run = ArrayRange::new(of_part.start + of_run.offset, of_run.length);
-                self.refuse_other_version(of_run, failed)?;
+            for part in parts {
+                self.refuse_other_version(ArrayRange::new(of_part.start + part.offset, part.length), failed)?;
             }
             self.note_read_failure(failed).await?;
             for of_run in parts {

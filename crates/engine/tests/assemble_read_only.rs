@@ -159,6 +159,14 @@ fn members_with_bad_blocks_take_part_under_every_option_and_the_array_is_only_re
     assert_eq!((plan.read_only, plan.forced.raised), (Some(ReadOnlyReason::BadBlocks), vec![0]));
 }
 
+/// A raid1 of two whose second member is being replaced by a third device.
+fn replacing() -> Vec<Candidate> {
+    let mut members = array(Level::Raid1, 2, 1);
+    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Slot(Slot(1)));
+    members[2].superblock.features = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
+    members
+}
+
 #[test]
 fn a_replacement_is_left_out_beside_the_member_that_it_replaces() {
     let members = replacing();

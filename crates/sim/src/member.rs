@@ -192,11 +192,6 @@ impl Disk {
         self.lie.set(lie);
     }
 
-    /// How many faults have hit.
-    pub fn faults_fired(&self) -> u64 {
-        self.hits.borrow().iter().sum()
-    }
-
     /// How many faults of each kind have hit.
     pub fn hits(&self) -> [u64; FaultKind::COUNT] {
         *self.hits.borrow()

@@ -55,7 +55,8 @@ pub struct Report {
     /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`, `journal`.
     #[serde(default)]
     pub consistency_policy: String,
-    /// Why it opens read-only, or did.
+    /// Why it is open read-only; of an array that does not run, why it would be if it were started without `--run` and
+    /// `--force`.
     #[serde(default)]
     pub read_only: Option<String>,
     /// Of an array that does not run: members that were given and are left out.
@@ -64,9 +65,6 @@ pub struct Report {
     /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
-    /// Of an array that does not run: why it would only be read, if it were started without `--run` and `--force`.
-    #[serde(default)]
-    pub read_only: Option<String>,
     /// What its layout follows from; none where that is not known of all members.
     #[serde(default)]
     pub geometry: Option<Geometry>,
@@ -244,9 +242,6 @@ impl Report {
         }
         if let Some(reason) = &self.refusal {
             writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
-        }
-        if let Some(reason) = &self.read_only {
-            writeln!(out, "\nWould open read-only: {reason}").expect("a string takes all");
         }
         self.write_hints(&mut out);
         names::printable_lines(&out)
@@ -430,7 +425,6 @@ mod tests {
             counts: None,
             clients: None,
             consistency_policy: "resync".to_owned(),
-            read_only: None,
             left_out: Vec::new(),
             refusal: None,
             read_only: None,

@@ -123,7 +123,7 @@ fn detail_and_examine_say_how_far_a_member_is_rebuilt_and_that_the_array_would_b
     let words = || ["detail".to_owned()].into_iter().chain(members.iter().map(|path| text(path)));
     let shown = scratch.uraid(words()).expect_done().stdout;
     assert!(shown.contains("not in sync: 2048 of "), "{shown}");
-    assert!(shown.contains("\nWould open read-only: slot 3 is being rebuilt by md, up to sector 2048"), "{shown}");
+    assert!(shown.contains("Read-Only : slot 3 is being rebuilt by md, up to sector 2048"), "{shown}");
     let shown = scratch.uraid(words().chain(["--json".to_owned()])).expect_done().stdout;
     let json: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
     assert!(json["read_only"].as_str().is_some_and(|text| text.contains("being rebuilt by md")), "{json}");

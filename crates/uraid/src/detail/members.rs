@@ -110,7 +110,9 @@ impl Known {
         };
         // Where this could start at all: what `serve` would say without options.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
-        report.read_only = as_served.as_ref().ok().and_then(|plan| plan.read_only).map(|reason| reason.to_string());
+        if let Ok(plan) = &as_served {
+            report.read_only = plan.read_only.map(|reason| reason.to_string());
+        }
         report.refusal = outcome.as_ref().err().or(as_served.as_ref().err()).map(|error| self.text(error));
         report
     }
@@ -310,7 +312,6 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         counts: None,
         clients: None,
         consistency_policy: consistency_policy(template).to_owned(),
-        read_only: None,
         left_out: Vec::new(),
         refusal: None,
         read_only: None,

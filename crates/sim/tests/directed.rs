@@ -1,0 +1,245 @@
+//! Failures that seeds reach seldom, each as the shortest run that reaches it.
+//! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
+//! failures. Not here: what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, ErrorKind, IoError, Sector, Sectors, Slot};
+use uraid_engine::view::{Copies, Gate};
+use uraid_engine::{Config, MemberState};
+use uraid_sim::client::Tally;
+use uraid_sim::executor::Executor;
+use uraid_sim::judge::{Assembled, How};
+use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::model::Shape;
+use uraid_sim::rig::{Live, Rig};
+use uraid_sim::rng::Rng;
+use uraid_sim::setup::Setup;
+
+/// The data of every member starts here.
+const DATA_AT: u64 = 16;
+
+/// One shard, chunks of two sectors.
+fn rig(level: i32, slots: u16, starts_dirty: bool) -> Rig {
+    let (layout, chunk) = if level == 1 { (0, 0) } else { (2, 2) };
+    let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes: Vec::new() };
+    let mut rng = Rng::new(7);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { starts_dirty, ..Setup::plain(shape) };
+    Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
+}
+
+fn start(rig: &mut Rig, away: &[u16]) -> Live {
+    let plan = rig.assemble(&away.iter().copied().collect()).expect("legal").expect("it starts");
+    rig.prepare_oracle(&plan, &BTreeSet::new());
+    let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
+    let started = live.started.clone();
+    run(rig, &live, || started.get().is_some());
+    assert_eq!(started.get(), Some(true));
+    live
+}
+
+fn run(rig: &Rig, live: &Live, is_done: impl Fn() -> bool) {
+    let end = rig.executor.now() + Duration::from_secs(60);
+    let ended = rig.executor.run(1_000_000, end, is_done);
+    rig.judge_end(ended, live, false).expect("no violation");
+}
+
+/// Makes requests at the same time, and waits for all of them.
+fn all<T: 'static>(rig: &Rig, live: &Live, requests: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
+    let answers: Rc<RefCell<Vec<(usize, T)>>> = Rc::default();
+    let count = requests.len();
+    for (at, request) in requests.into_iter().enumerate() {
+        let answers = answers.clone();
+        rig.executor.spawn(0, "request", async move {
+            let answer = request.await;
+            answers.borrow_mut().push((at, answer));
+        });
+    }
+    run(rig, live, || answers.borrow().len() == count);
+    let mut answers = answers.take();
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// A write of one byte value, past the oracle, which therefore is not asked afterwards.
+fn write(
+    rig: &Rig,
+    live: &Live,
+    at: u64,
+    length: u64,
+    byte: u8,
+) -> impl Future<Output = Result<(), IoError>> + 'static {
+    let (array, guard) = (live.arrays[0].clone(), rig.guard.clone());
+    let mut pieces = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
+    pieces.fill(byte);
+    guard.open_range(at, length);
+    async move {
+        let answer = array.write(Sector(at), pieces.freeze(), uraid_block::Fua::No).await;
+        guard.close_range(at, length);
+        answer
+    }
+}
+
+fn read(live: &Live, at: u64, length: u64) -> impl Future<Output = Result<Vec<u8>, IoError>> + 'static {
+    let array = live.arrays[0].clone();
+    let into = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
+    async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()) }
+}
+
+fn kind<T>(answer: &Result<T, IoError>) -> Option<ErrorKind> {
+    answer.as_ref().err().map(|error| error.kind)
+}
+
+/// ```text
+///   raid5 of 3, member 0 away:   sector 0 (member 0), 1 (member 0), 2 (member 1), 3 (member 1)
+///   unreadable on member 1:      its first sector, so that nothing can be computed at offset 0 of the row
+/// ```
+/// Three writes wait for the row, and one of them takes the others along. Only the first one cannot be done.
+#[test]
+fn a_write_is_not_failed_by_the_unreadable_sectors_of_another_one_in_its_batch() {
+    let mut rig = rig(5, 3, false);
+    let live = start(&mut rig, &[0]);
+    let warm = all(&rig, &live, vec![write(&rig, &live, 4, 1, 9)]);
+    assert_eq!(warm, [Ok(())]);
+    rig.disk(1).add_latent([DATA_AT]);
+    // Holds the row while the others gather.
+    let requests = [(3, 1), (0, 2), (1, 3)].map(|(at, byte)| write(&rig, &live, at, 1, byte));
+    let answers = all(&rig, &live, requests.into());
+    let kinds: Vec<Option<ErrorKind>> = answers.iter().map(kind).collect();
+    assert_eq!(kinds, [None, Some(ErrorKind::Media), None]);
+    let found = all(&rig, &live, vec![read(&live, 1, 1), read(&live, 3, 1)]);
+    assert!(found == [Ok(vec![3; 512]), Ok(vec![1; 512])], "the bytes of the writes that were answered well");
+    assert!(live.arrays[0].counters().writes_absorbed > 0, "one of them took another along");
+    rig.power_off();
+}
+
+/// A write of two rows of which the first cannot be done: its error is the answer, though the second row goes well.
+#[test]
+fn an_error_of_any_row_of_a_write_is_its_answer() {
+    // Which row cannot be computed at its offset 0: one member of its data is away, the other one cannot read.
+    for (row, away, unreadable) in [(0, 0, 1), (2, 1, 2)] {
+        let mut rig = rig(5, 3, false);
+        let live = start(&mut rig, &[away]);
+        rig.disk(unreadable).add_latent([DATA_AT + 2 * row]);
+        // From the second chunk of row 0 to the first sector of row 2.
+        let answers = all(&rig, &live, vec![write(&rig, &live, 2, 7, 5)]);
+        assert_eq!(kind(&answers[0]), Some(ErrorKind::Media), "row {row}");
+        let found = all(&rig, &live, vec![read(&live, 4, 4)]);
+        assert!(found[0] == Ok(vec![5; 4 * 512]), "the row between was written all the same");
+        rig.power_off();
+    }
+}
+
+/// Copies differ after a write that the full second member did not take. The array is frozen: every read gives the
+/// canonical copy, whichever was read before.
+#[test]
+fn a_frozen_mirror_whose_copies_differ_is_read_from_one_copy() {
+    let mut rig = rig(1, 2, false);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
+    let effect = Effect::ErrorsFromNow(ErrorKind::NoSpace);
+    rig.disk(1).add_fault(Fault { victim: Victim::Writes, after: 0, effect });
+    let answers = all(&rig, &live, vec![write(&rig, &live, 2, 2, 2)]);
+    assert_eq!(kind(&answers[0]), Some(ErrorKind::NoSpace));
+    let view = live.arrays[0].view();
+    assert_eq!((view.gate, view.copies), (Gate::Frozen(ErrorKind::NoSpace), Copies::Canonical));
+    for _ in 0..8 {
+        // Several at a time, so that a balanced choice would take both copies.
+        let found = all(&rig, &live, (0..4).map(|_| read(&live, 2, 1)).collect());
+        assert!(found.iter().all(|answer| *answer == Ok(vec![2; 512])), "the new bytes of the canonical copy");
+    }
+    // The canonical copy cannot be read: an error, never the other version.
+    rig.disk(0).add_latent([DATA_AT + 2]);
+    assert_eq!(kind(&all(&rig, &live, vec![read(&live, 2, 1)])[0]), Some(ErrorKind::Media));
+    rig.power_off();
+}
+
+/// Two members cannot read the same sector while a dirty mirror is resynced: the array stays dirty and is read from the
+/// canonical copy, because what nobody could read now may be read later, and differ.
+#[test]
+fn a_mirror_whose_resync_met_an_unreadable_sector_stays_dirty_and_is_read_from_one_copy() {
+    let mut rig = rig(1, 2, true);
+    rig.judge.is_over_budget.set(true);
+    for disk in 0..2 {
+        rig.disk(disk).add_latent([DATA_AT + 3]);
+    }
+    let live = start(&mut rig, &[]);
+    let view = live.arrays[0].view();
+    assert_eq!((view.gate, view.copies, live.arrays[0].status().is_dirty), (Gate::Open, Copies::Canonical, true));
+    let found = all(&rig, &live, vec![read(&live, 2, 1), read(&live, 3, 1)]);
+    assert_eq!((kind(&found[0]), kind(&found[1])), (None, Some(ErrorKind::Media)));
+    rig.power_off();
+}
+
+/// The same of a row of a raid5: the array stays dirty, and only what cannot be computed is an error.
+#[test]
+fn a_raid5_whose_resync_met_two_unreadable_sectors_of_a_row_stays_dirty() {
+    let mut rig = rig(5, 3, true);
+    rig.judge.is_over_budget.set(true);
+    for disk in 0..2 {
+        rig.disk(disk).add_latent([DATA_AT]);
+    }
+    let live = start(&mut rig, &[]);
+    assert!(live.arrays[0].status().is_dirty);
+    let found = all(&rig, &live, vec![read(&live, 0, 1), read(&live, 1, 1), read(&live, 4, 1)]);
+    assert_eq!(found.iter().map(kind).collect::<Vec<_>>(), [Some(ErrorKind::Media), None, None]);
+    rig.power_off();
+}
+
+/// A raid6 fails a member; the round that records this meets a second failure. The write is answered when both are on
+/// the last two members, two events ahead.
+#[test]
+fn a_round_of_superblocks_that_meets_a_second_failure_records_both() {
+    for first in 0..4 {
+        for second in (0..4).filter(|second| *second != first) {
+            let mut rig = rig(6, 4, false);
+            let live = start(&mut rig, &[]);
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+            let before = rig.guard.events()[usize::from(first)];
+            let gone = Effect::ErrorsFromNow(ErrorKind::Media);
+            rig.disk(first).add_fault(Fault { victim: Victim::Writes, after: 0, effect: gone });
+            rig.disk(second).add_fault(Fault { victim: Victim::SuperWrites, after: 0, effect: gone });
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 2)]), [Ok(())], "{first}, then {second}");
+            let status = live.arrays[0].status();
+            let is_faulty = |slot: u16| matches!(status.members[usize::from(slot)], MemberState::Faulty { .. });
+            assert!(is_faulty(first) && is_faulty(second), "{:?}", status.members);
+            let events = rig.guard.events();
+            for slot in (0..4).filter(|slot| *slot != first && *slot != second) {
+                assert!(events[usize::from(slot)] >= before + 2, "{events:?}");
+            }
+            let images = rig.judge.images(&mut rig.rng);
+            let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else {
+                panic!("two members of a raid6 are enough");
+            };
+            assert!(!plan.template.roles.iter().take(4).enumerate().any(|(number, role)| {
+                role.slot().is_some() && (number == usize::from(first) || number == usize::from(second))
+            }));
+            rig.power_off();
+        }
+    }
+}
+
+/// The member that is given up while a member that failed for good by hand is still being recorded.
+#[test]
+fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
+    for (level, slots) in [(1, 3), (5, 4), (6, 5)] {
+        let mut rig = rig(level, slots, false);
+        let live = start(&mut rig, &[]);
+        let before = rig.guard.events()[0];
+        let array = live.arrays[0].clone();
+        let done = Rc::new(Cell::new(false));
+        let inside = done.clone();
+        rig.executor.spawn(0, "operator", async move {
+            array.fail(Slot(0)).await.expect("a member to spare");
+            inside.set(true);
+        });
+        run(&rig, &live, || done.get());
+        let events = rig.guard.events();
+        assert_eq!(events[0], before);
+        assert!(events[1..].iter().all(|events| *events >= before + 2), "{events:?}");
+        rig.power_off();
+    }
+}
