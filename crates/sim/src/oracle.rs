@@ -535,11 +535,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_stays_possible_until_another_one_replaces_it() {
+    fn the_first_read_decides_about_a_failed_write_until_another_one_replaces_it() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         oracle.begin_write(1, 0, 1, Value::Op(1));
         oracle.end_write(1, 0, 1, false, false);
-        assert_eq!((read(&mut oracle, 1), read(&mut oracle, 0)), (Ok(()), Ok(())));
+        let mut without_effect = oracle.clone();
+        assert_eq!(read(&mut oracle, 1), Ok(()));
+        assert!(read(&mut oracle, 0).is_err(), "it has taken effect");
+        assert_eq!(read(&mut without_effect, 0), Ok(()));
+        assert!(read(&mut without_effect, 1).is_err(), "it has not");
+        assert_eq!(without_effect.candidates(0), 2, "another member may hold it all the same");
         wrote(&mut oracle, 2, false);
         assert!(read(&mut oracle, 1).is_err());
     }

@@ -166,7 +166,8 @@ fn arrays_of_the_real_md_driver_show_their_policy_and_that_they_open_read_only()
         let old = name.starts_with("v090").then_some("its superblocks are of version 0.90");
         let bad = says("bad blocks present").then_some("a member has bad blocks recorded");
         let replaced = says("Replacement device").then_some("a member is being replaced");
-        let reason = old.or(reason).or(bad).or(replaced);
+        let rebuilt = says("Recovery Offset : ").then_some("slot ");
+        let reason = old.or(reason).or(bad).or(replaced).or(rebuilt);
         let paths = (0..).zip(told).map(|(n, member)| restored(scratch.path(&format!("{name}-{n}")), member));
         let paths: Vec<PathBuf> = paths.collect();
         let shown = detail(&scratch, &[], &paths).stdout;
