@@ -27,8 +27,6 @@ marks! {
     LaggingTaken,
     /// Assembly: a member whose device became smaller is left out.
     ShrunkRefused,
-    /// Assembly: histories that exclude each other.
-    SplitBrainRefused,
     /// Assembly: a table that a round cut short left behind is superseded by another with as many events.
     HistorySuperseded,
     /// Assembly: dirty and degraded.

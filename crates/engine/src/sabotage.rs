@@ -11,6 +11,8 @@ pub enum Sabotage {
     SkipRecord,
     /// Records a failure with one round of superblocks, so that `mdadm --assemble --force` takes the member back.
     RecordOnce,
+    /// Writes all superblocks of a round at the same time, so that power can tear every one of them.
+    RecordTogether,
     /// Lets writes down before the dirty mark is durable.
     SkipDirtyMark,
     /// Answers a flush that no member saw (A4).
@@ -67,9 +69,10 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 28] = [
+    pub const ALL: [Sabotage; 29] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
+        Sabotage::RecordTogether,
         Sabotage::SkipDirtyMark,
         Sabotage::SkipFlush,
         Sabotage::SkipCleanFlush,

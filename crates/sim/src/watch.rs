@@ -7,7 +7,7 @@
 use crate::member::{Access, Op, Watch};
 use crate::model::{Model, Place};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::ErrorKind;
 
@@ -27,6 +27,8 @@ pub struct Guard {
     is_read_only: Cell<bool>,
     events: RefCell<Vec<u64>>,
     superblocks: Cell<u64>,
+    // Members whose superblock is being written.
+    super_writes: RefCell<BTreeSet<u16>>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
     on_failure: RefCell<Option<Rc<dyn Fn()>>>,
     on_spoil: RefCell<Option<OnSpoil>>,
@@ -88,6 +90,7 @@ impl Guard {
             is_pass_running: Cell::new(false),
             is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
+            super_writes: RefCell::default(),
             failures: RefCell::default(),
             on_failure: RefCell::default(),
             on_spoil: RefCell::default(),
@@ -144,6 +147,7 @@ impl Guard {
         self.open.borrow_mut().clear();
         self.is_pass_running.set(false);
         self.is_read_only.set(false);
+        self.super_writes.borrow_mut().clear();
         self.failures.borrow_mut().clear();
     }
 
@@ -167,6 +171,20 @@ impl Guard {
         self.failures.borrow().clone()
     }
 
+    /// M2: power may tear every superblock that is being written. One of those that tell the newest state must be whole.
+    fn begin_super_write(&self, disk: u16) -> Result<(), String> {
+        let mut writes = self.super_writes.borrow_mut();
+        writes.insert(disk);
+        let events = self.events.borrow();
+        let of_slots = &events[..usize::from(self.model.shape.slots)];
+        let newest = of_slots.iter().max().copied().unwrap_or_default();
+        let mut current = (0..).zip(of_slots).filter(|(_, events)| **events + 1 >= newest).map(|(slot, _)| slot);
+        if current.clone().count() > 1 && current.all(|slot: u16| writes.contains(&slot)) {
+            return Err(format!("M2: the superblocks of all current members are written at once: {writes:?}"));
+        }
+        Ok(())
+    }
+
     fn check_write(&self, access: Access) -> Result<(), String> {
         if self.is_read_only.get() {
             return Err(format!("M8: {access:?} while the array is stopped or open for reading only"));
@@ -178,7 +196,7 @@ impl Guard {
             let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;
             let is_write = matches!(access.op, Op::Write { .. });
             if is_superblock && is_write {
-                return Ok(());
+                return self.begin_super_write(slot);
             }
             return Err(format!("I9: {access:?} lies in the metadata and is no superblock"));
         }
@@ -214,6 +232,7 @@ impl Watch for Guard {
             return Err(format!("M1: events of disk {disk} step back from {last} to {}", facts.events));
         }
         *last = facts.events;
+        self.super_writes.borrow_mut().remove(&disk);
         self.superblocks.set(self.superblocks.get() + 1);
         Ok(())
     }
@@ -227,6 +246,9 @@ impl Watch for Guard {
 
     fn failed(&self, access: Access, error: ErrorKind) {
         self.failures.borrow_mut().push((access, error));
+        if access.at < self.data_offsets[usize::from(access.disk)] && access.op != Op::Flush {
+            self.super_writes.borrow_mut().remove(&access.disk);
+        }
         let action = self.on_failure.borrow().clone();
         if let Some(action) = action {
             action();

@@ -6,9 +6,9 @@ use uraid_sim::scenario::Options;
 
 /// Seeds that must reach every mark but those below.
 const SEEDS: u64 = 3_000;
-/// What no seed reaches yet: halves of an array that were started apart never meet again, and no round is cut short so that
-/// two tables with as many events disagree. Tests of the engine's assembly have both.
-const NOT_REACHED: [&str; 2] = ["SplitBrainRefused", "HistorySuperseded"];
+/// What so few seeds do not reach: a round that is cut short so that two tables with as many events disagree. Long seeds
+/// do, and so do the tests of the engine's assembly.
+const NOT_REACHED: [&str; 1] = ["HistorySuperseded"];
 
 #[test]
 fn every_rare_branch_is_taken() {

@@ -61,7 +61,6 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         contenders.into_iter().partition(|at| candidates[*at].superblock.events == events);
     let (winners, losers, is_disputed) = freshest_history(candidates, &freshest);
     if is_disputed && !is_forced {
-        mark::hit(Mark::SplitBrainRefused);
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
     }
@@ -360,7 +359,6 @@ impl<'a> Sorter<'a> {
             return Ok(());
         }
         if !is_forced {
-            mark::hit(Mark::SplitBrainRefused);
             let theirs = apart.iter().map(|at| self.chosen.refused[*at].candidate);
             let both: Vec<usize> = self.chosen.slots.values().copied().chain(theirs).collect();
             return Err(split_brain(self.candidates, &both));
