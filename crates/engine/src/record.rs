@@ -2,7 +2,8 @@
 //! Owns: what each superblock says, the order in which they go out. Not here: their bytes (`uraid_format`), when a
 //! round is needed (`steward`).
 //! Invariant: when a round is done, every member that the array still trusts says the same, durably; events never step
-//! back; a failed member ends at least two events behind. It takes no row, claim or epoch and has its own buffers, so nothing that waits for it can be in its way.
+//! back; a failed member ends at least two events behind. It takes no row, claim or epoch and has its own buffers, so
+//! nothing that waits for it can be in its way.
 //!
 //! ```text
 //!   round n:  member 0 |==FUA==|                 one first: should power tear every write in flight,
@@ -104,7 +105,8 @@ impl<W: World> Array<W> {
         // One alone until one has it. The others follow in the same round even if an earlier one could not: a member
         // that is left two rounds behind would look stale after a crash, though nothing was answered without it.
         let mut waiting = images.iter();
-        for image in waiting.by_ref().take(if sabotage::is(Sabotage::RecordTogether) { 0 } else { usize::MAX }) {
+        let alone = if sabotage::is(Sabotage::RecordTogether) { 0 } else { images.len() };
+        for image in waiting.by_ref().take(alone) {
             match self.write_superblock(image).await {
                 Ok(()) => break,
                 Err(error) => {

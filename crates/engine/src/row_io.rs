@@ -12,7 +12,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
 use crate::steward::Recorded;
 use crate::verdict::Operation;
-use crate::view::View;
+use crate::view::{Gate, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::pin::pin;
@@ -125,7 +125,14 @@ impl<W: World> Array<W> {
         mark::hit(Mark::RowHalved);
         let half = Sectors(interval.length.0 / 2);
         let first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await;
-        let second = self.write_interval(map, interval.part(half, interval.length - half), fua).await;
+        let rest = interval.part(half, interval.length - half);
+        let second = match &first {
+            // Nothing more is written to an array that froze over the first half.
+            Err(failed) if matches!(self.view().gate, Gate::Frozen(_)) => {
+                Err(vec![FailedPart { start: rest.start, length: rest.length, ..failed[0] }])
+            }
+            Ok(_) | Err(_) => self.write_interval(map, rest, fua).await,
+        };
         match (first, second) {
             (Ok(_first), second) => second,
             (Err(first), Ok(_second)) => Err(first),
