@@ -88,7 +88,12 @@ impl Judge {
     /// A round starts without these members.
     pub fn starts_without(&self, away: &BTreeSet<u16>) {
         let differs = |before: &BTreeSet<u16>| !before.is_subset(away) && !away.is_subset(before);
-        if self.missing_before.borrow().iter().any(differs) {
+        // A round that power cut short may be on members that are away, and nowhere else: from now on there are two.
+        let events = |slot: u16| Some(superblock_of(self.disks[usize::from(slot)].medium().current()).ok()?.events);
+        let slots = 0..self.setup.shape.slots;
+        let newest = slots.filter(|slot| !away.contains(slot)).filter_map(events).max();
+        let is_ahead = away.iter().filter_map(|slot| events(*slot)).max() > newest;
+        if is_ahead || self.missing_before.borrow().iter().any(differs) {
             self.may_be_split.set(true);
         }
     }
