@@ -105,7 +105,6 @@ const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
             Mistake::Engine(Sabotage::SkipRecord),
             Mistake::Engine(Sabotage::StaleRead),
             Mistake::Engine(Sabotage::EventsStepBack),
-            Mistake::Engine(Sabotage::EventsSlack),
         ],
     ),
     ("a member fails", Trouble::MemberFails, &[Mistake::Engine(Sabotage::SkipRecord)]),
