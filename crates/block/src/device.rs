@@ -77,4 +77,9 @@ pub trait Device {
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         Ok(Allocation { length: range.length, is_zero: false })
     }
+
+    /// The array has failed this member: what is under way here is answered `Gone` now, though the device below may
+    /// still be at it, and so is all that comes later. The buffers stay leased until the device has let go of them.
+    /// What this cannot end, like a request to an array below, ends by itself.
+    fn mark_dead(&self) {}
 }

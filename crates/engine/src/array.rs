@@ -237,10 +237,15 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Makes `view` the one that requests enter with. Requests inside keep their epoch and look members up anew.
+    /// Makes `view` the one that requests enter with. Requests inside keep their epoch and look members up anew; what
+    /// they wait for from a member that the view leaves out is answered now.
     pub(crate) fn switch(&self, view: View) {
         self.epochs.switch(view.epoch);
+        let failed = self.with_view(|before| before.usable.minus(view.usable));
         self.view.replace(Rc::new(view));
+        if !sabotage::is(Sabotage::WaitForDead) {
+            failed.iter().for_each(|slot| self.member(slot).mark_dead());
+        }
         self.view_changed.notify_all();
     }
 

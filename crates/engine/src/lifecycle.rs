@@ -213,6 +213,7 @@ impl<W: World> Array<W> {
     pub async fn stop(&self) -> Result<(), StopError> {
         let steward = self.steward();
         let was_stopping = steward.is_stopping.replace(true);
+        self.revoke_clean_up().await;
         let _one = steward.transition.acquire(1).await;
         if was_stopping {
             return Ok(());

@@ -91,6 +91,8 @@ marks! {
     DirtyMarkRefused,
     /// Going clean was given up, because a flush failed.
     CleanGivenUp,
+    /// Idle: a write came before the superblocks said clean.
+    CleanRevoked,
     /// A flush shared the round of another one.
     FlushShared,
     /// A flush met a member's failure.

@@ -15,6 +15,8 @@ pub enum Sabotage {
     RecordTogether,
     /// Lets writes down before the dirty mark is durable.
     SkipDirtyMark,
+    /// Waits for a failed member to answer what it was asked before it failed.
+    WaitForDead,
     /// Answers a flush that no member saw (A4).
     SkipFlush,
     /// Goes clean without flushing the members.
@@ -69,11 +71,12 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 29] = [
+    pub const ALL: [Sabotage; 30] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::RecordTogether,
         Sabotage::SkipDirtyMark,
+        Sabotage::WaitForDead,
         Sabotage::SkipFlush,
         Sabotage::SkipCleanFlush,
         Sabotage::StaleRead,

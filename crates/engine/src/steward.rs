@@ -7,6 +7,7 @@
 //!   failure:       take trust away -> publish -> superblocks -> answer       (never waits for a drain)
 //!   first write:   dirty superblocks -> publish -> write
 //!   idle:          publish "no writes" -> drain -> flush members -> clean superblocks
+//!                  a write that comes before the last step takes it all back at once: publish "writes"
 //! ```
 
 use crate::array::Array;
@@ -20,7 +21,7 @@ use crate::{Place, StartPlan, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Semaphore, join_all};
+use uraid_block::local::{Either, Notify, Semaphore, join_all, oneshot, race};
 use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
 
@@ -109,6 +110,20 @@ pub(crate) struct Steward {
     pub(crate) recording: Rc<Semaphore>,
     pub(crate) flusher: Flusher,
     pub(crate) is_stopping: Cell<bool>,
+    /// The idle array is being made clean, and its superblocks still say dirty: a write may take that back.
+    clean_up: Cell<CleanUp>,
+    clean_up_changed: Notify,
+}
+
+/// How far the clean-up of an idle array is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CleanUp {
+    /// There is none, or its superblocks are being written.
+    Committed,
+    /// It waits for older requests or for flushes.
+    Revocable,
+    /// A write came, or a stop: it must end without a change.
+    Revoked,
 }
 
 impl Steward {
@@ -141,7 +156,13 @@ impl Steward {
             recording: Semaphore::new(1),
             flusher: Flusher::new(),
             is_stopping: Cell::new(false),
+            clean_up: Cell::new(CleanUp::Committed),
+            clean_up_changed: Notify::new(),
         }
+    }
+
+    async fn clean_up_revoked(&self) {
+        self.clean_up_changed.wait_for(|| (self.clean_up.get() == CleanUp::Revoked).then_some(())).await;
     }
 }
 
@@ -200,6 +221,11 @@ impl Master {
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
         self.view.copies = Copies::Canonical;
+    }
+
+    /// Whether the superblocks may be made to say clean, once all is flushed.
+    fn can_go_clean(&self) -> bool {
+        self.view.takes_writes && !self.is_suspect
     }
 
     /// What a write is refused with since the array froze. The gate does not tell: a stop closes it over the frost.
@@ -338,6 +364,10 @@ impl<W: World> Array<W> {
     /// Makes the dirty mark durable and lets writes in.
     pub(crate) async fn need_dirty(&self) -> Result<(), IoError> {
         let steward = self.steward();
+        if self.revoke_clean_up().await {
+            mark::hit(Mark::CleanRevoked);
+            return Ok(());
+        }
         let _one = steward.transition.acquire(1).await;
         {
             let mut master = steward.master.borrow_mut();
@@ -361,27 +391,76 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
+    /// Ends a clean-up that has not come to its superblocks: they never stopped saying dirty, so writes go down again.
+    /// Whether there was one.
+    pub(crate) async fn revoke_clean_up(&self) -> bool {
+        let steward = self.steward();
+        if steward.clean_up.get() != CleanUp::Revocable {
+            return false;
+        }
+        steward.clean_up.set(CleanUp::Revoked);
+        steward.clean_up_changed.notify_all();
+        self.publish(|master| {
+            assert!(master.is_dirty && !master.view.takes_writes, "a clean-up is revoked once");
+            master.view.takes_writes = true;
+        })
+        .await;
+        true
+    }
+
+    /// [`Array::go_clean`] of an idle array. A member that does not answer must cost nobody more than its own requests,
+    /// so nothing waits for this: a write or a stop that comes before the superblocks are begun ends it at once. A flush
+    /// that is under way then goes on by itself, for what it finds is told only once.
+    async fn try_clean(self: &Rc<Self>) {
+        let steward = self.steward();
+        if !steward.master.borrow().can_go_clean() {
+            return;
+        }
+        steward.clean_up.set(CleanUp::Revocable);
+        let (sender, flushed) = oneshot();
+        let array = self.clone();
+        let is_quiet = async {
+            let epoch = self.publish(|master| master.view.takes_writes = false).await;
+            self.drain(epoch).await;
+            self.world.spawn(async move { sender.send(array.flush_before_clean().await) });
+            flushed.await == Some(true)
+        };
+        let outcome = race(steward.clean_up_revoked(), is_quiet).await;
+        // Nothing was awaited since: whoever comes now waits for the transition, or comes after a revocation.
+        let was_revoked = steward.clean_up.replace(CleanUp::Committed) == CleanUp::Revoked;
+        if !was_revoked && matches!(outcome, Either::Right(true)) {
+            self.record_clean().await;
+        }
+    }
+
     /// Marks the array clean: no writes, no older requests, every member flushed, then the superblocks.
     /// Leaves it dirty when that fails half way. The caller holds the transition.
     pub(crate) async fn go_clean(&self) {
-        let steward = self.steward();
-        {
-            let master = steward.master.borrow();
-            if !master.view.takes_writes || master.is_suspect {
-                return;
-            }
+        if !self.steward().master.borrow().can_go_clean() {
+            return;
         }
         let epoch = self.publish(|master| master.view.takes_writes = false).await;
         self.drain(epoch).await;
+        if self.flush_before_clean().await {
+            self.record_clean().await;
+        }
+    }
+
+    async fn flush_before_clean(&self) -> bool {
         if !sabotage::is(Sabotage::SkipCleanFlush) && self.flush_members().await.is_err() {
             mark::hit(Mark::CleanGivenUp);
-            return;
+            return false;
         }
+        true
+    }
+
+    async fn record_clean(&self) {
         let version = {
-            let mut master = steward.master.borrow_mut();
+            let mut master = self.steward().master.borrow_mut();
             if master.frozen_error().is_some() {
                 return;
             }
+            assert!(!master.view.takes_writes, "an array that takes writes is dirty");
             master.is_dirty = false;
             master.version += 1;
             master.version
@@ -402,7 +481,7 @@ impl<W: World> Array<W> {
             if writes == seen && self.steward().master.borrow().view.takes_writes {
                 let _one = self.steward().transition.acquire(1).await;
                 if !self.steward().is_stopping.get() && self.writes_so_far().await == seen {
-                    self.go_clean().await;
+                    self.try_clean().await;
                 }
             }
             seen = writes;

@@ -27,8 +27,10 @@ const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries looking round after so many turns that brought mail. In vain, with 50 us, that is
 /// 3 us of processor for each of them; where it was not in vain it goes on.
 const MAIL_TURNS_PER_TRY: u32 = 16;
+/// A member's time is over between so many looks at the clock and one more.
+const LOOKS_PER_TIMEOUT: u32 = 8;
 /// How long a closing shard waits for the kernel to let go of buffers.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is what faces receive into.
 pub const ARENAS: usize = 5;
@@ -72,6 +74,9 @@ pub struct Options {
     pub merging: bool,
     /// Whether every member keeps a [`crate::Trace`] of what goes down to it.
     pub trace: bool,
+    /// How long a read or a write of a member may take before it fails as if the member were gone; flushes and discards
+    /// may take four times as long. `None`: for ever.
+    pub member_timeout: Option<Duration>,
 }
 
 impl Default for Options {
@@ -83,6 +88,7 @@ impl Default for Options {
             processors: Vec::new(),
             merging: true,
             trace: false,
+            member_timeout: None,
         }
     }
 }
@@ -167,6 +173,9 @@ where
     let machine = &*local.0;
     machine.driver.expect_memory(&machine.arenas);
     let entered = machine.executor.enter();
+    if let Some(timeout) = options.member_timeout {
+        local.spawn(watch_members(local.clone(), timeout));
+    }
     let value = {
         let mut main = pin!(main(shard.clone()));
         loop {
@@ -185,6 +194,15 @@ where
     }
     drop(entered);
     value
+}
+
+/// Ends what members do not answer in time, until dropped.
+async fn watch_members(local: Local, timeout: Duration) {
+    let period = timeout / LOOKS_PER_TIMEOUT;
+    loop {
+        local.sleep(period).await;
+        local.driver().look_at_clock(LOOKS_PER_TIMEOUT);
+    }
 }
 
 /// Everything once: completions, mail, timers, tasks; sleeps when there is nothing to do.

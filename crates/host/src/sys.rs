@@ -154,6 +154,28 @@ pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     matches!(file_system(fd), Some(libc::TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
+/// Whether asking for the file's attributes may wait for somebody else: a server of the network, a process (FUSE). What is
+/// not known to have them at hand is taken for such.
+pub(crate) fn is_remote(fd: BorrowedFd<'_>) -> bool {
+    // From linux/magic.h, and of file systems outside of it.
+    const LOCAL: [u32; 13] = [
+        0x0000_ef53, // ext2 to ext4
+        0x5846_5342, // XFS
+        0x9123_683e, // btrfs
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x9584_58f6, // hugetlbfs
+        0xf2f5_2010, // f2fs
+        0xca45_1a4e, // bcachefs
+        0x2fc1_2fc1, // ZFS
+        0x794c_7630, // overlayfs
+        0x0000_4d44, // FAT
+        0x2011_bab0, // exFAT
+        0x7366_746e, // ntfs3
+    ];
+    file_system(fd).is_none_or(|magic| !LOCAL.contains(&(magic as u32)))
+}
+
 /// The magic number of the file system that the file is on.
 fn file_system(fd: BorrowedFd<'_>) -> Option<libc::__fsword_t> {
     // SAFETY: statfs is plain data; all zeroes is a value of it.

@@ -61,11 +61,14 @@ pub enum FaultKind {
     ByHand,
     /// An operation takes seconds. Never counted: it changes no result.
     Hang,
+    /// Nothing is answered any more: what was asked fails when it has taken too long, or when the member is given up,
+    /// and may be done much later.
+    NeverAnswers,
 }
 
 impl FaultKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
     /// All of them.
     pub const ALL: [FaultKind; FaultKind::COUNT] = [
         FaultKind::ReadError,
@@ -86,6 +89,7 @@ impl FaultKind {
         FaultKind::Away,
         FaultKind::ByHand,
         FaultKind::Hang,
+        FaultKind::NeverAnswers,
     ];
 }
 
@@ -252,11 +256,16 @@ impl Rig {
             (FaultKind::Vanish, Victim::Any),
             (FaultKind::Shrink, Victim::Any),
             (FaultKind::Hang, Victim::Any),
+            (FaultKind::NeverAnswers, Victim::Any),
         ];
-        let loses = [FaultKind::FlushError, FaultKind::Vanish, FaultKind::Shrink];
+        let loses = [FaultKind::FlushError, FaultKind::Vanish, FaultKind::Shrink, FaultKind::NeverAnswers];
         let is_redundant = self.setup.is_redundant();
         // What a level without redundancy loses for good it cannot start without.
-        let is_final = |kind: FaultKind| kind == FaultKind::Shrink && !is_redundant && !is_over;
+        // A late write that lands after a read of the same sector is what a level without redundancy has to live with.
+        let is_final = |kind: FaultKind| {
+            (kind == FaultKind::Shrink && !is_redundant && !is_over)
+                || (kind == FaultKind::NeverAnswers && (!is_redundant || is_over))
+        };
         let exists = |kind: FaultKind| (is_over || self.has(kind)) && !is_final(kind);
         let exists = |kind: FaultKind| exists(kind) && !(is_passing && loses.contains(&kind));
         let kinds: Vec<(FaultKind, Victim)> = kinds.into_iter().filter(|(kind, _)| exists(*kind)).collect();
@@ -274,6 +283,8 @@ impl Rig {
             effect = Effect::Shrink(self.rng.between(1, 12));
         } else if kind == FaultKind::Hang {
             effect = Effect::Hang(Duration::from_millis(self.rng.between(1, 5000)));
+        } else if kind == FaultKind::NeverAnswers {
+            effect = Effect::NeverAnswer;
         }
         Some(Fault { victim, after: self.rng.below(if self.setup.is_long { 16 } else { 30 }), effect })
     }

@@ -4,6 +4,7 @@
 //! Invariant: every operation is answered once, from an event of the executor; its buffers stay with that event.
 
 mod faulty;
+mod hung;
 
 use crate::disk::{CrashMode, Medium};
 use crate::executor::{Executor, Luck};
@@ -74,6 +75,8 @@ pub trait Watch {
     fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String>;
     /// An operation has failed.
     fn failed(&self, access: Access, error: ErrorKind);
+    /// The array asks it no more.
+    fn given_up(&self, disk: u16);
     /// These sectors do not hold what they were told to, and nobody was told so.
     fn spoilt(&self, disk: u16, at: u64, length: u64);
 }
@@ -124,6 +127,7 @@ pub struct Disk {
     lies_about_flushes: Cell<bool>,
     sectors_lost: Cell<u64>,
     in_flight: Cell<u64>,
+    hang: hung::Hang,
 }
 
 enum Fate {
@@ -164,6 +168,7 @@ impl Disk {
             lies_about_flushes: Cell::new(false),
             sectors_lost: Cell::new(0),
             in_flight: Cell::new(0),
+            hang: hung::Hang::default(),
         })
     }
 
@@ -287,6 +292,7 @@ impl Disk {
         self.is_gone.set(false);
         self.lies_about_flushes.set(false);
         self.in_flight.set(0);
+        self.hang.forget();
     }
 
     /// No planned fault is left.
@@ -328,6 +334,7 @@ impl Disk {
                 Some(Effect::ErrorAfter(kind)) => fate = Fate::Error { kind, has_effect: true },
                 Some(Effect::Vanish) => self.is_gone.set(true),
                 Some(Effect::Hang(time)) => wait += time,
+                Some(Effect::NeverAnswer) => self.hang.begin(),
                 Some(Effect::Shrink(sectors)) => {
                     let data = self.geometry.size.0 - self.data_start;
                     self.sectors_lost.set(sectors.min(data - 1));
@@ -346,6 +353,9 @@ impl Disk {
 
     /// What is wrong with the operation as a whole, before anything is done.
     fn refuse(&self, op: Op, at: u64, length: u64, segments: usize) -> Option<ErrorKind> {
+        if self.hang.refuses() {
+            return Some(ErrorKind::Gone);
+        }
         let (size, is_transfer) = (self.geometry.size.0, matches!(op, Op::Read | Op::Write { .. }));
         if at > size || length > size - at {
             return Some(ErrorKind::OutOfRange);
@@ -428,6 +438,10 @@ impl Disk {
         let is_honest = self.lie.get() != Some(Lie::Flush) && !self.is_liar();
         let is_fua = op == Op::Write { fua: true } && is_honest;
         let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
+        if self.hang.is_under_way() {
+            self.hang.owe(number);
+            return Err(self.never_answer(op, at, length).await);
+        }
         let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2));
         let (sender, receiver) = oneshot();
         let disk = self.clone();
@@ -440,7 +454,7 @@ impl Disk {
             }
             self.executor.after(wait, move || sender.send(disk.finish_write(op, at, length, number, fate)));
         }
-        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+        self.unless_dead(receiver).await
     }
 }
 
@@ -456,6 +470,9 @@ impl Device for SimMember {
             return Err(kind.into());
         }
         let (wait, fate, _) = disk.begin(Op::Read, at, length);
+        if disk.hang.is_under_way() {
+            return Err(disk.never_answer(Op::Read, at, length).await);
+        }
         let bytes_of = move |disk: &Disk| {
             let start = at as usize * SECTOR_BYTES;
             disk.medium.borrow().current()[start..start + length as usize * SECTOR_BYTES].to_vec()
@@ -474,7 +491,7 @@ impl Device for SimMember {
             });
             sender.send(result);
         });
-        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+        disk.unless_dead(receiver).await
     }
 
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
@@ -486,7 +503,13 @@ impl Device for SimMember {
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        if self.0.hang.refuses() {
+            return Err(ErrorKind::Gone.into());
+        }
         let (wait, fate, _) = self.0.begin(Op::Flush, 0, 0);
+        if self.0.hang.is_under_way() {
+            return Err(self.0.never_answer(Op::Flush, 0, 0).await);
+        }
         let mark = self.0.medium.borrow().flush_mark();
         let (sender, receiver) = oneshot();
         let disk = self.0.clone();
@@ -501,7 +524,14 @@ impl Device for SimMember {
             }
             sender.send(result.map_err(|(error, _)| error));
         });
-        receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
+        self.0.unless_dead(receiver).await
+    }
+
+    fn mark_dead(&self) {
+        self.0.hang.mark_dead();
+        if let Some(watch) = &*self.0.watch.borrow() {
+            watch.given_up(self.0.index);
+        }
     }
 
     async fn discard(&self, range: Range) -> Result<(), IoError> {

@@ -222,6 +222,7 @@ impl Rig {
     pub fn boot(&mut self, plan: &StartPlan, config: &Config) -> Result<Live, String> {
         let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
         let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks * self.setup.pool_factor };
+        self.judge.disks.iter().for_each(Disk::begin_anew);
         let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
         let mut arrays = Vec::new();
         for world in &worlds {
@@ -378,7 +379,10 @@ impl Rig {
     fn empty(&mut self, live: &Live) -> Result<(), String> {
         let executor = self.executor.clone();
         let end = self.executor.now() + Duration::from_secs(20);
-        let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0);
+        // A device may still be at what a member was asked before it was given up, with the buffers of that.
+        let disks = self.judge.disks.clone();
+        let is_quiet = || disks.iter().all(|disk| disk.in_flight() == 0);
+        let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0 && is_quiet());
         if ended == Ended::Violation {
             return self.judge_end(ended, live, false);
         }

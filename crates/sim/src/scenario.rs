@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::Slot;
 use uraid_engine::Config;
+use uraid_engine::view::Gate;
 
 /// What a long seed has had when it ends: client operations and faults.
 pub const LONG_OPERATIONS: u64 = 1_000;
@@ -266,6 +267,29 @@ impl Rig {
         }
     }
 
+    /// A member that answers no more, with nobody who gives it a time, and an operator who notices.
+    fn fail_hung_by_hand(&mut self, live: &Live, slot: u16) {
+        let (array, executor, disk) = (live.arrays[0].clone(), self.executor.clone(), self.disk(slot).clone());
+        let (wait, notice) = (self.rng.below(5_000), self.rng.below(1_000_000));
+        let tally = self.tally.clone();
+        self.judge.lost.borrow_mut().insert(slot);
+        self.executor.spawn(0, "operator", async move {
+            executor.sleep(Duration::from_micros(wait)).await;
+            // While it is started nobody could fail it.
+            if array.view().gate != Gate::Open {
+                return;
+            }
+            disk.hang_without_deadline();
+            executor.sleep(Duration::from_micros(notice)).await;
+            let outcome = array.fail(Slot(slot)).await;
+            executor.record(Event::Note { what: "hung and failed by hand", value: u64::from(outcome.is_ok()) });
+            match outcome {
+                Ok(()) => tally.borrow_mut().count_fault(FaultKind::NeverAnswers, 1),
+                Err(_) => disk.end_hang(),
+            }
+        });
+    }
+
     /// Lets clients work and the array stop, or power fail. True after a clean stop.
     fn work(&mut self, live: &Live, victims: &BTreeSet<u16>, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
@@ -274,6 +298,13 @@ impl Rig {
             && self.rng.chance(1, 4)
         {
             self.fail_by_hand(live, slot);
+        } else if let Some(&slot) = victims.first()
+            && self.setup.kinds.has(FaultKind::NeverAnswers)
+            && self.setup.is_redundant()
+            && !self.judge.is_over_budget.get()
+            && self.rng.chance(1, 4)
+        {
+            self.fail_hung_by_hand(live, slot);
         }
         let often = if self.setup.is_long { 2 } else { 3 };
         let crashes = !is_calm && self.setup.has_crashes && self.rng.chance(often, 4);

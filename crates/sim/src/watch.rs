@@ -29,6 +29,8 @@ pub struct Guard {
     superblocks: Cell<u64>,
     // Members whose superblock is being written.
     super_writes: RefCell<BTreeSet<u16>>,
+    /// Members that the array asks no more.
+    given_up: RefCell<BTreeSet<u16>>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
     on_failure: RefCell<Option<Rc<dyn Fn()>>>,
     on_spoil: RefCell<Option<OnSpoil>>,
@@ -91,6 +93,7 @@ impl Guard {
             is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
             super_writes: RefCell::default(),
+            given_up: RefCell::default(),
             failures: RefCell::default(),
             on_failure: RefCell::default(),
             on_spoil: RefCell::default(),
@@ -148,6 +151,7 @@ impl Guard {
         self.is_pass_running.set(false);
         self.is_read_only.set(false);
         self.super_writes.borrow_mut().clear();
+        self.given_up.borrow_mut().clear();
         self.failures.borrow_mut().clear();
     }
 
@@ -178,7 +182,10 @@ impl Guard {
         let events = self.events.borrow();
         let of_slots = &events[..usize::from(self.model.shape.slots)];
         let newest = of_slots.iter().max().copied().unwrap_or_default();
-        let mut current = (0..).zip(of_slots).filter(|(_, events)| **events + 1 >= newest).map(|(slot, _)| slot);
+        let given_up = self.given_up.borrow();
+        let current = (0..).zip(of_slots).filter(|(_, events)| **events + 1 >= newest).map(|(slot, _)| slot);
+        // A write to a member that the array has given up may be under way for ever: the others must do without it.
+        let mut current = current.filter(|slot| !given_up.contains(slot) || !writes.contains(slot));
         if current.clone().count() > 1 && current.all(|slot: u16| writes.contains(&slot)) {
             return Err(format!("M2: the superblocks of all current members are written at once: {writes:?}"));
         }
@@ -242,6 +249,10 @@ impl Watch for Guard {
         if let Some(action) = action {
             action(disk, at - self.data_offsets[usize::from(disk)], length);
         }
+    }
+
+    fn given_up(&self, disk: u16) {
+        self.given_up.borrow_mut().insert(disk);
     }
 
     fn failed(&self, access: Access, error: ErrorKind) {

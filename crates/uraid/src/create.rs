@@ -87,7 +87,7 @@ impl From<StackError> for Refusal {
     fn from(error: StackError) -> Refusal {
         match error {
             StackError::Start { .. } | StackError::Interrupted { .. } => Refusal::Start(error),
-            StackError::Stop { .. } => Refusal::Stop(error),
+            StackError::Stop { .. } | StackError::NotAnswering { .. } => Refusal::Stop(error),
         }
     }
 }

@@ -94,6 +94,14 @@ impl Device for ArrayMember {
         }
     }
 
+    fn mark_dead(&self) {
+        match self {
+            ArrayMember::Host(member) => member.mark_dead(),
+            // It ends its requests by itself, when it has failed members of its own that do not answer.
+            ArrayMember::Array(_) => {}
+        }
+    }
+
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         match self {
             ArrayMember::Host(member) => member.allocation(range).await,

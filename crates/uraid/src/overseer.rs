@@ -53,14 +53,14 @@ impl Overseer {
         self.session.setup().stack.member_name(self.index, index)
     }
 
-    fn member_path(&self, index: usize) -> String {
-        self.session.setup().stack.member_path(self.index, index)
+    fn member_path(&self, index: usize) -> &str {
+        &self.session.setup().paths[self.index.0][index]
     }
 
     fn member_entry(&self, index: usize, state: &MemberState) -> Member {
         let superblock = &self.assembled().plan.members[index].superblock;
         let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
-        let path = Some(self.member_path(index));
+        let path = Some(self.member_path(index).to_owned());
         let entry = |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
             Member { number, slot, state, path, reason, data_offset }
@@ -88,7 +88,7 @@ impl Overseer {
             return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
         }
         let stack = &self.session.setup().stack;
-        let is_named = |&index: &usize| stack.is_called(self.index, index, member);
+        let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_path(index), member);
         let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),

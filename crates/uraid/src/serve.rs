@@ -111,7 +111,9 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
-    session::run(session::Setup { stack, faces, shards, spin: args.spin, processors })?;
+    let (spin, member_timeout) = (args.spin, (!args.member_timeout.is_zero()).then_some(args.member_timeout));
+    let paths = stack.member_paths();
+    session::run(session::Setup { stack, faces, shards, spin, processors, member_timeout, paths })?;
     Ok(())
 }
 

@@ -32,6 +32,10 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the shards may take to say what they have counted.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long an array may take to stop, beside the time in which its members must answer.
+const STOP_TIME_MAX: Duration = Duration::from_secs(15);
+/// The same where members may take for ever.
+const STOP_TIME_MAX_UNBOUNDED: Duration = Duration::from_secs(60);
 /// The shard that the engine's stewards, the control sockets and the signals are on.
 const FIRST: ShardIndex = ShardIndex(0);
 
@@ -47,12 +51,18 @@ pub struct Setup {
     pub spin: Duration,
     /// The processor that each is kept on; empty: where the system puts them.
     pub processors: Vec<u16>,
+    /// How long a member may take to answer.
+    pub member_timeout: Option<Duration>,
+    /// What reports call each member of each array. Known before anything is served: to follow links a path is looked
+    /// up, and a folder's server may hang.
+    pub paths: Vec<Vec<String>>,
 }
 
 /// Runs the arrays to their end.
 pub fn run(setup: Setup) -> Result<(), StackError> {
     let (shards, processors) = (setup.shards, setup.processors.clone());
-    let options = Options { spin: setup.spin, processors, ..setup.stack.host_options() };
+    let member_timeout = setup.member_timeout;
+    let options = Options { spin: setup.spin, processors, member_timeout, ..setup.stack.host_options() };
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     outcomes.into_iter().collect()
@@ -349,8 +359,17 @@ impl Session {
                 continue;
             }
             let name = &self.setup().stack.array(index).name;
-            let stopped = self.station.arrays[index.0].stop().await;
-            outcome = outcome.and(stopped.map_err(|source| StackError::Stop { array: name.clone(), source }));
+            let time_max = self.setup().member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
+            let stopping = self.station.arrays[index.0].stop();
+            let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
+                Either::Left(stopped) => stopped.map_err(|source| StackError::Stop { array: name.clone(), source }),
+                Either::Right(()) => {
+                    // What it waits for cannot be taken back: as after a kill, the superblocks say dirty.
+                    let requests = self.station.arrays[index.0].requests_in_flight();
+                    Err(StackError::NotAnswering { array: name.clone(), requests, after: time_max })
+                }
+            };
+            outcome = outcome.and(stopped);
         }
         outcome
     }

@@ -75,6 +75,19 @@ pub enum StackError {
         /// Its name.
         array: String,
     },
+    /// One could not be stopped, because a member does not answer.
+    #[error(
+        "{array}: members still owe answers after {after:?} ({requests} requests of the first thread wait for them); \
+         the array stays marked dirty, and its next start makes it consistent"
+    )]
+    NotAnswering {
+        /// Its name.
+        array: String,
+        /// How many requests wait on shard 0.
+        requests: u64,
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// One is stopped, but not as it should be.
     #[error("{array}: the array was stopped")]
     Stop {
@@ -126,12 +139,19 @@ impl Stack {
         }
     }
 
-    /// Whether a client that says `text` means this member. Clients make paths of what looks like one: the name of an
-    /// array comes as the last part of a path.
-    pub fn is_called(&self, index: ArrayIndex, member: usize, text: &str) -> bool {
+    /// What reports call the members of each array.
+    pub fn member_paths(&self) -> Vec<Vec<String>> {
+        let of_array =
+            |index| (0..self.array(index).plan.members.len()).map(move |member| self.member_path(index, member));
+        self.indexes().map(|index| of_array(index).collect()).collect()
+    }
+
+    /// Whether a client that says `text` means this member, whose path is `path`. Clients make paths of what looks like
+    /// one: the name of an array comes as the last part of a path.
+    pub fn is_called(&self, index: ArrayIndex, member: usize, path: &str, text: &str) -> bool {
         let name = self.member_name(index, member);
         match &self.array(index).members {
-            Members::Claimed(_) => name == text || client::member_path(name) == text,
+            Members::Claimed(_) => name == text || path == text,
             Members::Arrays(_) => text.rsplit('/').next() == Some(name),
         }
     }

@@ -75,7 +75,11 @@ impl Member {
         };
         let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim));
         let lane = lane.traced(driver.traces()).with_slot(slot);
-        let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way);
+        let is_remote = match &claim.backing {
+            Backing::File { file, is_block_device, .. } => !is_block_device && sys::is_remote(file.as_fd()),
+            Backing::Memory(_) | Backing::Null => false,
+        };
+        let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way).remote(is_remote);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 
@@ -142,7 +146,7 @@ impl Member {
     }
 
     async fn discard_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
-        self.file.look()?;
+        self.file.look().await?;
         if self.claim.geometry.discard_granularity.is_zero() {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -156,7 +160,7 @@ impl Member {
     }
 
     async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
-        self.file.look()?;
+        self.file.look().await?;
         loop {
             let (mode, next) = match self.zero_way.get() {
                 ZeroWay::Range if is_block_device => (libc::FALLOC_FL_ZERO_RANGE, ZeroWay::Buffers),
@@ -166,7 +170,8 @@ impl Member {
             };
             match as_unit(self.allocate(mode, range).await) {
                 Err(IoError { kind: ErrorKind::Unsupported, .. }) => self.zero_way.set(next),
-                answer => return answer.and_then(|()| self.file.look()),
+                Err(error) => return Err(error),
+                Ok(()) => return self.file.look().await,
             }
         }
     }
@@ -174,7 +179,7 @@ impl Member {
     /// What a file says of its holes. The helper thread that asks may wait for the file system.
     async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
         // Looked at on both sides: behind the end of a file that shrank there are no holes, there is nothing.
-        self.file.look()?;
+        self.file.look().await?;
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.lane.as_raw_fd();
         let found = Arc::new(OnceLock::new());
@@ -187,8 +192,9 @@ impl Member {
             })))
         };
         let result = self.file.call(call).await;
-        self.file.look()?;
-        assert_eq!(result, 0, "the question always has an answer");
+        self.file.look().await?;
+        // It always has an answer, unless the member has none.
+        as_unit(result)?;
         Ok(*found.get().expect("the call has ended"))
     }
 
@@ -311,6 +317,10 @@ impl Device for Member {
             Reach::Memory(memory) => self.zero_memory(memory, range).await,
             Reach::Null => Ok(()),
         }
+    }
+
+    fn mark_dead(&self) {
+        self.file.mark_dead();
     }
 
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {

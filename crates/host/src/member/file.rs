@@ -5,7 +5,7 @@
 use super::device_error;
 use super::turns::Turns;
 use super::watch::Watch;
-use crate::ring::{Buffers, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};
+use crate::ring::{Buffers, Depth, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};
 use crate::sys::Errno;
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -40,6 +40,8 @@ pub(super) struct FileIo {
     watch: Arc<Watch>,
     way: Way,
     turns: Turns,
+    /// Whether a look at the file may wait for a server.
+    is_remote: bool,
     /// The driver's turn in which the file was last looked at.
     looked: Cell<u64>,
     /// Whether one call can write durably; found out at the first try.
@@ -96,12 +98,29 @@ impl Way {
 impl FileIo {
     /// `flush_holder`: the same file, but a description that only flushes use.
     pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
+        let depth = match way {
+            Way::Direct { .. } => Depth::DIRECT,
+            Way::Cached | Way::InMemory => Depth::CACHED,
+        };
+        let lane = Rc::new(lane.numbered(driver.add_lane(depth)));
+        driver.watch(&lane);
         if let Way::Direct { memory_align } = way {
             // What is left of a short transfer is aligned then, too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
-        FileIo { driver, lane: Rc::new(lane), flush_holder, watch, way, turns, looked, has_durable_write }
+        FileIo { driver, lane, flush_holder, watch, way, turns, is_remote: false, looked, has_durable_write }
+    }
+
+    /// The same, of a file that may have to ask a server for its size.
+    pub(super) fn remote(self, is_remote: bool) -> FileIo {
+        FileIo { is_remote, ..self }
+    }
+
+    /// From now on the member is gone, and what is under way ends so, whatever the device does.
+    pub(super) fn mark_dead(&self) {
+        self.watch.lost();
+        self.driver.mark_dead(&self.lane, libc::ENODEV);
     }
 
     /// Where a member's byte is in the file.
@@ -112,20 +131,37 @@ impl FileIo {
 
     /// Whether the file still has all its sectors. Before and after whatever changes it.
     #[inline]
-    pub(super) fn look(&self) -> Result<(), IoError> {
+    pub(super) async fn look(&self) -> Result<(), IoError> {
+        if self.is_remote {
+            return Box::pin(self.look_by_helper()).await;
+        }
         self.watch.look(self.lane.as_raw_fd())
     }
 
     /// The same, after a write of the ring: one look does for all writes that had ended when the turn began.
     #[inline]
-    fn look_after(&self) -> Result<(), IoError> {
+    async fn look_after(&self) -> Result<(), IoError> {
         let turn = self.driver.turns();
         if self.looked.get() == turn {
             return self.watch.check();
         }
-        self.look()?;
+        self.look().await?;
         self.looked.set(turn);
         Ok(())
+    }
+
+    /// A server that does not answer must not hold the shard.
+    async fn look_by_helper(&self) -> Result<(), IoError> {
+        self.watch.check()?;
+        let fd = self.lane.as_raw_fd();
+        // The operation holds the claim, so the descriptor stays open.
+        let call = || {
+            let watch = self.watch.clone();
+            Kind::Call(Some(Box::new(move || watch.look(fd).map_or_else(|error| -error.os.max(1), |()| 0))))
+        };
+        let result = self.call(call).await;
+        self.watch.check()?;
+        if result < 0 { Err(device_error(-result)) } else { Ok(()) }
     }
 
     /// Remembers a transfer that ended too early.
@@ -202,9 +238,9 @@ impl FileIo {
         } else {
             self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
         };
-        let Buffers::Read(pieces) = buffers else { panic!("a read gives its buffers back") };
         // Again, for what was read of a file that was short meanwhile may be a hole that a write has torn.
         self.watch.check()?;
+        let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
         if usize::try_from(result) == Ok(bytes) {
             return Ok(pieces);
         }
@@ -223,8 +259,8 @@ impl FileIo {
             let bytes = part.bytes();
             let kind = Kind::Read { at: self.place(at + all.bytes() as u64) };
             let (buffers, result) = self.transfer(kind, Buffers::Read(part), bytes).await;
-            let Buffers::Read(mut part) = buffers else { panic!("a read gives its buffers back") };
             self.watch.check()?;
+            let Buffers::Read(mut part) = buffers else { return Err(not_answered(result)) };
             let step = self.noted(progress.step(result, bytes))?;
             all.append(part.split_to(step));
             part.append(rest);
@@ -244,7 +280,7 @@ impl FileIo {
             return Box::pin(self.write_slowly(at, from, sync, 0)).await;
         }
         let bytes = from.bytes();
-        self.look()?;
+        self.look().await?;
         let is_quick = self.is_quick(bytes);
         let (buffers, result) = if is_quick {
             self.turns.breathe().await;
@@ -253,9 +289,9 @@ impl FileIo {
             self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
         };
         if usize::try_from(result) == Ok(bytes) {
-            return if is_quick { self.look() } else { self.look_after() };
+            return if is_quick { self.look().await } else { self.look_after().await };
         }
-        let Buffers::Write(pieces) = buffers else { panic!("a write gives its buffers back") };
+        let Buffers::Write(pieces) = buffers else { return Err(not_answered(result)) };
         let step = if self.cannot_write_durably(sync, result) {
             0
         } else {
@@ -279,10 +315,10 @@ impl FileIo {
             let bytes = part.bytes();
             let sync_now = sync && self.has_durable_write.get();
             is_stable &= sync_now;
-            self.look()?;
+            self.look().await?;
             let (buffers, result) =
                 self.transfer(Kind::Write { at: self.place(at), sync: sync_now }, Buffers::Write(part), bytes).await;
-            let Buffers::Write(mut part) = buffers else { panic!("a write gives its buffers back") };
+            let Buffers::Write(mut part) = buffers else { return Err(not_answered(result)) };
             let step =
                 if self.cannot_write_durably(sync_now, result) { 0 } else { self.noted(progress.step(result, bytes))? };
             drop(part.split_to(step));
@@ -290,7 +326,7 @@ impl FileIo {
             part.append(rest);
             rest = part;
         }
-        self.look()?;
+        self.look().await?;
         if sync && !is_stable { self.flush().await } else { Ok(()) }
     }
 
@@ -316,6 +352,12 @@ impl FileIo {
         };
         self.watch.flushed(result)
     }
+}
+
+/// The device has the buffers still.
+fn not_answered(result: i32) -> IoError {
+    assert!(result < 0, "what ends well gives its buffers back");
+    device_error(-result)
 }
 
 /// Page-aligned memory of its own. The rare case: who fills buffers from a network aligns them.

@@ -87,7 +87,13 @@ impl Driver {
         self.start_cargo(lane, Cargo::new(kind, buffers, Some(holder)))
     }
 
-    fn start_cargo(&self, lane: &Rc<Lane>, cargo: Cargo) -> Operation<'_> {
+    fn start_cargo(&self, lane: &Rc<Lane>, mut cargo: Cargo) -> Operation<'_> {
+        cargo.lane = lane.number();
+        if let Some(os) = self.refusal(cargo.lane) {
+            let token = self.put(cargo);
+            self.complete(token, -os);
+            return self.operation(token);
+        }
         let Some((direction, at)) = direction(&cargo.kind) else {
             self.send_waiting(Which::All);
             let is_call = matches!(cargo.kind, Kind::Call(_));
@@ -177,7 +183,7 @@ impl Driver {
         self.with_slot(identity.token, |slot| {
             slot.number.get() == identity.number
                 && match *slot.state.borrow() {
-                    State::Started(_) | State::Abandoned | State::Merged(_) => true,
+                    State::Started(_) | State::Abandoned | State::Merged(_) | State::Cut(_) => true,
                     State::Free | State::Done(_) => false,
                 }
         })
@@ -193,6 +199,7 @@ impl Driver {
         let mut cargo = Cargo::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
         cargo.segments = segments;
         cargo.slot = lane.slot();
+        cargo.lane = lane.number();
         let token = self.put(cargo);
         let merged = Merged { lane: lane.clone(), parts };
         self.with_slot(token, |slot| *slot.state.borrow_mut() = State::Merged(merged));
@@ -208,6 +215,8 @@ impl Driver {
             if bytes <= left {
                 left -= bytes;
                 self.complete(token, i32::try_from(bytes).expect("not more than the whole, which was one"));
+            } else if let Some(os) = self.refusal(lane.number()) {
+                self.complete(token, -os);
             } else {
                 left = 0;
                 self.note_again(&lane, token);
@@ -228,7 +237,7 @@ impl Driver {
 
     /// To the ring, or to what stands in for it.
     fn submit(&self, lane: &Rc<Lane>, token: u32) {
-        let Some(trial) = &lane.trial else { return self.start_ring(token) };
+        let Some(trial) = &lane.trial else { return self.start_in_turn(lane.number(), token) };
         let bytes = self.with_cargo(token, |cargo| bytes(&cargo.segments));
         self.trials.start(trial.due(Tick(sys::monotonic_nanos()), bytes), token, lane.clone());
     }

@@ -5,7 +5,7 @@
 
 use super::merge::{Lately, Limits, Waiting};
 use super::trace::{Trace, TracedKind};
-use super::{FileSlot, Holder, Kind};
+use super::{FileSlot, Holder, Kind, LaneNumber};
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
@@ -23,8 +23,20 @@ pub(crate) trait Trial {
     unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32;
 }
 
+/// How many requests of one member may be with the system at once: one that hangs must not take all its threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Depth(pub(crate) u32);
+
+impl Depth {
+    /// Each request through the page cache takes a thread of the kernel while it waits.
+    pub(crate) const CACHED: Depth = Depth(32);
+    /// Direct ones take one only when a queue is full.
+    pub(crate) const DIRECT: Depth = Depth(256);
+}
+
 /// One member as one shard reaches it.
 pub(crate) struct Lane {
+    number: LaneNumber,
     // Before the file is closed, for its locks end with the last that has it open.
     slot: Option<FileSlot>,
     holder: Holder,
@@ -48,6 +60,7 @@ impl Lane {
     /// `base`: where the member's byte 0 is in the file that `holder` keeps open.
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
         Lane {
+            number: LaneNumber::NONE,
             slot: None,
             holder,
             base,
@@ -62,6 +75,17 @@ impl Lane {
     /// The same, traced if so wished.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
+    }
+
+    /// The same with a number of its own, so that what goes down it can be ended without the member.
+    pub(crate) fn numbered(self, number: LaneNumber) -> Lane {
+        Lane { number, ..self }
+    }
+
+    /// Which one it is.
+    #[inline]
+    pub(super) fn number(&self) -> LaneNumber {
+        self.number
     }
 
     /// The same, of a file that the ring knows by a slot.

@@ -4,6 +4,7 @@
 //! Invariant: buffers, addresses and file of an operation stay where they are until its completion, also when the
 //! future that started it was dropped; they are let go on the shard's own thread.
 
+mod answers;
 mod dispatch;
 mod lane;
 mod merge;
@@ -14,11 +15,12 @@ mod trace;
 mod trials;
 mod uring;
 
-pub(crate) use lane::{Lane, Trial};
+pub(crate) use lane::{Depth, Lane, Trial};
 pub(crate) use merge::Limits;
 pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
+use answers::{Answer, Owed};
 use dispatch::{Merged, Spare, Which};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -96,7 +98,17 @@ pub(crate) struct Cargo {
     pub(crate) header: libc::msghdr,
     /// The file's slot in the ring, if it has one: it is direct then.
     pub(crate) slot: Option<u32>,
+    /// Whose member it is for, by [`LaneNumber`]: helper threads are a lane's own.
+    pub(crate) lane: LaneNumber,
     _holder: Option<Holder>,
+}
+
+/// A lane of one driver. [`LaneNumber::NONE`] is what sockets and questions to no member have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LaneNumber(pub(crate) u32);
+
+impl LaneNumber {
+    pub(crate) const NONE: LaneNumber = LaneNumber(0);
 }
 
 /// The end of an operation: a count of bytes or a negative errno.
@@ -133,6 +145,9 @@ pub(crate) trait Ring {
     /// Memory that operations will often use: the shard's arenas. At most once.
     fn expect_memory(&mut self, _arenas: &[Arena]) {}
 
+    /// One more member has come, of which so many requests may be under way at once.
+    fn expect_member(&mut self, _depth: Depth) {}
+
     /// How much of it the kernel knows.
     fn registered_bytes(&self) -> usize {
         0
@@ -160,6 +175,8 @@ enum State {
     Abandoned,
     /// Started for several others; it has no future of its own.
     Merged(Merged),
+    /// Its future is told that it failed with this errno, though its completion has not come.
+    Cut(i32),
     Done(i32),
 }
 
@@ -168,6 +185,9 @@ struct Slot {
     /// Of the operation that is in it, or was last.
     number: Cell<u64>,
     may_wait_forever: Cell<bool>,
+    lane: Cell<LaneNumber>,
+    /// See `answers`.
+    answer: Cell<Answer>,
     cargo: UnsafeCell<Option<Cargo>>,
 }
 
@@ -185,6 +205,11 @@ pub(crate) struct Driver {
     busy: RefCell<Vec<Rc<Lane>>>,
     trials: Trials,
     spare: RefCell<Vec<Spare>>,
+    /// What each lane owes, by its number less one.
+    owed: RefCell<Vec<Rc<Owed>>>,
+    lanes: RefCell<Vec<Weak<Lane>>>,
+    /// Operations that were cut and have not ended.
+    unanswered: Cell<usize>,
     merges: bool,
     traces: bool,
 }
@@ -242,6 +267,9 @@ impl Driver {
             busy: RefCell::default(),
             trials: Trials::default(),
             spare: RefCell::default(),
+            owed: RefCell::default(),
+            lanes: RefCell::default(),
+            unanswered: Cell::new(0),
             merges: options.merging,
             traces: options.trace,
         }
@@ -312,10 +340,14 @@ impl Driver {
     /// An operation has ended.
     fn complete(&self, token: u32, result: i32) {
         self.in_flight.set(self.in_flight.get() - 1);
-        let before = self.with_slot(token, |slot| slot.state.replace(State::Done(result)));
+        let (before, lane) = self.with_slot(token, |slot| (slot.state.replace(State::Done(result)), slot.lane.get()));
+        if lane != LaneNumber::NONE {
+            self.answered(lane, token);
+        }
         match before {
             State::Started(Some(waker)) => waker.wake(),
-            State::Started(None) => {}
+            // Its future was woken when it was cut.
+            State::Started(None) | State::Cut(_) => {}
             State::Abandoned => drop(self.take_cargo(token)),
             State::Merged(merged) => self.end_merged(token, merged, result),
             State::Free | State::Done(_) => panic!("an operation completed twice"),
@@ -334,6 +366,8 @@ impl Driver {
             *slot.state.borrow_mut() = State::Started(None);
             slot.number.set(self.numbers.replace(self.numbers.get() + 1));
             slot.may_wait_forever.set(cargo.kind.may_wait_forever());
+            slot.lane.set(cargo.lane);
+            slot.answer.set(Answer::new(&cargo.kind));
             // SAFETY: the slot was free, so nobody uses its cargo.
             unsafe { *slot.cargo.get() = Some(cargo) };
         });
@@ -364,7 +398,7 @@ impl Driver {
     }
 
     /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing
-    /// that will be freed. False: something did not end in time, and its memory must never be freed.
+    /// that will be freed. False: something did not end in time, or was cut before, and its memory must never be freed.
     pub(crate) fn close(&self, patience: Duration) -> bool {
         let deadline = crate::sys::monotonic_nanos() + patience.as_nanos() as u64;
         let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
@@ -372,7 +406,7 @@ impl Driver {
             self.cancel(token);
         }
         self.send_waiting(Which::All);
-        while self.in_flight() > 0 && crate::sys::monotonic_nanos() < deadline {
+        while self.in_flight() > self.unanswered.get() && crate::sys::monotonic_nanos() < deadline {
             self.wait(Wait::For(Duration::from_millis(20)));
         }
         self.in_flight() == 0
@@ -382,7 +416,7 @@ impl Driver {
     fn cancel(&self, token: u32) {
         let wanted = self.with_slot(token, |slot| match *slot.state.borrow() {
             State::Started(_) | State::Abandoned => slot.may_wait_forever.get(),
-            State::Free | State::Merged(_) | State::Done(_) => false,
+            State::Free | State::Merged(_) | State::Cut(_) | State::Done(_) => false,
         });
         if wanted {
             self.ring.borrow_mut().cancel(token);
@@ -393,7 +427,7 @@ impl Driver {
     fn abandon(&self, token: u32) {
         let is_done = self.with_slot(token, |slot| match &mut *slot.state.borrow_mut() {
             State::Done(_) => true,
-            state @ State::Started(_) => {
+            state @ (State::Started(_) | State::Cut(_)) => {
                 *state = State::Abandoned;
                 false
             }
@@ -421,6 +455,8 @@ impl Driver {
             state: RefCell::new(State::Free),
             number: Cell::new(0),
             may_wait_forever: Cell::new(false),
+            lane: Cell::new(LaneNumber::NONE),
+            answer: Cell::default(),
             cargo: UnsafeCell::new(None),
         })));
         self.free.borrow_mut().extend((first + 1..first + SLOTS_PER_CHUNK as u32).rev());
@@ -451,27 +487,48 @@ impl Drop for Driver {
     }
 }
 
+/// What a poll finds.
+enum Seen {
+    UnderWay,
+    Done,
+    Cut(i32),
+}
+
 impl Future for Operation<'_> {
+    /// Its buffers and what the system said: a count, or a negative errno. Without the buffers, if the member did not
+    /// answer: the device has them still.
     type Output = (Buffers, i32);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Buffers, i32)> {
         assert!(!self.is_over);
-        let is_done = self.driver.with_slot(self.token, |slot| match &mut *slot.state.borrow_mut() {
-            State::Done(_) => true,
-            State::Started(Some(waker)) => {
-                waker.clone_from(context.waker());
-                false
+        let seen = self.driver.with_slot(self.token, |slot| {
+            let state = &mut *slot.state.borrow_mut();
+            match state {
+                State::Done(_) => Seen::Done,
+                State::Started(Some(waker)) => {
+                    waker.clone_from(context.waker());
+                    Seen::UnderWay
+                }
+                State::Started(waker) => {
+                    *waker = Some(context.waker().clone());
+                    Seen::UnderWay
+                }
+                State::Cut(os) => {
+                    let os = *os;
+                    *state = State::Abandoned;
+                    Seen::Cut(os)
+                }
+                State::Free | State::Abandoned | State::Merged(_) => panic!("an operation lost its slot"),
             }
-            State::Started(waker) => {
-                *waker = Some(context.waker().clone());
-                false
-            }
-            State::Free | State::Abandoned | State::Merged(_) => panic!("an operation lost its slot"),
         });
-        if !is_done {
-            return Poll::Pending;
+        match seen {
+            Seen::UnderWay => return Poll::Pending,
+            Seen::Cut(os) => {
+                self.is_over = true;
+                return Poll::Ready((Buffers::None, -os));
+            }
+            Seen::Done => self.is_over = true,
         }
-        self.is_over = true;
         let (cargo, result) = self.driver.take_cargo(self.token);
         Poll::Ready((cargo.buffers, result))
     }
@@ -491,7 +548,8 @@ impl Cargo {
         let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let header = unsafe { std::mem::zeroed() };
-        let mut cargo = Cargo { kind, fd, buffers, segments: SmallVec::new(), header, slot: None, _holder: holder };
+        let (segments, lane) = (SmallVec::new(), LaneNumber::NONE);
+        let mut cargo = Cargo { kind, fd, buffers, segments, header, slot: None, lane, _holder: holder };
         cargo.find_segments();
         cargo
     }

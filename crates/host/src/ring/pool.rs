@@ -1,6 +1,7 @@
-//! Helper threads for what blocks.
-//! Owns: [`Pool`]. Not here: sockets (they can be waited for without a thread).
-//! Invariant: every job that was started gives one completion; dropping the pool waits for the running ones.
+//! Helper threads for what blocks: some for each member, so that one that hangs takes no other's.
+//! Owns: [`Pools`]. Not here: sockets (they can be waited for without a thread).
+//! Invariant: every job that was started gives one completion. Dropping the pools waits for no thread that has a job: who
+//! drops them has waited for the jobs' ends, or leaves their memory behind.
 
 use super::{Cargo, Completion, Kind};
 use crate::door::Door;
@@ -8,7 +9,7 @@ use crate::processors::Roaming;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 use crate::sys;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -36,24 +37,34 @@ struct Job {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    done: Vec<Completion>,
     idle: usize,
     is_closing: bool,
+}
+
+/// What the threads of all members have done.
+struct Done {
+    list: Mutex<Vec<Completion>>,
+    has_some: AtomicBool,
+    door: Arc<Door>,
 }
 
 struct Shared {
     queue: Mutex<Queue>,
     came: Condvar,
-    some_done: AtomicBool,
-    door: Arc<Door>,
+    done: Arc<Done>,
 }
 
-/// Up to so many threads, made when they are first needed.
-pub(super) struct Pool {
-    shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+/// Helper threads of one shard: for each lane, up to so many, made when they are first needed.
+pub(super) struct Pools {
+    of_lanes: BTreeMap<u32, Pool>,
+    done: Arc<Done>,
     workers_max: usize,
     roaming: Roaming,
+}
+
+struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Shared {
@@ -62,12 +73,11 @@ impl Shared {
     }
 }
 
-impl Pool {
-    pub(super) fn new(workers_max: usize, door: Arc<Door>) -> Pool {
+impl Pools {
+    pub(super) fn new(workers_max: usize, door: Arc<Door>) -> Pools {
         assert!(workers_max > 0);
-        let shared = Shared { queue: Mutex::default(), came: Condvar::new(), some_done: AtomicBool::new(false), door };
-        let roaming = Roaming::of_this_thread();
-        Pool { shared: Arc::new(shared), workers: Vec::new(), workers_max, roaming }
+        let done = Arc::new(Done { list: Mutex::default(), has_some: AtomicBool::new(false), door });
+        Pools { of_lanes: BTreeMap::new(), done, workers_max, roaming: Roaming::of_this_thread() }
     }
 
     /// Queues a job. Panics for sockets.
@@ -76,12 +86,43 @@ impl Pool {
     /// The cargo's segments and what they point to stay until the completion was given out.
     pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
         let job = Job { token, fd: cargo.fd, work: work(cargo) };
+        let pool = self.of_lanes.entry(cargo.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
+        pool.start(job, self.workers_max, &self.roaming);
+    }
+
+    /// Gives out what has been done.
+    pub(super) fn take(&self, completions: &mut Vec<Completion>) {
+        if self.done.has_some.load(Ordering::Acquire) {
+            let mut list = self.done.list.lock().unwrap_or_else(PoisonError::into_inner);
+            self.done.has_some.store(false, Ordering::Release);
+            completions.append(&mut list);
+        }
+    }
+}
+
+impl Done {
+    fn add(&self, completion: Completion) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(completion);
+        self.has_some.store(true, Ordering::Release);
+        drop(list);
+        self.door.knock();
+    }
+}
+
+impl Pool {
+    fn new(done: Arc<Done>) -> Pool {
+        let shared = Shared { queue: Mutex::default(), came: Condvar::new(), done };
+        Pool { shared: Arc::new(shared), workers: Vec::new() }
+    }
+
+    fn start(&mut self, job: Job, workers_max: usize, roaming: &Roaming) {
         let mut queue = self.shared.lock();
         queue.jobs.push_back(job);
-        let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < self.workers_max;
+        let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < workers_max;
         drop(queue);
         if needs_worker {
-            let (shared, roaming) = (self.shared.clone(), self.roaming.clone());
+            let (shared, roaming) = (self.shared.clone(), roaming.clone());
             let worker = thread::Builder::new().name("uraid-helper".into()).spawn(move || {
                 roaming.resume();
                 work_off(&shared);
@@ -93,24 +134,22 @@ impl Pool {
         }
         self.shared.came.notify_one();
     }
-
-    /// Gives out what has been done.
-    pub(super) fn take(&self, completions: &mut Vec<Completion>) {
-        if self.shared.some_done.load(Ordering::Acquire) {
-            let mut queue = self.shared.lock();
-            self.shared.some_done.store(false, Ordering::Release);
-            completions.append(&mut queue.done);
-        }
-    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.lock().is_closing = true;
+        let mut queue = self.shared.lock();
+        queue.is_closing = true;
+        // A thread whose job hangs is left to the end of the process, with the job's memory: see the driver's drop.
+        queue.jobs.clear();
+        let is_quiet = queue.idle == self.workers.len();
+        drop(queue);
         self.shared.came.notify_all();
-        for worker in self.workers.drain(..) {
-            // A worker that panicked has said so; there is nothing to add while closing.
-            let _ = worker.join();
+        if is_quiet {
+            for worker in self.workers.drain(..) {
+                // A worker that panicked has said so; there is nothing to add while closing.
+                let _ = worker.join();
+            }
         }
     }
 }
@@ -121,11 +160,7 @@ fn work_off(shared: &Shared) {
         if let Some(job) = queue.jobs.pop_front() {
             drop(queue);
             let (token, result) = (job.token, job.run());
-            queue = shared.lock();
-            queue.done.push(Completion { token, result });
-            shared.some_done.store(true, Ordering::Release);
-            drop(queue);
-            shared.door.knock();
+            shared.done.add(Completion { token, result });
             queue = shared.lock();
         } else if queue.is_closing {
             return;

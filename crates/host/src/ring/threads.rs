@@ -2,13 +2,13 @@
 //! Owns: [`Threads`]. Not here: the helper threads themselves (`pool`).
 //! Invariant: as [`Ring`] says. A socket operation is tried at once, and again whenever its socket is ready.
 
-use super::pool::Pool;
+use super::pool::Pools;
 use super::{Cargo, Completion, Kind, Ring, Wait};
 use crate::door::Door;
 use crate::sys;
 use std::sync::Arc;
 
-/// Files go to so many threads.
+/// Each file's requests go to so many threads.
 const WORKERS_MAX: usize = 4;
 
 struct Waiting {
@@ -19,7 +19,7 @@ struct Waiting {
 /// Helper threads and poll.
 pub(super) struct Threads {
     door: Arc<Door>,
-    pool: Pool,
+    pools: Pools,
     waiting: Vec<Waiting>,
     ready: Vec<Completion>,
     poll: Vec<libc::pollfd>,
@@ -27,8 +27,8 @@ pub(super) struct Threads {
 
 impl Threads {
     pub(super) fn new(door: Arc<Door>) -> Threads {
-        let pool = Pool::new(WORKERS_MAX, door.clone());
-        Threads { door, pool, waiting: Vec::new(), ready: Vec::new(), poll: Vec::new() }
+        let pools = Pools::new(WORKERS_MAX, door.clone());
+        Threads { door, pools, waiting: Vec::new(), ready: Vec::new(), poll: Vec::new() }
     }
 }
 
@@ -60,7 +60,7 @@ impl Ring for Threads {
             },
             Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => {
                 // SAFETY: the caller's promise.
-                unsafe { self.pool.start(token, it) }
+                unsafe { self.pools.start(token, it) }
             }
         }
     }
@@ -74,7 +74,7 @@ impl Ring for Threads {
 
     fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>) {
         completions.append(&mut self.ready);
-        self.pool.take(completions);
+        self.pools.take(completions);
         let wait = if completions.is_empty() { wait } else { Wait::No };
         if wait == Wait::No && self.waiting.is_empty() {
             return;
@@ -114,7 +114,7 @@ impl Ring for Threads {
                 }
             });
         }
-        self.pool.take(completions);
+        self.pools.take(completions);
     }
 
     fn name(&self) -> &'static str {

@@ -2,9 +2,9 @@
 //! Owns: [`Uring`]. Not here: operation slots and futures (`ring`).
 //! Invariant: as [`Ring`] says. Queued entries point only into cargos and buffers, which stay until the completion.
 
-use super::pool::Pool;
+use super::pool::Pools;
 use super::registered::Registered;
-use super::{Cargo, Completion, Kind, Ring, Wait};
+use super::{Cargo, Completion, Depth, Kind, Ring, Wait};
 use crate::door::Door;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
@@ -18,7 +18,7 @@ const COMPLETIONS: u32 = 4096;
 const BELL: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 const TRIAL: u64 = u64::MAX - 2;
-/// ioctls on block devices go to a thread.
+/// ioctls on a block device, and what may wait for a file's server, go to a thread of that member.
 const WORKERS_MAX: usize = 1;
 
 /// So many operations are passed on at once. The kernel holds those of one call back until it has seen them all, and a
@@ -32,10 +32,12 @@ pub(super) struct Uring {
     ring: IoUring,
     registered: Registered,
     door: Arc<Door>,
-    pool: Pool,
+    pools: Pools,
     bell_is_armed: bool,
     // Reaped to make room, not given out yet.
     early: Vec<Completion>,
+    // Threads of the kernel that files and block devices may take; 0: as many as it likes.
+    workers_max: u32,
 }
 
 impl Uring {
@@ -52,9 +54,9 @@ impl Uring {
         unsafe { ring.submission().push(&trial) }.map_err(|_| io::Error::from_raw_os_error(libc::ENOSYS))?;
         ring.submit_and_wait(1)?;
         ring.completion().next().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSYS))?;
-        let pool = Pool::new(WORKERS_MAX, door.clone());
+        let pools = Pools::new(WORKERS_MAX, door.clone());
         let registered = Registered::new(&ring.submitter());
-        Ok(Uring { ring, registered, door, pool, bell_is_armed: false, early: Vec::new() })
+        Ok(Uring { ring, registered, door, pools, bell_is_armed: false, early: Vec::new(), workers_max: 0 })
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
@@ -102,7 +104,7 @@ impl Uring {
                 }
             }
         }
-        self.pool.take(completions);
+        self.pools.take(completions);
     }
 }
 
@@ -179,7 +181,7 @@ impl Ring for Uring {
                 self.push(&entry.flags(squeue::Flags::FIXED_FILE).user_data(u64::from(token)));
             }
             // SAFETY: the caller's promise.
-            (None, _) => unsafe { self.pool.start(token, cargo) },
+            (None, _) => unsafe { self.pools.start(token, cargo) },
         }
     }
 
@@ -213,6 +215,18 @@ impl Ring for Uring {
 
     fn expect_memory(&mut self, arenas: &[Arena]) {
         self.registered.expect_memory(&self.ring.submitter(), arenas);
+    }
+
+    /// Requests that cannot be started without waiting go to threads of the kernel, by default a few for all files: those
+    /// of one member that hangs would keep all of them.
+    fn expect_member(&mut self, depth: Depth) {
+        let mut now = [0, 0];
+        if self.workers_max == 0 && self.ring.submitter().register_iowq_max_workers(&mut now).is_ok() {
+            self.workers_max = now[0];
+        }
+        self.workers_max = self.workers_max.saturating_add(depth.0);
+        // Before Linux 5.15 they cannot be told; a member that hangs may hold up others there until it is failed.
+        let _ = self.ring.submitter().register_iowq_max_workers(&mut [self.workers_max, 0]);
     }
 
     fn registered_bytes(&self) -> usize {

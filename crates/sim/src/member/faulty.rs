@@ -36,6 +36,8 @@ pub enum Effect {
     Vanish,
     /// It takes this long.
     Hang(Duration),
+    /// Nothing is answered from this operation on, until power fails or an hour has passed.
+    NeverAnswer,
     /// As `ErrorsFromNow`, which it becomes after its first hit.
     StillErrors(ErrorKind),
     /// The member loses so many sectors at its end, for good.
@@ -84,8 +86,12 @@ impl Disk {
         match effect {
             Effect::ErrorsFromNow(kind) => faults[index].effect = Effect::StillErrors(kind),
             Effect::StillErrors(_) => return Some(effect),
-            Effect::Error(_) | Effect::ErrorAfter(_) | Effect::Vanish | Effect::Hang(_) => drop(faults.remove(index)),
-            Effect::Shrink(_) | Effect::LoseWrite | Effect::Misdirect => drop(faults.remove(index)),
+            Effect::Error(_) | Effect::ErrorAfter(_) | Effect::Vanish | Effect::Hang(_) | Effect::NeverAnswer => {
+                faults.remove(index);
+            }
+            Effect::Shrink(_) | Effect::LoseWrite | Effect::Misdirect => {
+                faults.remove(index);
+            }
         }
         drop(faults);
         self.count_effect(op, is_super, effect);
@@ -104,6 +110,7 @@ impl Disk {
                 self.count(if kind == ErrorKind::NoSpace { FaultKind::NoSpace } else { of_error });
             }
             Effect::Vanish => self.count(FaultKind::Vanish),
+            Effect::NeverAnswer => self.count(FaultKind::NeverAnswers),
             // A write that is lost or lands elsewhere counts when that changes a byte; a smaller member, when it is
             // asked for what it has lost; a delay, never.
             Effect::Hang(_) | Effect::StillErrors(_) | Effect::LoseWrite | Effect::Misdirect | Effect::Shrink(_) => {}

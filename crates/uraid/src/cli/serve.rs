@@ -3,7 +3,7 @@
 
 use super::arrays::MemberArrays;
 use super::processors::{Processors, parse_processors};
-use super::time::{SPIN_TEXT, parse_spin};
+use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +59,10 @@ pub struct ServeArgs {
     /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
+    /// How long a member may take to answer a read or a write; then it is failed as if it were gone, where the array can
+    /// do without it. Flushes and discards may take four times as long. 0: for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
+    pub member_timeout: Duration,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// [`crate::stack::SPIN`], as an option's default.
 pub(super) const SPIN_TEXT: &str = "50us";
 
+/// How long a member may take, as an option's default: what Linux gives its disks.
+pub(super) const MEMBER_TIMEOUT_TEXT: &str = "30s";
+
 /// A time of work: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = duration(text, "3s, 500ms or 2m")?;
@@ -20,6 +23,16 @@ pub(super) fn parse_spin(text: &str) -> Result<Duration, String> {
     let time = duration(text, "50us, or 0us for never")?;
     if time > Duration::from_millis(10) {
         return Err(format!("{text:?}: expected at most 10ms"));
+    }
+    Ok(time)
+}
+
+/// How long a member may take: `30s`, or `0` for ever.
+pub(super) fn parse_member_timeout(text: &str) -> Result<Duration, String> {
+    let time = duration(text, "30s, 500ms, or 0 for ever")?;
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
+    if !time.is_zero() && !(least..=most).contains(&time) {
+        return Err(format!("{text:?}: expected a time from 100ms to 24 hours, or 0 for ever"));
     }
     Ok(time)
 }
@@ -49,6 +62,18 @@ mod tests {
         assert_eq!(parse_time("50ms"), Ok(Duration::from_millis(50)));
         for text in ["", "s", "3h", "0", "0s", "999us", "99999999999m"] {
             assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_member_has_its_time_or_all_the_time() {
+        let default = Ok(Duration::from_secs(30));
+        assert_eq!(
+            (parse_member_timeout("0"), parse_member_timeout(MEMBER_TIMEOUT_TEXT)),
+            (Ok(Duration::ZERO), default)
+        );
+        for text in ["99ms", "25000m", "-1", "soon", ""] {
+            assert!(parse_member_timeout(text).is_err(), "{text}");
         }
     }
 

@@ -43,5 +43,6 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
         vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members, bad: BadSectors::default() }];
     let stack = Stack { arrays, force: false };
     let (shards, spin, processors) = (work.shards, work.spin, work.processors.clone());
-    Ok(session::run(Setup { stack, faces, shards, spin, processors })?)
+    let paths = stack.member_paths();
+    Ok(session::run(Setup { stack, faces, shards, spin, processors, member_timeout: None, paths })?)
 }

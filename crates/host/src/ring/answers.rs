@@ -1,0 +1,208 @@
+//! Members that do not answer: whose requests are ended without them, and what is still owed.
+//! Owns: [`Owed`], one per lane: how many requests are with the system, which wait for those to end, whether the member
+//! is dead. Not here: how long is too long (`shard`), what follows from it (the engine).
+//! Invariant: a request that is cut keeps its slot and its buffers until its completion; as long as one is owed, no other
+//! goes down, so a member that hangs holds no more than was under way when it was given up.
+//!
+//! ```text
+//!   start ──► with the system ──────────────► completion ──► done
+//!                 │ too old, or the member failed                ▲
+//!                 └──► cut: the future ends, the slot stays ─────┘ the buffers are free only here
+//! ```
+
+use super::lane::{Depth, Lane};
+use super::{Driver, Kind, LaneNumber, State};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+/// What one lane's member has not answered.
+pub(super) struct Owed {
+    /// Requests that were cut and have not ended.
+    unanswered: Cell<usize>,
+    /// What all requests are refused with from now on.
+    dead: Cell<Option<i32>>,
+    depth: Depth,
+    /// Requests with the system, at most `depth`, and those that wait for their turn.
+    with_system: Cell<u32>,
+    behind: RefCell<VecDeque<u32>>,
+}
+
+/// What may take so many times as long as a read or write of bytes: a flush of a large page cache, a discard.
+const LONG: u32 = 4;
+
+/// Of one slot: where it is on its way to an answer.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Answer {
+    /// Looks at the clock since it was started.
+    age: u32,
+    is_late: bool,
+    is_long: bool,
+    is_with_system: bool,
+    is_owed: bool,
+}
+
+impl Answer {
+    pub(super) fn new(kind: &Kind) -> Answer {
+        let is_long = match kind {
+            Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll => false,
+            Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => true,
+        };
+        Answer { is_long, ..Answer::default() }
+    }
+
+    fn is_older(self, looks: u32) -> bool {
+        self.age >= if self.is_long { looks * LONG } else { looks }
+    }
+}
+
+impl Owed {
+    /// What a new request is refused with at once.
+    #[inline]
+    fn refusal(&self) -> Option<i32> {
+        if let Some(os) = self.dead.get() {
+            return Some(os);
+        }
+        (self.unanswered.get() > 0).then_some(libc::ETIMEDOUT)
+    }
+}
+
+impl Driver {
+    /// The number of a new lane.
+    pub(crate) fn add_lane(&self, depth: Depth) -> LaneNumber {
+        self.ring.borrow_mut().expect_member(depth);
+        let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
+        let mut owed = self.owed.borrow_mut();
+        owed.push(Rc::new(Owed { unanswered: Cell::new(0), dead, depth, with_system, behind }));
+        LaneNumber(owed.len() as u32)
+    }
+
+    fn owed(&self, lane: LaneNumber) -> Rc<Owed> {
+        self.owed.borrow()[lane.0 as usize - 1].clone()
+    }
+
+    #[inline]
+    fn with_owed<T>(&self, lane: LaneNumber, look: impl FnOnce(&Owed) -> T) -> T {
+        look(&self.owed.borrow()[lane.0 as usize - 1])
+    }
+
+    /// What a request on this lane is refused with; `None`: it may go down.
+    #[inline]
+    pub(super) fn refusal(&self, lane: LaneNumber) -> Option<i32> {
+        if lane == LaneNumber::NONE { None } else { self.with_owed(lane, Owed::refusal) }
+    }
+
+    /// To the system, or behind those of its lane that are there.
+    #[inline]
+    pub(super) fn start_in_turn(&self, lane: LaneNumber, token: u32) {
+        if lane == LaneNumber::NONE {
+            return self.start_ring(token);
+        }
+        let has_room = self.with_owed(lane, |owed| {
+            let count = owed.with_system.get();
+            let has_room = count < owed.depth.0;
+            if has_room {
+                owed.with_system.set(count + 1);
+            } else {
+                owed.behind.borrow_mut().push_back(token);
+            }
+            has_room
+        });
+        if has_room {
+            self.with_slot(token, |slot| slot.answer.set(Answer { is_with_system: true, ..slot.answer.get() }));
+            self.start_ring(token);
+        }
+    }
+
+    /// A request of a lane has ended: the next one that waits goes down.
+    #[inline]
+    pub(super) fn answered(&self, lane: LaneNumber, token: u32) {
+        let answer = self.with_slot(token, |slot| slot.answer.take());
+        if answer.is_owed {
+            self.unanswered.set(self.unanswered.get() - 1);
+            self.with_owed(lane, |owed| owed.unanswered.set(owed.unanswered.get() - 1));
+        }
+        if !answer.is_with_system {
+            return;
+        }
+        let next = self.with_owed(lane, |owed| {
+            owed.with_system.set(owed.with_system.get() - 1);
+            owed.behind.borrow_mut().pop_front()
+        });
+        if let Some(next) = next {
+            self.start_in_turn(lane, next);
+        }
+    }
+
+    /// The member has failed: all that is under way on its lane fails with `os`, and so does what comes.
+    pub(crate) fn mark_dead(&self, lane: &Lane, os: i32) {
+        self.with_owed(lane.number(), |owed| owed.dead.set(Some(os)));
+        self.cut(lane, os, |_| true);
+    }
+
+    /// What goes down this lane is looked after by [`Driver::look_at_clock`].
+    pub(crate) fn watch(&self, lane: &Rc<Lane>) {
+        let mut lanes = self.lanes.borrow_mut();
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Rc::downgrade(lane));
+    }
+
+    /// To be called at even intervals: what was under way on a lane at so many calls before this one fails with ETIMEDOUT.
+    pub(crate) fn look_at_clock(&self, looks_max: u32) {
+        let mut late = Vec::new();
+        self.for_each_started(|_, slot| {
+            let (lane, answer) = (slot.lane.get(), slot.answer.get());
+            if lane == LaneNumber::NONE {
+                return;
+            }
+            let is_late = answer.is_older(looks_max);
+            slot.answer.set(Answer { age: answer.age + 1, is_late, ..answer });
+            if is_late && !late.contains(&lane) {
+                late.push(lane);
+            }
+        });
+        let lanes: Vec<Rc<Lane>> = self.lanes.borrow().iter().filter_map(Weak::upgrade).collect();
+        for lane in lanes.iter().filter(|lane| late.contains(&lane.number())) {
+            self.cut(lane, libc::ETIMEDOUT, |answer| answer.is_late);
+        }
+    }
+
+    /// Ends what is chosen of what is under way, and all that has not gone down yet.
+    fn cut(&self, lane: &Lane, os: i32, is_chosen: impl Fn(Answer) -> bool) {
+        let number = lane.number();
+        let owed = self.owed(number);
+        let mut wakers = Vec::new();
+        self.for_each_started(|state, slot| {
+            if slot.lane.get() != number || !is_chosen(slot.answer.get()) {
+                return;
+            }
+            let State::Started(waker) = std::mem::replace(state, State::Cut(os)) else {
+                unreachable!("it was started")
+            };
+            wakers.extend(waker);
+            slot.answer.set(Answer { is_owed: true, ..slot.answer.get() });
+            owed.unanswered.set(owed.unanswered.get() + 1);
+            self.unanswered.set(self.unanswered.get() + 1);
+        });
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        // What the system does not have ends for good. From here on the lane refuses what comes, also parts of a merged
+        // request that would go down again by themselves.
+        let mut not_gone_down: Vec<u32> = lane.waiting.borrow_mut().drain(..).map(|waiting| waiting.token).collect();
+        not_gone_down.extend(owed.behind.borrow_mut().drain(..));
+        for token in not_gone_down {
+            self.complete(token, -os);
+        }
+    }
+
+    fn for_each_started(&self, mut work: impl FnMut(&mut State, &super::Slot)) {
+        for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {
+            let state = &mut *slot.state.borrow_mut();
+            if matches!(state, State::Started(_)) {
+                work(state, slot);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

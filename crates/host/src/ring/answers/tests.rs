@@ -1,0 +1,230 @@
+//! Members that answer when a test says so, or never.
+//! Owns: tests of `answers`, a ring that ends nothing by itself. Not here: real files that hang (`tests/hung_member.rs`).
+
+use super::super::merge::Limits;
+use super::super::{Buffers, Cargo, Completion, Kind, Operation, Ring, Wait};
+use super::*;
+use crate::Options;
+use std::future::Future;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use uraid_block::Arena;
+
+const LOOKS: u32 = 8;
+
+/// What the system has, oldest first, and what it has ended.
+#[derive(Default)]
+struct System {
+    has: RefCell<VecDeque<(u32, i32)>>,
+    ended: RefCell<Vec<Completion>>,
+}
+
+impl System {
+    /// Ends the oldest ones, well.
+    fn end(&self, count: usize) {
+        let ended = self.has.borrow_mut().drain(..count).map(|(token, result)| Completion { token, result }).collect();
+        *self.ended.borrow_mut() = ended;
+    }
+
+    fn count(&self) -> usize {
+        self.has.borrow().len()
+    }
+}
+
+struct Stubborn(Rc<System>);
+
+impl Ring for Stubborn {
+    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        let bytes = unsafe { &*cargo }.segments.iter().map(|segment| segment.iov_len as i32).sum();
+        self.0.has.borrow_mut().push_back((token, bytes));
+    }
+
+    fn cancel(&mut self, _token: u32) {
+        panic!("nothing of a member is cancelled");
+    }
+
+    fn wait(&mut self, _wait: Wait, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.0.ended.borrow_mut());
+    }
+
+    fn name(&self) -> &'static str {
+        "stubborn"
+    }
+}
+
+struct NoFile;
+
+impl AsRawFd for NoFile {
+    fn as_raw_fd(&self) -> RawFd {
+        -1
+    }
+}
+
+struct Rig {
+    driver: Driver,
+    lanes: [Rc<Lane>; 2],
+    arena: Arena,
+    system: Rc<System>,
+}
+
+fn rig(depth: Depth, pages: u32) -> Rig {
+    let system = Rc::new(System::default());
+    let driver = Driver::with_ring(Box::new(Stubborn(system.clone())), &Options::default());
+    let lanes = [(); 2].map(|()| {
+        let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
+        let lane = Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None).numbered(driver.add_lane(depth)));
+        driver.watch(&lane);
+        lane
+    });
+    Rig { driver, lanes, arena: Arena::new(pages, 0), system }
+}
+
+impl Rig {
+    /// A page, `n` pages from the start.
+    fn read(&self, lane: usize, n: u64) -> Operation<'_> {
+        let into = self.arena.take(4096).expect("room");
+        self.driver.start_on(&self.lanes[lane], Kind::Read { at: n * 4096 }, Buffers::Read(into))
+    }
+
+    fn flush(&self, lane: usize) -> Operation<'_> {
+        self.driver.start_with(&self.lanes[lane], Rc::new(NoFile), Kind::Sync, Buffers::None)
+    }
+
+    fn look(&self, times: u32) {
+        (0..times).for_each(|_| self.driver.look_at_clock(LOOKS));
+    }
+
+    fn turn(&self) {
+        self.driver.wait(Wait::No);
+    }
+}
+
+/// The result, and whether the buffers came with it.
+fn result(operation: &mut Operation<'_>) -> Option<(i32, bool)> {
+    match Pin::new(operation).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready((buffers, result)) => Some((result, matches!(buffers, Buffers::Read(_)))),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_late_read_fails_alone_and_its_buffer_comes_back_when_the_device_lets_go_of_it() {
+    let rig = rig(Depth::CACHED, 3);
+    let (mut late, mut other) = (rig.read(0, 0), rig.read(1, 0));
+    rig.turn();
+    rig.look(LOOKS);
+    assert_eq!((result(&mut late), result(&mut other)), (None, None), "not yet");
+    rig.system.end(2);
+    rig.turn();
+    assert_eq!((result(&mut late), result(&mut other)), (Some((4096, true)), Some((4096, true))));
+
+    let mut late = rig.read(0, 0);
+    rig.turn();
+    rig.look(LOOKS - 1);
+    let mut other = rig.read(1, 0);
+    rig.turn();
+    rig.look(2);
+    assert_eq!((result(&mut late), result(&mut other)), (Some((-libc::ETIMEDOUT, false)), None));
+    drop(late);
+    assert!(rig.arena.take(2 * 4096).is_err(), "the device may still write into it");
+    let mut refused = rig.read(0, 8);
+    assert_eq!(result(&mut refused), Some((-libc::ETIMEDOUT, true)), "as long as an answer is owed, no more goes down");
+    drop(refused);
+    assert_eq!((rig.system.count(), rig.driver.in_flight()), (2, 2));
+    rig.system.end(2);
+    rig.turn();
+    assert_eq!((result(&mut other), rig.driver.in_flight()), (Some((4096, true)), 0));
+    drop(other);
+    assert!(rig.arena.take(3 * 4096).is_ok(), "all buffers are back");
+    let mut after = rig.read(0, 0);
+    rig.turn();
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(result(&mut after), Some((4096, true)), "it answers again");
+}
+
+#[test]
+fn a_flush_may_take_four_times_as_long() {
+    let rig = rig(Depth::CACHED, 1);
+    let mut flush = rig.flush(0);
+    rig.look(LOOKS * LONG);
+    assert_eq!(result(&mut flush), None);
+    rig.look(1);
+    assert_eq!(result(&mut flush), Some((-libc::ETIMEDOUT, false)));
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(rig.driver.in_flight(), 0);
+}
+
+#[test]
+fn all_that_is_under_way_on_a_dead_member_ends_at_once_and_nothing_goes_down_any_more() {
+    let rig = rig(Depth(2), 10);
+    // Two that were merged, one alone, one behind them, one that waits for the end of the turn; and one elsewhere.
+    let mut of_dead = vec![rig.read(0, 0), rig.read(0, 1), rig.read(0, 5), rig.read(0, 7)];
+    let mut elsewhere = rig.read(1, 0);
+    rig.turn();
+    assert_eq!(rig.system.count(), 3);
+    of_dead.push(rig.read(0, 9));
+    of_dead.push(rig.flush(0));
+    of_dead.push(rig.read(0, 6));
+    rig.driver.mark_dead(&rig.lanes[0], libc::ENODEV);
+    for operation in &mut of_dead {
+        assert_eq!(result(operation).map(|(result, _)| result), Some(-libc::ENODEV));
+    }
+    assert_eq!(result(&mut rig.read(0, 3)), Some((-libc::ENODEV, true)));
+    rig.look(10 * LOOKS);
+    rig.turn();
+    assert_eq!(rig.system.count(), 3, "nothing more went down");
+    assert_eq!(result(&mut elsewhere), Some((-libc::ETIMEDOUT, false)));
+    drop((of_dead, elsewhere));
+    rig.system.end(3);
+    rig.turn();
+    assert_eq!(rig.driver.in_flight(), 0);
+    assert!(rig.arena.take(10 * 4096).is_ok(), "all buffers are back");
+    assert_eq!(result(&mut rig.read(0, 3)), Some((-libc::ENODEV, true)), "dead it stays");
+}
+
+#[test]
+fn an_end_that_comes_between_the_cut_and_its_news_is_the_end() {
+    let rig = rig(Depth::CACHED, 1);
+    let mut late = rig.read(0, 0);
+    rig.turn();
+    rig.look(LOOKS + 1);
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(result(&mut late), Some((4096, true)));
+    assert_eq!(rig.driver.in_flight(), 0);
+}
+
+#[test]
+fn a_cut_request_that_nobody_waits_for_any_more_leaves_nothing_behind() {
+    let rig = rig(Depth::CACHED, 1);
+    let late = rig.read(0, 0);
+    rig.turn();
+    rig.look(LOOKS + 1);
+    drop(late);
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(rig.driver.in_flight(), 0);
+    assert!(rig.arena.take(4096).is_ok());
+}
+
+#[test]
+fn a_member_has_no_more_requests_with_the_system_than_its_depth_and_the_next_go_in_order() {
+    let rig = rig(Depth(3), 10);
+    // Not adjoining, so they are not merged.
+    let mut reads: Vec<_> = (0..5).map(|n| rig.read(0, 2 * n)).collect();
+    let mut elsewhere = rig.read(1, 0);
+    rig.turn();
+    assert_eq!(rig.system.count(), 3 + 1);
+    rig.system.end(2);
+    rig.turn();
+    assert_eq!(rig.system.count(), 2 + 2, "two have ended, two have gone down for them");
+    assert!(result(&mut reads[0]).is_some() && result(&mut reads[1]).is_some() && result(&mut reads[2]).is_none());
+    rig.system.end(4);
+    rig.turn();
+    assert_eq!(rig.driver.in_flight(), 0);
+    assert!(reads[2..].iter_mut().chain([&mut elsewhere]).all(|read| result(read) == Some((4096, true))));
+}

@@ -1,0 +1,115 @@
+//! Members that never answer, or an hour later, and members that the array has given up.
+//! Owns: [`Hang`], what is owed. Not here: who hangs (`faults`, `scenario`).
+//! Invariant: a write that was never answered is in the hands of whatever comes first: an hour, the end of the round,
+//! power. Until then it may land, also long after its error was told. So does the host: see its `ring::answers`.
+
+use super::{Disk, ErrorKind, Fate, IoError, Op};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, Notify, Receiver, race};
+
+/// What the host gives a member by default.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Of one member.
+#[derive(Default)]
+pub(super) struct Hang {
+    is_under_way: Cell<bool>,
+    /// It did not answer in time and has not answered since.
+    is_late: Cell<bool>,
+    /// Nobody waits longer than [`MEMBER_TIMEOUT`]; else until the array gives the member up.
+    has_no_deadline: Cell<bool>,
+    is_dead: Cell<bool>,
+    writes: RefCell<Vec<u64>>,
+    changed: Notify,
+}
+
+impl Hang {
+    /// From now on it does not answer.
+    pub(super) fn begin(&self) {
+        self.is_under_way.set(true);
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.is_under_way.get()
+    }
+
+    /// Notes a write that may still land.
+    pub(super) fn owe(&self, number: u64) {
+        self.writes.borrow_mut().push(number);
+    }
+
+    /// The array has failed it: nothing is waited for any more.
+    pub(super) fn mark_dead(&self) {
+        self.is_dead.set(true);
+        self.changed.notify_all();
+    }
+
+    /// Whether a new request fails at once.
+    pub(super) fn refuses(&self) -> bool {
+        self.is_dead.get() || self.is_late.get()
+    }
+
+    /// It answers again, and nothing is owed.
+    pub(super) fn forget(&self) {
+        self.is_under_way.set(false);
+        self.is_late.set(false);
+        self.has_no_deadline.set(false);
+        self.is_dead.set(false);
+        self.writes.borrow_mut().clear();
+    }
+}
+
+impl Disk {
+    /// Does not answer from now on, and nobody waits for less than for ever.
+    pub fn hang_without_deadline(&self) {
+        self.hang.has_no_deadline.set(true);
+        self.hang.begin();
+    }
+
+    /// Answers again, what it has not answered first: each write is done or not.
+    pub fn end_hang(self: &Rc<Self>) {
+        let owed = self.hang.writes.take();
+        for number in owed {
+            let has_effect = self.executor.luck(|rng| rng.chance(1, 2));
+            self.medium.borrow_mut().abandon(number, has_effect);
+        }
+        self.hang.is_under_way.set(false);
+        self.hang.is_late.set(false);
+        self.hang.has_no_deadline.set(false);
+        self.hang.changed.notify_all();
+    }
+
+    /// Another process drives it: what the last one gave up is of no matter to it.
+    pub fn begin_anew(self: &Rc<Self>) {
+        self.end_hang();
+        self.hang.is_dead.set(false);
+    }
+
+    /// What a request to a member that hangs gets, and when.
+    pub(super) async fn never_answer(self: &Rc<Self>, op: Op, at: u64, length: u64) -> IoError {
+        let hang = &self.hang;
+        let is_over = || hang.is_dead.get() || hang.is_late.get() || !hang.is_under_way.get();
+        let over = hang.changed.wait_for(|| is_over().then_some(()));
+        if hang.has_no_deadline.get() {
+            over.await;
+        } else if matches!(race(over, self.executor.sleep(MEMBER_TIMEOUT)).await, Either::Right(())) {
+            hang.is_late.set(true);
+            hang.changed.notify_all();
+            let (disk, wait) = (self.clone(), Duration::from_secs(self.executor.luck(|rng| rng.between(1, 3600))));
+            self.executor.after(wait, move || disk.end_hang());
+        }
+        let outcome = self.end(op, at, length, Fate::Error { kind: ErrorKind::Gone, has_effect: false });
+        outcome.expect_err("it was told to fail").0
+    }
+
+    /// What a request gets that is answered, unless the array gives the member up before: then it is done all the same.
+    pub(super) async fn unless_dead<T>(&self, answer: Receiver<Result<T, IoError>>) -> Result<T, IoError> {
+        let dead = self.hang.changed.wait_for(|| self.hang.is_dead.get().then_some(()));
+        match race(answer, dead).await {
+            Either::Left(answer) => answer.unwrap_or(Err(ErrorKind::Gone.into())),
+            Either::Right(()) => Err(ErrorKind::Gone.into()),
+        }
+    }
+}
