@@ -98,7 +98,7 @@ impl<W: World> Array<W> {
     /// client may wait for the answer first. Once for each write of a client.
     pub(crate) fn patience_after(&self, range: ArrayRange) -> Option<Duration> {
         let gap = self.streams.come(range, || self.world.now()).filter(|_| self.requests_in_flight() > 1)?;
-        Some((gap * 2).min(HOLD_MAX))
+        Some(gap * 2)
     }
 
     /// Whoever holds a row lets those writes come in that are ready now, and those of a stream that are due.

@@ -131,6 +131,33 @@ fn a_write_that_must_be_durable_ends_the_hold_of_its_row() {
 }
 
 #[test]
+fn a_stream_whose_client_begins_to_wait_for_answers_is_not_held_any_more() {
+    let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
+    let arena = Arena::new(64, 0);
+    let gap = Duration::from_micros(300);
+    let write = |n: u64| {
+        let (array, arena) = (array.clone(), arena.clone());
+        async move {
+            let bytes = arena.take_zeroed(4096).expect("room").freeze();
+            array.write(Sector(n * 8), bytes, Fua::No).await.expect("written");
+        }
+    };
+    // The pace of the stream is known when these have been answered.
+    let page = |n: u64| -> Client {
+        let (machine, write) = (machine.clone(), write(n));
+        Box::pin(async move {
+            machine.sleep(gap * n as u32).await;
+            write.await;
+        })
+    };
+    machine.run(&array, (0..6).map(page).collect());
+    for n in 6..12 {
+        let took = machine.run(&array, vec![Box::pin(write(n))]);
+        assert!(took <= ROW_TAKES + STEPS, "page {n}: {took:?}");
+    }
+}
+
+#[test]
 fn reads_over_several_members_take_turns_among_the_copies() {
     let (machine, array) = started(Level::Raid10, 4, Duration::ZERO);
     let (arena, reader) = (Arena::new(0, 2), array.clone());

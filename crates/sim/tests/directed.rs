@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Device, ErrorKind, IoError, Sector, Sectors, Slot};
 use uraid_engine::view::{Copies, Gate};
-use uraid_engine::{Config, MemberState};
+use uraid_engine::{Config, MemberState, StartPlan};
+use uraid_format::Role;
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::judge::{Assembled, How};
@@ -23,11 +24,16 @@ const DATA_AT: u64 = 16;
 
 /// One shard, chunks of two sectors.
 fn rig(level: i32, slots: u16, starts_dirty: bool) -> Rig {
+    rig_of(7, 1, level, slots, starts_dirty)
+}
+
+fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) -> Rig {
     let (layout, chunk) = if level == 1 { (0, 0) } else { (2, 2) };
-    let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes: Vec::new() };
-    let mut rng = Rng::new(7);
+    let member_sizes = if level == 0 { vec![10; usize::from(slots)] } else { Vec::new() };
+    let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes };
+    let mut rng = Rng::new(seed);
     let executor = Executor::new(rng.fork(), false);
-    let setup = Setup { starts_dirty, ..Setup::plain(shape) };
+    let setup = Setup { starts_dirty, shards, ..Setup::plain(shape) };
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 
@@ -87,6 +93,15 @@ fn read(live: &Live, at: u64, length: u64) -> impl Future<Output = Result<Vec<u8
     let array = live.arrays[0].clone();
     let into = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
     async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()) }
+}
+
+/// What would be started if power failed now.
+fn plan_now(rig: &mut Rig) -> Box<StartPlan> {
+    let images = rig.judge.images(&mut rig.rng);
+    match rig.judge.assemble(&images, How::Forced).expect("legal") {
+        Assembled::Plan(plan) => plan,
+        Assembled::DirtyDegraded | Assembled::Impossible => panic!("it does not start"),
+    }
 }
 
 fn kind<T>(answer: &Result<T, IoError>) -> Option<ErrorKind> {
@@ -228,6 +243,7 @@ fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
     for (level, slots) in [(1, 3), (5, 4), (6, 5)] {
         let mut rig = rig(level, slots, false);
         let live = start(&mut rig, &[]);
+        rig.judge.lost.borrow_mut().insert(0);
         let before = rig.guard.events()[0];
         let array = live.arrays[0].clone();
         let done = Rc::new(Cell::new(false));
@@ -240,6 +256,7 @@ fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
         let events = rig.guard.events();
         assert_eq!(events[0], before);
         assert!(events[1..].iter().all(|events| *events >= before + 2), "{events:?}");
+        assert_eq!(plan_now(&mut rig).template.roles[0], Role::Faulty, "no spare, which md would rebuild onto");
         rig.power_off();
     }
 }
@@ -261,4 +278,88 @@ fn only_the_half_written_sectors_of_a_row_are_refused_after_a_freeze() {
     // In one request: an error, never bytes that nobody wrote.
     assert_eq!(kind(&all(&rig, &live, vec![read(&live, 0, 2)])[0]), Some(ErrorKind::Media));
     rig.power_off();
+}
+
+/// What a failed flush of a level without redundancy has lost is not known: no later flush says that all is well.
+#[test]
+fn a_raid0_whose_flush_failed_once_answers_no_flush_any_more() {
+    for slot in 0..2 {
+        let mut rig = rig(0, 2, false);
+        rig.judge.is_over_budget.set(true);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        rig.disk(slot).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: Effect::Error(ErrorKind::Media) });
+        let flush = || {
+            let array = live.arrays[0].clone();
+            async move { array.flush().await }
+        };
+        for round in 0..3 {
+            let answers = all(&rig, &live, vec![flush()]);
+            assert!(answers[0].is_err(), "member {slot}, flush {round}");
+        }
+        rig.power_off();
+    }
+}
+
+/// A first write that comes at any moment of the rounds that record a failure goes down behind superblocks that say
+/// dirty: those rounds were begun before and do not.
+#[test]
+fn a_first_write_during_the_record_of_a_failure_is_behind_the_dirty_mark() {
+    for step in 0..120 {
+        let mut rig = rig(1, 3, false);
+        let live = start(&mut rig, &[]);
+        rig.judge.lost.borrow_mut().insert(0);
+        let (array, executor) = (live.arrays[0].clone(), rig.executor.clone());
+        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Gone)) };
+        let later = write(&rig, &live, 0, 1, 7);
+        let writing = async move {
+            executor.sleep(Duration::from_micros(step)).await;
+            later.await
+        };
+        let requests: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), IoError>>>>> =
+            vec![Box::pin(failing), Box::pin(writing)];
+        assert_eq!(all(&rig, &live, requests), [Ok(()), Ok(())]);
+        assert!(live.arrays[0].status().is_dirty, "it is not idle yet");
+        assert!(plan_now(&mut rig).is_dirty, "{step} us: the bytes of a write are down, and the superblocks say clean");
+        rig.power_off();
+    }
+}
+
+/// A member that is failed by hand just before the array stops is in the superblocks when the stop has ended.
+#[test]
+fn a_member_that_is_failed_as_the_array_stops_is_recorded_by_the_stop() {
+    let mut failed = 0;
+    for seed in 0..200 {
+        let mut rig = rig_of(seed, 2, 1, 3, false);
+        let live = start(&mut rig, &[]);
+        rig.judge.lost.borrow_mut().insert(0);
+        let (array, stopped) = (live.arrays[0].clone(), live.arrays[0].clone());
+        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Stopping)) };
+        let stopping = async move { stopped.stop().await.map_err(|_| IoError::new(ErrorKind::Frozen)) };
+        let requests: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), IoError>>>>> =
+            vec![Box::pin(failing), Box::pin(stopping)];
+        let answers = all(&rig, &live, requests);
+        assert_eq!(answers[1], Ok(()), "seed {seed}");
+        let is_faulty = matches!(live.arrays[0].status().members[0], MemberState::Faulty { .. });
+        assert_eq!(plan_now(&mut rig).template.roles[0] == Role::Faulty, is_faulty, "seed {seed}: {answers:?}");
+        failed += u32::from(is_faulty);
+        rig.power_off();
+    }
+    assert!((1..200).contains(&failed), "either may come first: {failed}");
+}
+
+/// A sector that a member of a raid5 cannot read is asked for once: a disk may try for many seconds.
+#[test]
+fn an_unreadable_sector_is_asked_for_once_and_computed_from_the_others() {
+    for (at, slot) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        let mut rig = rig(5, 3, false);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 6)]), [Ok(())]);
+        rig.disk(slot).add_latent([DATA_AT + at % 2]);
+        let found = all(&rig, &live, vec![read(&live, at, 1)]);
+        assert!(found[0] == Ok(vec![6; 512]));
+        let failed = rig.guard.failures();
+        assert_eq!(failed.len(), 1, "sector {at}: {failed:?}");
+        rig.power_off();
+    }
 }
