@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, Device, Fua, Sector, Sectors, Slot};
+use uraid_block::{Arena, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot};
 use uraid_engine::{Array, World};
 use uraid_layout::Level;
 
@@ -197,4 +197,35 @@ fn a_sector_is_read_again_where_only_its_neighbour_was_unreadable() {
         })
     };
     machine.run(&array, (0..4).map(client).collect());
+}
+
+#[test]
+fn no_request_reaches_past_the_end_of_an_array() {
+    let levels = [Level::Linear, Level::Raid0, Level::Raid1, Level::Raid10, Level::Raid4, Level::Raid5, Level::Raid6];
+    for level in levels {
+        let (machine, array) = started(level, 4, Duration::ZERO);
+        let size = array.geometry().size.0;
+        let inside = [(size - 1, 1), (size, 0), (0, 1)].map(|range| (range, true));
+        let past = [(size, 1), (size - 1, 2), (size + 7, 1), (size + 1, 0), (u64::MAX, 1)].map(|range| (range, false));
+        for ((at, length), is_inside) in inside.into_iter().chain(past) {
+            let (of_request, arena) = (array.clone(), Arena::new(4, 0));
+            let requests: Client = Box::pin(async move {
+                let bytes = || match Sectors(length).len_bytes() {
+                    0 => ReadPieces::new(),
+                    bytes => arena.take_zeroed(bytes).expect("room"),
+                };
+                let range = Range::new(Sector(at), Sectors(length));
+                let answers = [
+                    of_request.read(range.start, bytes()).await.map(|_| ()),
+                    of_request.write(range.start, bytes().freeze(), Fua::No).await,
+                    of_request.write_zeroes(range).await,
+                    of_request.discard(range).await,
+                    of_request.allocation(range).await.map(|_| ()),
+                ];
+                let expected = if is_inside { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) };
+                assert_eq!(answers, [expected; 5], "{level:?}: {at}+{length} of {size}");
+            });
+            machine.run(&array, vec![requests]);
+        }
+    }
 }

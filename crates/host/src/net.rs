@@ -125,8 +125,8 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed("stat")(error)),
     };
-    match UnixStream::connect(path) {
-        Ok(_) => Err(NetError::InUse { path: path.to_owned() }),
+    match sys::connect_now(path) {
+        Ok(()) => Err(NetError::InUse { path: path.to_owned() }),
         // EAGAIN: its queue is full, so it lives.
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Err(NetError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

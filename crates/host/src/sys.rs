@@ -147,6 +147,32 @@ pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
     file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
 }
 
+/// Connects to a Unix socket without waiting for room in its queue: EAGAIN if there is none.
+pub(crate) fn connect_now(path: &Path) -> std::io::Result<()> {
+    // SAFETY: sockaddr_un is plain data; all zeroes is a value of it.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() {
+        return Err(std::io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
+        *place = byte.cast_signed();
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: a whole address, and its length.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 /// Whether the file is nothing but pages of memory: its system calls wait for no device (but for swap).
 pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     // From linux/magic.h.

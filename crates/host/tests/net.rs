@@ -315,3 +315,15 @@ fn a_unix_socket_is_private_taken_once_and_removed() {
     assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().starts_with(&own)), "nothing is left");
     assert!(matches!(Listener::unix(Path::new("/nowhere/socket"), 0o600), Err(NetError::NotMade { .. })));
 }
+
+#[test]
+fn a_socket_whose_queue_is_full_is_in_use_and_is_not_waited_for() {
+    let path = SocketPath::new("full");
+    let busy = std::os::unix::net::UnixListener::bind(&path.0).expect("bound");
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&busy), 0) }, 0);
+    // With no room to wait in there is room for one.
+    let _waiting = std::os::unix::net::UnixStream::connect(&path.0).expect("connected");
+    assert_eq!(Listener::unix(&path.0, 0o600).err(), Some(NetError::InUse { path: path.0.clone() }));
+    assert!(path.0.exists());
+}

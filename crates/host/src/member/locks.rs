@@ -98,4 +98,21 @@ mod tests {
         }
         std::fs::remove_file(&path).expect("removed");
     }
+
+    #[test]
+    fn a_whole_member_is_kept_by_its_flock_where_a_file_system_has_no_locks_of_bytes() {
+        let path = std::env::temp_dir().join(format!("uraid-flock-{}", std::process::id()));
+        std::fs::write(&path, [0; 4]).expect("room");
+        let open = || File::options().read(true).write(true).open(&path).expect("there");
+        let may_claim = |access| try_take(&path, &open(), access, None).is_ok();
+        let other = open();
+        assert!(may_claim(Access::ReadWrite) && may_claim(Access::ReadOnly));
+        // What another process would have of such a file system.
+        other.try_lock_shared().expect("free");
+        assert_eq!((may_claim(Access::ReadWrite), may_claim(Access::ReadOnly)), (false, true));
+        other.unlock().expect("ours");
+        other.try_lock().expect("free");
+        assert_eq!((may_claim(Access::ReadWrite), may_claim(Access::ReadOnly)), (false, false));
+        std::fs::remove_file(&path).expect("removed");
+    }
 }

@@ -21,10 +21,14 @@ struct Rig {
 
 impl Rig {
     fn new(name: &str) -> Rig {
+        Rig::sized(name, SIZE)
+    }
+
+    fn sized(name: &str, size: Sectors) -> Rig {
         let path = std::env::temp_dir().join(format!("uraid-device-{}-{name}", std::process::id()));
         let file = File::create(&path).expect("a file");
-        file.set_len(SIZE.bytes()).expect("room");
-        let disk = Disk::new(SIZE.len_bytes());
+        file.set_len(size.bytes()).expect("room");
+        let disk = Disk::new(size.len_bytes());
         let driver = disk.driver();
         let Claimed(claim) = Claimed::open(&path, Access::ReadWrite).expect("claimed");
         let member = Member::new(claim, driver.clone());
@@ -66,6 +70,23 @@ fn a_write_with_fua_is_stable_when_answered_and_others_after_a_flush() {
     rig.disk.refuse_durable_writes_from(0);
     assert_eq!(drive(&rig.driver, rig.member.write(Sector(64), page(), Fua::Yes)), Ok(()));
     assert!(rig.disk.is_stable(32 << 10..36 << 10) && rig.disk.syncs() == 2);
+}
+
+#[test]
+fn where_nothing_else_gives_zeroes_they_are_written_to_the_last_sector() {
+    let long = ZEROES_BYTES as u64 / 512;
+    for (start, length) in [(0, 1), (1, long - 1), (long, long), (2 * long + 3, 7), (0, 2 * long + 5)] {
+        let rig = Rig::sized("written-zeroes", Sectors(3 * long));
+        rig.member.zero_way.set(ZeroWay::Buffers);
+        let range = Range::new(Sector(start), Sectors(length));
+        assert_eq!(drive(&rig.driver, rig.member.write_zeroes(range)), Ok(()));
+        assert_eq!(drive(&rig.driver, rig.member.flush()), Ok(()));
+        for sector in 0..3 * long {
+            let bytes = sector as usize * 512..(sector as usize + 1) * 512;
+            let is_inside = (start..start + length).contains(&sector);
+            assert_eq!(rig.disk.is_stable(bytes), is_inside, "{start}+{length}: sector {sector}");
+        }
+    }
 }
 
 #[test]

@@ -273,3 +273,33 @@ fn a_small_file_in_memory_that_shrinks_between_look_and_write_is_gone_before_the
         assert_eq!(drive(&file.driver, waiting.expect("it waits now and then")), GONE, "slowly: {is_slow}");
     }
 }
+
+#[test]
+fn a_read_of_more_pieces_than_one_call_takes_gets_each_its_own_bytes() {
+    const SECTORS: usize = 2 * SEGMENTS_MAX + 3;
+    let path = std::env::temp_dir().join(format!("uraid-many-pieces-{}", std::process::id()));
+    let stamp = |sector: usize| [(sector % 251) as u8; SECTOR_BYTES];
+    std::fs::write(&path, (0..SECTORS).flat_map(stamp).collect::<Vec<u8>>()).expect("room");
+    for ring in [RingChoice::Auto, RingChoice::Threads] {
+        let path = &path;
+        run(1, &Options { ring, ..Options::default() }, |shard: Shard<()>| async move {
+            for way in [Way::Cached, Way::InMemory] {
+                let owned = Rc::new(Owned(std::fs::File::open(path).expect("there")));
+                let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
+                let lane = Lane::new(owned.clone(), 0, limits, None);
+                let io = FileIo::new(shard.driver().clone(), lane, owned, Arc::default(), way);
+                for (first, count) in [(0, SECTORS), (1, SEGMENTS_MAX + 1), (2, SECTORS - 2), (5, 3)] {
+                    // Each in a block of its own, for what adjoins is one piece.
+                    let arena = Arena::new(count as u32, 0);
+                    let mut into = ReadPieces::new();
+                    (0..count).for_each(|_| into.append(arena.take(SECTOR_BYTES).expect("room")));
+                    assert_eq!(into.count(), count);
+                    let read = io.read((first * SECTOR_BYTES) as u64, into).await.expect("readable").to_vec();
+                    let expected: Vec<u8> = (first..first + count).flat_map(stamp).collect();
+                    assert!(read == expected, "{way:?}, {first}+{count}");
+                }
+            }
+        });
+    }
+    std::fs::remove_file(&path).expect("removed");
+}
