@@ -16,6 +16,10 @@ use uraid_format::journal::JournalBlock;
 use uraid_format::ppl::PplHeader;
 use uraid_format::{Features, Role, Superblock, uuid};
 
+/// How many bytes of a bitmap are read at most: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
+/// damaged or made to keep `examine` busy: a sparse file holds 2^51 bytes of one.
+const BITMAP_BYTES_MAX: u64 = 64 << 20;
+
 /// What was found beside a superblock; `None` for what it does not speak of, an error's text for what is broken.
 pub struct Areas {
     pub bad_blocks: Option<Result<BadBlockLog, String>>,
@@ -76,7 +80,8 @@ fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, Bitma
     let header: &[u8; BITMAP_HEADER_BYTES] = first.first_chunk().expect("4096 bytes hold the header");
     let header = BitmapHeader::parse(header).map_err(text_of)?;
     let mut statistics = BitmapStatistics::new(&header);
-    let (mut from, end) = (header.position_of(0).0, header.used_bytes());
+    let mut from = header.position_of(0).0;
+    let end = header.used_bytes().min(from + BITMAP_BYTES_MAX);
     while from < end && statistics.uncounted() > 0 {
         let mut piece = vec![0; PIECE_BYTES.min(end - from) as usize];
         let place = start.0.checked_mul(SECTOR_BYTES as u64).and_then(|bytes| bytes.checked_add(from));
@@ -118,6 +123,10 @@ fn bitmap_text(header: &BitmapHeader, bits: &BitmapStatistics) -> String {
     line("Sync Size", &format!("{}{}", header.sync_size.0 / 2, human(u128::from(header.sync_size.0) * 512)));
     let tenths = u128::from(dirty) * 1000 / u128::from(chunks.max(1));
     line("Bitmap", &format!("{chunks} bits (chunks), {dirty} dirty ({}.{}%)", tenths / 10, tenths % 10));
+    if bits.uncounted() > 0 {
+        let counted = chunks - bits.uncounted();
+        line("Not Counted", &format!("the bitmap claims {chunks} bits, and only the first {counted} were read"));
+    }
     out
 }
 
@@ -163,7 +172,7 @@ pub fn facts(areas: &Areas) -> Value {
         "bitmap": one(areas.bitmap.as_ref(), |(header, bits)| json!({
             "uuid": uuid::text(&header.set_uuid), "events": header.events, "events_cleared": header.events_cleared,
             "sync_size": header.sync_size.0, "chunk": header.chunk().0, "chunks": header.chunks(),
-            "dirty": bits.count(ChunkState::Dirty),
+            "counted": header.chunks() - bits.uncounted(), "dirty": bits.count(ChunkState::Dirty),
         })),
         "bad_blocks": one(areas.bad_blocks.as_ref(), ranges),
         "ppl": one(areas.ppl.as_ref(), |log| json!({ "generation": log.generation, "entries": log.entries.len() })),
