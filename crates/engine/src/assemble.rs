@@ -152,6 +152,12 @@ pub enum ReadOnlyReason {
     Ppl,
     /// A member has bad blocks recorded.
     BadBlocks,
+    /// The superblocks count so many events that they could not be read again after more: see
+    /// [`Superblock::EVENTS_WRITE_END`].
+    Events {
+        /// What the freshest one counts.
+        found: u64,
+    },
     /// A slot is being moved to another device, and writing without that device would give it up.
     Replacement,
     /// md was rebuilding a member, and writing without it would give it up: md would have to begin anew.
@@ -289,6 +295,14 @@ impl fmt::Display for ReadOnlyReason {
             ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
             ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
+            ReadOnlyReason::Events { found } => {
+                return write!(
+                    out,
+                    "its superblocks count {found} events, expected below {}: no array counts so far, so something else \
+                     has written this; copy its data to a new array",
+                    Superblock::EVENTS_WRITE_END
+                );
+            }
             ReadOnlyReason::Member => "a member is an array that opens read-only itself",
             ReadOnlyReason::Replacement => {
                 "a member is being replaced by md; let the kernel finish that, or --run to write to the array without \

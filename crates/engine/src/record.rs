@@ -99,6 +99,8 @@ impl<W: World> Array<W> {
             } else {
                 master.events + 1
             };
+            // What assembly refused to write on is far below: it could not be read again.
+            assert!(master.events < Superblock::EVENTS_END);
             (master.version, master.events, self.images(&master))
         };
         let mut failed: Vec<(usize, IoError)> = Vec::new();

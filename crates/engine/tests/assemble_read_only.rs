@@ -8,7 +8,7 @@ use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot};
 use uraid_engine::assemble::Unsupported;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, Refusal, Refused, assemble};
-use uraid_format::{Features, Role, Version};
+use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
 
 const REDUNDANT: [Level; 5] = [Level::Raid1, Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
@@ -98,6 +98,23 @@ fn a_bitmap_is_the_reason_before_a_member_being_rebuilt_because_run_does_not_lif
     }
     assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
     assert_eq!(assemble(&members, &RUN).unwrap().read_only, Some(ReadOnlyReason::Bitmap));
+}
+
+#[test]
+fn an_array_that_counts_too_high_to_count_on_is_only_read() {
+    let counting = |events: u64| {
+        let mut members = array(Level::Raid5, 3, 0);
+        members.iter_mut().for_each(|member| member.superblock.events = events);
+        members
+    };
+    let last = Superblock::EVENTS_WRITE_END - 1;
+    assert_eq!(start(&counting(last)).unwrap().read_only, None);
+    for found in [last + 1, Superblock::EVENTS_END - 1, u64::MAX] {
+        for options in [AssembleOptions::default(), RUN, FORCE] {
+            let plan = assemble(&counting(found), &options).unwrap();
+            assert_eq!(plan.read_only, Some(ReadOnlyReason::Events { found }));
+        }
+    }
 }
 
 #[test]

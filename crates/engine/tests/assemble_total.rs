@@ -56,7 +56,10 @@ fn array(level: Level) -> Vec<Candidate> {
 fn twist(luck: &mut Luck, superblock: &mut Superblock) {
     let odd = [0, 1, 2, 3, 7, 8, 128, 255, 256, 1000, 1 << 31, u64::from(u32::MAX)];
     match luck.below(15) {
-        0 => superblock.events = luck.pick(&[0, 1, 2, (1 << 63) - 1, u64::MAX]),
+        0 => {
+            superblock.events =
+                luck.pick(&[0, 1, 2, Superblock::EVENTS_WRITE_END, Superblock::EVENTS_END - 1, u64::MAX])
+        }
         1 => superblock.level = luck.pick(&[-4, -1, 0, 1, 4, 5, 6, 10]),
         2 => superblock.layout = luck.pick(&odd) as u32,
         3 => superblock.chunk = Sectors(luck.pick(&odd)),

@@ -37,8 +37,6 @@ const ROLES_MAX: usize = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
 const DATA_SECTORS_MIN: u64 = 10;
 /// No address or length on disk reaches this: 2^63 bytes, what a system call can address.
 const SECTORS_END: u64 = 1 << 54;
-/// No array counts so far, and counting on from here must not wrap round.
-const EVENTS_END: u64 = 1 << 63;
 
 /// Where a 1.2 superblock sits: 4 KiB into the device.
 pub const fn location_v12() -> Sector {
@@ -179,6 +177,14 @@ pub struct Superblock {
 impl Superblock {
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
+
+    /// A superblock that counts so many events or more is refused: no array counts so far (md adds one for each change
+    /// of its state, which at a million in a second takes 146,000 years), and adding to a smaller count cannot wrap round.
+    pub const EVENTS_END: u64 = 1 << 62;
+
+    /// An array that counts so many events or more is not written. Below it a run would have to record 2^56 changes, one
+    /// in each microsecond of 2,283 years, before its superblocks were refused: what was written can be read again.
+    pub const EVENTS_WRITE_END: u64 = Superblock::EVENTS_END - (1 << 56);
 
     /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`; one of version 0.90 comes
     /// out in the words of the later versions.
@@ -386,7 +392,7 @@ fn check_fields(raw: &RawSuperblock) -> Result<(), SuperblockError> {
     if block != 0 && (!block.is_power_of_two() || !(512..=65536).contains(&block)) {
         return Err(SuperblockError::LogicalBlockSize { found: block });
     }
-    if raw.events.get() >= EVENTS_END {
+    if raw.events.get() >= Superblock::EVENTS_END {
         return Err(SuperblockError::Events { found: raw.events.get() });
     }
     if raw.raid_disks.get() == 0 || raw.raid_disks.get() > ROLES_MAX as u32 {

@@ -128,8 +128,10 @@ fn the_other_fields_are_taken_up_to_their_bounds() {
     for found in [1u32, 256, 1536, 131_072] {
         assert_eq!(v12(&[(224, &found.to_le_bytes())]), Err(SuperblockError::LogicalBlockSize { found }));
     }
-    assert_eq!(v12(&[(200, &(u64::MAX >> 1).to_le_bytes())]).unwrap().events, u64::MAX >> 1);
-    assert_eq!(v12(&[(200, &(1u64 << 63).to_le_bytes())]), Err(SuperblockError::Events { found: 1 << 63 }));
+    assert_eq!(v12(&[(200, &((1u64 << 62) - 1).to_le_bytes())]).unwrap().events, (1 << 62) - 1);
+    for found in [1u64 << 62, (1 << 63) - 3, (1 << 63) - 1, 1 << 63, u64::MAX] {
+        assert_eq!(v12(&[(200, &found.to_le_bytes())]), Err(SuperblockError::Events { found }));
+    }
     for disks in [1u32, 1920] {
         assert_eq!(v12(&[(92, &disks.to_le_bytes())]).unwrap().raid_disks, disks);
     }

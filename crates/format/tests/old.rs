@@ -125,7 +125,7 @@ fn what_cannot_be_is_refused_and_the_error_says_it() {
     assert_eq!(refused(10, 0), SuperblockError::RaidDisks { found: 0, maximum: 27 });
     assert_eq!(refused(65, 1000), SuperblockError::ChunkBytes { found: 1000 });
     assert_eq!(refused(131, 27), SuperblockError::DiskSlot { number: 0, found: 27, maximum: 26 });
-    assert_eq!(refused(40, 1 << 31), SuperblockError::Events { found: 1 << 63 | 42 });
+    assert_eq!(refused(40, 1 << 30), SuperblockError::Events { found: 1 << 62 | 42 });
     assert_eq!(refused(8, 8129), SuperblockError::Size { found: 16_258, maximum: 16_256 });
     let elsewhere = Superblock::parse(&raid5(), Sector(8), SIZE).unwrap_err();
     assert_eq!(elsewhere, SuperblockError::NoPlace { found_at: 8 });

@@ -1,14 +1,66 @@
-//! Members whose metadata was made to harm: areas that have no end.
-//! Owns: bitmaps. Not here: damage by accident (`errors`), the bytes by themselves (`uraid-format`).
-//! Invariant: a look at a member reads a bounded part of it.
+//! Members whose metadata was made to harm: numbers that no array reaches, areas that have no end.
+//! Owns: event counts, bitmaps. Not here: damage by accident (`errors`), the bytes by themselves (`uraid-format`).
+//! Invariant: what is refused is refused with what was found; what uraid has written, it reads again.
 
 mod common;
 
-use common::superblock::{FEATURES, Raw};
-use common::{Scratch, Served};
+use common::superblock::{EVENTS, FEATURES, Raw};
+use common::{MIB, Scratch, Served, pattern};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// From here on a superblock is refused.
+const EVENTS_END: u64 = 1 << 62;
+/// From here on an array is only read.
+const EVENTS_WRITE_END: u64 = (1 << 62) - (1 << 56);
+
+fn set_events(members: &[PathBuf], events: u64) {
+    for member in members {
+        let mut raw = Raw::read(member);
+        raw.set(EVENTS, &events.to_le_bytes());
+        raw.write();
+    }
+}
+
+#[test]
+fn an_event_count_that_no_array_reaches_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("huge", "-l 1 -n 2 --assume-clean", &members);
+    for events in [EVENTS_END, (1 << 63) - 2, (1 << 63) - 1, u64::MAX] {
+        set_events(&members, events);
+        let said = format!("superblock counts {events} events, expected below 2^62");
+        scratch.serve(&[], &members).end().expect_refused(&[&said]);
+        let shown = scratch.uraid(["examine", members[0].to_str().expect("a name")]);
+        assert!(shown.code == Some(1) && shown.stderr.contains(&said), "{shown:?}");
+    }
+}
+
+#[test]
+fn an_array_that_counts_high_is_read_and_never_counts_on_to_where_it_would_be_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("high", "-l 1 -n 2 --assume-clean", &members);
+    // The last count that is written on.
+    set_events(&members, EVENTS_WRITE_END - 1);
+    let served = scratch.ready(&[], &members);
+    let data = pattern(1, MIB as usize);
+    assert_eq!(served.client().write(0, &data).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    assert!(Raw::read(&members[0]).u64(EVENTS) >= EVENTS_WRITE_END);
+    for events in [Raw::read(&members[0]).u64(EVENTS), EVENTS_END - 1] {
+        set_events(&members, events);
+        for options in [&[][..], &["--force"]] {
+            let served = scratch.ready(options, &members);
+            served.wait_for("opened read-only: its superblocks count");
+            assert!(served.client().read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+            assert_ne!(served.client().write(0, &data).expect("connected"), 0);
+            assert_eq!(served.stop().code, Some(0));
+            assert_eq!(Raw::read(&members[0]).u64(EVENTS), events, "nothing was written");
+        }
+    }
+}
 
 /// A folder that goes with the test, and the longest sparse files that it takes, in bytes.
 struct Sparse(PathBuf, u64);

@@ -226,6 +226,8 @@ fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReaso
         Some(ReadOnlyReason::Ppl)
     } else if features.contains(Features::BAD_BLOCKS) {
         Some(ReadOnlyReason::BadBlocks)
+    } else if chosen.template.events >= Superblock::EVENTS_WRITE_END {
+        Some(ReadOnlyReason::Events { found: chosen.template.events })
     } else if let Some(reason) = in_the_making(&chosen.refused).filter(|_| !options.run && !options.force) {
         Some(reason)
     } else {

@@ -126,7 +126,7 @@ pub enum SuperblockError {
         found: u32,
     },
     /// A count of events that no array reaches.
-    #[error("superblock counts {found} events, expected below 2^63")]
+    #[error("superblock counts {found} events, expected below 2^62")]
     Events {
         /// What the superblock says.
         found: u64,

@@ -4,7 +4,7 @@
 //! Spec: docs/format/superblock-0.90.md; md-reference 1.3, 1.10.
 
 use super::old_raw::{CHECKSUM_AT, DISKS, RawDisk, RawOld};
-use super::{BadBlocks, Checksum, DATA_SECTORS_MIN, EVENTS_END, MAGIC, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
+use super::{BadBlocks, Checksum, DATA_SECTORS_MIN, MAGIC, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
 use super::{SECTORS_END, SuperblockError};
 use crate::{Features, SetName, Version};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
@@ -291,7 +291,7 @@ fn check_fields(raw: &RawOld) -> Result<(), SuperblockError> {
     if raw.raid_disks.get() == 0 || raw.raid_disks.get() > DISKS as u32 {
         return Err(SuperblockError::RaidDisks { found: raw.raid_disks.get(), maximum: DISKS as u32 });
     }
-    if raw.events.get() >= EVENTS_END {
+    if raw.events.get() >= Superblock::EVENTS_END {
         return Err(SuperblockError::Events { found: raw.events.get() });
     }
     let is_reshaping = raw.minor_version.get() == 91;
