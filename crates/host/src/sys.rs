@@ -253,10 +253,10 @@ const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
 
 /// A block device's size in bytes.
-pub(crate) fn block_size_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub(crate) fn block_size_bytes(fd: RawFd) -> Result<u64, Errno> {
     let mut bytes = 0u64;
     // SAFETY: BLKGETSIZE64 writes one u64.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &mut bytes) })?;
+    check(unsafe { libc::ioctl(fd, BLKGETSIZE64, &mut bytes) })?;
     Ok(bytes)
 }
 

@@ -327,20 +327,20 @@ impl Claimed {
         Member::new(self.0.clone(), shard.driver().clone())
     }
 
-    fn os_error(&self, error: &std::io::Error) -> IoError {
+    fn os_error(&self, file: &std::fs::File, error: &std::io::Error) -> IoError {
         if error.kind() == std::io::ErrorKind::UnexpectedEof || error.kind() == std::io::ErrorKind::WriteZero {
             return self.0.watch.lost();
         }
-        device_error(error.raw_os_error().unwrap_or(libc::EIO))
+        self.0.watch.error(file.as_raw_fd(), error.raw_os_error().unwrap_or(libc::EIO))
     }
 
     fn read_exact(&self, file: &std::fs::File, at: u64, into: &mut [u8]) -> Result<(), IoError> {
         self.0.watch.check()?;
-        file.read_exact_at(into, at).map_err(|error| self.os_error(&error))
+        file.read_exact_at(into, at).map_err(|error| self.os_error(file, &error))
     }
 
     fn write_all(&self, file: &std::fs::File, at: u64, from: &[u8]) -> Result<(), IoError> {
-        let write = || file.write_all_at(from, at).map_err(|error| self.os_error(&error));
+        let write = || file.write_all_at(from, at).map_err(|error| self.os_error(file, &error));
         self.0.watch.around(file.as_raw_fd(), write)
     }
 

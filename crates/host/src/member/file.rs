@@ -2,7 +2,6 @@
 //! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers that suit direct I/O. Not here: ranges.
 //! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
 
-use super::device_error;
 use super::turns::Turns;
 use super::watch::Watch;
 use crate::ring::{Buffers, Depth, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};
@@ -168,7 +167,7 @@ impl FileIo {
     fn noted(&self, step: Result<usize, Stop>) -> Result<usize, IoError> {
         step.map_err(|stop| match stop {
             Stop::Ended => self.watch.lost(),
-            Stop::Failed(os) => device_error(os),
+            Stop::Failed(os) => self.watch.error(self.lane.as_raw_fd(), os),
         })
     }
 
@@ -347,7 +346,10 @@ impl FileIo {
             match operation.await.1 {
                 0.. => break Ok(()),
                 os if os == -libc::EINTR => {}
-                os => break Err(Errno(-os)),
+                os => {
+                    self.watch.error(self.lane.as_raw_fd(), -os);
+                    break Err(Errno(-os));
+                }
             }
         };
         self.watch.flushed(result)

@@ -74,7 +74,8 @@ fn finish(
     }
     let watch = match &backing {
         Backing::File { is_block_device: false, base, .. } => Watch::regular_file(base + geometry.size.bytes()),
-        Backing::File { is_block_device: true, .. } | Backing::Memory(_) | Backing::Null => Watch::default(),
+        Backing::File { is_block_device: true, base, .. } => Watch::block_device(base + geometry.size.bytes()),
+        Backing::Memory(_) | Backing::Null => Watch::default(),
     };
     let bad = target.bad.clone();
     Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, bad, cost: None, registration })
@@ -203,7 +204,7 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
 
 fn file_bytes(name: &Path, file: &File, is_block_device: bool) -> Result<u64, OpenError> {
     if is_block_device {
-        sys::block_size_bytes(file.as_fd()).map_err(|errno| failed_with(name, "ioctl", errno))
+        sys::block_size_bytes(file.as_raw_fd()).map_err(|errno| failed_with(name, "ioctl", errno))
     } else {
         sys::file_bytes(file.as_raw_fd()).map_err(|errno| failed_with(name, "fstat", errno))
     }

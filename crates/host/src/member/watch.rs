@@ -19,6 +19,8 @@ use uraid_block::{ErrorKind, IoError};
 pub(super) struct Watch {
     /// A regular file must have so many bytes; 0: it cannot shrink, or that shows in other ways.
     bytes_min: u64,
+    /// A block device must have so many bytes; 0: it is none. Looked at when a write finds no space.
+    device_bytes_min: u64,
     is_gone: AtomicBool,
     /// The errno of the first flush that failed; 0: none has.
     flush_errno: AtomicI32,
@@ -28,6 +30,22 @@ impl Watch {
     /// Of a regular file that has at least so many bytes.
     pub(super) fn regular_file(bytes_min: u64) -> Watch {
         Watch { bytes_min, ..Watch::default() }
+    }
+
+    /// Of a block device that has at least so many bytes.
+    pub(super) fn block_device(device_bytes_min: u64) -> Watch {
+        Watch { device_bytes_min, ..Watch::default() }
+    }
+
+    /// What an errno of the member means. A write behind the end of a block device finds no space: of one that was
+    /// pulled that is every write, because its capacity is 0 from then on. A device that still has all its sectors
+    /// says the same when the pool behind it is full (thin provisioning), as a file does of its file system.
+    pub(super) fn error(&self, fd: RawFd, os: i32) -> IoError {
+        let is_whole = |bytes: u64| bytes >= self.device_bytes_min;
+        if os == libc::ENOSPC && self.device_bytes_min > 0 && !sys::block_size_bytes(fd).is_ok_and(is_whole) {
+            return IoError { os, ..self.lost() };
+        }
+        device_error(os)
     }
 
     /// `Gone` if it has ever been found gone.
