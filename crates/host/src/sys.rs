@@ -270,6 +270,27 @@ pub(crate) fn block_sizes(fd: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
     Ok((logical.unsigned_abs(), physical))
 }
 
+/// The file or block device that a loop device is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LoopFile {
+    /// The device that the file is on.
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// Which device it is, if it is one; 0: it is a file.
+    pub(crate) special: u64,
+}
+
+/// Asks the driver of a loop device, also by a partition of it. ENOTTY, EINVAL: it is none; ENXIO: it has no file.
+pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
+    // From linux/loop.h: struct loop_info64 has 232 bytes and begins with lo_device, lo_inode, lo_rdevice.
+    const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
+    let mut info = [0u64; 29];
+    // SAFETY: LOOP_GET_STATUS64 writes one struct loop_info64.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) })?;
+    let [device, inode, special, ..] = info;
+    Ok(LoopFile { device, inode, special })
+}
+
 /// Discards so many bytes of a block device from `at`: 0 or a negative errno.
 pub(crate) fn block_discard(fd: RawFd, at: u64, length: u64) -> i32 {
     let range = [at, length];

@@ -63,7 +63,8 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// This process has claimed the same file or device, or a part of it that overlaps, perhaps by another name.
+    /// This process has claimed the same file or device, or a part of it that overlaps, perhaps by another name, or by a
+    /// partition or loop device that is over it.
     #[error("{}: already claimed here as {claimed_as}", path.display())]
     ClaimedTwice {
         /// The name given.
@@ -196,6 +197,9 @@ impl Drop for Registration {
 // Fields are dropped in this order: the file and its lock first.
 pub(super) struct Claim {
     pub(super) backing: Backing,
+    // The file under a loop device, for its locks.
+    #[expect(dead_code, reason = "it is held")]
+    pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
     pub(super) access: Access,
@@ -203,6 +207,9 @@ pub(super) struct Claim {
     pub(super) bad: BadSectors,
     // Of memory and nothing, if they take their time.
     pub(super) cost: Option<Cost>,
+    // What it is by itself; it is listed by whose bytes it has.
+    pub(super) identity: Identity,
+    #[expect(dead_code, reason = "it is held")]
     pub(super) registration: Registration,
 }
 
@@ -254,7 +261,7 @@ impl Claimed {
 
     /// Which inode or device it is.
     pub fn identity(&self) -> Identity {
-        self.0.registration.identity()
+        self.0.identity
     }
 
     /// What it is like.

@@ -13,6 +13,7 @@ mod file;
 mod locks;
 mod memory;
 mod open;
+mod origin;
 #[cfg(test)]
 mod pretend;
 mod target;

@@ -5,6 +5,7 @@
 use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
 use super::locks;
 use super::memory::Memory;
+use super::origin::{Origin, identity};
 use super::target::{Target, Window};
 use super::trial::Cost;
 use super::watch::Watch;
@@ -77,8 +78,9 @@ fn finish(
         Backing::File { is_block_device: true, base, .. } => Watch::block_device(base + geometry.size.bytes()),
         Backing::Memory(_) | Backing::Null => Watch::default(),
     };
-    let bad = target.bad.clone();
-    Ok(Claim { backing, watch: Arc::new(watch), name, access, geometry, bad, cost: None, registration })
+    let (bad, identity) = (target.bad.clone(), registration.identity());
+    let (watch, under) = (Arc::new(watch), None);
+    Ok(Claim { backing, under, watch, name, access, geometry, bad, cost: None, identity, registration })
 }
 
 pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
@@ -151,15 +153,6 @@ fn memory_geometry(size: Sectors, zeroes: bool) -> Geometry {
     }
 }
 
-fn identity(status: &Metadata) -> Identity {
-    if status.file_type().is_block_device() {
-        // Two nodes of one device have different inodes: the device's own number says which it is.
-        Identity { device: status.rdev(), inode: 0 }
-    } else {
-        Identity { device: status.dev(), inode: status.ino() }
-    }
-}
-
 fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let (path, name, window) = (&target.path, Path::new(&target.name), target.window);
     // Looked at before it is opened: opening a FIFO would wait, opening a tape would move it.
@@ -173,7 +166,8 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     }
     let is_block_device = kind.is_block_device();
     let bytes = window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX));
-    let registration = register(name, identity(&before), bytes)?;
+    let (own, origin) = (identity(&before), Origin::of(path, &before, bytes));
+    let registration = register(name, origin.identity, origin.bytes.clone())?;
     // On a block device O_EXCL keeps out mounts, the kernel's md and others that ask for it. Not for a window: others
     // may have the rest of the disk.
     let is_exclusive = is_block_device && access == Access::ReadWrite && window.is_none();
@@ -185,7 +179,7 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
         .open(path)
         .map_err(|error| failed(name, "open", &error))?;
     let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
-    if identity(&status) != registration.identity() {
+    if identity(&status) != own {
         // Replaced between the two looks.
         return Err(OpenError::InUse { path: name.into() });
     }
@@ -193,13 +187,16 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     // What is wrong with the window is said whoever else has it; where it is counts under the locks.
     span()?;
     locks::take(name, &file, access, window)?;
+    let under = origin.lock(name, access)?;
     let span = span()?;
     let (direct, geometry) = if is_block_device {
         block_device(name, &file, &status, &span)?
     } else {
         regular_file(&file, &status, access, &span)
     };
-    finish(target, access, Backing::File { file, is_block_device, base: span.base, direct }, registration, geometry)
+    let backing = Backing::File { file, is_block_device, base: span.base, direct };
+    let claim = finish(target, access, backing, registration, geometry)?;
+    Ok(Claim { identity: own, under, ..claim })
 }
 
 fn file_bytes(name: &Path, file: &File, is_block_device: bool) -> Result<u64, OpenError> {

@@ -19,6 +19,7 @@ pub(crate) enum Company {
 
 impl Company {
     /// Of a test that starts no process.
+    #[allow(dead_code, reason = "each test file uses a part of this, and some files have only tests of the other kind")]
     pub(crate) fn some() -> Company {
         Company::Some(STARTS.read().unwrap_or_else(PoisonError::into_inner))
     }

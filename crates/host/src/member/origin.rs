@@ -1,0 +1,156 @@
+//! Whose bytes a member has: a partition has its disk's, a loop device those of the file or device under it.
+//! Owns: following them down, the locks of a file that a loop device is over. Not here: the list of claims (`claim`),
+//! which locks there are (`locks`).
+//! Invariant: two names of one byte lead to one identity and one place, as far as sysfs and the loop driver tell.
+
+use super::claim::{Access, Identity, OpenError};
+use super::locks;
+use super::target::Window;
+use crate::sys::{self, LoopFile};
+use std::fs::{File, Metadata, OpenOptions};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use uraid_block::SECTOR_BYTES;
+
+/// Loop devices over loop devices that are followed; the kernel allows fewer.
+const FLOORS_MAX: usize = 16;
+
+/// What a file or a block device is by itself: two nodes of one device have different inodes, so its own number counts.
+pub(super) fn identity(status: &Metadata) -> Identity {
+    if status.file_type().is_block_device() {
+        Identity { device: status.rdev(), inode: 0 }
+    } else {
+        Identity { device: status.dev(), inode: status.ino() }
+    }
+}
+
+/// Where the bytes of a member are in the end.
+pub(super) struct Origin {
+    /// The file or device that has them.
+    pub(super) identity: Identity,
+    /// Which of its bytes; to `u64::MAX` where they go on to its end.
+    pub(super) bytes: Range<u64>,
+    /// The file that a loop device is over: where the system said it is.
+    file: Option<PathBuf>,
+}
+
+impl Origin {
+    /// Of some bytes of what is at a path.
+    pub(super) fn of(path: &Path, status: &Metadata, bytes: Range<u64>) -> Origin {
+        let mut origin = Origin { identity: identity(status), bytes, file: None };
+        let mut path = path.to_owned();
+        for _ in 0..FLOORS_MAX {
+            if origin.identity.inode != 0 {
+                break;
+            }
+            origin.leave_partition();
+            let Some(under) = under_loop(origin.identity.device, &path) else { break };
+            origin.step(under.offset, under.length, under.identity);
+            // Of a file that was renamed over or deleted there is no path that would lead to it.
+            let is_there = std::fs::metadata(&under.path).is_ok_and(|status| identity(&status) == under.identity);
+            origin.file = (is_there && under.identity.inode != 0).then(|| under.path.clone());
+            path = under.path;
+        }
+        origin
+    }
+
+    /// Takes the locks that a claim of the file under a loop device would take; they last as long as what is returned.
+    /// `None`: there is no such file, or it cannot be opened: then nobody else of this user can claim it either.
+    pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
+        let Some(path) = &self.file else { return Ok(None) };
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
+        let Ok(file) = options.open(path) else { return Ok(None) };
+        if !file.metadata().is_ok_and(|status| identity(&status) == self.identity) {
+            return Ok(None);
+        }
+        let Range { start, end } = self.bytes;
+        let length = (end != u64::MAX).then(|| end - start);
+        let window = (start > 0 || length.is_some()).then_some(Window { offset: start, length });
+        locks::take(name, &file, access, window)?;
+        Ok(Some(file))
+    }
+
+    /// From a partition to its disk.
+    fn leave_partition(&mut self) {
+        let device = self.identity.device;
+        let sectors = |name: &str| attribute::<u64>(device, name)?.checked_mul(SECTOR_BYTES as u64);
+        // Only partitions have a number.
+        let Some(_) = attribute::<u32>(device, "partition") else { return };
+        let (Some(start), Some(length)) = (sectors("start"), sectors("size")) else { return };
+        let Some(disk) = attribute::<String>(device, "../dev").and_then(|text| device_number(&text)) else { return };
+        self.step(start, Some(length), Identity { device: disk, inode: 0 });
+    }
+
+    /// To the bytes of what is below, of which these are `length` from `offset` on.
+    ///
+    /// Bytes 100 to 200 of a partition at 1000 with 150 bytes are 1100 to 1150 of the disk.
+    fn step(&mut self, offset: u64, length: Option<u64>, identity: Identity) {
+        let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+        let start = self.bytes.start.saturating_add(offset).min(end);
+        self.bytes = start..self.bytes.end.saturating_add(offset).min(end).max(start);
+        self.identity = identity;
+    }
+}
+
+/// What a loop device is over.
+struct UnderLoop {
+    identity: Identity,
+    path: PathBuf,
+    offset: u64,
+    length: Option<u64>,
+}
+
+/// `None`: it is no loop device, or one without a file. `path` is a node of it or of a partition of it.
+fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
+    let under: PathBuf = attribute::<String>(device, "loop/backing_file")?.into();
+    let (offset, length) = (attribute::<u64>(device, "loop/offset")?, attribute::<u64>(device, "loop/sizelimit")?);
+    // The driver knows the inode, which counts; of the path sysfs knows only what it was called at last.
+    let told = File::open(path).ok().and_then(|file| sys::loop_file(file.as_fd()).ok());
+    let identity = match told {
+        Some(LoopFile { special, .. }) if special != 0 => Identity { device: special, inode: 0 },
+        Some(LoopFile { device, inode, .. }) => Identity { device, inode },
+        None => identity(&std::fs::metadata(&under).ok()?),
+    };
+    Some(UnderLoop { identity, path: under, offset, length: (length > 0).then_some(length) })
+}
+
+/// What sysfs says of a block device.
+fn attribute<T: FromStr>(device: u64, name: &str) -> Option<T> {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{name}")).ok()?;
+    text.strip_suffix('\n').unwrap_or(&text).parse().ok()
+}
+
+/// `7:0`
+fn device_number(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_part_are_inside_it() {
+        let disk = Identity { device: 1, inode: 0 };
+        let step = |bytes: Range<u64>, offset, length| {
+            let mut origin = Origin { identity: Identity { device: 2, inode: 0 }, bytes, file: None };
+            origin.step(offset, length, disk);
+            assert_eq!(origin.identity, disk);
+            origin.bytes
+        };
+        assert_eq!(step(100..200, 1000, Some(150)), 1100..1150);
+        assert_eq!(step(0..u64::MAX, 1000, Some(150)), 1000..1150);
+        assert_eq!(step(0..u64::MAX, 1000, None), 1000..u64::MAX);
+        assert_eq!(step(0..u64::MAX, 0, None), 0..u64::MAX);
+        assert_eq!(step(200..300, 1000, Some(150)), 1150..1150);
+        assert_eq!(step(u64::MAX - 1..u64::MAX, u64::MAX, Some(9)), u64::MAX..u64::MAX);
+        assert_eq!(device_number("259:3"), Some(libc::makedev(259, 3)));
+        assert_eq!(device_number("259"), None);
+    }
+}
