@@ -19,7 +19,7 @@ mod sys;
 mod timers;
 
 pub use limits::{TooFewDescriptors, ensure_descriptors};
-pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, Target, Window};
+pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, PathState, Target, Window};
 pub use net::{Listener, NetError, Stream};
 pub use processors::{pin, processors_allowed};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};

@@ -9,10 +9,10 @@ mod members;
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
 use crate::client::{self, ClientError};
 use crate::draw::Drawing;
-use crate::print;
 use crate::probe::ProbeError;
 use crate::report::Report;
 use crate::serve::ServeError;
+use crate::{print, warn};
 use members::Told;
 pub use members::shape_of;
 use serde_json::Value;
@@ -101,8 +101,14 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
 /// Stops a running array.
 pub fn stop(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
-    let name = client.status()?.name;
+    let report = client.status()?;
     client.stop(args.all)?;
-    print(&format!("{name}: stopped\n"));
+    print(&format!("{}: stopped\n", report.name));
+    let deleted =
+        report.members.iter().filter(|member| member.is_deleted()).filter_map(|member| member.path.as_deref());
+    let deleted: Vec<&str> = deleted.collect();
+    if !deleted.is_empty() {
+        warn(&format!("{}: was clean on files that vanished with it: {}", report.name, deleted.join(", ")));
+    }
     Ok(())
 }

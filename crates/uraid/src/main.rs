@@ -27,6 +27,7 @@ mod metadata;
 mod names;
 mod nested;
 mod overseer;
+mod paths;
 mod probe;
 mod progress;
 mod report;

@@ -4,12 +4,13 @@
 //! Invariant: it only looks and asks; the array does not wait for it.
 
 use crate::control::Controlled;
+use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, Member, Report, Resync};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
 use crate::world::{ArrayIndex, HostArray};
-use crate::{detail, watch};
+use crate::{detail, paths, watch};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,13 +26,15 @@ pub struct Overseer {
     array: Rc<HostArray>,
     /// How far its resync is, while there is one.
     pub progress: Rc<Cell<Option<Progress>>>,
+    /// Where its members' paths lead.
+    pub paths: Rc<MemberPaths>,
 }
 
 impl Overseer {
     /// Of one array of the session.
     pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
-        let array = session.array(index);
-        Overseer { session, index, array, progress }
+        let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
+        Overseer { session, index, array, progress, paths }
     }
 
     fn assembled(&self) -> &Assembled {
@@ -61,9 +64,10 @@ impl Overseer {
         let superblock = &self.assembled().plan.members[index].superblock;
         let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
         let path = Some(self.member_path(index).to_owned());
-        let entry = |slot: Option<Slot>, state: &str, reason| {
+        let path_state = paths::word(self.paths.state(index));
+        let entry = move |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
-            Member { number, slot, state, path, reason, data_offset }
+            Member { number, slot, state, path, reason, data_offset, path_state }
         };
         match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
@@ -100,6 +104,7 @@ impl Overseer {
 
 impl Controlled for Overseer {
     async fn report(&self) -> Report {
+        self.paths.look().await;
         let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));

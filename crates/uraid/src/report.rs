@@ -173,6 +173,10 @@ pub struct Member {
     /// Where its data begins, in sectors from its start; none for an empty slot.
     #[serde(default)]
     pub data_offset: Option<u64>,
+    /// Of a running array: what became of the path of its file: `deleted`, `replaced`, `missing`; none where it still
+    /// leads to the file.
+    #[serde(default)]
+    pub path_state: Option<String>,
 }
 
 impl Member {
@@ -185,6 +189,22 @@ impl Member {
             path: None,
             reason: None,
             data_offset: None,
+            path_state: None,
+        }
+    }
+
+    /// Whether its file goes when the array stops.
+    pub fn is_deleted(&self) -> bool {
+        self.path_state.as_deref() == Some("deleted")
+    }
+
+    /// Behind its path.
+    fn path_note(&self) -> &'static str {
+        match self.path_state.as_deref() {
+            Some("deleted") => " (deleted: gone when the array stops)",
+            Some("replaced") => " (its path leads to another file)",
+            Some("missing") => " (its path leads to nothing)",
+            _ => "",
         }
     }
 
@@ -377,7 +397,8 @@ impl Report {
             let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
             let path = member.path.as_deref().unwrap_or("");
             let reason = member.reason.as_deref().map_or(String::new(), |reason| format!(" ({reason})"));
-            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}{reason}", member.state);
+            let gone = member.path_note();
+            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}{reason}{gone}", member.state);
             out.push_str(line.trim_end());
             out.push('\n');
         }
@@ -433,7 +454,8 @@ mod tests {
     }
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
-        Member { number, slot, state: state.to_owned(), path: path.map(str::to_owned), reason: None, data_offset: None }
+        let (state, path) = (state.to_owned(), path.map(str::to_owned));
+        Member { number, slot, state, path, reason: None, data_offset: None, path_state: None }
     }
 
     #[test]

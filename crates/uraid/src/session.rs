@@ -217,6 +217,11 @@ impl Session {
         &self.station.setup
     }
 
+    /// Shard 0.
+    pub fn local(&self) -> Local {
+        (*self.station.shard).clone()
+    }
+
     /// One of the arrays, on shard 0.
     pub fn array(&self, index: ArrayIndex) -> Rc<HostArray> {
         self.station.arrays[index.0].clone()
@@ -279,7 +284,11 @@ impl Session {
         if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
             self.serve(overseers).await;
         }
+        join_all(overseers.iter().map(|overseer| overseer.paths.look())).await;
         let stopped = self.stop_all().await;
+        if started.is_ok() && stopped.is_ok() {
+            overseers.iter().for_each(|overseer| overseer.paths.say_what_vanishes());
+        }
         started.and(stopped)
     }
 
@@ -338,6 +347,7 @@ impl Session {
         self.is_ready.set(true);
         for overseer in overseers {
             local.spawn(watch::members(overseer.clone(), local.clone()));
+            local.spawn(overseer.paths.clone().watch());
         }
         let faces = &station.setup.faces;
         let (spread, at) = (faces.spread.clone(), station.clone());

@@ -4,6 +4,7 @@
 
 use super::device::Member;
 use super::memory::Memory;
+use super::path::{self, PathState};
 use super::target::{BadSectors, Target};
 use super::trial::Cost;
 use super::watch::Watch;
@@ -202,6 +203,8 @@ pub(super) struct Claim {
     pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
+    // Without a window; `mem:...` and the like are their own.
+    pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
     pub(super) bad: BadSectors,
@@ -332,6 +335,11 @@ impl Claimed {
     /// This member as a shard drives it. `&Shard<M>` will do for the shard.
     pub fn on_shard(&self, shard: &Local) -> Member {
         Member::new(self.0.clone(), shard.driver().clone())
+    }
+
+    /// Whether the path that it was opened by still leads to it; a helper thread of the shard waits for the answer.
+    pub async fn path_state(&self, shard: &Local) -> PathState {
+        path::state(self.0.clone(), shard.driver()).await
     }
 
     fn os_error(&self, file: &std::fs::File, error: &std::io::Error) -> IoError {

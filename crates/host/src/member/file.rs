@@ -2,6 +2,7 @@
 //! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers that suit direct I/O. Not here: ranges.
 //! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
 
+use super::device_error;
 use super::turns::Turns;
 use super::watch::Watch;
 use crate::ring::{Buffers, Depth, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};

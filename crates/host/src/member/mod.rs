@@ -14,6 +14,7 @@ mod locks;
 mod memory;
 mod open;
 mod origin;
+mod path;
 #[cfg(test)]
 mod pretend;
 mod target;
@@ -23,6 +24,7 @@ mod watch;
 
 pub use claim::{Access, Claimed, Identity, OpenError};
 pub use device::Member;
+pub use path::PathState;
 pub use target::{BadSectors, Target, Window};
 
 use uraid_block::{ErrorKind, IoError};

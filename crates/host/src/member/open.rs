@@ -79,8 +79,8 @@ fn finish(
         Backing::Memory(_) | Backing::Null => Watch::default(),
     };
     let (bad, identity) = (target.bad.clone(), registration.identity());
-    let (watch, under) = (Arc::new(watch), None);
-    Ok(Claim { backing, under, watch, name, access, geometry, bad, cost: None, identity, registration })
+    let (watch, under, path) = (Arc::new(watch), None, target.path.clone());
+    Ok(Claim { backing, under, watch, name, path, access, geometry, bad, cost: None, identity, registration })
 }
 
 pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {

@@ -1,0 +1,49 @@
+//! Whether the path that a member was opened by still leads to it.
+//! Owns: [`PathState`], finding it out. Not here: what is said of it (the crates above).
+//! Invariant: only a helper thread waits for the file system.
+
+use super::claim::{Backing, Claim};
+use super::origin::identity;
+use crate::ring::{Buffers, Driver, Kind};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, OnceLock};
+
+/// What became of a member's path while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathState {
+    /// It leads to the member, as far as can be seen; also of what is no regular file.
+    Same,
+    /// The file has no name any more, so that it goes when it is closed; something else may have its path.
+    Deleted,
+    /// It leads to something else; the file has another name now.
+    Replaced,
+    /// It leads to nothing; the file has another name now.
+    Missing,
+}
+
+/// Asks on a helper thread.
+pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
+    let found = Arc::new(OnceLock::new());
+    let answer = found.clone();
+    let call = move || {
+        answer.get_or_init(|| look(&claim));
+        0
+    };
+    driver.start(Kind::Call(Some(Box::new(call))), Buffers::None, None).await;
+    *found.get().expect("the call has ended")
+}
+
+fn look(claim: &Claim) -> PathState {
+    let Backing::File { file, is_block_device: false, .. } = &claim.backing else { return PathState::Same };
+    if file.metadata().is_ok_and(|status| status.nlink() == 0) {
+        return PathState::Deleted;
+    }
+    match std::fs::metadata(&claim.path) {
+        Ok(status) if identity(&status) == claim.identity => PathState::Same,
+        Ok(_) => PathState::Replaced,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => PathState::Missing,
+        // It cannot be looked at now, which says nothing of the file.
+        Err(_) => PathState::Same,
+    }
+}
