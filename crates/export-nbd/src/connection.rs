@@ -9,6 +9,7 @@ use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
 use crate::outbox::{Hold, Outbox, Reply, next_send};
+use crate::pieces::{self, CLEARING_BYTES_MAX};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
 use crate::status;
@@ -45,7 +46,9 @@ pub(crate) enum Phase {
 /// Why reading ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// By the protocol, or at a clean cut between two requests.
+    /// By the protocol.
+    Disconnected,
+    /// At a clean cut between two requests.
     Clean,
     /// Garbage, or a cut inside of a message.
     Broken,
@@ -57,6 +60,8 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
     credit: Rc<Semaphore>,
+    /// Bytes of trims and write-zeroes.
+    pub(crate) clearing: Rc<Semaphore>,
     /// Of no meaning before the handshake's end.
     agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
@@ -67,6 +72,8 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     /// The client owes us something: the rest of a payload, or taking its replies.
     pub(crate) payload_is_due: Cell<bool>,
     pub(crate) is_sending: Cell<bool>,
+    /// The client has said that it sends no more, and may close at once.
+    is_disconnected: Cell<bool>,
     is_closing: Cell<bool>,
     closing: Notify,
 }
@@ -78,12 +85,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
             credit: Semaphore::new(server.credit_bytes),
+            clearing: Semaphore::new(CLEARING_BYTES_MAX),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
             payload_is_due: Cell::new(false),
             is_sending: Cell::new(false),
+            is_disconnected: Cell::new(false),
             is_closing: Cell::new(false),
             closing: Notify::new(),
             server,
@@ -94,7 +103,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.is_closing.get()
     }
 
-    /// No more requests are taken; those in flight end and are answered.
+    /// Whether a request that takes long should end early: the server stops, or the client has gone. After the protocol's
+    /// disconnect, requests in flight are still done, until the watchdog cuts the connection.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_closing.get() || (!self.is_disconnected.get() && self.transport.is_hung_up())
+    }
+
+    pub(crate) async fn closes(&self) {
+        self.closing.wait_for(|| self.is_closing.get().then_some(())).await;
+    }
+
+    /// No more requests are taken; those in flight end and are answered, long ones at their next piece.
     pub(crate) fn close(&self) {
         self.is_closing.set(true);
         self.closing.notify_all();
@@ -114,7 +133,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 self.enter(Phase::Transmission);
                 self.server.machine.spawn(self.clone().write_replies());
                 let end = self.read_requests(inbox).await;
+                self.is_disconnected.set(end == End::Disconnected);
                 self.enter(Phase::Ending);
+                if end == End::Broken {
+                    self.close();
+                }
                 // Each request gives its permit back when its reply has left, or cannot leave any more.
                 let all = self.in_flight.acquire(self.server.limits.requests_max).await;
                 self.outbox.end();
@@ -153,8 +176,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     /// Receives into the lease; `None` when the connection ends.
     async fn recv(&self, into: Lease) -> Option<(Lease, usize)> {
-        let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
-        match race(closing, self.transport.recv(into)).await {
+        match race(self.closes(), self.transport.recv(into)).await {
             Either::Right(Ok((lease, received))) if received > 0 => {
                 self.received();
                 Some((lease, received))
@@ -165,8 +187,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     /// Receives until the buffers are full; `None` when the connection ends before.
     async fn recv_all(&self, into: ReadPieces) -> Option<ReadPieces> {
-        let closing = self.closing.wait_for(|| self.is_closing.get().then_some(()));
-        match race(closing, self.transport.recv_all(into)).await {
+        match race(self.closes(), self.transport.recv_all(into)).await {
             Either::Right(Ok(pieces)) => {
                 self.received();
                 Some(pieces)
@@ -327,18 +348,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     /// Takes one request with its payload and starts it, or refuses it; the end if it is the last one.
     async fn take(self: &Rc<Self>, request: Request, inbox: &mut Inbox) -> Result<(), End> {
         let work = match check(self.offer(), self.agreement.get(), &request) {
-            Ok(Work::Disconnect) => return Err(End::Clean),
+            Ok(Work::Disconnect) => return Err(End::Disconnected),
             Ok(work) => work,
             Err(refusal) => return self.refuse(request, refusal, inbox).await,
         };
         let bytes = match work {
             Work::Read(range) | Work::Write(range, _) => Some(range.length.len_bytes()),
-            Work::Flush
-            | Work::Trim(..)
-            | Work::WriteZeroes(..)
-            | Work::Cache(_)
-            | Work::Status { .. }
-            | Work::Disconnect => None,
+            Work::Flush | Work::Clear(..) | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => None,
         };
         let hold = match self.room_now(bytes) {
             Some(hold) => hold,
@@ -472,8 +488,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 let result = device.flush().await;
                 self.finish(request, result, hold);
             }
-            Work::Trim(..) | Work::WriteZeroes(..) => {
-                let result = self.server.without_payload(device, work).await;
+            Work::Clear(what, range, fua) => {
+                let result = pieces::clear(self, device, what, range, fua).await;
                 self.finish(request, result, hold);
             }
             // There is nothing to wait for.

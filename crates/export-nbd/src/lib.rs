@@ -19,6 +19,7 @@ mod handshake;
 mod inbox;
 mod machine;
 mod outbox;
+mod pieces;
 mod request;
 mod server;
 mod statistics;

@@ -21,6 +21,8 @@ pub trait Transport: 'static {
     fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError>;
     /// Sends as much as can be sent now, from the front: how many bytes, perhaps none.
     fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError>;
+    /// Whether the peer has closed, or the connection broke; what the peer sent before may still be unread.
+    fn is_hung_up(&self) -> bool;
     /// Ends the connection in both directions: waiting operations end.
     fn shutdown(&self);
 }
@@ -52,6 +54,9 @@ impl Transport for Stream {
     }
     fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
         Stream::try_send(self, from)
+    }
+    fn is_hung_up(&self) -> bool {
+        Stream::is_hung_up(self)
     }
     fn shutdown(&self) {
         Stream::shutdown(self);

@@ -5,6 +5,7 @@
 
 use crate::export::Offer;
 use crate::handshake::{Agreement, Form};
+use crate::pieces::Clear;
 use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
 use uraid_nbd::words::UNFRAGMENTED_BYTES;
 use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
@@ -15,8 +16,7 @@ pub(crate) enum Work {
     Read(Range),
     Write(Range, Fua),
     Flush,
-    Trim(Range, Fua),
-    WriteZeroes(Range, Fua),
+    Clear(Clear, Range, Fua),
     /// Nothing is done: members are read past the page cache, so there is no place where data could wait for a read.
     Cache(Range),
     Status {
@@ -120,7 +120,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
         Command::Trim => {
             check_flags(request, flags)?;
             check_writable(offer)?;
-            Ok(Work::Trim(check_range(offer, request, false)?, fua))
+            Ok(Work::Clear(Clear::Trim, check_range(offer, request, false)?, fua))
         }
         Command::WriteZeroes => {
             check_flags(request, flags | CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO)?;
@@ -129,7 +129,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
             if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
                 return Err(Refusal::ZeroesAreSlow);
             }
-            Ok(Work::WriteZeroes(range, fua))
+            Ok(Work::Clear(Clear::Zeroes, range, fua))
         }
         Command::Cache => {
             check_flags(request, flags)?;
@@ -274,8 +274,7 @@ mod tests {
                     if let Ok(
                         Work::Read(range)
                         | Work::Write(range, _)
-                        | Work::Trim(range, _)
-                        | Work::WriteZeroes(range, _)
+                        | Work::Clear(_, range, _)
                         | Work::Cache(range)
                         | Work::Status { range, .. },
                     ) = found
@@ -293,8 +292,8 @@ mod tests {
         for (flags, fua) in [(PLAIN, Fua::No), (CommandFlags::FUA, Fua::Yes)] {
             for (command, work) in [
                 (Command::Write, Work::Write(range, fua)),
-                (Command::Trim, Work::Trim(range, fua)),
-                (Command::WriteZeroes, Work::WriteZeroes(range, fua)),
+                (Command::Trim, Work::Clear(Clear::Trim, range, fua)),
+                (Command::WriteZeroes, Work::Clear(Clear::Zeroes, range, fua)),
             ] {
                 assert_eq!(check(&offer, STRUCTURED, &ask(command, flags, 512, 512)), Ok(work));
             }

@@ -8,7 +8,6 @@ use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::outbox::Hold;
-use crate::request::Work;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
 use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
-use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Lease, ReadPieces, ShardIndex};
+use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Stream};
 
 /// Connections that may still end while new ones come.
@@ -250,31 +249,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             }
             let Job { connection, request, work, payload, hold } = job;
             connection.work(&request, work, payload, hold).await;
-        }
-    }
-
-    /// Trim or write-zeroes.
-    pub(crate) async fn without_payload(&self, device: &D, work: Work) -> Result<(), IoError> {
-        let fua = match work {
-            Work::Trim(range, fua) => {
-                match device.discard(range).await {
-                    // A trim is a hint: a device that cannot take it has done its part.
-                    Err(IoError { kind: ErrorKind::Unsupported, .. }) | Ok(()) => {}
-                    Err(error) => return Err(error),
-                }
-                fua
-            }
-            Work::WriteZeroes(range, fua) => {
-                device.write_zeroes(range).await?;
-                fua
-            }
-            Work::Read(_) | Work::Write(..) | Work::Flush | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => {
-                unreachable!("not asked here")
-            }
-        };
-        match fua {
-            Fua::Yes => device.flush().await,
-            Fua::No => Ok(()),
         }
     }
 

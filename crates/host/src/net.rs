@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use uraid_block::{Lease, ReadPieces, WritePieces};
 
 /// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
@@ -343,6 +344,14 @@ impl Stream {
         // SAFETY: an IoSlice is an iovec, as its documentation promises; a send writes to none of it.
         let result = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, flags) };
         Ok(at_once("send", result)?.unwrap_or(0))
+    }
+
+    /// Whether the peer has closed its sending side, or the connection broke; what it sent before may still be unread.
+    pub fn is_hung_up(&self) -> bool {
+        let events = libc::POLLRDHUP;
+        let mut socket = [libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 }];
+        // POLLHUP and POLLERR come unasked.
+        sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
     /// Ends the connection in both directions: waiting receives end with 0, sends with [`NetError::Closed`].

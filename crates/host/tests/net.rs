@@ -177,7 +177,12 @@ fn a_broken_connection_is_an_error_and_waits_can_be_given_up() {
             let (lease, count) =
                 stream.recv(buffers(&shard, 100).into_iter().next().expect("one")).await.expect("there");
             assert_eq!(&lease[..count], b"late");
+            assert!(!stream.is_hung_up());
+            (&there).write_all(b"last").expect("written");
             drop(there);
+            assert!(stream.is_hung_up(), "though there is something to receive");
+            let (lease, count) = stream.recv(lease).await.expect("it was sent before");
+            assert_eq!(&lease[..count], b"last");
             let (_, count) = stream.recv(lease).await.expect("an end is no error");
             assert_eq!(count, 0);
             assert_eq!(stream.recv_all(buffers(&shard, 5)).await.err(), Some(NetError::Closed));

@@ -292,6 +292,10 @@ impl Transport for Pipe {
         Ok(count)
     }
 
+    fn is_hung_up(&self) -> bool {
+        self.0.client_closed.get() || self.0.shut_down.get()
+    }
+
     fn shutdown(&self) {
         self.0.shut_down.set(true);
         self.0.changed.notify_all();

@@ -1,0 +1,295 @@
+//! Trims and write-zeroes that cover all of a device: they run in pieces, and end early where nobody needs them.
+//! Owns: what one such request does on a device of the bench, and an attack over a real socket on a slow device.
+//! Invariant: no test waits for what such an attack would take, which is hours.
+
+mod common;
+
+use common::*;
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use uraid_block::local::Semaphore;
+use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+use uraid_export_nbd::{Export, Limits, Machine, Server, Spread};
+use uraid_host::{Listener, Local, Options, Shard};
+use uraid_nbd::{Command, CommandFlags, ErrorCode};
+
+const PLAIN: CommandFlags = CommandFlags::NONE;
+const FUA: CommandFlags = CommandFlags::FUA;
+const MIB: usize = 1 << 20;
+/// Sectors of the longest piece of zeroes.
+const PIECE: u64 = 8192;
+
+/// Start and length of each piece that reached the device, and whether a flush came last.
+fn cleared(ram: &Ram) -> (Vec<(u64, u64)>, bool) {
+    let ops = ram.ops.take();
+    let pieces = ops.iter().filter_map(|op| match *op {
+        Op::Discard(at, length) | Op::WriteZeroes(at, length) => Some((at, length)),
+        Op::Read(..) | Op::Write(..) | Op::Flush | Op::Allocation(..) => None,
+    });
+    (pieces.collect(), ops.last() == Some(&Op::Flush))
+}
+
+#[test]
+fn a_long_request_is_pieces_on_stripe_edges_with_a_flush_behind_the_last_for_fua() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    for (command, longest) in [(Command::WriteZeroes, PIECE), (Command::Trim, 8 * PIECE)] {
+        pipe.write(&ask(command, FUA, 1, 512, 60 << 20));
+        bench.settle();
+        assert!(answers(&pipe.take(), |_| 0)[0].result.is_ok());
+        let (pieces, is_flushed) = cleared(&ram);
+        assert!(is_flushed);
+        let mut at = 1;
+        for &(start, length) in &pieces {
+            assert_eq!(start, at);
+            assert!(length <= longest);
+            at += length;
+        }
+        assert_eq!(at, 1 + (60 << 11));
+        // A stripe of the device is 384 sectors.
+        assert!(pieces[1..].iter().all(|(start, _)| start % 384 == 0), "{pieces:?}");
+    }
+}
+
+#[test]
+fn long_requests_of_one_connection_take_turns_and_those_of_others_do_not_wait_for_them() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let (greedy, other) = (ready(&bench, &server, false), ready(&bench, &server, false));
+    ram.hold(true);
+    for cookie in 0..128 {
+        greedy.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, 64 << 20));
+    }
+    bench.settle();
+    assert_eq!(ram.ops.borrow().len(), 2, "of 128 requests");
+    other.write(&ask(Command::WriteZeroes, PLAIN, 1, 0, 64 << 20));
+    bench.settle();
+    assert_eq!(ram.ops.borrow().len(), 3);
+    ram.hold(false);
+    bench.settle();
+    assert_eq!(answers(&greedy.take(), |_| 0).len(), 128);
+    assert_eq!(answers(&other.take(), |_| 0).len(), 1);
+}
+
+#[test]
+fn long_requests_end_at_a_piece_when_their_client_has_gone() {
+    // 300: more than may be in flight, so that the server does not read up to the end.
+    for requests in [1, 2, 128, 300] {
+        for command in [Command::WriteZeroes, Command::Trim] {
+            let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+            let server = server(&bench, &ram, Limits::default());
+            let pipe = ready(&bench, &server, false);
+            ram.hold(true);
+            for cookie in 0..requests {
+                pipe.write(&ask(command, PLAIN, cookie, 0, 64 << 20));
+            }
+            bench.settle();
+            pipe.close();
+            bench.settle();
+            ram.hold(false);
+            bench.settle();
+            assert!(ram.ops.borrow().len() <= 2, "{requests}: {:?}", ram.ops.borrow());
+            assert_eq!((server.connections(), server.requests_running()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_disconnects_by_the_protocol_gets_its_long_requests_done() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    pipe.write(&ask(Command::WriteZeroes, PLAIN, 1, 0, 64 << 20));
+    pipe.write(&ask(Command::Disconnect, PLAIN, 2, 0, 0));
+    bench.settle();
+    assert!(answers(&pipe.take(), |_| 0)[0].result.is_ok());
+    assert_eq!(cleared(&ram).0.iter().map(|(_, length)| length).sum::<u64>(), 64 << 11);
+}
+
+#[test]
+fn a_stop_ends_long_requests_at_a_piece_and_says_so() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    ram.hold(true);
+    for cookie in 0..20 {
+        pipe.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, 64 << 20));
+    }
+    bench.settle();
+    let stopping = server.clone();
+    bench.spawn(async move {
+        stopping.stop(Duration::from_secs(20)).await;
+    });
+    bench.settle();
+    ram.hold(false);
+    bench.settle();
+    assert_eq!((ram.ops.borrow().len(), server.requests_running(), server.connections()), (2, 0, 0));
+    let refused = answers(&pipe.take(), |_| 0);
+    assert_eq!(refused.len(), 20);
+    assert!(refused.iter().all(|answer| matches!(answer.result, Err((ErrorCode::Shutdown, _)))));
+}
+
+/// A disk that writes 100 MB a second, trims ten times as much, and does one request after the other.
+struct SlowDisk {
+    local: Local,
+    geometry: Geometry,
+    lane: Rc<Semaphore>,
+    busy: Cell<usize>,
+}
+
+impl SlowDisk {
+    async fn take(&self, bytes: u64) -> Result<(), IoError> {
+        self.busy.set(self.busy.get() + 1);
+        let _turn = self.lane.acquire(1).await;
+        self.local.sleep(Duration::from_nanos(10 * bytes)).await;
+        self.busy.set(self.busy.get() - 1);
+        Ok(())
+    }
+}
+
+impl Device for SlowDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    async fn read(&self, _at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.take(into.length().bytes()).await.map(|()| into)
+    }
+    async fn write(&self, _at: Sector, from: WritePieces, _fua: Fua) -> Result<(), IoError> {
+        self.take(from.length().bytes()).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.take(0).await
+    }
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        self.take(range.length.bytes() / 10).await
+    }
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        self.take(range.length.bytes()).await
+    }
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        Ok(Allocation { length: range.length, is_zero: false })
+    }
+}
+
+/// A client behind its handshake.
+fn client(path: &Path) -> UnixStream {
+    let mut stream = UnixStream::connect(path).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    stream.write_all(&hello(false)).expect("sent");
+    let mut answer = [0; 18 + 32 + 34 + 20];
+    stream.read_exact(&mut answer).expect("the handshake is answered");
+    stream
+}
+
+/// 128 requests in 3,584 bytes, which together take the disk 1.5 hours, or 9 minutes.
+fn flood(path: &Path, command: Command) -> UnixStream {
+    let mut stream = client(path);
+    let bytes: Vec<u8> = (0..128).flat_map(|cookie| ask(command, PLAIN, cookie, 0, u32::MAX - 511)).collect();
+    assert_eq!(bytes.len(), 3584);
+    stream.write_all(&bytes).expect("sent");
+    stream
+}
+
+fn write_one_sector(stream: &mut UnixStream) {
+    stream.write_all(&write(9, 8 << 30, &[7; 512])).expect("sent");
+    let mut answer = [0; 16];
+    stream.read_exact(&mut answer).expect("the write is answered beside the flood");
+    assert!(answers(&answer, |_| 0)[0].result.is_ok());
+}
+
+async fn serve(shard: Shard<()>, listener: Listener, state: &State) -> usize {
+    let local: Local = (*shard).clone();
+    let geometry = Geometry {
+        size: Sectors(64 << 21),
+        logical_block: Sectors(1),
+        physical_block: Sectors(8),
+        chunk: Sectors(128),
+        stripe: Sectors(384),
+        io_max: Sectors(1 << 16),
+        segments_max: 1024,
+        discard_granularity: Sectors(1),
+        zeroes_after_discard: false,
+        volatile_cache: true,
+    };
+    let disk = SlowDisk { local: local.clone(), geometry, lane: Semaphore::new(1), busy: Cell::new(0) };
+    let export = Export { name: "md0".into(), description: String::new(), read_only: false };
+    let server = Server::new(local.clone(), vec![(export, Rc::new(disk))], Limits::default());
+    local.spawn(server.clone().listen(listener, Spread::new(1), |_, _| panic!("there is one shard")));
+    while !state.end.load(Ordering::Relaxed) {
+        state.running.store(server.requests_running(), Ordering::Relaxed);
+        local.sleep(Duration::from_millis(5)).await;
+    }
+    server.stop(Duration::from_secs(30)).await
+}
+
+#[derive(Default)]
+struct State {
+    end: AtomicBool,
+    running: AtomicUsize,
+}
+
+/// Serves the slow disk while `attack` runs, then stops; gives how many requests the disk has after 30 seconds.
+fn with_slow_disk(name: &str, attack: impl FnOnce(&Path, &State)) -> usize {
+    let path = std::env::temp_dir().join(format!("uraid-clearing-{name}-{}", std::process::id()));
+    let listener = Listener::unix(&path, 0o600).expect("the socket can be made");
+    let state = State::default();
+    std::thread::scope(|scope| {
+        let state = &state;
+        let server =
+            scope.spawn(move || uraid_host::run(1, &Options::default(), |shard| serve(shard, listener.clone(), state)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| attack(&path, state)));
+        state.end.store(true, Ordering::Relaxed);
+        let left = server.join().expect("the server ends")[0];
+        outcome.map(|()| left).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_flood_of_long_requests_delays_no_write_of_another_client_and_no_stop() {
+    for command in [Command::WriteZeroes, Command::Trim] {
+        let mut floods = Vec::new();
+        let left = with_slow_disk("flood", |path, _| {
+            let mut victim = client(path);
+            write_one_sector(&mut victim);
+            floods.extend((0..4).map(|_| flood(path, command)));
+            for _ in 0..5 {
+                write_one_sector(&mut victim);
+            }
+        });
+        assert_eq!(left, 0, "requests at the end of the stop, with four clients that flood: {command:?}");
+        for mut stream in floods {
+            let mut replies = Vec::new();
+            stream.read_to_end(&mut replies).expect("the server has closed");
+            let replies = answers(&replies, |_| 0);
+            assert_eq!(replies.len(), 128);
+            assert!(replies.iter().all(|answer| matches!(answer.result, Err((ErrorCode::Shutdown, _)))));
+        }
+    }
+}
+
+#[test]
+fn a_flood_ends_with_its_client() {
+    let left = with_slow_disk("gone", |path, state| {
+        let mut victim = client(path);
+        let flood = flood(path, Command::WriteZeroes);
+        while state.running.load(Ordering::Relaxed) < 128 {
+            write_one_sector(&mut victim);
+        }
+        drop(flood);
+        // Bounded by the victim's writes, each of which waits behind what is left of the flood.
+        let mut writes = 0;
+        while state.running.load(Ordering::Relaxed) > 1 {
+            write_one_sector(&mut victim);
+            writes += 1;
+            assert!(writes < 1000, "requests of a client that has gone go on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert_eq!(left, 0);
+}
