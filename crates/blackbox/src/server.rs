@@ -118,6 +118,11 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     /// Its resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
@@ -150,8 +155,7 @@ impl Server {
     /// SIGTERM, and waits for exit code 0.
     #[track_caller]
     pub fn stop(mut self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).expect("it is our child");
+        kill_process(self.pid(), Signal::TERM).expect("it is our child");
         let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
         loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {

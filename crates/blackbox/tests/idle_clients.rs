@@ -1,7 +1,7 @@
 //! Many clients that do nothing: a thousand behind their handshake, hundreds in the middle of it, and one that works.
 //! Owns: that they cost little memory, keep nobody from working, and that the half-open ones go. Not here: rude ones.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -99,6 +99,42 @@ fn more_half_open_clients_than_there_are_places_push_out_the_oldest() {
     assert!(end.is_ok_and(|greeting| greeting == 18));
     println!("the oldest of 601 half-open clients went after {:?}", begin.elapsed());
     assert!(begin.elapsed() < Duration::from_secs(8), "pushed out, not timed out");
+    read_one_sector(&mut idle(&server));
+    server.stop();
+}
+
+#[test]
+fn more_idle_clients_than_there_are_places_lock_out_nobody() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
+    let scratch = Scratch::new();
+    let members = create(&scratch, "idle", &ARRAY);
+    // One shard, so that all places are in one place: 4096, half of them for one user.
+    let server = Server::start(scratch.path(), &members, &["--shards", "1"]);
+    let mut worker = idle(&server);
+    let mut first = idle(&server);
+    let mut all = Vec::new();
+    for n in 0..4200 {
+        if n % 100 == 0 {
+            read_one_sector(&mut worker);
+        }
+        all.push(idle(&server));
+    }
+    assert!(std::io::copy(&mut first, &mut std::io::sink()).is_ok_and(|bytes| bytes == 0), "the least used one went");
+    read_one_sector(&mut worker);
+    read_one_sector(&mut idle(&server));
+    read_one_sector(all.last_mut().expect("many"));
+    server.stop();
+}
+
+#[test]
+fn idle_clients_on_all_descriptors_give_way() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "idle", &ARRAY);
+    let server = Server::start(scratch.path(), &members, &["--shards", "1"]);
+    let few = Rlimit { current: Some(100), maximum: Some(100) };
+    prlimit(Some(server.pid()), Resource::Nofile, few).expect("it is our child");
+    let _all: Vec<Stream> = (0..120).map(|_| idle(&server)).collect();
     read_one_sector(&mut idle(&server));
     server.stop();
 }

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
+use uraid_host::Peer;
 use uraid_nbd::extended::EXTENDED_REQUEST_BYTES;
 use uraid_nbd::transmission::REQUEST_BYTES;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
@@ -57,6 +58,7 @@ enum End {
 pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     server: Rc<Server<M, T, D>>,
     transport: T,
+    pub(crate) peer: Peer,
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
     credit: Rc<Semaphore>,
@@ -67,7 +69,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) phase: Cell<Phase>,
     /// When the phase began, or, as the watchdog sees it, when the connection last moved.
     pub(crate) since: Cell<Tick>,
-    /// Counts what came and went, for the watchdog.
+    /// The server's count of what came and went, when this one last had a part in it.
     pub(crate) moves: Cell<u64>,
     /// The client owes us something: the rest of a payload, or taking its replies.
     pub(crate) payload_is_due: Cell<bool>,
@@ -81,6 +83,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
 impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     pub(crate) fn new(server: Rc<Server<M, T, D>>, transport: T) -> Connection<M, T, D> {
         Connection {
+            peer: transport.peer(),
             transport,
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
@@ -101,6 +104,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.get()
+    }
+
+    /// Whether no request and no reply is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_done = self.in_flight.free() == self.server.limits.requests_max;
+        is_done && !self.payload_is_due.get() && !self.is_sending.get()
     }
 
     /// Whether a request that takes long should end early: the server stops, or the client has gone. After the protocol's
@@ -166,7 +175,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     fn moved(&self) {
-        self.moves.set(self.moves.get() + 1);
+        self.moves.set(self.server.next_move());
     }
 
     fn received(&self) {

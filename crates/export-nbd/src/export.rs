@@ -23,6 +23,8 @@ pub struct Export {
 pub struct Limits {
     /// Connections at once. One that only waits costs a block of 4 KiB and some hundred bytes.
     pub connections_max: usize,
+    /// Connections at once of one peer: a user, or a host.
+    pub peer_connections_max: usize,
     /// Connections in their handshake at once; with one more the oldest of them goes.
     pub handshakes_max: usize,
     /// Requests in flight on one connection; further ones stay in the socket.
@@ -40,6 +42,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 4096,
+            peer_connections_max: 2048,
             handshakes_max: 512,
             requests_max: 128,
             handshake_time_max: Duration::from_secs(10),

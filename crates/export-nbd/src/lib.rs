@@ -20,6 +20,7 @@ mod inbox;
 mod machine;
 mod outbox;
 mod pieces;
+mod places;
 mod request;
 mod server;
 mod statistics;

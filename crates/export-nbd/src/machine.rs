@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 use uraid_block::{Arena, Lease, ReadPieces, Tick, WritePieces};
-use uraid_host::{CLIENT_ARENA, Local, NetError, Stream};
+use uraid_host::{CLIENT_ARENA, Local, NetError, Peer, Stream};
 
 /// One connection's bytes. Receiving and sending may go on at the same time; of each, one at a time.
 #[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
@@ -21,6 +21,8 @@ pub trait Transport: 'static {
     fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError>;
     /// Sends as much as can be sent now, from the front: how many bytes, perhaps none.
     fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError>;
+    /// Who is at the other end.
+    fn peer(&self) -> Peer;
     /// Whether the peer has closed, or the connection broke; what the peer sent before may still be unread.
     fn is_hung_up(&self) -> bool;
     /// Ends the connection in both directions: waiting operations end.
@@ -54,6 +56,9 @@ impl Transport for Stream {
     }
     fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
         Stream::try_send(self, from)
+    }
+    fn peer(&self) -> Peer {
+        Stream::peer(self)
     }
     fn is_hung_up(&self) -> bool {
         Stream::is_hung_up(self)

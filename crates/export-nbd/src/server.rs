@@ -8,6 +8,7 @@ use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::outbox::Hold;
+use crate::places::{self, Place, Use, Verdict};
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
-use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
+use uraid_block::local::{Either, Notify, Permit, Semaphore, race, yield_now};
 use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
-use uraid_host::{Listener, Local, Stream};
+use uraid_host::{Listener, Local, Peer, Stream};
 
 /// Connections that may still end while new ones come.
 const SPARE_CONNECTIONS: usize = 16;
@@ -92,6 +93,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     workers: Workers<Job<M, T, D>>,
     connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
+    /// Counts what came and went on all connections.
+    moves: Cell<u64>,
     changed: Notify,
     is_stopping: Cell<bool>,
     statistics: RefCell<Statistics>,
@@ -124,6 +127,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             workers: Workers::default(),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
+            moves: Cell::new(0),
             changed: Notify::new(),
             is_stopping: Cell::new(false),
             statistics: RefCell::default(),
@@ -152,10 +156,10 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.running.get()
     }
 
-    /// Serves a client that has just connected; ends with the connection. When there are too many, or too many in their
-    /// handshake, the oldest one that is still in its handshake goes; if there is none, the new one.
+    /// Serves a client that has just connected; ends with the connection. When there are too many, too many of its peer,
+    /// or too many in their handshake, one that is in its handshake or idle goes (`places`); if there is none, the new one.
     pub async fn serve(self: &Rc<Self>, transport: T) {
-        if self.is_stopping.get() || !self.has_room() {
+        if self.is_stopping.get() || !self.make_room(transport.peer()) {
             self.count(|counts| counts.turned_away += 1);
             transport.shutdown();
             return;
@@ -174,21 +178,38 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.changed.notify_all();
     }
 
-    fn has_room(&self) -> bool {
+    fn make_room(&self, newcomer: Peer) -> bool {
+        if self.connections() >= self.limits.connections_max + SPARE_CONNECTIONS {
+            return false;
+        }
+        match places::decide(&self.places(), newcomer, &self.limits) {
+            Verdict::Free => true,
+            Verdict::Instead(name) => {
+                self.connections.borrow()[&name].kill();
+                true
+            }
+            Verdict::Full => false,
+        }
+    }
+
+    fn places(&self) -> Vec<Place> {
         let connections = self.connections.borrow();
-        let is_half_open = |connection: &&Rc<Connection<M, T, D>>| {
-            connection.phase.get() == Phase::Handshake && !connection.is_closing()
+        let stay = connections.iter().filter(|(_, connection)| !connection.is_closing());
+        let place = |(&name, connection): (&u64, &Rc<Connection<M, T, D>>)| {
+            let use_ = match connection.phase.get() {
+                Phase::Handshake => Use::Handshake,
+                Phase::Transmission if connection.is_idle() => Use::Idle { moved: connection.moves.get() },
+                Phase::Transmission | Phase::Ending => Use::Busy,
+            };
+            Place { name, peer: connection.peer, use_ }
         };
-        let half_open = connections.values().filter(is_half_open).count();
-        let is_full = connections.len() >= self.limits.connections_max;
-        if !is_full && half_open < self.limits.handshakes_max {
-            return true;
-        }
-        let oldest = connections.values().find(is_half_open);
-        if let Some(oldest) = oldest {
-            oldest.kill();
-        }
-        oldest.is_some() && connections.len() < self.limits.connections_max + SPARE_CONNECTIONS
+        stay.map(place).collect()
+    }
+
+    /// The number of something that comes or goes now on a connection.
+    pub(crate) fn next_move(&self) -> u64 {
+        self.moves.set(self.moves.get() + 1);
+        self.moves.get()
     }
 
     /// Takes no more requests, lets those in flight end and be answered, and closes. After half of `time_max` clients
@@ -404,8 +425,16 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                         }
                     },
                 },
-                Either::Right(Err(_)) => self.machine.sleep(ACCEPT_RETRY).await,
+                Either::Right(Err(_)) => {
+                    // Most likely for want of descriptors, and somebody waits.
+                    if let Some(name) = places::least_used(&self.places()) {
+                        self.connections.borrow()[&name].kill();
+                    }
+                    self.machine.sleep(ACCEPT_RETRY).await;
+                }
             }
+            // One that gives way for the new one ends before the next one comes.
+            yield_now().await;
         }
     }
 

@@ -322,8 +322,13 @@ fn handshakes_have_a_deadline_and_half_open_connections_make_room() {
     bench.pass(Duration::from_secs(11));
     assert!(flood.iter().all(Pipe::is_shut_down));
     assert_eq!(server.connections(), 2);
-    // All places are taken by clients that were served: the next one is turned away.
+    // All places are taken by clients that are being served: the next one is turned away.
     let served: Vec<Pipe> = (0..30).map(|_| ready(&bench, &server, true)).collect();
+    ram.hold(true);
+    for pipe in served.iter().chain([&good, &late]) {
+        pipe.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+    }
+    bench.settle();
     let one_more = connect(&bench, &server);
     assert!(one_more.is_shut_down() && !served.iter().any(Pipe::is_shut_down));
     assert_eq!(server.statistics().turned_away, 1);
@@ -478,4 +483,37 @@ fn payloads_that_are_refused_leave_others_their_turn() {
     bench.settle();
     let most = seen.borrow().windows(2).map(|two| two[0] - two[1]).max();
     assert!(most.is_some_and(|bytes| bytes <= 64 << 10), "taken between two turns of another task: {most:?} bytes");
+}
+
+#[test]
+fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let limits = Limits { connections_max: 100, peer_connections_max: 60, ..Limits::default() };
+    let server = server(&bench, &ram, limits);
+    let quiet = ready_as(&bench, &server, false, 1);
+    // Each of them works before it falls idle, so that the quiet one has been idle for longest.
+    let flood: Vec<Pipe> = (0..300).map(|_| ready_as(&bench, &server, false, 2)).collect();
+    assert_eq!(server.connections(), 61);
+    assert!(flood[..240].iter().all(Pipe::is_shut_down), "a user's own connections give way for its new ones");
+    assert!(!flood[240..].iter().any(Pipe::is_shut_down));
+    let more: Vec<Pipe> = (0..300).map(|_| ready_as(&bench, &server, false, 3)).collect();
+    assert_eq!((server.connections(), server.statistics().turned_away), (100, 0));
+    assert!(!quiet.is_shut_down(), "those with the most give way");
+    for user in 4..8 {
+        let newcomer = ready_as(&bench, &server, false, user);
+        newcomer.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        bench.settle();
+        assert_eq!(answers(&newcomer.take(), |_| 512).len(), 1);
+    }
+    // Who works is not put out, whoever comes.
+    ram.hold(true);
+    let working = ready_as(&bench, &server, false, 2);
+    working.write(&write(1, 0, &[5; 512]));
+    bench.settle();
+    let _last: Vec<Pipe> = (0..300).map(|n| ready_as(&bench, &server, false, 2 + n % 2)).collect();
+    ram.hold(false);
+    bench.settle();
+    assert_eq!(answers(&working.take(), |_| 0).len(), 1);
+    assert!(!quiet.is_shut_down());
+    drop((flood, more));
 }

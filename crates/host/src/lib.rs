@@ -20,7 +20,7 @@ mod timers;
 
 pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, PathState, Target, Window};
-pub use net::{Listener, NetError, Stream};
+pub use net::{Listener, NetError, Peer, Stream};
 pub use processors::{pin, processors_allowed};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};

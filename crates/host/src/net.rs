@@ -1,6 +1,8 @@
 //! Unix and TCP sockets on the shard's ring.
-//! Owns: [`Listener`], [`Stream`]. Not here: any protocol.
+//! Owns: [`Listener`], [`Stream`]. Not here: any protocol, who a peer is and when it counts as gone (`options`).
 //! Invariant: a broken connection is an error value, never a signal.
+
+mod options;
 
 use crate::ring::{Buffers, Driver, Holder, Kind, SEGMENTS_MAX, cut};
 use crate::shard::Local;
@@ -8,7 +10,7 @@ use crate::sys::{self, Errno};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use uraid_block::{Lease, ReadPieces, WritePieces};
+
+pub use options::Peer;
 
 /// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
 const PATH_BYTES_MAX: usize = 107;
@@ -233,13 +237,14 @@ impl Listening {
         match &self.socket {
             Socket::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
-                set_send_buffer(&stream, UNIX_SEND_BYTES);
+                options::set_send_buffer(&stream, UNIX_SEND_BYTES);
                 Ok(stream.into())
             }
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
                 // Answers are sent whole: there is nothing to wait for.
                 stream.set_nodelay(true)?;
+                options::notice_lost_peer(&stream);
                 Ok(stream.into())
             }
         }
@@ -346,6 +351,11 @@ impl Stream {
         Ok(at_once("send", result)?.unwrap_or(0))
     }
 
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        Peer::of(self.socket.as_fd())
+    }
+
     /// Whether the peer has closed its sending side, or the connection broke; what it sent before may still be unread.
     pub fn is_hung_up(&self) -> bool {
         let events = libc::POLLRDHUP;
@@ -397,13 +407,4 @@ fn at_once(call: &'static str, result: isize) -> Result<Option<usize>, NetError>
             os => Err(net_error(call, os)),
         },
     }
-}
-
-/// Asks for room for so many bytes on their way; the system may give less. TCP finds its own measure.
-fn set_send_buffer(socket: &impl AsRawFd, bytes: libc::c_int) {
-    let length = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: the option's value is an int, which lives during the call. An error leaves the socket as it is.
-    unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const bytes).cast(), length)
-    };
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use uraid_block::local::{Either, join_all, race};
 use uraid_block::{ReadPieces, ShardIndex};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Listener, Local, NetError, Options, RingChoice, Shard, Stream, run};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Listener, Local, NetError, Options, Peer, RingChoice, Shard, Stream, run};
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 
@@ -95,6 +95,9 @@ async fn serve_and_talk(shard: Shard<()>, listener: Listener, done: &AtomicU32, 
         async move {
             loop {
                 let stream = listener.accept(&shard).await.expect("accepted");
+                let is_tcp = listener.tcp_address().is_some();
+                assert!(matches!(stream.peer(), Peer::Host(host) if is_tcp && host.is_loopback()) || !is_tcp);
+                assert!(matches!(stream.peer(), Peer::User(_)) || is_tcp);
                 shard.spawn(echo((*shard).clone(), stream));
             }
         }

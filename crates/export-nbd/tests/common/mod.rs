@@ -19,7 +19,7 @@ use uraid_block::{
     WritePieces,
 };
 use uraid_export_nbd::{Export, Limits, Machine, Server, Transport};
-use uraid_host::NetError;
+use uraid_host::{NetError, Peer};
 use uraid_nbd::handshake::{client_flags, option};
 use uraid_nbd::metadata::BASE_ALLOCATION;
 use uraid_nbd::{
@@ -165,6 +165,7 @@ struct PipeState {
     client_stuck: Cell<bool>,
     shut_down: Cell<bool>,
     sends: Cell<usize>,
+    user: Cell<u32>,
     changed: Notify,
 }
 
@@ -290,6 +291,10 @@ impl Transport for Pipe {
         let count = if state.sends.get().is_multiple_of(8) { all.len() - all.len().min(100) } else { all.len() };
         state.to_client.borrow_mut().extend_from_slice(&all[..count]);
         Ok(count)
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::User(self.0.user.get())
     }
 
     fn is_hung_up(&self) -> bool {
@@ -421,7 +426,13 @@ pub fn server(bench: &Bench, ram: &Rc<Ram>, limits: Limits) -> Rc<TestServer> {
 
 /// A client that has just connected.
 pub fn connect(bench: &Bench, server: &Rc<TestServer>) -> Pipe {
+    connect_as(bench, server, 0)
+}
+
+/// The same, by this user.
+pub fn connect_as(bench: &Bench, server: &Rc<TestServer>, user: u32) -> Pipe {
     let pipe = Pipe::default();
+    pipe.0.user.set(user);
     let (server, transport) = (server.clone(), pipe.clone());
     bench.spawn(async move { server.serve(transport).await });
     bench.settle();
@@ -456,7 +467,12 @@ pub fn ask_extended(command: Command, flags: CommandFlags, offset: u64, length: 
 
 /// A client behind its handshake.
 pub fn ready(bench: &Bench, server: &Rc<TestServer>, structured: bool) -> Pipe {
-    let pipe = connect(bench, server);
+    ready_as(bench, server, structured, 0)
+}
+
+/// The same, by this user.
+pub fn ready_as(bench: &Bench, server: &Rc<TestServer>, structured: bool, user: u32) -> Pipe {
+    let pipe = connect_as(bench, server, user);
     pipe.write(&hello(structured));
     bench.settle();
     assert!(pipe.take().len() > 100);
