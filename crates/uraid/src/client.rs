@@ -5,7 +5,7 @@
 
 use crate::names;
 use crate::report::Report;
-use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -73,20 +73,18 @@ impl Client {
 
     /// Asks for the array's state.
     pub fn status(&mut self) -> Result<Report, ClientError> {
-        let limit = self.stream.get_ref().set_read_timeout(Some(STATUS_TIME_MAX));
-        limit.map_err(|source| self.no_answer(source))?;
-        let value = self.call(&Method::Status)?;
+        let value = self.call(&Method::Status, Some(STATUS_TIME_MAX))?;
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
     /// Declares a member failed; gives what the server says of it.
     pub fn fail(&mut self, member: &str) -> Result<Value, ClientError> {
-        self.call(&Method::Fail { member: member.to_owned() })
+        self.call(&Method::Fail { member: member.to_owned() }, None)
     }
 
     /// Stops the array, or all of its process, and waits until that has let go of everything.
     pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
-        match self.call(&Method::Stop { all }) {
+        match self.call(&Method::Stop { all }, None) {
             Err(ClientError::NoAnswer { path, source }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
             }
@@ -97,11 +95,14 @@ impl Client {
         Ok(())
     }
 
-    fn call(&mut self, method: &Method) -> Result<Value, ClientError> {
+    /// `time_max`: how long each part of the answer may take.
+    fn call(&mut self, method: &Method, time_max: Option<Duration>) -> Result<Value, ClientError> {
+        let limit = self.stream.get_ref().set_read_timeout(time_max);
+        limit.map_err(|source| self.no_answer(source))?;
         let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
         sent.map_err(|source| self.no_answer(source))?;
         let mut line = Vec::new();
-        let read = (&mut self.stream).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        let read = (&mut self.stream).take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line);
         read.map_err(|source| self.no_answer(source))?;
         if line.is_empty() {
             return Err(self.no_answer(io::ErrorKind::UnexpectedEof.into()));

@@ -1,24 +1,27 @@
 //! The control socket of a running array, on shard 0.
-//! Owns: connections, lines, answers. Not here: the lines' form (`rpc`), what the methods do ([`Controlled`]).
-//! Invariant: whatever a client sends or however it leaves, the array and other clients do not notice; connections
-//! and lines are bounded.
+//! Owns: connections, lines, answers, who may call. Not here: the lines' form (`rpc`), what the methods do ([`Controlled`]).
+//! Invariant: whatever a caller sends or however it leaves, the array and other callers do not notice; callers, lines and
+//! the time that a caller may take are bounded. Buffers are the control socket's own, so NBD clients do not use them up.
 
 use crate::report::Report;
 use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Either, Semaphore, race};
-use uraid_block::{Lease, ReadPieces, WritePieces};
-use uraid_host::{CLIENT_ARENA, Listener, Local, NetError, Stream};
+use uraid_block::buffer::SMALL_BLOCK_BYTES;
+use uraid_block::local::{Either, Notify, race, yield_now};
+use uraid_block::{Arena, ReadPieces, Tick};
+use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
-/// Clients at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 16;
-/// How long a client may keep a place without a request while all places are taken: a client of ours asks at once.
-const IDLE_TIME_MAX: Duration = Duration::from_millis(200);
-/// Bytes received at once.
-const RECEIVE_BYTES: usize = 4096;
-/// How long to wait when there is no buffer or no file descriptor now.
+/// Callers at once.
+pub const CALLERS_MAX: usize = 32;
+/// How long a caller keeps its place while others wait and it neither sends nor receives: callers of ours do so at once.
+const IDLE_TIME_MIN: Duration = Duration::from_millis(100);
+/// How long a caller may take for its next line, or to take the next part of an answer.
+const CALLER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long to wait when there is no file descriptor now.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// What can be asked of a running array.
@@ -34,107 +37,177 @@ pub trait Controlled {
     fn answered(&self, method: &Method);
 }
 
-/// Accepts and serves clients until dropped.
+/// One connection.
+struct Caller {
+    stream: Stream,
+    /// Since when the server waits for it; `None` while it waits for the server.
+    since: Cell<Option<Tick>>,
+}
+
+/// All connections, in the order they came.
+struct Callers {
+    local: Local,
+    arena: Arena,
+    places: RefCell<BTreeMap<u64, Rc<Caller>>>,
+    changed: Notify,
+}
+
+/// Accepts and serves callers until dropped.
 pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, array: Rc<C>) {
-    let places = Semaphore::new(CONNECTIONS_MAX);
-    loop {
-        let place = places.acquire(1).await;
-        match listener.accept(&local).await {
-            Ok(stream) => {
-                let (on, array, all) = (local.clone(), array.clone(), places.clone());
-                local.spawn(async move {
-                    // However the connection ended, it concerns its client alone.
-                    let _ = connection(&on, &stream, &*array, &all).await;
-                    drop(place);
-                });
+    let blocks = 2 * CALLERS_MAX as u32;
+    let arena = Arena::new(blocks, 0);
+    let callers = Rc::new(Callers { local: local.clone(), arena, places: RefCell::default(), changed: Notify::new() });
+    for name in 0.. {
+        callers.make_room().await;
+        let stream = loop {
+            match listener.accept(&local).await {
+                Ok(stream) if may_call(stream.peer()) => break stream,
+                // Closed without a word.
+                Ok(_) => yield_now().await,
+                Err(_) => local.sleep(RETRY_AFTER).await,
             }
-            Err(_) => local.sleep(RETRY_AFTER).await,
-        }
-    }
-}
-
-async fn connection<C: Controlled>(
-    local: &Local,
-    stream: &Stream,
-    array: &C,
-    places: &Semaphore,
-) -> Result<(), NetError> {
-    let mut received = Vec::new();
-    loop {
-        let buffer = receive_buffer(local).await;
-        let (lease, count) = match race(stream.recv(buffer), no_place_is_left(local, places)).await {
-            Either::Left(received) => received?,
-            Either::Right(()) => return Ok(()),
         };
-        if count == 0 {
-            return Ok(());
+        let caller = Rc::new(Caller { stream, since: Cell::new(None) });
+        callers.places.borrow_mut().insert(name, caller.clone());
+        let (callers, array) = (callers.clone(), array.clone());
+        local.spawn(async move {
+            // However the connection ended, it concerns its caller alone.
+            let _ = callers.converse(&caller, &*array).await;
+            callers.places.borrow_mut().remove(&name);
+            callers.changed.notify_all();
+        });
+        yield_now().await;
+    }
+}
+
+/// The user of this process, and root.
+fn may_call(peer: Peer) -> bool {
+    match peer {
+        Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
+        Peer::Host(_) | Peer::Unknown => false,
+    }
+}
+
+impl Callers {
+    /// Waits until there is a place: the caller that the server has waited for longest gives way.
+    async fn make_room(&self) {
+        while self.places.borrow().len() >= CALLERS_MAX {
+            let oldest = |caller: &Rc<Caller>| caller.since.get().map(|since| (since, caller.clone()));
+            let first = self.places.borrow().values().filter_map(oldest).min_by_key(|(since, _)| *since);
+            let idle = first.as_ref().map_or(Duration::ZERO, |(since, _)| self.local.now().since(*since));
+            if let Some((_, caller)) = first.filter(|_| idle >= IDLE_TIME_MIN) {
+                caller.stream.shutdown();
+                caller.since.set(None);
+            }
+            let is_free = || (self.places.borrow().len() < CALLERS_MAX).then_some(());
+            race(self.changed.wait_for(is_free), self.local.sleep(RETRY_AFTER)).await;
         }
-        received.extend_from_slice(&lease[..count]);
-        drop(lease);
-        while let Some(end) = received.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = received.drain(..=end).collect();
-            if !line.trim_ascii().is_empty() {
-                answer(local, stream, array, &line).await?;
+    }
+
+    async fn converse<C: Controlled>(&self, caller: &Caller, array: &C) -> Result<(), NetError> {
+        let mut received = Vec::new();
+        let mut buffer = self.take(SMALL_BLOCK_BYTES).await.into_iter().next().expect("one block is one piece");
+        let mut deadline = Deadline::ForCaller;
+        loop {
+            let begun = self.local.now();
+            // The first byte of a line counts, so that one who sends byte by byte is the first to go.
+            let count = loop {
+                caller.since.set(Some(begun));
+                let (lease, count) = self.in_time(deadline, begun, caller.stream.recv(buffer)).await?;
+                buffer = lease;
+                received.extend_from_slice(&buffer[..count]);
+                if count == 0 || received.len() > LINE_BYTES_MAX || received.contains(&b'\n') {
+                    break count;
+                }
+            };
+            caller.since.set(None);
+            while let Some(end) = received.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = received.drain(..=end).collect();
+                if !line.trim_ascii().is_empty() {
+                    deadline = self.answer(caller, array, &line).await?;
+                }
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            if received.len() > LINE_BYTES_MAX {
+                let error = RpcError::new(RpcError::INVALID_REQUEST, format!("a line is longer than {LINE_BYTES_MAX}"));
+                return self.send(caller, &rpc::answer_line(&Value::Null, Err(error))).await;
             }
         }
-        if received.len() > LINE_BYTES_MAX {
-            let error = RpcError::new(RpcError::INVALID_REQUEST, format!("a line is longer than {LINE_BYTES_MAX}"));
-            return send(local, stream, &rpc::answer_line(&Value::Null, Err(error))).await;
+    }
+
+    /// Answers a line; whether there is a deadline for the next one.
+    async fn answer<C: Controlled>(&self, caller: &Caller, array: &C, line: &[u8]) -> Result<Deadline, NetError> {
+        let call = match rpc::parse_call(line) {
+            Ok(call) => call,
+            Err((id, error)) => {
+                self.send(caller, &rpc::answer_line(&id, Err(error))).await?;
+                return Ok(Deadline::ForCaller);
+            }
+        };
+        let outcome = match &call.method {
+            Method::Status => Ok(json!(array.report().await)),
+            Method::Fail { member } => array.fail(member).await,
+            Method::Stop { all } => array.stop(*all).await.map(|()| json!({ "stopped": true })),
+        };
+        let has_stopped = matches!(call.method, Method::Stop { .. }) && outcome.is_ok();
+        let sent = match &call.id {
+            Some(id) => self.send(caller, &rpc::answer_line(id, outcome)).await,
+            None => Ok(()),
+        };
+        array.answered(&call.method);
+        sent?;
+        Ok(if has_stopped { Deadline::EndOfProcess } else { Deadline::ForCaller })
+    }
+
+    async fn send(&self, caller: &Caller, text: &str) -> Result<(), NetError> {
+        // A report of many members is longer than a block: it goes out in parts.
+        for part in text.as_bytes().chunks(SMALL_BLOCK_BYTES) {
+            let mut pieces = self.take(part.len()).await;
+            pieces.copy_from(part);
+            let begun = self.local.now();
+            caller.since.set(Some(begun));
+            self.in_time(Deadline::ForCaller, begun, caller.stream.send(pieces.freeze())).await?;
+            caller.since.set(None);
+        }
+        Ok(())
+    }
+
+    async fn in_time<T>(
+        &self,
+        deadline: Deadline,
+        begun: Tick,
+        operation: impl Future<Output = Result<T, NetError>>,
+    ) -> Result<T, NetError> {
+        match deadline {
+            Deadline::EndOfProcess => operation.await,
+            Deadline::ForCaller => {
+                let left = CALLER_TIME_MAX.saturating_sub(self.local.now().since(begun));
+                match race(operation, self.local.sleep(left)).await {
+                    Either::Left(outcome) => outcome,
+                    Either::Right(()) => Err(NetError::Closed),
+                }
+            }
+        }
+    }
+
+    /// At most a block of the control socket's own. There is one to receive and one to send for each caller; those of callers
+    /// that have just gone come back at once.
+    async fn take(&self, bytes: usize) -> ReadPieces {
+        loop {
+            match self.arena.take(bytes) {
+                Ok(pieces) => return pieces,
+                Err(_) => self.local.sleep(RETRY_AFTER).await,
+            }
         }
     }
 }
 
-/// Ends at a look that finds all places taken. Those who look at once leave one after another, so that no more go than
-/// others come for.
-async fn no_place_is_left(local: &Local, places: &Semaphore) {
-    loop {
-        local.sleep(IDLE_TIME_MAX).await;
-        if places.free() == 0 {
-            return;
-        }
-    }
-}
-
-async fn answer<C: Controlled>(local: &Local, stream: &Stream, array: &C, line: &[u8]) -> Result<(), NetError> {
-    let call = match rpc::parse_call(line) {
-        Ok(call) => call,
-        Err((id, error)) => return send(local, stream, &rpc::answer_line(&id, Err(error))).await,
-    };
-    let outcome = match &call.method {
-        Method::Status => Ok(json!(array.report().await)),
-        Method::Fail { member } => array.fail(member).await,
-        Method::Stop { all } => array.stop(*all).await.map(|()| json!({ "stopped": true })),
-    };
-    let sent = match &call.id {
-        Some(id) => send(local, stream, &rpc::answer_line(id, outcome)).await,
-        None => Ok(()),
-    };
-    array.answered(&call.method);
-    sent
-}
-
-async fn send(local: &Local, stream: &Stream, text: &str) -> Result<(), NetError> {
-    // A report of many members is longer than one buffer of a small arena: it goes out in parts.
-    for part in text.as_bytes().chunks(RECEIVE_BYTES) {
-        let mut pieces = take(local, part.len()).await;
-        pieces.copy_from(part);
-        let pieces: WritePieces = pieces.freeze();
-        stream.send(pieces).await?;
-    }
-    Ok(())
-}
-
-async fn receive_buffer(local: &Local) -> Lease {
-    let pieces = take(local, RECEIVE_BYTES).await;
-    pieces.into_iter().next().expect("one block holds what is received at once")
-}
-
-/// Buffers may all be out to the faces: they come back.
-async fn take(local: &Local, bytes: usize) -> ReadPieces {
-    loop {
-        match local.arena(CLIENT_ARENA).take(bytes) {
-            Ok(pieces) => return pieces,
-            Err(_) => local.sleep(RETRY_AFTER).await,
-        }
-    }
+/// How long the server waits for a caller's next line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Deadline {
+    ForCaller,
+    /// The caller has stopped the array and waits for the end of the process.
+    EndOfProcess,
 }

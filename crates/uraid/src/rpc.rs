@@ -5,8 +5,11 @@
 
 use serde_json::{Value, json};
 
-/// The most bytes of a line.
+/// The most bytes of a request's line.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is 24 KiB of JSON at most.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// One request.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,0 +1,94 @@
+//! The control socket under callers that mean harm, and answers that are long.
+//! Owns: attacks on the control socket of the binary. Not here: what its methods do (`life.rs`, `detail.rs`).
+
+mod common;
+
+use common::{MIB, Scratch};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const STATUS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n";
+const RAID1: &str = "--level 1 --raid-devices 2 --assume-clean";
+
+#[test]
+fn many_callers_that_neither_send_nor_receive() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mute", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let connect = || UnixStream::connect(scratch.path("mute.ctl")).expect("the server is ready");
+    // They ask for much more than a socket holds, and take none of it.
+    let deaf: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let mut stream = connect();
+            stream.set_write_timeout(Some(Duration::from_millis(100))).expect("a timeout can be set");
+            // The server stops to receive when it cannot send.
+            let _ = stream.write_all(&STATUS.repeat(2000));
+            stream
+        })
+        .collect();
+    scratch.uraid(["detail", "mute"]).expect_done();
+    let mute: Vec<UnixStream> = (0..100).map(|_| connect()).collect();
+    scratch.uraid(["detail", "mute"]).expect_done();
+    scratch.uraid(["stop", "mute"]).expect_done();
+    assert_eq!(served.end().code, Some(0));
+    drop((deaf, mute));
+}
+
+#[test]
+fn answers_of_many_members_with_long_paths_are_read() {
+    let scratch = Scratch::new();
+    let folder = scratch.path(&format!("{}/{}", "d".repeat(200), "e".repeat(200)));
+    fs::create_dir_all(&folder).expect("a folder");
+    let members: Vec<PathBuf> =
+        (0..250).map(|n| scratch.member(&folder.join(format!("m{n}")).to_string_lossy(), 4 * MIB)).collect();
+    let names: Vec<PathBuf> = (0..250).map(|n| PathBuf::from(format!("m{n}"))).collect();
+    let words = |fixed: &[&str]| -> Vec<PathBuf> { fixed.iter().map(PathBuf::from).chain(names.clone()).collect() };
+    let create = ["create", "--homehost", "none", "--name", "many", "--level", "0", "--raid-devices", "250"];
+    let made = scratch.command(words(&create)).current_dir(&folder).status().expect("it runs");
+    assert!(made.success() && members.len() == 250);
+    let served = common::Served::start(scratch.command(words(&["serve", "--shards", "1"])).current_dir(&folder));
+    served.wait_until_ready();
+    let answer = scratch.uraid(["detail", "many", "--json"]).expect_done();
+    assert!(answer.stdout.len() > 64 << 10, "{} bytes", answer.stdout.len());
+    assert!(scratch.uraid(["list"]).expect_done().stdout.contains("many"));
+    scratch.uraid(["stop", "many"]).expect_done();
+    assert_eq!(served.end().code, Some(0));
+}
+
+#[test]
+fn another_user_gets_no_answer_of_the_control_socket() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root can be another user");
+        return;
+    }
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mine", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let socket = scratch.path("mine.ctl");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("our file");
+    let ask = |socket: &PathBuf| {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.write_all(STATUS)?;
+        let mut answer = [0; 1];
+        stream.read(&mut answer)
+    };
+    let stranger = std::thread::scope(|scope| {
+        let stranger = scope.spawn(|| {
+            // Of this thread only.
+            let nobody = rustix::thread::Uid::from_raw(65_534);
+            rustix::thread::set_thread_uid(nobody).expect("root may");
+            ask(&socket)
+        });
+        stranger.join().expect("it does not panic")
+    });
+    assert!(!matches!(stranger, Ok(1..)), "{stranger:?}");
+    assert_eq!(ask(&socket).expect("an answer"), 1);
+    assert_eq!(served.stop().code, Some(0));
+}
