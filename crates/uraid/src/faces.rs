@@ -1,6 +1,6 @@
 //! Where running arrays are reached: the NBD socket with its exports, the control sockets.
 //! Owns: [`Faces`], the sockets' places, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
-//! Invariant: an array that is a member of another one is no export; a TCP address that others reach was asked for.
+//! Invariant: an array that is a member of another one is no export; TCP was asked for by --insecure.
 
 use crate::cli::{ServeArgs, usage_error};
 use crate::names;
@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uraid_export_nbd::Spread;
 use uraid_host::Listener;
+
+/// Only the owner reaches the control sockets.
+const CONTROL_MODE: u32 = 0o600;
 
 /// Where the arrays of a process are reached.
 pub struct Faces {
@@ -32,6 +35,8 @@ pub struct ExportFace {
     pub array: ArrayIndex,
     /// The name of the export.
     pub name: String,
+    /// Whether clients may only read, whatever the array could do.
+    pub read_only: bool,
     /// What is told to clients.
     pub uri: String,
 }
@@ -50,10 +55,10 @@ pub fn listen(
     }
     let first = &stack.array(served[0]).name;
     let (nbd, place) = match nbd {
-        None => listen_unix(&runtime_socket(first, "nbd")?, patience)?,
-        Some(Address::Unix(path)) => listen_unix(&path, patience)?,
+        None => listen_unix(&runtime_socket(first, "nbd")?, args.export_mode, patience)?,
+        Some(Address::Unix(path)) => listen_unix(&path, args.export_mode, patience)?,
         Some(Address::Tcp(address)) => {
-            if !address.ip().is_loopback() && !args.insecure {
+            if !args.insecure {
                 return Err(ServeError::Insecure { found: address });
             }
             let failed = |source| ServeError::Listen { at: address.to_string(), source };
@@ -68,10 +73,10 @@ pub fn listen(
             Address::Unix(path) => names::unix_uri(&name, path),
             Address::Tcp(address) => names::tcp_uri(&name, *address),
         };
-        ExportFace { array, name, uri }
+        ExportFace { array, name, read_only: args.export_read_only, uri }
     });
     let exports = exports.collect();
-    let control = |index| patience.listen(&control_socket(args, stack, index)?);
+    let control = |index| patience.listen(&control_socket(args, stack, index)?, CONTROL_MODE);
     let controls = stack.indexes().map(control).collect::<Result<_, _>>()?;
     Ok(Faces { nbd, exports, controls, spread: Spread::new(shards) })
 }
@@ -86,8 +91,8 @@ fn control_socket(args: &ServeArgs, stack: &Stack, index: ArrayIndex) -> Result<
     }
 }
 
-fn listen_unix(path: &Path, patience: &Patience) -> Result<(Listener, Address), ServeError> {
-    let listener = patience.listen(path)?;
+fn listen_unix(path: &Path, mode: u32, patience: &Patience) -> Result<(Listener, Address), ServeError> {
+    let listener = patience.listen(path, mode)?;
     Ok((listener, Address::Unix(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))))
 }
 

@@ -25,8 +25,6 @@ const SHARDS_DEFAULT_MAX: usize = 4;
 /// How long a process that was killed may take to let go of members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// Only the owner reaches the sockets.
-const SOCKET_MODE: u32 = 0o600;
 
 /// Why nothing is served, or no more.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +57,12 @@ pub enum ServeError {
         /// What is missing.
         source: TooFewDescriptors,
     },
-    /// A TCP address that others can reach.
-    #[error("--nbd {found}: anybody who reaches it could read and write the array; give --insecure if that is meant")]
+    /// A TCP address, which every user of some machine can reach.
+    #[error(
+        "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
+         expected unix:PATH, or --insecure if that is meant",
+        if found.ip().is_loopback() { "every user of this machine" } else { "whoever reaches that address" }
+    )]
     Insecure {
         /// The address.
         found: SocketAddr,
@@ -111,6 +113,8 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
+    // All that needs rights is open; what runs from here on can gain none. Where the system does not know this, it is as before.
+    let _ = rustix::thread::set_no_new_privs(true);
     let (spin, member_timeout) = (args.spin, (!args.member_timeout.is_zero()).then_some(args.member_timeout));
     let paths = stack.member_paths();
     session::run(session::Setup { stack, faces, shards, spin, processors, member_timeout, paths })?;
@@ -175,9 +179,9 @@ impl Patience {
         self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), || metadata::claim(name, access))
     }
 
-    /// Listens on a socket that only its owner reaches.
-    pub fn listen(&self, path: &Path) -> Result<Listener, ServeError> {
-        let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, SOCKET_MODE));
+    /// Listens on a unix socket whose file gets this mode.
+    pub fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
+        let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, mode));
         listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
     }
 }

@@ -102,7 +102,8 @@ async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), Stack
     let exports = setup.faces.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
         let description = format!("{} {}", assembled.name, array.layout().level().name());
-        (Export { name: export.name.clone(), description, read_only: assembled.plan.read_only.is_some() }, array)
+        let read_only = export.read_only || assembled.plan.read_only.is_some();
+        (Export { name: export.name.clone(), description, read_only }, array)
     });
     let nbd = Server::new((*shard).clone(), exports.collect(), Limits::default());
     let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });

@@ -316,12 +316,14 @@ fn socket_in_use() {
 }
 
 #[test]
-fn tcp_beyond_loopback_needs_to_be_asked_for() {
+fn tcp_needs_to_be_asked_for_on_loopback_too() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 8 * MIB);
     scratch.create("net", RAID1, &members);
-    scratch.serve(&["--nbd", "tcp:0.0.0.0:0"], &members).end().expect_refused(&["--insecure"]);
-    let served = scratch.ready(&["--nbd", "tcp:127.0.0.1:0"], &members);
+    scratch.serve(&["--nbd", "tcp:0.0.0.0:0"], &members).end().expect_refused(&["whoever reaches", "--insecure"]);
+    let local = ["--nbd", "tcp:127.0.0.1:0"];
+    scratch.serve(&local, &members).end().expect_refused(&["every user of this machine", "--insecure"]);
+    let served = scratch.ready(&[&local[..], &["--insecure"]].concat(), &members);
     assert!(served.stop().stdout.starts_with("nbd://127.0.0.1:"));
 }
 

@@ -23,7 +23,7 @@ by a signal, or `uraid stop --all`.";
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
-  uraid serve --nbd tcp:127.0.0.1:10809 /dev/sdb /dev/sdc
+  uraid serve --nbd tcp:127.0.0.1:10809 --insecure /dev/sdb /dev/sdc
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
@@ -42,7 +42,7 @@ pub struct ServeArgs {
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Where to serve NBD: unix:PATH or tcp:HOST:PORT [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first]
+    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -66,14 +66,29 @@ pub struct ServeArgs {
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
-    /// Allow tcp: other than loopback, where anybody who reaches the port can read and write the array
+    /// Allow tcp:, where anybody who reaches the port can read and write the array; on loopback, every user of this machine
     #[arg(long)]
     pub insecure: bool,
+    /// The mode of the NBD socket, octal: 660 lets its group in, too
+    #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
+    pub export_mode: u32,
+    /// Refuse the writes of NBD clients. The array itself is started for writing: a resync and its superblocks
+    #[arg(long)]
+    pub export_read_only: bool,
     #[command(flatten)]
     arrays: MemberArrays,
     /// The array's members, in any order
     #[arg(required_unless_present = "array", conflicts_with = "array", value_name = "MEMBER")]
     members: Vec<String>,
+}
+
+/// The mode of a socket: rights of owner, group and others, and the owner's to read and write among them.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if is_octal && mode <= 0o777 && mode & 0o600 == 0o600 => Ok(mode),
+        Ok(_) | Err(_) => Err("expected octal digits from 600 to 777, such as 660".to_owned()),
+    }
 }
 
 impl ServeArgs {

@@ -17,6 +17,9 @@ use uraid_host::{BadSectors, Listener};
 /// What clients find.
 const NAME: &str = "trial";
 
+/// Only the owner reaches the socket.
+const SOCKET_MODE: u32 = 0o600;
+
 /// Why a trial array was not served to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeTrialError {
@@ -30,13 +33,13 @@ pub enum ServeTrialError {
 
 /// Listens where clients will come: whoever comes early waits.
 pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
-    Ok(Patience::begin().listen(socket).map_err(Box::new)?)
+    Ok(Patience::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
 }
 
 /// Serves on `nbd`, which listens on `socket`, until told to stop.
 pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
-    let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), uri }];
+    let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), read_only: false, uri }];
     let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays =
