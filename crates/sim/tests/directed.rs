@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Device, ErrorKind, IoError, Sector, Sectors, Slot};
@@ -18,6 +19,8 @@ use uraid_sim::model::Shape;
 use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
+
+type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 
 /// The data of every member starts here.
 const DATA_AT: u64 = 16;
@@ -316,8 +319,7 @@ fn a_first_write_during_the_record_of_a_failure_is_behind_the_dirty_mark() {
             executor.sleep(Duration::from_micros(step)).await;
             later.await
         };
-        let requests: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), IoError>>>>> =
-            vec![Box::pin(failing), Box::pin(writing)];
+        let requests: Vec<Request> = vec![Box::pin(failing), Box::pin(writing)];
         assert_eq!(all(&rig, &live, requests), [Ok(()), Ok(())]);
         assert!(live.arrays[0].status().is_dirty, "it is not idle yet");
         assert!(plan_now(&mut rig).is_dirty, "{step} us: the bytes of a write are down, and the superblocks say clean");
@@ -336,8 +338,7 @@ fn a_member_that_is_failed_as_the_array_stops_is_recorded_by_the_stop() {
         let (array, stopped) = (live.arrays[0].clone(), live.arrays[0].clone());
         let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Stopping)) };
         let stopping = async move { stopped.stop().await.map_err(|_| IoError::new(ErrorKind::Frozen)) };
-        let requests: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), IoError>>>>> =
-            vec![Box::pin(failing), Box::pin(stopping)];
+        let requests: Vec<Request> = vec![Box::pin(failing), Box::pin(stopping)];
         let answers = all(&rig, &live, requests);
         assert_eq!(answers[1], Ok(()), "seed {seed}");
         let is_faulty = matches!(live.arrays[0].status().members[0], MemberState::Faulty { .. });
