@@ -30,7 +30,7 @@ const MAIL_TURNS_PER_TRY: u32 = 16;
 /// A member's time is over between so many looks at the clock and one more.
 const LOOKS_PER_TIMEOUT: u32 = 8;
 /// How long a closing shard waits for the kernel to let go of buffers.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is what faces receive into.
 pub const ARENAS: usize = 5;

@@ -318,6 +318,25 @@ mod tests {
     use uraid_format::signature::Kind;
 
     #[test]
+    fn a_step_that_fails_names_its_member_and_those_before_it_once() {
+        let step = |member, what, is_wipe| steps::Step { member, what, is_wipe };
+        let steps = [
+            step(0, steps::What::Sync, true),
+            step(1, steps::What::Sync, true),
+            step(0, steps::What::Write(Sector(8), vec![0; 512]), false),
+            step(2, steps::What::Sync, false),
+        ];
+        let source = IoError::from(uraid_block::ErrorKind::Media);
+        for (at, expected) in [(0, &["a"][..]), (1, &["a", "b"]), (2, &["a", "b"]), (3, &["a", "b", "c"])] {
+            let Refusal::Write { changed, source } = write_failed(&steps, at, &["a", "b", "c"], source) else {
+                panic!("a write failed")
+            };
+            assert_eq!(changed, expected, "step {at}");
+            assert!(source.to_string().starts_with(["a", "b", "a", "c"][at]), "{source}");
+        }
+    }
+
+    #[test]
     fn marks_inside_the_data_stay_only_where_the_array_is_declared_consistent() {
         let device = Sectors(8192);
         let made = |assume_clean| {

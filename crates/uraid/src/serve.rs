@@ -116,8 +116,8 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     // All that needs rights is open; what runs from here on can gain none. Where the system does not know this, it is as before.
     let _ = rustix::thread::set_no_new_privs(true);
     let (spin, member_timeout) = (args.spin, (!args.member_timeout.is_zero()).then_some(args.member_timeout));
-    let paths = stack.member_paths();
-    session::run(session::Setup { stack, faces, shards, spin, processors, member_timeout, paths })?;
+    let (paths, ring) = (stack.member_paths(), args.ring.into());
+    session::run(session::Setup { stack, faces, shards, spin, processors, ring, member_timeout, paths })?;
     Ok(())
 }
 

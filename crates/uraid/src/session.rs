@@ -24,7 +24,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{Counters, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{Local, Options, Shard, Stream};
+use uraid_host::{Local, Options, RingChoice, Shard, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -51,6 +51,8 @@ pub struct Setup {
     pub spin: Duration,
     /// The processor that each is kept on; empty: where the system puts them.
     pub processors: Vec<u16>,
+    /// Which way to the kernel.
+    pub ring: RingChoice,
     /// How long a member may take to answer.
     pub member_timeout: Option<Duration>,
     /// What reports call each member of each array. Known before anything is served: to follow links a path is looked
@@ -61,8 +63,8 @@ pub struct Setup {
 /// Runs the arrays to their end.
 pub fn run(setup: Setup) -> Result<(), StackError> {
     let (shards, processors) = (setup.shards, setup.processors.clone());
-    let member_timeout = setup.member_timeout;
-    let options = Options { spin: setup.spin, processors, member_timeout, ..setup.stack.host_options() };
+    let (member_timeout, ring) = (setup.member_timeout, setup.ring);
+    let options = Options { spin: setup.spin, processors, member_timeout, ring, ..setup.stack.host_options() };
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     outcomes.into_iter().collect()

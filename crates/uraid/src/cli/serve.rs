@@ -7,6 +7,7 @@ use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_sp
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use uraid_host::RingChoice;
 
 pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT or `uraid stop`.
@@ -29,6 +30,24 @@ EXAMPLES
 
 SIGNALS
   SIGTERM, SIGINT  answer what is in flight, flush, mark the array clean, exit 0; a second one does no harm";
+
+/// Which way to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Ring {
+    /// io_uring where the system allows it, threads otherwise
+    Auto,
+    /// Helper threads
+    Threads,
+}
+
+impl From<Ring> for RingChoice {
+    fn from(ring: Ring) -> RingChoice {
+        match ring {
+            Ring::Auto => RingChoice::Auto,
+            Ring::Threads => RingChoice::Threads,
+        }
+    }
+}
 
 /// Options of `uraid serve`.
 #[derive(Args, Debug)]
@@ -59,6 +78,9 @@ pub struct ServeArgs {
     /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
+    /// How members are read and written: by io_uring, or by helper threads where a sandbox takes it away
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Ring::Auto)]
+    pub ring: Ring,
     /// How long a member may take to answer a read or a write; then it is failed as if it were gone, where the array can
     /// do without it. Flushes and discards may take four times as long. 0: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]

@@ -12,6 +12,7 @@ use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::ArrayIndex;
 use std::path::Path;
 use uraid_export_nbd::Spread;
+use uraid_host::RingChoice;
 use uraid_host::{BadSectors, Listener};
 
 /// What clients find.
@@ -47,5 +48,14 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
     let stack = Stack { arrays, force: false };
     let (shards, spin, processors) = (work.shards, work.spin, work.processors.clone());
     let paths = stack.member_paths();
-    Ok(session::run(Setup { stack, faces, shards, spin, processors, member_timeout: None, paths })?)
+    Ok(session::run(Setup {
+        stack,
+        faces,
+        shards,
+        spin,
+        processors,
+        ring: RingChoice::Auto,
+        member_timeout: None,
+        paths,
+    })?)
 }

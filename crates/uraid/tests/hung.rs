@@ -1,0 +1,171 @@
+//! A member whose server hangs: who waits for it, and for how long.
+//! Owns: a FUSE server under one member that stops and goes on, on every redundant level, both ways to the kernel.
+//! Not here: a member that never answers at any moment (`uraid-sim`), what the ring owes (`host::ring::answers`).
+
+mod common;
+
+use common::stubborn::StubbornFile;
+use common::{Done, MIB, Scratch, Served, pattern, wait};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+const LEVELS: [(&str, usize); 4] = [("1", 3), ("10", 4), ("5", 4), ("6", 4)];
+const RINGS: [&str; 2] = ["auto", "threads"];
+/// Enough for rows on every member.
+const BYTES: usize = 2 << 20;
+
+/// An array whose member `hung` is a stubborn file, served.
+struct Rig {
+    served: Served,
+    member: StubbornFile,
+    members: Vec<PathBuf>,
+    // After the mount.
+    scratch: Scratch,
+}
+
+fn rig(level: &str, count: usize, hung: usize, options: &[&str]) -> Rig {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", count, 4 * MIB);
+    let member = StubbornFile::new(&scratch.path("mount"), &members[hung]);
+    members[hung] = member.path();
+    scratch.create("hung", &format!("-l {level} -n {count} --assume-clean"), &members);
+    let served = scratch.ready(options, &members);
+    let mut client = served.client();
+    assert_eq!(client.write(0, &pattern(1, BYTES)).expect("connected"), 0);
+    assert_eq!(client.flush().expect("connected"), 0);
+    Rig { served, member, members, scratch }
+}
+
+impl Rig {
+    /// A client that writes all again and flushes, on a thread of its own: what comes is the answers' numbers.
+    fn write_all(&self, seed: u64) -> mpsc::Receiver<(u32, u32)> {
+        let (sender, answer) = mpsc::channel();
+        let mut client = self.served.client();
+        std::thread::spawn(move || {
+            let written = client.write(0, &pattern(seed, BYTES)).expect("connected");
+            // Who has asked may have given up.
+            let _ = sender.send((written, client.flush().expect("connected")));
+        });
+        answer
+    }
+
+    fn says(&self, words: &[&str]) -> String {
+        self.scratch.uraid(words).expect_done().stdout
+    }
+}
+
+/// Stops a server that has requests with a server that hangs. Its array is stopped without that one; the process itself
+/// cannot leave the kernel before its last request does, which `go_on` is for.
+fn stop_while_hung(served: Served, go_on: impl FnOnce()) -> Done {
+    let socket = served.socket();
+    served.signal(rustix::process::Signal::TERM);
+    let is_stopped = wait(|| !socket.exists());
+    go_on();
+    let done = served.end();
+    assert!(is_stopped.is_ok(), "the stop waited for the member: {done:?}");
+    done
+}
+
+const ANSWERED_IN: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_member_that_hangs_holds_up_what_needs_it_until_it_is_failed() {
+    for (level, count) in LEVELS {
+        for (ring, hung) in [(RINGS[0], 0), (RINGS[1], count - 1)] {
+            let case = format!("raid{level}, {ring}, member {hung}");
+            let rig = rig(level, count, hung, &["--ring", ring, "--member-timeout", "0"]);
+            // Also when it hangs under a clean-up of the idle array.
+            rig.member.hang();
+            let answer = rig.write_all(2);
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(answer.try_recv().is_err(), "{case}: the member has not answered");
+            // Nobody else waits: the control socket, new connections.
+            assert!(rig.says(&["detail", "hung"]).contains("hung"), "{case}");
+            assert!(rig.says(&["list"]).contains("hung"), "{case}");
+            assert_eq!(rig.served.client().size % 512, 0);
+            rig.says(&["fail", "hung", &hung.to_string()]);
+            assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
+            let read = rig.served.client().read(0, BYTES).expect("connected");
+            assert!(read.as_ref() == Ok(&pattern(2, BYTES)), "{case}");
+            let Rig { served, member, mut members, scratch } = rig;
+            let stopped = stop_while_hung(served, || member.go_on());
+            assert_eq!(stopped.code, Some(0), "{case}: {stopped:?}");
+            drop(member);
+            members.remove(hung);
+            let again = scratch.ready(&["--run"], &members);
+            let read = again.client().read(0, BYTES).expect("connected");
+            assert!(read.as_ref() == Ok(&pattern(2, BYTES)), "{case}: after a restart");
+            assert_eq!(again.stop().code, Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_member_that_takes_too_long_is_failed_by_itself() {
+    for ((level, count), ring) in LEVELS.into_iter().flat_map(|level| RINGS.map(|ring| (level, ring))) {
+        let case = format!("raid{level}, {ring}");
+        let rig = rig(level, count, 0, &["--ring", ring, "--member-timeout", "500ms"]);
+        rig.member.hang();
+        let answer = rig.write_all(2);
+        assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
+        rig.served.wait_for("is faulty: ");
+        assert!(rig.says(&["detail", "hung"]).contains("faulty"), "{case}");
+        // What it answers now comes too late.
+        rig.member.go_on();
+        assert_eq!(rig.write_all(3).recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
+        let read = rig.served.client().read(0, BYTES).expect("connected");
+        assert!(read.as_ref() == Ok(&pattern(3, BYTES)), "{case}");
+        assert_eq!(rig.served.stop().code, Some(0), "{case}");
+    }
+}
+
+#[test]
+fn a_level_that_needs_the_member_fails_its_requests_and_serves_again_when_it_answers() {
+    for ring in RINGS {
+        let rig = rig("0", 2, 0, &["--ring", ring, "--member-timeout", "500ms"]);
+        rig.member.hang();
+        let mut client = rig.served.client();
+        // The first chunk is on the member that hangs, the second one is not.
+        assert_eq!(client.write(0, &pattern(2, 4096)).expect("connected"), 5, "{ring}: EIO, in time");
+        let second = 512 << 10;
+        assert_eq!(client.write(second, &pattern(3, 4096)).expect("connected"), 0, "{ring}");
+        assert_eq!(client.write(0, &pattern(4, 4096)).expect("connected"), 5, "{ring}: it owes an answer");
+        rig.member.go_on();
+        wait(|| rig.served.client().write(0, &pattern(5, 4096)).expect("connected") == 0).expect("it answers again");
+        assert!(client.read(0, 4096).expect("connected") == Ok(pattern(5, 4096)), "{ring}");
+        assert_eq!(rig.served.stop().code, Some(0), "{ring}");
+    }
+}
+
+#[test]
+fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
+    for ring in RINGS {
+        let scratch = Scratch::new();
+        let stored = scratch.members("m", 2, 4 * MIB);
+        let files: Vec<StubbornFile> =
+            stored.iter().map(|path| StubbornFile::new(&path.with_extension("mount"), path)).collect();
+        let members: Vec<PathBuf> = files.iter().map(StubbornFile::path).collect();
+        scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
+        let served = scratch.ready(&["--ring", ring, "--member-timeout", "500ms"], &members);
+        let mut client = served.client();
+        assert_eq!(client.write(0, &pattern(1, BYTES)).expect("connected"), 0);
+        files.iter().for_each(StubbornFile::hang);
+        let (sender, answer) = mpsc::channel();
+        std::thread::spawn(move || drop(sender.send(client.write(0, &pattern(2, BYTES)))));
+        std::thread::sleep(Duration::from_millis(100));
+        let stopped = stop_while_hung(served, || files.iter().for_each(StubbornFile::go_on));
+        assert_eq!(stopped.code, Some(1), "{stopped:?}");
+        assert!(stopped.stderr.contains("stays marked dirty"), "{stopped:?}");
+        // An error where it was answered before the connection ended.
+        assert!(answer.recv_timeout(ANSWERED_IN).expect("it ended").is_ok_and(|number| number != 0), "{ring}");
+        let again = scratch.ready(&[], &members);
+        let read = again.client().read(0, BYTES).expect("connected").expect("both copies are back");
+        let is_old_or_new = |at: usize| {
+            let sector = at..at + 512;
+            [1, 2].iter().any(|seed| read[sector.clone()] == pattern(*seed, BYTES)[sector.clone()])
+        };
+        assert!((0..BYTES).step_by(64 << 10).all(is_old_or_new), "{ring}");
+        assert_eq!(again.stop().code, Some(0));
+    }
+}
