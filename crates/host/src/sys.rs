@@ -135,6 +135,16 @@ pub(crate) fn lock_bytes(fd: BorrowedFd<'_>, is_write: bool, start: u64, length:
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
 }
 
+/// Lets go of all locks of bytes of this description.
+pub(crate) fn unlock_bytes(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: flock64 is plain data; all zeroes is a value of it: from the start to the end.
+    let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_UNLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: reads one flock64.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
+}
+
 /// Bytes of a page of memory, and so of the page cache.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: no pointers.

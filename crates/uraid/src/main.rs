@@ -85,13 +85,18 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Prints an error and what caused it in one line: `uraid: cannot claim a.img: no such file`.
 fn complain(error: &dyn Error) {
+    warn(&with_causes(error));
+}
+
+/// `cannot claim a.img: no such file`
+fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    warn(&text);
+    text
 }
 
 /// Prints a line to stderr, fit for a terminal whatever names are in it. A closed stderr leaves the exit code to speak.

@@ -10,9 +10,9 @@ use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
 use crate::world::{ArrayIndex, HostArray};
-use crate::{detail, paths, watch};
+use crate::{dates, detail, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::Slot;
 use uraid_engine::view::Gate;
@@ -28,13 +28,25 @@ pub struct Overseer {
     pub progress: Rc<Cell<Option<Progress>>>,
     /// Where its members' paths lead.
     pub paths: Rc<MemberPaths>,
+    /// What stderr has been told of.
+    said: RefCell<Status>,
 }
 
 impl Overseer {
     /// Of one array of the session.
     pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
-        Overseer { session, index, array, progress, paths }
+        let said = RefCell::new(array.status());
+        Overseer { session, index, array, progress, paths, said }
+    }
+
+    /// Says on stderr what has happened to the array since the last time.
+    pub fn say_changes(&self) {
+        let now = self.status();
+        let before = self.said.replace(now.clone());
+        for line in watch::changes(&before, &now, |index| self.member_name(index)) {
+            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), self.name()));
+        }
     }
 
     fn assembled(&self) -> &Assembled {
@@ -140,6 +152,7 @@ impl Controlled for Overseer {
     async fn fail(&self, member: &str) -> Result<Value, RpcError> {
         let slot = self.slot_of(member)?;
         self.array.fail(slot).await.map_err(RpcError::refused)?;
+        self.say_changes();
         Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
     }
 
@@ -152,7 +165,7 @@ impl Controlled for Overseer {
                 format!("{name} is not stopped alone: the same process serves {others}; --all stops all of them");
             return Err(RpcError::refused(text));
         }
-        self.session.stop().await.map_err(RpcError::refused)
+        self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))
     }
 
     fn answered(&self, method: &Method) {

@@ -12,7 +12,7 @@
 use crate::faces::Faces;
 use crate::overseer::Overseer;
 use crate::progress::ProgressLine;
-use crate::stack::{Stack, StackError};
+use crate::stack::{Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray, Letter};
 use crate::{control, print, warn, watch};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
-use uraid_engine::{Counters, Progress};
+use uraid_engine::{Counters, MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Local, Options, RingChoice, Shard, Stream};
 
@@ -288,7 +288,9 @@ impl Session {
             self.serve(overseers).await;
         }
         join_all(overseers.iter().map(|overseer| overseer.paths.look())).await;
+        overseers.iter().for_each(|overseer| overseer.say_changes());
         let stopped = self.stop_all().await;
+        overseers.iter().for_each(|overseer| overseer.say_changes());
         if started.is_ok() && stopped.is_ok() {
             overseers.iter().for_each(|overseer| overseer.paths.say_what_vanishes());
         }
@@ -364,6 +366,19 @@ impl Session {
         station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
     }
 
+    /// The kernel keeps a process as long as one of its members does not answer; the others need not wait for that.
+    fn let_members_go(&self, index: ArrayIndex) {
+        let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
+        let states = self.station.arrays[index.0].status().members;
+        for (member, state) in members.iter().zip(states) {
+            match state {
+                MemberState::Active(_) | MemberState::Spare => member.let_others_claim(),
+                // It may still be at what it was asked before it failed.
+                MemberState::Faulty { .. } => {}
+            }
+        }
+    }
+
     /// Stops what was started, also after one of them would not stop as it should; the first error is the outcome.
     async fn stop_all(&self) -> Result<(), StackError> {
         let mut outcome = Ok(());
@@ -375,7 +390,10 @@ impl Session {
             let time_max = self.setup().member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
             let stopping = self.station.arrays[index.0].stop();
             let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
-                Either::Left(stopped) => stopped.map_err(|source| StackError::Stop { array: name.clone(), source }),
+                Either::Left(stopped) => {
+                    self.let_members_go(index);
+                    stopped.map_err(|source| StackError::Stop { array: name.clone(), source })
+                }
                 Either::Right(()) => {
                     // What it waits for cannot be taken back: as after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();

@@ -1,10 +1,10 @@
 //! What happens to a running array, said on stderr.
-//! Owns: noticing that a member failed or that the array froze, and the line about it, once, with the time.
+//! Owns: what is new between two looks, the words for it. Not: when it is said (`overseer`).
+//! Looks every 100 ms, after `fail`, and before and after the stop, so that nothing of it is lost.
 //! Not here: what to do about it (`engine`, which has done it by then).
 //! Invariant: the watch only looks; the array does not wait for it.
 
 use crate::overseer::Overseer;
-use crate::{dates, warn};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::IoError;
@@ -13,24 +13,21 @@ use uraid_engine::view::Gate;
 use uraid_engine::{MemberState, Status};
 use uraid_host::Local;
 
+/// What the host gives for a member that did not answer.
+const ETIMEDOUT: i32 = rustix::io::Errno::TIMEDOUT.raw_os_error();
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Looks until dropped.
 pub async fn members(array: Rc<Overseer>, local: Local) {
-    let mut before = array.status();
     loop {
-        let now = array.status();
-        for line in changes(&before, &now, |index| array.member_name(index)) {
-            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), array.name()));
-        }
-        before = now;
+        array.say_changes();
         local.sleep(PERIOD).await;
     }
 }
 
 /// What is new in `now`.
-fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
+pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, (old, new)) in before.members.iter().zip(&now.members).enumerate() {
         if let (MemberState::Active(_) | MemberState::Spare, MemberState::Faulty { operation, error, slot, .. }) =
@@ -49,6 +46,16 @@ fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -
 
 /// `a write failed: no space left under the member (errno 28)`
 pub fn failure_text(operation: Operation, error: IoError) -> String {
+    if error.os == ETIMEDOUT {
+        let what = match operation {
+            Operation::Read => "a read",
+            Operation::Write => "a write",
+            Operation::Flush => "a flush",
+            Operation::Superblock => "the write of its superblock",
+            Operation::Command => "the system",
+        };
+        return format!("it did not answer {what} in time (--member-timeout)");
+    }
     match operation {
         Operation::Read => format!("a read failed: {error}"),
         Operation::Write => format!("a write failed: {error}"),

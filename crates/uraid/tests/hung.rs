@@ -6,6 +6,7 @@ mod common;
 
 use common::stubborn::StubbornFile;
 use common::{Done, MIB, Scratch, Served, pattern, wait};
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -57,13 +58,17 @@ impl Rig {
 
 /// Stops a server that has requests with a server that hangs. Its array is stopped without that one; the process itself
 /// cannot leave the kernel before its last request does, which `go_on` is for.
-fn stop_while_hung(served: Served, go_on: impl FnOnce()) -> Done {
+fn stop_while_hung(served: Served, free: &[PathBuf], go_on: impl FnOnce()) -> Done {
     let socket = served.socket();
     served.signal(rustix::process::Signal::TERM);
     let is_stopped = wait(|| !socket.exists());
+    // Others may have the members that do answer.
+    let locked: Vec<&PathBuf> =
+        free.iter().filter(|path| File::open(path).is_ok_and(|file| file.try_lock().is_err())).collect();
     go_on();
     let done = served.end();
     assert!(is_stopped.is_ok(), "the stop waited for the member: {done:?}");
+    assert!(locked.is_empty(), "{locked:?}: {done:?}");
     done
 }
 
@@ -89,10 +94,10 @@ fn a_member_that_hangs_holds_up_what_needs_it_until_it_is_failed() {
             let read = rig.served.client().read(0, BYTES).expect("connected");
             assert!(read.as_ref() == Ok(&pattern(2, BYTES)), "{case}");
             let Rig { served, member, mut members, scratch } = rig;
-            let stopped = stop_while_hung(served, || member.go_on());
+            members.remove(hung);
+            let stopped = stop_while_hung(served, &members, || member.go_on());
             assert_eq!(stopped.code, Some(0), "{case}: {stopped:?}");
             drop(member);
-            members.remove(hung);
             let again = scratch.ready(&["--run"], &members);
             let read = again.client().read(0, BYTES).expect("connected");
             assert!(read.as_ref() == Ok(&pattern(2, BYTES)), "{case}: after a restart");
@@ -109,7 +114,7 @@ fn a_member_that_takes_too_long_is_failed_by_itself() {
         rig.member.hang();
         let answer = rig.write_all(2);
         assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
-        rig.served.wait_for("is faulty: ");
+        rig.served.wait_for("is faulty: it did not answer ");
         assert!(rig.says(&["detail", "hung"]).contains("faulty"), "{case}");
         // What it answers now comes too late.
         rig.member.go_on();
@@ -154,7 +159,7 @@ fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
         let (sender, answer) = mpsc::channel();
         std::thread::spawn(move || drop(sender.send(client.write(0, &pattern(2, BYTES)))));
         std::thread::sleep(Duration::from_millis(100));
-        let stopped = stop_while_hung(served, || files.iter().for_each(StubbornFile::go_on));
+        let stopped = stop_while_hung(served, &[], || files.iter().for_each(StubbornFile::go_on));
         assert_eq!(stopped.code, Some(1), "{stopped:?}");
         assert!(stopped.stderr.contains("stays marked dirty"), "{stopped:?}");
         // An error where it was answered before the connection ended.

@@ -8,7 +8,7 @@ use super::path::{self, PathState};
 use super::target::{BadSectors, Target};
 use super::trial::Cost;
 use super::watch::Watch;
-use super::{device_error, open};
+use super::{device_error, locks, open};
 use crate::shard::Local;
 use crate::sys::{self, DirectAlignment, Errno};
 use std::collections::BTreeMap;
@@ -199,7 +199,6 @@ impl Drop for Registration {
 pub(super) struct Claim {
     pub(super) backing: Backing,
     // The file under a loop device, for its locks.
-    #[expect(dead_code, reason = "it is held")]
     pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
@@ -260,6 +259,16 @@ impl Claimed {
     /// Its size; a rest below a sector is cut off.
     pub fn size(&self) -> Sectors {
         self.0.geometry.size
+    }
+
+    /// Lets others claim it, while this process still has it open: nothing more is read or written here. For the end of a
+    /// process that the kernel keeps, because another member does not answer. A block device that was claimed whole stays
+    /// until the process has gone.
+    pub fn let_others_claim(&self) {
+        if let Backing::File { file, .. } = &self.0.backing {
+            locks::release(file);
+        }
+        self.0.under.iter().for_each(locks::release);
     }
 
     /// Which inode or device it is.

@@ -58,6 +58,13 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
     }
 }
 
+/// Lets go of what [`take`] took, though the file stays open.
+pub(super) fn release(file: &File) {
+    // What cannot be let go of ends with the process, as ever.
+    let _ = file.unlock();
+    let _ = sys::unlock_bytes(file.as_fd());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +120,22 @@ mod tests {
         other.unlock().expect("ours");
         other.try_lock().expect("free");
         assert_eq!((may_claim(Access::ReadWrite), may_claim(Access::ReadOnly)), (false, false));
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn what_was_let_go_of_can_be_claimed_though_the_file_is_open() {
+        let path = std::env::temp_dir().join(format!("uraid-let-go-{}", std::process::id()));
+        std::fs::write(&path, [0; 4]).expect("room");
+        let open = || File::options().read(true).write(true).open(&path).expect("there");
+        for window in windows() {
+            let (first, second) = (open(), open());
+            try_take(&path, &first, Access::ReadWrite, window).expect("free");
+            assert!(try_take(&path, &second, Access::ReadWrite, window).is_err(), "{window:?}");
+            release(&first);
+            release(&second);
+            try_take(&path, &second, Access::ReadWrite, window).expect("let go of");
+        }
         std::fs::remove_file(&path).expect("removed");
     }
 }

@@ -45,7 +45,8 @@ EXAMPLES
   uraid stop --control /tmp/home.ctl
   uraid stop --all home
 
-It returns when the process that served the array has let go of the members. Arrays that were given to
+It returns when the array is stopped and its members can be used by others; one that does not answer
+keeps the process, but not the array. Arrays that were given to
 one `uraid serve` end together, and are stopped only with --all. An array of arrays takes those along that
 it is made of.";
 

@@ -82,7 +82,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Ring::Auto)]
     pub ring: Ring,
     /// How long a member may take to answer a read or a write; then it is failed as if it were gone, where the array can
-    /// do without it. Flushes and discards may take four times as long. 0: for ever
+    /// do without it. Flushes and discards may take four times as long. 100ms to 1440m, or 0: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     pub member_timeout: Duration,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
@@ -91,7 +91,8 @@ pub struct ServeArgs {
     /// Allow tcp:, where anybody who reaches the port can read and write the array; on loopback, every user of this machine
     #[arg(long)]
     pub insecure: bool,
-    /// The mode of the NBD socket, octal: 660 lets its group in, too
+    /// The mode of the NBD socket, octal: 660 lets its group in, too. Of use with --nbd unix:PATH in a folder that they can
+    /// enter; the default folder is its owner's alone
     #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     pub export_mode: u32,
     /// Refuse the writes of NBD clients. The array itself is started for writing: a resync and its superblocks
