@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, IoError, Sector, Sectors, Slot};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot};
 use uraid_engine::view::{Copies, Gate};
 use uraid_engine::{Config, MemberState, StartPlan};
-use uraid_format::Role;
+use uraid_format::{Role, Superblock};
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::judge::{Assembled, How};
@@ -31,7 +31,11 @@ fn rig(level: i32, slots: u16, starts_dirty: bool) -> Rig {
 }
 
 fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) -> Rig {
-    let (layout, chunk) = if level == 1 { (0, 0) } else { (2, 2) };
+    let (layout, chunk) = match level {
+        1 => (0, 0),
+        10 => (0x102, 2),
+        _ => (2, 2),
+    };
     let member_sizes = if level == 0 { vec![10; usize::from(slots)] } else { Vec::new() };
     let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes };
     let mut rng = Rng::new(seed);
@@ -81,12 +85,23 @@ fn write(
     length: u64,
     byte: u8,
 ) -> impl Future<Output = Result<(), IoError>> + 'static {
+    write_as(rig, live, at, length, byte, Fua::No)
+}
+
+fn write_as(
+    rig: &Rig,
+    live: &Live,
+    at: u64,
+    length: u64,
+    byte: u8,
+    fua: Fua,
+) -> impl Future<Output = Result<(), IoError>> + 'static {
     let (array, guard) = (live.arrays[0].clone(), rig.guard.clone());
     let mut pieces = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
     pieces.fill(byte);
     guard.open_range(at, length);
     async move {
-        let answer = array.write(Sector(at), pieces.freeze(), uraid_block::Fua::No).await;
+        let answer = array.write(Sector(at), pieces.freeze(), fua).await;
         guard.close_range(at, length);
         answer
     }
@@ -361,6 +376,136 @@ fn an_unreadable_sector_is_asked_for_once_and_computed_from_the_others() {
         assert!(found[0] == Ok(vec![6; 512]));
         let failed = rig.guard.failures();
         assert_eq!(failed.len(), 1, "sector {at}: {failed:?}");
+        rig.power_off();
+    }
+}
+
+/// ```text
+///   raid5 of 3, row 0, offset 0:   member 0 unreadable    so D1 is written over the old P
+///                      offset 1:   member 2 (P) unreadable    so P is made of D0 and the new D1
+/// ```
+/// No plan does both sectors of D1 at once: they are written one after the other, each with FUA.
+#[test]
+fn both_halves_of_a_durable_row_write_are_durable_when_it_is_answered() {
+    let mut rig = rig(5, 3, false);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+    rig.disk(0).add_latent([DATA_AT]);
+    rig.disk(2).add_latent([DATA_AT + 1]);
+    assert_eq!(all(&rig, &live, vec![write_as(&rig, &live, 2, 2, 2, Fua::Yes)]), [Ok(())]);
+    let bytes = (DATA_AT as usize * 512)..(DATA_AT as usize + 2) * 512;
+    assert!(rig.disk(1).medium().durable()[bytes].iter().all(|byte| *byte == 2), "what would be left without power");
+    rig.power_off();
+}
+
+/// Where more members fail a flush than the array can lose, none is given up; what was lost is not known all the same.
+#[test]
+fn an_array_that_lost_a_flush_on_too_many_members_answers_no_flush_any_more() {
+    for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {
+        let mut rig = rig(level, slots, false);
+        rig.judge.is_over_budget.set(true);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        for slot in 0..slots {
+            let effect = Effect::Error(ErrorKind::Media);
+            rig.disk(slot).add_fault(Fault { victim: Victim::Flushes, after: 0, effect });
+        }
+        for round in 0..3 {
+            let array = live.arrays[0].clone();
+            let answers = all(&rig, &live, vec![async move { array.flush().await }]);
+            assert!(answers[0].is_err(), "level {level}, flush {round}");
+        }
+        rig.power_off();
+    }
+}
+
+/// A raid10 is resynced chunk by chunk: whichever of them has a sector that no copy gives, the array stays dirty.
+#[test]
+fn an_unreadable_sector_in_any_window_of_a_resync_keeps_the_array_dirty() {
+    for at in 0..6 {
+        for disks in [[0, 1], [2, 3]] {
+            let mut rig = rig(10, 4, true);
+            rig.judge.is_over_budget.set(true);
+            disks.iter().for_each(|disk| rig.disk(*disk).add_latent([DATA_AT + at]));
+            let live = start(&mut rig, &[]);
+            assert!(live.arrays[0].status().is_dirty, "sector {at} of members {disks:?}");
+            rig.power_off();
+        }
+    }
+}
+
+/// The last member freezes the array by a read while the idle array is flushed to be marked clean.
+#[test]
+fn an_array_that_froze_while_it_was_made_clean_is_not_called_clean() {
+    let mut rig = rig(1, 2, false);
+    rig.judge.is_over_budget.set(true);
+    let live = start(&mut rig, &[1]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+    let takes = Effect::Hang(Duration::from_secs(2));
+    rig.disk(0).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+    let gone = Effect::Error(ErrorKind::Gone);
+    rig.disk(0).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+    let (executor, later) = (rig.executor.clone(), read(&live, 0, 1));
+    let reading = async move {
+        executor.sleep(Duration::from_secs(1)).await;
+        later.await
+    };
+    assert!(all(&rig, &live, vec![reading])[0].is_err());
+    let executor = rig.executor.clone();
+    all(&rig, &live, vec![async move { executor.sleep(Duration::from_secs(5)).await }]);
+    let status = live.arrays[0].status();
+    assert_eq!((status.gate, status.is_dirty), (Gate::Frozen(ErrorKind::Gone), true));
+    rig.power_off();
+}
+
+/// An array that cannot be marked clean is stopped while a member is being failed by hand: the round of superblocks that
+/// is under way ends before the stop does.
+#[test]
+fn a_stop_that_leaves_an_array_dirty_leaves_no_superblock_under_way() {
+    for step in 0..60 {
+        let mut rig = rig(1, 3, true);
+        rig.judge.is_over_budget.set(true);
+        (0..3).for_each(|disk| rig.disk(disk).add_latent([DATA_AT + 3]));
+        let live = start(&mut rig, &[]);
+        rig.judge.lost.borrow_mut().insert(0);
+        let (array, stopped, executor) = (live.arrays[0].clone(), live.arrays[0].clone(), rig.executor.clone());
+        let disks = rig.judge.disks.clone();
+        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Stopping)) };
+        let stopping = async move {
+            executor.sleep(Duration::from_micros(step)).await;
+            stopped.stop().await.expect_err("a sector cannot be read");
+            assert!(disks.iter().all(|disk| disk.in_flight() == 0), "{step} us: the members are not left alone");
+            Ok(())
+        };
+        let requests: Vec<Request> = vec![Box::pin(failing), Box::pin(stopping)];
+        assert_eq!(all(&rig, &live, requests)[1], Ok(()));
+        rig.power_off();
+    }
+}
+
+/// A member that missed the last round, and cannot be brought up, is given up: after the next round it would be two
+/// events behind, as a stale one is, and the array might not start without it.
+#[test]
+fn a_member_that_cannot_be_brought_up_is_given_up_before_the_start_ends() {
+    for lagging in 0..3 {
+        let mut rig = rig(1, 3, false);
+        let disk = rig.disk(lagging).clone();
+        let mut image = disk.medium().current().to_vec();
+        let place = 8 * 512..16 * 512;
+        let bytes: &[u8; 4096] = image[place.clone()].try_into().expect("a superblock");
+        let mut superblock = Superblock::parse(bytes, Sector(8), disk.geometry().size).expect("a good one");
+        assert!(superblock.events > 0);
+        superblock.events -= 1;
+        image[place].copy_from_slice(&superblock.encode()[..]);
+        disk.replace(image);
+        rig.guard.reset_events(lagging, superblock.events);
+        rig.judge.lost.borrow_mut().insert(lagging);
+        let effect = Effect::Error(ErrorKind::Media);
+        disk.add_fault(Fault { victim: Victim::SuperWrites, after: 0, effect });
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 1)]), [Ok(())]);
+        let status = live.arrays[0].status();
+        assert!(matches!(status.members[usize::from(lagging)], MemberState::Faulty { .. }), "{:?}", status.members);
         rig.power_off();
     }
 }
