@@ -177,6 +177,7 @@ mod tests {
                     assert!(offer.sizes.is_legal());
                     assert!(offer.sizes.preferred <= offer.sizes.maximum);
                     assert!(offer.sizes.maximum <= offer.payload_max && offer.is_read_only());
+                    assert!(offer.payload_max as usize <= arena / 2, "a request waits for memory that there is");
                 }
             }
         }

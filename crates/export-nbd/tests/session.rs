@@ -390,3 +390,26 @@ fn a_stop_ends_as_soon_as_the_last_request_is_answered() {
         assert!(pipe.is_shut_down());
     }
 }
+
+#[test]
+fn no_reply_goes_out_between_the_parts_of_another_one() {
+    const BYTES: usize = 300 << 10;
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, true);
+    ram.bytes.borrow_mut().copy_from_slice(&pattern(3, MIB));
+    pipe.stick_half_way();
+    pipe.write(&ask(Command::Read, PLAIN, 1, 0, BYTES as u32));
+    bench.settle();
+    ram.hold(true);
+    pipe.write(&ask(Command::Read, PLAIN, 2, 4096, BYTES as u32));
+    bench.settle();
+    // The second reply is ready before the sender of the first one hears that the client takes more.
+    ram.hold(false);
+    pipe.set_stuck(false);
+    bench.settle();
+    let found = answers(&pipe.take(), |_| BYTES);
+    let read: Vec<_> = found.iter().map(|answer| answer.result.as_deref()).collect();
+    let bytes = ram.bytes.borrow();
+    assert!(read == [Ok(&bytes[..BYTES]), Ok(&bytes[4096..4096 + BYTES])], "{} replies", read.len());
+}

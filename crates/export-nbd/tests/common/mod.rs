@@ -163,6 +163,7 @@ struct PipeState {
     to_client: RefCell<Vec<u8>>,
     client_closed: Cell<bool>,
     client_stuck: Cell<bool>,
+    sticks_half_way: Cell<bool>,
     shut_down: Cell<bool>,
     sends: Cell<usize>,
     user: Cell<u32>,
@@ -194,6 +195,11 @@ impl Pipe {
     pub fn set_stuck(&self, is_stuck: bool) {
         self.0.client_stuck.set(is_stuck);
         self.0.changed.notify_all();
+    }
+
+    /// The client takes half of what comes next, and no more until it is told to.
+    pub fn stick_half_way(&self) {
+        self.0.sticks_half_way.set(true);
     }
 
     pub fn is_shut_down(&self) -> bool {
@@ -288,6 +294,11 @@ impl Transport for Pipe {
         }
         let all: Vec<u8> = from.iter().flat_map(|slice| slice.to_vec()).collect();
         state.sends.set(state.sends.get() + 1);
+        if state.sticks_half_way.take() {
+            state.client_stuck.set(true);
+            state.to_client.borrow_mut().extend_from_slice(&all[..all.len() / 2]);
+            return Ok(all.len() / 2);
+        }
         let count = if state.sends.get().is_multiple_of(8) { all.len() - all.len().min(100) } else { all.len() };
         state.to_client.borrow_mut().extend_from_slice(&all[..count]);
         Ok(count)

@@ -27,6 +27,12 @@ impl System {
         *self.ended.borrow_mut() = ended;
     }
 
+    /// Ends the oldest one as one that moved so many bytes.
+    fn end_short(&self, bytes: i32) {
+        let (token, _) = self.has.borrow_mut().pop_front().expect("the system has one");
+        *self.ended.borrow_mut() = vec![Completion { token, result: bytes }];
+    }
+
     fn count(&self) -> usize {
         self.has.borrow().len()
     }
@@ -184,6 +190,20 @@ fn all_that_is_under_way_on_a_dead_member_ends_at_once_and_nothing_goes_down_any
     assert_eq!(rig.driver.in_flight(), 0);
     assert!(rig.arena.take(10 * 4096).is_ok(), "all buffers are back");
     assert_eq!(result(&mut rig.read(0, 3)), Some((-libc::ENODEV, true)), "dead it stays");
+}
+
+#[test]
+fn a_merged_request_that_a_dead_member_ends_short_does_not_go_down_again_in_parts() {
+    let rig = rig(Depth::CACHED, 3);
+    let parts = [0, 1, 2].map(|n| rig.read(0, n));
+    rig.turn();
+    assert_eq!(rig.system.count(), 1, "they are merged");
+    rig.driver.mark_dead(&rig.lanes[0], libc::ENODEV);
+    rig.system.end_short(4096);
+    rig.turn();
+    assert_eq!((rig.system.count(), rig.driver.in_flight()), (0, 0));
+    drop(parts);
+    assert!(rig.arena.take(3 * 4096).is_ok(), "all buffers are back");
 }
 
 #[test]
