@@ -67,6 +67,7 @@ fn an_array_whose_member_is_being_rebuilt_is_read_and_not_a_byte_of_it_changes()
         served.wait_for(&reason);
         served.wait_for("left out: not in sync: 2048 of ");
         let mut client = served.client();
+        assert!(client.is_read_only, "raid{level}: clients are told before they try");
         assert_eq!(client.write(0, &[1; 512]).expect("connected"), 1, "raid{level}: EPERM");
         assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "raid{level}");
         // It cannot be given up by a command either.
@@ -82,6 +83,7 @@ fn run_writes_without_the_member_that_is_being_rebuilt_and_gives_it_up() {
     let (members, mut data) = rebuilding(&scratch, "5", 4);
     let served = scratch.ready(&["--run"], &members);
     let part = pattern(42, 4096);
+    assert!(!served.client().is_read_only);
     assert_eq!(served.client().write(0, &part).expect("connected"), 0);
     data[..4096].copy_from_slice(&part);
     assert_eq!(served.stop().code, Some(0));

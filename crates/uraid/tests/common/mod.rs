@@ -253,6 +253,8 @@ pub fn wait(ready: impl Fn() -> bool) -> Result<(), ()> {
 pub struct Client {
     stream: UnixStream,
     pub size: u64,
+    /// What the export is called: NBD_FLAG_READ_ONLY.
+    pub is_read_only: bool,
 }
 
 impl Client {
@@ -274,7 +276,8 @@ impl Client {
         let mut export = [0; 10];
         stream.read_exact(&mut export)?;
         let size = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
-        Ok(Client { stream, size })
+        let is_read_only = export[9] & 2 != 0;
+        Ok(Client { stream, size, is_read_only })
     }
 
     fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
