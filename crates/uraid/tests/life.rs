@@ -5,6 +5,7 @@ mod common;
 
 use common::{MIB, Scratch, pattern};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
@@ -164,6 +165,24 @@ fn a_running_array_is_listed_shown_and_stopped_by_name_or_member() {
     scratch.uraid(["zero-superblock", &text(&members[0])]).expect_done();
     scratch.uraid(["examine", &text(&members[0])]).expect_refused(&["m0"]);
     scratch.uraid(["zero-superblock", &text(&members[0])]).expect_refused(&["nothing was wiped"]);
+}
+
+#[test]
+fn only_the_superblock_is_wiped_and_no_other_mark() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 * MIB);
+    scratch.create("marked", "-l 1 -n 2 -e 1.0", &members);
+    // Of a mirror with its superblock at the end, the file system begins where the member does.
+    let member = std::fs::File::options().read(true).write(true).open(&members[0]).expect("ours");
+    let marks: [(u64, &[u8]); 3] = [(510, b"\x55\xaa"), (1080, b"\x53\xef"), (0x1_0040, b"_BHRfS_M")];
+    marks.iter().for_each(|(at, bytes)| member.write_all_at(bytes, *at).expect("ours"));
+    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_done();
+    scratch.uraid(["examine", &text(&members[0])]).expect_refused(&["m0"]);
+    for (at, bytes) in marks {
+        let mut found = vec![0; bytes.len()];
+        member.read_exact_at(&mut found, at).expect("ours");
+        assert_eq!(found, bytes, "at {at}");
+    }
 }
 
 #[test]
