@@ -12,15 +12,19 @@ use crate::view::{Copies, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::time::Duration;
-use uraid_block::buffer::Lease;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, Lease};
 use uraid_block::local::join_each;
 use uraid_block::{
-    ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
+    Arena, ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
+    SlotSet,
 };
 use uraid_layout::{CopyChoice, Part, Plan, Run};
 
-/// How long a retry waits before it asks a full arena again.
-pub(crate) const ARENA_RETRY: Duration = Duration::from_micros(100);
+/// How long who finds an arena full waits before it asks again: at first, and at most.
+const ARENA_RETRY: Duration = Duration::from_micros(100);
+const ARENA_RETRY_MAX: Duration = Duration::from_millis(10);
+/// Then it takes memory of its own: a device that does not answer keeps what it was given.
+const ARENA_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A part of the request that is still to be read.
 struct Wanted {
@@ -240,11 +244,30 @@ impl<W: World> Array<W> {
 
     /// Buffers for a retry. A request already holds its own, so it waits for scratch that others give back.
     pub(crate) async fn take_buffers(&self, pool: Pool, length: Sectors) -> ReadPieces {
+        match self.world.arena(pool).take(length.len_bytes()) {
+            Ok(pieces) => pieces,
+            Err(_) => self.wait_for_buffers(pool, length, |arena| arena.take(length.len_bytes()).ok()).await,
+        }
+    }
+
+    /// What `take` gets of a full arena as soon as there is room again, or of memory of its own.
+    pub(crate) async fn wait_for_buffers<T>(
+        &self,
+        pool: Pool,
+        length: Sectors,
+        take: impl Fn(&Arena) -> Option<T>,
+    ) -> T {
+        let (began, mut pause) = (self.world.now(), ARENA_RETRY);
         loop {
-            match self.world.arena(pool).take(length.len_bytes()) {
-                Ok(pieces) => return pieces,
-                Err(_) => self.world.sleep(ARENA_RETRY).await,
+            self.world.sleep(pause).await;
+            if let Some(taken) = take(self.world.arena(pool)) {
+                return taken;
             }
+            if self.world.now().since(began) >= ARENA_WAIT_MAX {
+                let large = length.len_bytes().div_ceil(LARGE_BLOCK_BYTES) as u32;
+                return take(&Arena::new(0, large)).expect("it was made for this");
+            }
+            pause = (pause * 2).min(ARENA_RETRY_MAX);
         }
     }
 }

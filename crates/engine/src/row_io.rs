@@ -228,15 +228,9 @@ impl<W: World> Array<W> {
     pub(crate) async fn take_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
         match self.world.arena(pool).take_contiguous(length.len_bytes()) {
             Ok(lease) => lease,
-            Err(_) => Box::pin(self.wait_for_contiguous(pool, length)).await,
-        }
-    }
-
-    async fn wait_for_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
-        loop {
-            self.world.sleep(crate::read::ARENA_RETRY).await;
-            if let Ok(lease) = self.world.arena(pool).take_contiguous(length.len_bytes()) {
-                return lease;
+            Err(_) => {
+                let take = |arena: &Arena| arena.take_contiguous(length.len_bytes()).ok();
+                Box::pin(self.wait_for_buffers(pool, length, take)).await
             }
         }
     }

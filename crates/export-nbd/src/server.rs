@@ -35,6 +35,8 @@ const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
 const ARENA_RETRY: Duration = Duration::from_millis(1);
+/// Then a request takes memory of its own.
+const ARENA_RETRIES_MAX: u32 = 1000;
 /// How long to wait after a failed accept, as for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -338,12 +340,15 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
         let _waiting = Waiting::new(&self.waiting);
         let _turn = turn.acquire(1).await;
-        loop {
+        for _ in 0..ARENA_RETRIES_MAX {
             if let Some(pieces) = self.take(bytes) {
                 return pieces;
             }
             self.machine.sleep(ARENA_RETRY).await;
         }
+        // A device that does not answer keeps what it was given. What all requests hold is bounded by their budget.
+        let (small, large) = if bytes <= SMALL_BLOCK_BYTES { (1, 0) } else { (0, bytes.div_ceil(LARGE_BLOCK_BYTES)) };
+        Arena::new(small, large as u32).take(bytes).expect("the arena was made for this")
     }
 
     fn take(&self, bytes: usize) -> Option<ReadPieces> {

@@ -15,8 +15,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::Notify;
-use uraid_block::{Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, Slot, WritePieces};
+use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, Slot, WritePieces};
 use uraid_engine::Array;
 
 /// Scattered buffers take a small block per piece; larger requests would empty the pool.
@@ -240,6 +241,7 @@ impl Client {
     /// Buffers of the clients' pool, in one go or in many pieces of odd sizes.
     async fn take(&mut self, bytes: usize) -> ReadPieces {
         let is_scattered = bytes <= SCATTERED_BYTES_MAX && self.rng.chance(1, 2);
+        let began = self.session.executor.now();
         loop {
             let mut pieces = ReadPieces::new();
             while pieces.bytes() < bytes {
@@ -259,6 +261,10 @@ impl Client {
                 return pieces;
             }
             drop(pieces);
+            if self.session.executor.now().since(began) >= Duration::from_secs(1) {
+                // As the server does: a device that does not answer keeps what it was given.
+                return Arena::new(0, bytes.div_ceil(LARGE_BLOCK_BYTES) as u32).take(bytes).expect("made for this");
+            }
             self.session.executor.sleep(Duration::from_micros(100)).await;
         }
     }

@@ -100,9 +100,18 @@ pub struct Kinds(u32);
 impl Kinds {
     /// Each kind in half of all seeds, and of those that every level can have at least one.
     pub fn draw(rng: &mut Rng) -> Kinds {
-        let bits = (0..FaultKind::COUNT).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
+        let drawn = FaultKind::NeverAnswers as usize;
+        let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
+        // In a quarter, for a hang takes half a minute. Not drawn, so that the choices of the other seeds stay what they were.
+        let hangs = bits & (1 << FaultKind::Hang as u32) != 0 && bits & (1 << FaultKind::Vanish as u32) != 0;
+        let bits = bits | u32::from(hangs) << drawn;
         let sure = *rng.pick(&[FaultKind::ReadError, FaultKind::WriteError, FaultKind::Unreadable]);
         Kinds(bits | 1 << sure as u32)
+    }
+
+    /// These but one.
+    pub fn without(self, kind: FaultKind) -> Kinds {
+        Kinds(self.0 & !(1 << kind as u32))
     }
 
     /// Whether this kind exists.

@@ -134,7 +134,8 @@ impl LegalErrors {
         let starts = self.judge.setup.data_offsets.clone();
         let failures: Vec<Access> =
             self.guard.failures()[request.failures_before..].iter().map(|(access, _)| *access).collect();
-        let (before, now) = (request.view.usable, now.usable);
+        // A member that is out for the steward answers nothing any more, also to shards that have not heard of it.
+        let (before, now, known) = (request.view.usable, now.usable, self.array.view().usable);
         move |place: Place| {
             let slot = Slot(place.slot);
             let sector = starts[usize::from(place.slot)] + place.sector;
@@ -145,6 +146,7 @@ impl LegalErrors {
             };
             !before.contains(slot)
                 || !now.contains(slot)
+                || !known.contains(slot)
                 || disks[usize::from(place.slot)].has_latent(sector)
                 || failures.iter().any(covers)
         }

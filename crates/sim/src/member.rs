@@ -354,6 +354,7 @@ impl Disk {
     /// What is wrong with the operation as a whole, before anything is done.
     fn refuse(&self, op: Op, at: u64, length: u64, segments: usize) -> Option<ErrorKind> {
         if self.hang.refuses() {
+            self.say_refused(op, at, length);
             return Some(ErrorKind::Gone);
         }
         let (size, is_transfer) = (self.geometry.size.0, matches!(op, Op::Read | Op::Write { .. }));
@@ -504,6 +505,7 @@ impl Device for SimMember {
 
     async fn flush(&self) -> Result<(), IoError> {
         if self.0.hang.refuses() {
+            self.0.say_refused(Op::Flush, 0, 0);
             return Err(ErrorKind::Gone.into());
         }
         let (wait, fate, _) = self.0.begin(Op::Flush, 0, 0);

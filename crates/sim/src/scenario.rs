@@ -36,6 +36,8 @@ pub struct Options {
     pub lie: Option<Lie>,
     /// A long seed.
     pub is_long: bool,
+    /// Every member answers, sooner or later.
+    pub never_hangs: bool,
 }
 
 /// What came out of a seed.
@@ -107,7 +109,10 @@ fn take_marks() -> Vec<u64> {
 }
 
 fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) -> Executor) -> Outcome {
-    let setup = if options.is_long { Setup::draw_long(&mut rng) } else { Setup::draw(&mut rng) };
+    let mut setup = if options.is_long { Setup::draw_long(&mut rng) } else { Setup::draw(&mut rng) };
+    if options.never_hangs {
+        setup.kinds = setup.kinds.without(FaultKind::NeverAnswers);
+    }
     let setup = Rc::new(setup);
     let executor = executor_of(rng.fork());
     let (inside, plan) = (executor.clone(), setup.clone());

@@ -366,7 +366,8 @@ impl Session {
         station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
     }
 
-    /// The kernel keeps a process as long as one of its members does not answer; the others need not wait for that.
+    /// The kernel keeps a process as long as one of its members does not answer; the others need not wait for that. Only
+    /// after a good stop of an array with redundancy: there, what a member still owes has cost it its place.
     fn let_members_go(&self, index: ArrayIndex) {
         let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
         let states = self.station.arrays[index.0].status().members;
@@ -391,7 +392,9 @@ impl Session {
             let stopping = self.station.arrays[index.0].stop();
             let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
                 Either::Left(stopped) => {
-                    self.let_members_go(index);
+                    if stopped.is_ok() && self.station.arrays[index.0].layout().tolerates() > 0 {
+                        self.let_members_go(index);
+                    }
                     stopped.map_err(|source| StackError::Stop { array: name.clone(), source })
                 }
                 Either::Right(()) => {

@@ -3,7 +3,7 @@
 //! Invariant: a write that was never answered is in the hands of whatever comes first: an hour, the end of the round,
 //! power. Until then it may land, also long after its error was told. So does the host: see its `ring::answers`.
 
-use super::{Disk, ErrorKind, Fate, IoError, Op};
+use super::{Access, Disk, ErrorKind, Fate, IoError, Op};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,6 +85,14 @@ impl Disk {
     pub fn begin_anew(self: &Rc<Self>) {
         self.end_hang();
         self.hang.is_dead.set(false);
+    }
+
+    /// A request that does not even go down has failed all the same.
+    pub(super) fn say_refused(&self, op: Op, at: u64, length: u64) {
+        let watch = self.watch.borrow().clone();
+        if let Some(watch) = watch {
+            watch.failed(Access { disk: self.index, op, at, length }, ErrorKind::Gone);
+        }
     }
 
     /// What a request to a member that hangs gets, and when.
