@@ -243,8 +243,9 @@ impl<W: World> Array<W> {
         self.epochs.switch(view.epoch);
         let failed = self.with_view(|before| before.usable.minus(view.usable));
         self.view.replace(Rc::new(view));
-        // Two flushes at a time do harm only where the failure of one does not end the other.
-        if !sabotage::is(Sabotage::WaitForDead) && !sabotage::is(Sabotage::FlushTogether) {
+        // Some mistakes do harm only where a failed member goes on.
+        let goes_on = [Sabotage::WaitForDead, Sabotage::FlushTogether, Sabotage::StaleRead];
+        if !goes_on.into_iter().any(sabotage::is) {
             failed.iter().for_each(|slot| self.member(slot).mark_dead());
         }
         self.view_changed.notify_all();
