@@ -92,7 +92,7 @@ pub struct Array<W: World> {
     pub(crate) members: Vec<W::Member>,
     pub(crate) config: Config,
     view: RefCell<Rc<View>>,
-    view_changed: Notify,
+    pub(crate) view_changed: Notify,
     epochs: Epochs,
     calls: RefCell<BTreeMap<CallId, Sender<Answer>>>,
     next_call: Cell<u64>,

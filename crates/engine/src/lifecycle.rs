@@ -212,12 +212,14 @@ impl<W: World> Array<W> {
     /// harmless. Requests that come later are refused.
     pub async fn stop(&self) -> Result<(), StopError> {
         let steward = self.steward();
-        let was_stopping = steward.is_stopping.replace(true);
-        self.revoke_clean_up().await;
-        let _one = steward.transition.acquire(1).await;
-        if was_stopping {
+        if steward.is_stopping.replace(true) {
+            // The first one may not have the transition yet.
+            self.view_changed.wait_for(|| (self.view().gate == Gate::Stopped).then_some(())).await;
+            let _done = steward.transition.acquire(1).await;
             return Ok(());
         }
+        self.revoke_clean_up().await;
+        let _one = steward.transition.acquire(1).await;
         let is_read_only = self.view().gate == Gate::ReadOnly;
         let frozen = steward.master.borrow().frozen_error();
         let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;

@@ -480,7 +480,7 @@ impl<W: World> Array<W> {
             let writes = self.writes_so_far().await;
             if writes == seen && self.steward().master.borrow().view.takes_writes {
                 let _one = self.steward().transition.acquire(1).await;
-                if !self.steward().is_stopping.get() && self.writes_so_far().await == seen {
+                if self.writes_so_far().await == seen && !self.steward().is_stopping.get() {
                     self.try_clean().await;
                 }
             }

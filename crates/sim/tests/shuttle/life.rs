@@ -133,6 +133,7 @@ pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
         processors: Vec::new(),
         merging: true,
         trace: false,
+        member_timeout: None,
     };
     let inside = case.clone();
     run(scenario.shards, &options, move |shard| live_on(shard, inside.clone()));
