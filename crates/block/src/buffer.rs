@@ -242,6 +242,16 @@ impl Drop for Arena {
 }
 
 impl Arena {
+    /// An arena with room for one request of `bytes` bytes, and no more. Panics on zero bytes.
+    pub fn for_one(bytes: usize) -> Arena {
+        assert!(bytes > 0);
+        if bytes <= SMALL_BLOCK_BYTES {
+            Arena::new(1, 0)
+        } else {
+            Arena::new(0, bytes.div_ceil(LARGE_BLOCK_BYTES) as u32)
+        }
+    }
+
     /// An arena of so many blocks of [`SMALL_BLOCK_BYTES`] and [`LARGE_BLOCK_BYTES`]. The memory is zeroed by the
     /// system on first touch. Panics when the system has no address space for it: this happens at start.
     pub fn new(small_blocks: u32, large_blocks: u32) -> Arena {

@@ -12,7 +12,7 @@ use crate::view::{Copies, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::time::Duration;
-use uraid_block::buffer::{LARGE_BLOCK_BYTES, Lease};
+use uraid_block::buffer::Lease;
 use uraid_block::local::join_each;
 use uraid_block::{
     Arena, ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
@@ -264,8 +264,7 @@ impl<W: World> Array<W> {
                 return taken;
             }
             if self.world.now().since(began) >= ARENA_WAIT_MAX {
-                let large = length.len_bytes().div_ceil(LARGE_BLOCK_BYTES) as u32;
-                return take(&Arena::new(0, large)).expect("it was made for this");
+                return take(&Arena::for_one(length.len_bytes())).expect("it was made for this");
             }
             pause = (pause * 2).min(ARENA_RETRY_MAX);
         }

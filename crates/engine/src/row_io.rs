@@ -399,7 +399,7 @@ impl<W: World> Array<W> {
 /// A member that is an array gives other buffers back than it was given where it had to read some of them again. Their
 /// bytes go into memory of their own: the permit for the pool's is used up by what came back.
 fn in_one_piece(pieces: &ReadPieces) -> Lease {
-    let mut one = Arena::new(0, 1).take_contiguous(pieces.bytes()).expect("the arena has one block");
+    let mut one = Arena::for_one(pieces.bytes()).take_contiguous(pieces.bytes()).expect("it has one block");
     pieces.copy_to(&mut one);
     one
 }

@@ -347,8 +347,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             self.machine.sleep(ARENA_RETRY).await;
         }
         // A device that does not answer keeps what it was given. What all requests hold is bounded by their budget.
-        let (small, large) = if bytes <= SMALL_BLOCK_BYTES { (1, 0) } else { (0, bytes.div_ceil(LARGE_BLOCK_BYTES)) };
-        Arena::new(small, large as u32).take(bytes).expect("the arena was made for this")
+        Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
     }
 
     fn take(&self, bytes: usize) -> Option<ReadPieces> {

@@ -15,7 +15,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::Notify;
 use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, Slot, WritePieces};
 use uraid_engine::Array;
@@ -263,7 +262,7 @@ impl Client {
             drop(pieces);
             if self.session.executor.now().since(began) >= Duration::from_secs(1) {
                 // As the server does: a device that does not answer keeps what it was given.
-                return Arena::new(0, bytes.div_ceil(LARGE_BLOCK_BYTES) as u32).take(bytes).expect("made for this");
+                return Arena::for_one(bytes).take(bytes).expect("it was made for this");
             }
             self.session.executor.sleep(Duration::from_micros(100)).await;
         }

@@ -199,7 +199,10 @@ impl Member {
     }
 
     async fn write_zero_buffers(&self, range: Range) -> Result<(), IoError> {
-        let block = Arena::new(0, 1).take_zeroed(LARGE_BLOCK_BYTES).expect("the arena was made for this").freeze();
+        let block = Arena::for_one(LARGE_BLOCK_BYTES)
+            .take_zeroed(LARGE_BLOCK_BYTES)
+            .expect("the arena was made for this")
+            .freeze();
         let mut zeroes = WritePieces::new();
         while zeroes.bytes() < ZEROES_BYTES {
             zeroes.append(block.clone());

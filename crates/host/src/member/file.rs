@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use uraid_block::buffer::{LARGE_BLOCK_BYTES, Piece, SMALL_BLOCK_BYTES};
+use uraid_block::buffer::Piece;
 use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
 /// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
@@ -365,9 +365,7 @@ fn not_answered(result: i32) -> IoError {
 
 /// Page-aligned memory of its own. The rare case: who fills buffers from a network aligns them.
 fn bounce(bytes: usize) -> ReadPieces {
-    let large = bytes.div_ceil(LARGE_BLOCK_BYTES) as u32;
-    let (small, large) = if bytes <= SMALL_BLOCK_BYTES { (1, 0) } else { (0, large) };
-    Arena::new(small, large).take(bytes).expect("the arena was made for this")
+    Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
 }
 
 #[cfg(test)]
