@@ -102,8 +102,7 @@ impl FileIo {
             Way::Direct { .. } => Depth::DIRECT,
             Way::Cached | Way::InMemory => Depth::CACHED,
         };
-        let lane = Rc::new(lane.numbered(driver.add_lane(depth)));
-        driver.watch(&lane);
+        let lane = driver.add_lane(lane, depth);
         if let Way::Direct { memory_align } = way {
             // What is left of a short transfer is aligned then, too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);

@@ -68,13 +68,17 @@ impl Owed {
 }
 
 impl Driver {
-    /// The number of a new lane.
-    pub(crate) fn add_lane(&self, depth: Depth) -> LaneNumber {
+    /// Takes a lane in: what goes down it can be ended without the member, and is ended when it is late.
+    pub(crate) fn add_lane(&self, lane: Lane, depth: Depth) -> Rc<Lane> {
         self.ring.borrow_mut().expect_member(depth);
         let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
         let mut owed = self.owed.borrow_mut();
         owed.push(Rc::new(Owed { unanswered: Cell::new(0), dead, depth, with_system, behind }));
-        LaneNumber(owed.len() as u32)
+        let lane = Rc::new(lane.numbered(LaneNumber(owed.len() as u32)));
+        let mut lanes = self.lanes.borrow_mut();
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Rc::downgrade(&lane));
+        lane
     }
 
     fn owed(&self, lane: LaneNumber) -> Rc<Owed> {
@@ -138,13 +142,6 @@ impl Driver {
     pub(crate) fn mark_dead(&self, lane: &Lane, os: i32) {
         self.with_owed(lane.number(), |owed| owed.dead.set(Some(os)));
         self.cut(lane, os, |_| true);
-    }
-
-    /// What goes down this lane is looked after by [`Driver::look_at_clock`].
-    pub(crate) fn watch(&self, lane: &Rc<Lane>) {
-        let mut lanes = self.lanes.borrow_mut();
-        lanes.retain(|lane| lane.strong_count() > 0);
-        lanes.push(Rc::downgrade(lane));
     }
 
     /// To be called at even intervals: what was under way on a lane at so many calls before this one fails with ETIMEDOUT.

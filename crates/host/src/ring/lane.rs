@@ -77,8 +77,8 @@ impl Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
     }
 
-    /// The same with a number of its own, so that what goes down it can be ended without the member.
-    pub(crate) fn numbered(self, number: LaneNumber) -> Lane {
+    /// The same with a number of its own.
+    pub(super) fn numbered(self, number: LaneNumber) -> Lane {
         Lane { number, ..self }
     }
 

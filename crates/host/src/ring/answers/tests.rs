@@ -1,5 +1,5 @@
 //! Members that answer when a test says so, or never.
-//! Owns: tests of `answers`, a ring that ends nothing by itself. Not here: real files that hang (`tests/hung_member.rs`).
+//! Owns: tests of `answers`, a ring that ends nothing by itself. Not here: real files that hang (`crates/uraid/tests/hung.rs`).
 
 use super::super::merge::Limits;
 use super::super::{Buffers, Cargo, Completion, Kind, Operation, Ring, Wait};
@@ -80,9 +80,7 @@ fn rig(depth: Depth, pages: u32) -> Rig {
     let driver = Driver::with_ring(Box::new(Stubborn(system.clone())), &Options::default());
     let lanes = [(); 2].map(|()| {
         let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
-        let lane = Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None).numbered(driver.add_lane(depth)));
-        driver.watch(&lane);
-        lane
+        driver.add_lane(Lane::new(Rc::new(NoFile), 0, limits, None), depth)
     });
     Rig { driver, lanes, arena: Arena::new(pages, 0), system }
 }
