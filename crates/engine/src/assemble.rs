@@ -152,7 +152,7 @@ pub enum ReadOnlyReason {
     Ppl,
     /// A member has bad blocks recorded.
     BadBlocks,
-    /// The superblocks count so many events that they could not be read again after more: see
+    /// The event count is so high that a later one could not be read back: see
     /// [`Superblock::EVENTS_WRITE_END`].
     Events {
         /// What the freshest one counts.

@@ -20,10 +20,10 @@ use uraid_block::{
 };
 use uraid_layout::{CopyChoice, Part, Plan, Run};
 
-/// How long who finds an arena full waits before it asks again: at first, and at most.
+/// How long a request waits before it asks a full arena again: the first time, and at most.
 const ARENA_RETRY: Duration = Duration::from_micros(100);
 const ARENA_RETRY_MAX: Duration = Duration::from_millis(10);
-/// Then it takes memory of its own: a device that does not answer keeps what it was given.
+/// After this time it takes memory of its own, because a device that does not answer keeps its buffers.
 const ARENA_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A part of the request that is still to be read.
@@ -250,7 +250,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// What `take` gets of a full arena as soon as there is room again, or of memory of its own.
+    /// Asks a full arena again until it has room. After [`ARENA_WAIT_MAX`] the request gets memory of its own.
     pub(crate) async fn wait_for_buffers<T>(
         &self,
         pool: Pool,

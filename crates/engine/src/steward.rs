@@ -408,9 +408,9 @@ impl<W: World> Array<W> {
         true
     }
 
-    /// [`Array::go_clean`] of an idle array. A member that does not answer must cost nobody more than its own requests,
-    /// so nothing waits for this: a write or a stop that comes before the superblocks are begun ends it at once. A flush
-    /// that is under way then goes on by itself, for what it finds is told only once.
+    /// [`Array::go_clean`] of an idle array. No request waits for this, so a member that does not answer holds up only the
+    /// requests that need it. A write or a stop that comes before the superblocks are begun ends it at once. A flush that
+    /// is under way then goes on by itself, because the system reports a lost write only once.
     async fn try_clean(self: &Rc<Self>) {
         let steward = self.steward();
         if !steward.master.borrow().can_go_clean() {
@@ -426,7 +426,7 @@ impl<W: World> Array<W> {
             flushed.await == Some(true)
         };
         let outcome = race(steward.clean_up_revoked(), is_quiet).await;
-        // Nothing was awaited since: whoever comes now waits for the transition, or comes after a revocation.
+        // Nothing was awaited since. A write or stop that comes now waits for the transition, or has revoked this already.
         let was_revoked = steward.clean_up.replace(CleanUp::Committed) == CleanUp::Revoked;
         if !was_revoked && matches!(outcome, Either::Right(true)) {
             self.record_clean().await;

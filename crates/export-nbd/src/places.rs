@@ -55,7 +55,7 @@ pub(crate) fn decide(places: &[Place], newcomer: Peer, limits: &Limits) -> Verdi
 }
 
 /// The idle connection that gives way where the machine has no room for one more. None in its handshake: the system
-/// refuses to accept also while nobody waits, so the one in its handshake is the one that room was made for.
+/// refuses to accept even when no client waits, so a connection in its handshake is the one that room was made for.
 pub(crate) fn least_used(places: &[Place]) -> Option<u64> {
     let idle = || places.iter().filter(|place| matches!(place.use_, Use::Idle { .. }));
     let most = by_count(idle()).first().copied()?;

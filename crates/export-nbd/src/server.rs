@@ -35,7 +35,7 @@ const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
 const ARENA_RETRY: Duration = Duration::from_millis(1);
-/// Then a request takes memory of its own.
+/// After this many a request takes memory of its own.
 const ARENA_RETRIES_MAX: u32 = 1000;
 /// How long to wait after a failed accept, as for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -346,7 +346,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             }
             self.machine.sleep(ARENA_RETRY).await;
         }
-        // A device that does not answer keeps what it was given. What all requests hold is bounded by their budget.
+        // A device that does not answer keeps its buffers. The budget bounds what all requests hold.
         Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
     }
 
@@ -430,7 +430,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                     },
                 },
                 Either::Right(Err(_)) => {
-                    // Most likely for want of descriptors, and somebody waits.
+                    // Most likely for want of descriptors, while a client waits.
                     if let Some(name) = places::least_used(&self.places()) {
                         self.connections.borrow()[&name].kill();
                     }

@@ -1,4 +1,4 @@
-//! Trims and write-zeroes that cover all of a device: they run in pieces, and end early where nobody needs them.
+//! Trims and write-zeroes that cover all of a device: they run in pieces, and end early when their client has gone.
 //! Owns: what one such request does on a device of the bench, and an attack over a real socket on a slow device.
 //! Invariant: no test waits for what such an attack would take, which is hours.
 

@@ -505,7 +505,7 @@ fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
         bench.settle();
         assert_eq!(answers(&newcomer.take(), |_| 512).len(), 1);
     }
-    // Who works is not put out, whoever comes.
+    // A connection with requests keeps its place.
     ram.hold(true);
     let working = ready_as(&bench, &server, false, 2);
     working.write(&write(1, 0, &[5; 512]));

@@ -178,11 +178,11 @@ impl Superblock {
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 
-    /// A superblock that counts so many events or more is refused: no array counts so far (md adds one for each change
+    /// A superblock with this event count or a higher one is refused: no array counts so far (md adds one for each change
     /// of its state, which at a million in a second takes 146,000 years), and adding to a smaller count cannot wrap round.
     pub const EVENTS_END: u64 = 1 << 62;
 
-    /// An array that counts so many events or more is not written. Below it a run would have to record 2^56 changes, one
+    /// An array with this event count or a higher one is not written. Below it a run would have to record 2^56 changes, one
     /// in each microsecond of 2,283 years, before its superblocks were refused: what was written can be read again.
     pub const EVENTS_WRITE_END: u64 = Superblock::EVENTS_END - (1 << 56);
 

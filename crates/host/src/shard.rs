@@ -27,7 +27,7 @@ const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries looking round after so many turns that brought mail. In vain, with 50 us, that is
 /// 3 us of processor for each of them; where it was not in vain it goes on.
 const MAIL_TURNS_PER_TRY: u32 = 16;
-/// A member's time is over between so many looks at the clock and one more.
+/// How often the clock is looked at within a member's timeout. A request fails at most one look late.
 const LOOKS_PER_TIMEOUT: u32 = 8;
 /// How long a closing shard waits for the kernel to let go of buffers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);

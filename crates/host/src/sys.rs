@@ -175,7 +175,7 @@ pub(crate) fn connect_now(path: &Path) -> std::io::Result<()> {
     if socket < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor, owned by this function alone.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let length = size_of_val(&address) as libc::socklen_t;
     // SAFETY: a whole address, and its length.
@@ -190,8 +190,8 @@ pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     matches!(file_system(fd), Some(libc::TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Whether asking for the file's attributes may wait for somebody else: a server of the network, a process (FUSE). What is
-/// not known to have them at hand is taken for such.
+/// Whether fstat on the file may wait for a server on the network or for a process (FUSE). A file system that is not
+/// listed here counts as one that may.
 pub(crate) fn is_remote(fd: BorrowedFd<'_>) -> bool {
     // From linux/magic.h, and of file systems outside of it.
     const LOCAL: [u32; 13] = [

@@ -29,7 +29,7 @@ impl Image {
     }
 
     /// Nodes of two partitions of a loop device, from 1 MiB to 2 MiB and from 4 MiB to 6 MiB: the kernel here may read
-    /// no partition tables, and there may be nobody who makes nodes in `/dev`.
+    /// no partition tables, and udev may be missing, which makes nodes in `/dev`.
     fn nodes(&self, device: &LoopDevice) -> Option<[PathBuf; 2]> {
         let name = device.0.file_name().and_then(|name| name.to_str()).expect("loopN");
         let nodes = [("1", "2048", "2048"), ("2", "8192", "4096")].map(|(number, start, sectors)| {

@@ -272,7 +272,7 @@ impl Rig {
         }
     }
 
-    /// A member that answers no more, with nobody who gives it a time, and an operator who notices.
+    /// A member stops answering, there is no timeout, and an operator fails it after a while.
     fn fail_hung_by_hand(&mut self, live: &Live, slot: u16) {
         let (array, executor, disk) = (live.arrays[0].clone(), self.executor.clone(), self.disk(slot).clone());
         let (wait, notice) = (self.rng.below(5_000), self.rng.below(1_000_000));
@@ -280,7 +280,7 @@ impl Rig {
         self.judge.lost.borrow_mut().insert(slot);
         self.executor.spawn(0, "operator", async move {
             executor.sleep(Duration::from_micros(wait)).await;
-            // While it is started nobody could fail it.
+            // An array that is starting refuses `fail`.
             if array.view().gate != Gate::Open {
                 return;
             }

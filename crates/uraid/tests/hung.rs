@@ -85,7 +85,7 @@ fn a_member_that_hangs_holds_up_what_needs_it_until_it_is_failed() {
             let answer = rig.write_all(2);
             std::thread::sleep(Duration::from_millis(500));
             assert!(answer.try_recv().is_err(), "{case}: the member has not answered");
-            // Nobody else waits: the control socket, new connections.
+            // The control socket and new connections do not wait.
             assert!(rig.says(&["detail", "hung"]).contains("hung"), "{case}");
             assert!(rig.says(&["list"]).contains("hung"), "{case}");
             assert_eq!(rig.served.client().size % 512, 0);

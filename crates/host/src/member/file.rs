@@ -116,7 +116,7 @@ impl FileIo {
         FileIo { is_remote, ..self }
     }
 
-    /// From now on the member is gone, and what is under way ends so, whatever the device does.
+    /// The array has failed the member: requests under way and later ones end as `Gone`, whatever the device does.
     pub(super) fn mark_dead(&self) {
         self.watch.lost();
         self.driver.mark_dead(&self.lane, libc::ENODEV);

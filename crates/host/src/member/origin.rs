@@ -58,7 +58,7 @@ impl Origin {
     }
 
     /// Takes the locks that a claim of the file under a loop device would take; they last as long as what is returned.
-    /// `None`: there is no such file, or it cannot be opened: then nobody else of this user can claim it either.
+    /// `None`: there is no such file, or this user cannot open it, so no process of theirs can claim it.
     pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
         let Some(path) = &self.file else { return Ok(None) };
         let mut options = OpenOptions::new();

@@ -19,7 +19,7 @@ use uraid_block::{ErrorKind, IoError};
 pub(super) struct Watch {
     /// A regular file must have so many bytes; 0: it cannot shrink, or that shows in other ways.
     bytes_min: u64,
-    /// A block device must have so many bytes; 0: it is none. Looked at when a write finds no space.
+    /// The bytes that a block device must have; 0: the member is no block device. Checked when a write finds no space.
     device_bytes_min: u64,
     is_gone: AtomicBool,
     /// The errno of the first flush that failed; 0: none has.
@@ -32,7 +32,7 @@ impl Watch {
         Watch { bytes_min, ..Watch::default() }
     }
 
-    /// Of a block device that has at least so many bytes.
+    /// Of a block device that must have this many bytes.
     pub(super) fn block_device(device_bytes_min: u64) -> Watch {
         Watch { device_bytes_min, ..Watch::default() }
     }

@@ -5,9 +5,9 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A TCP peer that sends nothing is asked after so many seconds whether it is there ...
+/// A TCP peer that sends nothing is asked after this many seconds whether it is there ...
 const KEEPALIVE_IDLE_SECONDS: libc::c_int = 60;
-/// ... and then again, so many times in all.
+/// ... and then again, this many times in all.
 const KEEPALIVE_INTERVAL_SECONDS: libc::c_int = 15;
 const KEEPALIVE_PROBES: libc::c_int = 4;
 /// How long data may stay without an acknowledgement: as long as a peer that owes nothing may be silent.

@@ -20,7 +20,7 @@ use std::rc::{Rc, Weak};
 pub(super) struct Owed {
     /// Requests that were cut and have not ended.
     unanswered: Cell<usize>,
-    /// What all requests are refused with from now on.
+    /// The errno that every request fails with, once the member is dead.
     dead: Cell<Option<i32>>,
     depth: Depth,
     /// Requests with the system, at most `depth`, and those that wait for their turn.
@@ -28,10 +28,11 @@ pub(super) struct Owed {
     behind: RefCell<VecDeque<u32>>,
 }
 
-/// What may take so many times as long as a read or write of bytes: a flush of a large page cache, a discard.
+/// Flushes, discards and calls may take this many times as long as a read or a write: a flush may have a large page
+/// cache to write.
 const LONG: u32 = 4;
 
-/// Of one slot: where it is on its way to an answer.
+/// What is known of one slot's request until it is answered.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Answer {
     /// Looks at the clock since it was started.
@@ -144,7 +145,7 @@ impl Driver {
         self.cut(lane, os, |_| true);
     }
 
-    /// To be called at even intervals: what was under way on a lane at so many calls before this one fails with ETIMEDOUT.
+    /// To be called at even intervals. A request that has been under way for more than `looks_max` calls fails with ETIMEDOUT.
     pub(crate) fn look_at_clock(&self, looks_max: u32) {
         let mut late = Vec::new();
         self.for_each_started(|_, slot| {

@@ -145,7 +145,7 @@ pub(crate) trait Ring {
     /// Memory that operations will often use: the shard's arenas. At most once.
     fn expect_memory(&mut self, _arenas: &[Arena]) {}
 
-    /// One more member has come, of which so many requests may be under way at once.
+    /// There is one more member, with up to `depth` requests under way at once.
     fn expect_member(&mut self, _depth: Depth) {}
 
     /// How much of it the kernel knows.

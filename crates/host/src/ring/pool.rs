@@ -54,7 +54,7 @@ struct Shared {
     done: Arc<Done>,
 }
 
-/// Helper threads of one shard: for each lane, up to so many, made when they are first needed.
+/// Helper threads of one shard: up to `workers_max` for each lane, started when they are first needed.
 pub(super) struct Pools {
     of_lanes: BTreeMap<u32, Pool>,
     done: Arc<Done>,

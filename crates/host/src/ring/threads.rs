@@ -8,7 +8,7 @@ use crate::door::Door;
 use crate::sys;
 use std::sync::Arc;
 
-/// Each file's requests go to so many threads.
+/// The most helper threads for one member.
 const WORKERS_MAX: usize = 4;
 
 struct Waiting {

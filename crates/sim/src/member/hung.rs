@@ -18,7 +18,7 @@ pub(super) struct Hang {
     is_under_way: Cell<bool>,
     /// It did not answer in time and has not answered since.
     is_late: Cell<bool>,
-    /// Nobody waits longer than [`MEMBER_TIMEOUT`]; else until the array gives the member up.
+    /// Requests wait until the array fails the member; otherwise for [`MEMBER_TIMEOUT`] at most.
     has_no_deadline: Cell<bool>,
     is_dead: Cell<bool>,
     writes: RefCell<Vec<u64>>,
@@ -26,7 +26,7 @@ pub(super) struct Hang {
 }
 
 impl Hang {
-    /// From now on it does not answer.
+    /// The member stops answering.
     pub(super) fn begin(&self) {
         self.is_under_way.set(true);
     }
@@ -62,7 +62,7 @@ impl Hang {
 }
 
 impl Disk {
-    /// Does not answer from now on, and nobody waits for less than for ever.
+    /// The member stops answering, and requests have no timeout.
     pub fn hang_without_deadline(&self) {
         self.hang.has_no_deadline.set(true);
         self.hang.begin();

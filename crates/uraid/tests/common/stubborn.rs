@@ -27,14 +27,14 @@ struct Gate {
 
 impl Gate {
     fn pass(&self) {
-        let mut is_held = self.is_held.lock().expect("nobody panics with it");
+        let mut is_held = self.is_held.lock().expect("no holder panics");
         while *is_held {
-            is_held = self.changed.wait(is_held).expect("nobody panics with it");
+            is_held = self.changed.wait(is_held).expect("no holder panics");
         }
     }
 
     fn set(&self, is_held: bool) {
-        *self.is_held.lock().expect("nobody panics with it") = is_held;
+        *self.is_held.lock().expect("no holder panics") = is_held;
         self.changed.notify_all();
     }
 }
@@ -155,7 +155,7 @@ impl StubbornFile {
         self.folder.join(NAME)
     }
 
-    /// Answers nothing from now on.
+    /// Stops answering.
     pub fn hang(&self) {
         self.gate.set(true);
     }

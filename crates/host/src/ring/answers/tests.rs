@@ -27,7 +27,7 @@ impl System {
         *self.ended.borrow_mut() = ended;
     }
 
-    /// Ends the oldest one as one that moved so many bytes.
+    /// Ends the oldest one as if it had moved only `bytes` bytes.
     fn end_short(&self, bytes: i32) {
         let (token, _) = self.has.borrow_mut().pop_front().expect("the system has one");
         *self.ended.borrow_mut() = vec![Completion { token, result: bytes }];
