@@ -102,7 +102,7 @@ impl FileIo {
             Way::Direct { .. } => Depth::DIRECT,
             Way::Cached | Way::InMemory => Depth::CACHED,
         };
-        let lane = driver.add_lane(lane, depth);
+        let lane = driver.add_lane(lane.sharing(watch.owed_changes.clone()), depth);
         if let Way::Direct { memory_align } = way {
             // What is left of a short transfer is aligned then, too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);

@@ -1,6 +1,6 @@
-//! What must never be forgotten about a file: that it shrank, that a flush failed.
+//! What all shards must know of a file: that it shrank, that a flush failed, that a write may still land.
 //! Owns: [`Watch`], one per claim, shared by all shards. Not here: the I/O that finds it out (`file`, `claim`).
-//! Invariant: once either was seen, it stays so until the claim ends.
+//! Invariant: that it shrank or that a flush failed stays so until the claim ends.
 //!
 //! A regular file that somebody truncates under us must not be made longer again by our own writes: its tail would come
 //! back as zeroes, and be read as if it were data. So its size is looked at before each write. The look and the write
@@ -11,7 +11,8 @@
 use super::device_error;
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use uraid_block::{ErrorKind, IoError};
 
 /// Flags of one claim. Relaxed is enough: what they guard is looked at again by each operation.
@@ -24,6 +25,8 @@ pub(super) struct Watch {
     is_gone: AtomicBool,
     /// The errno of the first flush that failed; 0: none has.
     flush_errno: AtomicI32,
+    /// How many changes of the member were given up without its answer, and may land later.
+    pub(super) owed_changes: Arc<AtomicUsize>,
 }
 
 impl Watch {

@@ -15,11 +15,15 @@ use super::{Driver, Kind, LaneNumber, State};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What one lane's member has not answered.
 pub(super) struct Owed {
     /// Requests that were cut and have not ended.
     unanswered: Cell<usize>,
+    /// How many of them are changes, with those of the other shards.
+    changes: Arc<AtomicUsize>,
     /// The errno that every request fails with, once the member is dead.
     dead: Cell<Option<i32>>,
     depth: Depth,
@@ -35,10 +39,13 @@ const LONG: u32 = 4;
 /// What is known of one slot's request until it is answered.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Answer {
-    /// Looks at the clock since it was started.
+    /// Looks at the clock since it went down, by itself or as a part of a merged one. Time in a queue is not the member's.
     age: u32,
+    has_gone_down: bool,
     is_late: bool,
     is_long: bool,
+    /// Whether it may change the member when it lands late.
+    is_change: bool,
     is_with_system: bool,
     is_owed: bool,
 }
@@ -49,11 +56,23 @@ impl Answer {
             Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll => false,
             Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => true,
         };
-        Answer { is_long, ..Answer::default() }
+        Answer { is_long, is_change: is_change(kind), ..Answer::default() }
     }
 
     fn is_older(self, looks: u32) -> bool {
         self.age >= if self.is_long { looks * LONG } else { looks }
+    }
+
+    fn gone_down(self) -> Answer {
+        Answer { has_gone_down: true, ..self }
+    }
+}
+
+/// Whether a request of this kind changes what the member holds.
+pub(super) fn is_change(kind: &Kind) -> bool {
+    match kind {
+        Kind::Write { .. } | Kind::Allocate { .. } => true,
+        Kind::Read { .. } | Kind::Sync | Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => false,
     }
 }
 
@@ -74,7 +93,8 @@ impl Driver {
         self.ring.borrow_mut().expect_member(depth);
         let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
         let mut owed = self.owed.borrow_mut();
-        owed.push(Rc::new(Owed { unanswered: Cell::new(0), dead, depth, with_system, behind }));
+        let changes = lane.owed_changes.clone();
+        owed.push(Rc::new(Owed { unanswered: Cell::new(0), changes, dead, depth, with_system, behind }));
         let lane = Rc::new(lane.numbered(LaneNumber(owed.len() as u32)));
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| lane.strong_count() > 0);
@@ -91,10 +111,33 @@ impl Driver {
         look(&self.owed.borrow()[lane.0 as usize - 1])
     }
 
-    /// What a request on this lane is refused with; `None`: it may go down.
+    /// What a request on this lane is refused with; `None`: it may go down. A change is refused, too, as long as a member
+    /// owes the answer of a change to any shard: the late one could land on top of its retry.
     #[inline]
-    pub(super) fn refusal(&self, lane: LaneNumber) -> Option<i32> {
-        if lane == LaneNumber::NONE { None } else { self.with_owed(lane, Owed::refusal) }
+    pub(super) fn refusal(&self, lane: &Lane, is_change: bool) -> Option<i32> {
+        if lane.number() == LaneNumber::NONE {
+            return None;
+        }
+        let of_other_shards =
+            || (is_change && lane.owed_changes.load(Ordering::Acquire) > 0).then_some(libc::ETIMEDOUT);
+        self.with_owed(lane.number(), Owed::refusal).or_else(of_other_shards)
+    }
+
+    /// A question to the system about the member, on a helper thread: its time counts from here on.
+    pub(super) fn start_call(&self, token: u32) {
+        self.with_slot(token, |slot| slot.answer.set(slot.answer.get().gone_down()));
+        self.start_ring(token);
+    }
+
+    fn note_gone_down(&self, token: u32) {
+        self.with_slot(token, |slot| {
+            slot.answer.set(Answer { is_with_system: true, ..slot.answer.get().gone_down() });
+            if let State::Merged(merged) = &*slot.state.borrow() {
+                for part in merged.tokens() {
+                    self.with_slot(part, |slot| slot.answer.set(slot.answer.get().gone_down()));
+                }
+            }
+        });
     }
 
     /// To the system, or behind those of its lane that are there.
@@ -114,7 +157,7 @@ impl Driver {
             has_room
         });
         if has_room {
-            self.with_slot(token, |slot| slot.answer.set(Answer { is_with_system: true, ..slot.answer.get() }));
+            self.note_gone_down(token);
             self.start_ring(token);
         }
     }
@@ -124,8 +167,12 @@ impl Driver {
     pub(super) fn answered(&self, lane: LaneNumber, token: u32) {
         let answer = self.with_slot(token, |slot| slot.answer.take());
         if answer.is_owed {
-            self.unanswered.set(self.unanswered.get() - 1);
-            self.with_owed(lane, |owed| owed.unanswered.set(owed.unanswered.get() - 1));
+            self.with_owed(lane, |owed| {
+                owed.unanswered.set(owed.unanswered.get() - 1);
+                if answer.is_change {
+                    owed.changes.fetch_sub(1, Ordering::Release);
+                }
+            });
         }
         if !answer.is_with_system {
             return;
@@ -150,7 +197,7 @@ impl Driver {
         let mut late = Vec::new();
         self.for_each_started(|_, slot| {
             let (lane, answer) = (slot.lane.get(), slot.answer.get());
-            if lane == LaneNumber::NONE {
+            if lane == LaneNumber::NONE || !answer.has_gone_down {
                 return;
             }
             let is_late = answer.is_older(looks_max);
@@ -178,9 +225,13 @@ impl Driver {
                 unreachable!("it was started")
             };
             wakers.extend(waker);
-            slot.answer.set(Answer { is_owed: true, ..slot.answer.get() });
+            let answer = slot.answer.get();
+            slot.answer.set(Answer { is_owed: true, ..answer });
             owed.unanswered.set(owed.unanswered.get() + 1);
-            self.unanswered.set(self.unanswered.get() + 1);
+            if answer.is_change {
+                // Before any future hears of it, so before a client can try again on another shard.
+                owed.changes.fetch_add(1, Ordering::Release);
+            }
         });
         wakers.into_iter().for_each(std::task::Waker::wake);
         // What the system does not have ends for good. From here on the lane refuses what comes, also parts of a merged
@@ -190,6 +241,18 @@ impl Driver {
         for token in not_gone_down {
             self.complete(token, -os);
         }
+    }
+
+    /// Operations that a member owes the answer of, with the merged ones that carried them: nothing is waited for of these.
+    pub(super) fn owed_count(&self) -> usize {
+        let is_owed = |token: u32| self.with_slot(token, |slot| slot.answer.get().is_owed);
+        let slots = self.slots.borrow();
+        let count = slots.iter().flat_map(|chunk| chunk.iter()).filter(|slot| match &*slot.state.borrow() {
+            State::Merged(merged) => merged.tokens().all(is_owed),
+            State::Started(_) | State::Abandoned | State::Cut(_) => slot.answer.get().is_owed,
+            State::Free | State::Done(_) => false,
+        });
+        count.count()
     }
 
     fn for_each_started(&self, mut work: impl FnMut(&mut State, &super::Slot)) {

@@ -13,6 +13,7 @@
 //!   same call where there was none, the lane is looked at again.
 //! - A flush, and all else that is no read or write, sends what is held in all lanes first; so does closing.
 
+use super::answers::is_change;
 use super::lane::Lane;
 use super::merge::{Direction, Identity, Waiting, arrange, together};
 use super::trace::TracedKind;
@@ -49,6 +50,13 @@ fn direction(kind: &Kind) -> Option<(Direction, u64)> {
         Kind::Write { at, sync: false } => Some((Direction::Write, *at)),
         Kind::Write { at, sync: true } => Some((Direction::WriteDurably, *at)),
         Kind::Sync | Kind::Allocate { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => None,
+    }
+}
+
+impl Merged {
+    /// The requests in it.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(|(token, _)| *token)
     }
 }
 
@@ -89,7 +97,7 @@ impl Driver {
 
     fn start_cargo(&self, lane: &Rc<Lane>, mut cargo: Cargo) -> Operation<'_> {
         cargo.lane = lane.number();
-        if let Some(os) = self.refusal(cargo.lane) {
+        if let Some(os) = self.refusal(lane, is_change(&cargo.kind)) {
             let token = self.put(cargo);
             self.complete(token, -os);
             return self.operation(token);
@@ -100,7 +108,7 @@ impl Driver {
             let token = self.put(cargo);
             // A question that a helper thread asks the system is no request to the device.
             if is_call {
-                self.start_ring(token)
+                self.start_call(token)
             } else {
                 self.submit(lane, token)
             }
@@ -215,7 +223,7 @@ impl Driver {
             if bytes <= left {
                 left -= bytes;
                 self.complete(token, i32::try_from(bytes).expect("not more than the whole, which was one"));
-            } else if let Some(os) = self.refusal(lane.number()) {
+            } else if let Some(os) = self.refusal(&lane, is_change(&cargo.kind)) {
                 self.complete(token, -os);
             } else {
                 left = 0;

@@ -9,6 +9,8 @@ use super::{FileSlot, Holder, Kind, LaneNumber};
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Tick};
 
 /// A device that does its work here and takes its time for it, instead of the ring: see `mem:SIZE,request=TIME`.
@@ -45,6 +47,8 @@ pub(crate) struct Lane {
     pub(super) limits: Limits,
     pub(super) trial: Option<Box<dyn Trial>>,
     trace: Option<Rc<Trace>>,
+    /// See `answers`; shared by all shards' lanes of one member.
+    pub(super) owed_changes: Arc<AtomicUsize>,
     /// What was started in this turn, and what is held.
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) lately: RefCell<Lately>,
@@ -67,6 +71,7 @@ impl Lane {
             limits,
             trial,
             trace: None,
+            owed_changes: Arc::default(),
             waiting: RefCell::default(),
             lately: RefCell::default(),
         }
@@ -75,6 +80,11 @@ impl Lane {
     /// The same, traced if so wished.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
+    }
+
+    /// The same, with the count that all shards' lanes of its member share.
+    pub(crate) fn sharing(self, owed_changes: Arc<AtomicUsize>) -> Lane {
+        Lane { owed_changes, ..self }
     }
 
     /// The same with a number of its own.

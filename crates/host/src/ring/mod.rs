@@ -208,8 +208,6 @@ pub(crate) struct Driver {
     /// What each lane owes, by its number less one.
     owed: RefCell<Vec<Rc<Owed>>>,
     lanes: RefCell<Vec<Weak<Lane>>>,
-    /// Operations that were cut and have not ended.
-    unanswered: Cell<usize>,
     merges: bool,
     traces: bool,
 }
@@ -269,7 +267,6 @@ impl Driver {
             spare: RefCell::default(),
             owed: RefCell::default(),
             lanes: RefCell::default(),
-            unanswered: Cell::new(0),
             merges: options.merging,
             traces: options.trace,
         }
@@ -406,7 +403,7 @@ impl Driver {
             self.cancel(token);
         }
         self.send_waiting(Which::All);
-        while self.in_flight() > self.unanswered.get() && crate::sys::monotonic_nanos() < deadline {
+        while self.in_flight() > self.owed_count() && crate::sys::monotonic_nanos() < deadline {
             self.wait(Wait::For(Duration::from_millis(20)));
         }
         self.in_flight() == 0

@@ -87,7 +87,7 @@ impl Pools {
     pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
         let job = Job { token, fd: cargo.fd, work: work(cargo) };
         let pool = self.of_lanes.entry(cargo.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
-        pool.start(job, self.workers_max, &self.roaming);
+        pool.start(job, self.workers_max, |shared| worker(shared, &self.roaming));
     }
 
     /// Gives out what has been done.
@@ -116,24 +116,40 @@ impl Pool {
         Pool { shared: Arc::new(shared), workers: Vec::new() }
     }
 
-    fn start(&mut self, job: Job, workers_max: usize, roaming: &Roaming) {
+    /// `begin` starts a thread that works off jobs until the pool is dropped.
+    fn start(
+        &mut self,
+        job: Job,
+        workers_max: usize,
+        begin: impl FnOnce(Arc<Shared>) -> std::io::Result<JoinHandle<()>>,
+    ) {
+        let token = job.token;
         let mut queue = self.shared.lock();
         queue.jobs.push_back(job);
         let needs_worker = queue.jobs.len() > queue.idle && self.workers.len() < workers_max;
         drop(queue);
         if needs_worker {
-            let (shared, roaming) = (self.shared.clone(), roaming.clone());
-            let worker = thread::Builder::new().name("uraid-helper".into()).spawn(move || {
-                roaming.resume();
-                work_off(&shared);
-            });
-            match worker {
+            match begin(self.shared.clone()) {
                 Ok(worker) => self.workers.push(worker),
-                Err(error) => assert!(!self.workers.is_empty(), "no helper thread could be started: {error}"),
+                Err(_) if self.workers.is_empty() => {
+                    // The system has no thread to give: this request is refused, and the next one tries again.
+                    self.shared.lock().jobs.clear();
+                    self.shared.done.add(Completion { token, result: -libc::EAGAIN });
+                }
+                // Those that run take it.
+                Err(_) => {}
             }
         }
         self.shared.came.notify_one();
     }
+}
+
+fn worker(shared: Arc<Shared>, roaming: &Roaming) -> std::io::Result<JoinHandle<()>> {
+    let roaming = roaming.clone();
+    thread::Builder::new().name("uraid-helper".into()).spawn(move || {
+        roaming.resume();
+        work_off(&shared);
+    })
 }
 
 impl Drop for Pool {
@@ -272,6 +288,26 @@ mod tests {
             assert_eq!(outcome(-refused, 4096, -libc::EIO), (all, -libc::EIO));
             assert_eq!(outcome(-refused, -libc::EIO, 0), (vec!["durable", "plain"], -libc::EIO));
         }
+    }
+
+    #[test]
+    fn a_job_that_no_thread_can_be_started_for_is_refused_and_the_next_one_tries_again() {
+        let done = Arc::new(Done { list: Mutex::default(), has_some: AtomicBool::new(false), door: Door::new() });
+        let mut pool = Pool::new(done.clone());
+        let job = |token| Job { token, fd: -1, work: Work::Call(Box::new(|| 7)) };
+        let no_thread = |_| Err(std::io::ErrorKind::WouldBlock.into());
+        pool.start(job(1), 4, no_thread);
+        let results = || -> Vec<(u32, i32)> {
+            done.list.lock().expect("no thread panics").drain(..).map(|end| (end.token, end.result)).collect()
+        };
+        assert_eq!(results(), [(1, -libc::EAGAIN)]);
+        pool.start(job(2), 4, |shared| worker(shared, &Roaming::of_this_thread()));
+        pool.start(job(3), 4, no_thread);
+        let mut all = Vec::new();
+        while all.len() < 2 {
+            all.append(&mut results());
+        }
+        assert_eq!(all, [(2, 7), (3, 7)]);
     }
 
     #[test]

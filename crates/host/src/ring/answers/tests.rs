@@ -76,11 +76,16 @@ struct Rig {
 }
 
 fn rig(depth: Depth, pages: u32) -> Rig {
+    rig_sharing(depth, pages, &[Arc::default(), Arc::default()])
+}
+
+/// With the counts of other shards' lanes.
+fn rig_sharing(depth: Depth, pages: u32, owed_changes: &[Arc<AtomicUsize>; 2]) -> Rig {
     let system = Rc::new(System::default());
     let driver = Driver::with_ring(Box::new(Stubborn(system.clone())), &Options::default());
-    let lanes = [(); 2].map(|()| {
+    let lanes = owed_changes.each_ref().map(|owed_changes| {
         let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
-        driver.add_lane(Lane::new(Rc::new(NoFile), 0, limits, None), depth)
+        driver.add_lane(Lane::new(Rc::new(NoFile), 0, limits, None).sharing(owed_changes.clone()), depth)
     });
     Rig { driver, lanes, arena: Arena::new(pages, 0), system }
 }
@@ -90,6 +95,11 @@ impl Rig {
     fn read(&self, lane: usize, n: u64) -> Operation<'_> {
         let into = self.arena.take(4096).expect("room");
         self.driver.start_on(&self.lanes[lane], Kind::Read { at: n * 4096 }, Buffers::Read(into))
+    }
+
+    fn write(&self, lane: usize, n: u64) -> Operation<'_> {
+        let from = self.arena.take(4096).expect("room").freeze();
+        self.driver.start_on(&self.lanes[lane], Kind::Write { at: n * 4096, sync: false }, Buffers::Write(from))
     }
 
     fn flush(&self, lane: usize) -> Operation<'_> {
@@ -245,4 +255,60 @@ fn a_member_has_no_more_requests_with_the_system_than_its_depth_and_the_next_go_
     rig.turn();
     assert_eq!(rig.driver.in_flight(), 0);
     assert!(reads[2..].iter_mut().chain([&mut elsewhere]).all(|read| result(read) == Some((4096, true))));
+}
+
+#[test]
+fn time_behind_other_requests_is_not_the_members_time() {
+    let rig = rig(Depth(1), 4);
+    // The second one goes down as one with the third.
+    let mut reads = [rig.read(0, 0), rig.read(0, 7), rig.read(0, 8)];
+    rig.turn();
+    rig.look(LOOKS);
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(rig.system.count(), 1, "a merged one");
+    rig.look(LOOKS);
+    assert_eq!([0, 1, 2].map(|n| result(&mut reads[n])), [Some((4096, true)), None, None]);
+    rig.look(1);
+    assert_eq!([1, 2].map(|n| result(&mut reads[n])), [Some((-libc::ETIMEDOUT, false)); 2]);
+}
+
+#[test]
+fn no_shard_changes_a_member_while_it_owes_the_answer_of_a_change_to_another() {
+    let shared = [Arc::default(), Arc::default()];
+    let (one, other) = (rig_sharing(Depth::CACHED, 4, &shared), rig_sharing(Depth::CACHED, 4, &shared));
+    let mut late = [one.write(0, 0), one.write(0, 1), one.read(0, 3)];
+    one.turn();
+    one.look(LOOKS + 1);
+    assert_eq!(result(&mut late[1]).map(|(result, _)| result), Some(-libc::ETIMEDOUT));
+    // The retry of a client that heard of it, on another shard; reads, flushes and other members go on.
+    let mut retry = other.write(0, 1);
+    assert_eq!(result(&mut retry).map(|(result, _)| result), Some(-libc::ETIMEDOUT));
+    let mut others = [other.read(0, 1), other.flush(0), other.write(1, 1)];
+    other.turn();
+    other.system.end(3);
+    other.turn();
+    assert!(others.iter_mut().all(|one| result(one).is_some_and(|(result, _)| result >= 0)));
+    one.system.end(2);
+    one.turn();
+    let mut retry = other.write(0, 1);
+    other.turn();
+    other.system.end(1);
+    other.turn();
+    assert_eq!(result(&mut retry).map(|(result, _)| result), Some(4096), "it has landed");
+}
+
+#[test]
+fn closing_waits_for_no_answer_that_is_owed_also_not_of_merged_ones() {
+    let rig = rig(Depth::CACHED, 3);
+    let parts = [rig.read(0, 0), rig.read(0, 1), rig.flush(0)];
+    rig.turn();
+    rig.driver.mark_dead(&rig.lanes[0], libc::ENODEV);
+    assert_eq!(
+        (rig.driver.owed_count(), rig.driver.in_flight()),
+        (4, 4),
+        "three, and the one that carries two of them"
+    );
+    drop(parts);
+    assert_eq!((rig.driver.owed_count(), rig.driver.in_flight()), (4, 4));
 }
