@@ -116,7 +116,7 @@ impl Overseer {
 
 impl Controlled for Overseer {
     async fn report(&self) -> Report {
-        self.paths.look().await;
+        self.paths.look(paths::REPORT_WAITS_MAX).await;
         let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));

@@ -1,70 +1,81 @@
 //! Member files that are deleted, replaced or moved while an array runs on them.
 //! Owns: looking at them every few seconds, what is said of it. Not here: members that fail (`watch`), the look itself
-//! (`uraid_host`). Invariant: one look of an array at a time, and nothing waits long for it: a file system that hangs
-//! keeps one helper thread.
+//! (`uraid_host`). Invariant: one look at a member at a time, and nothing waits long for it: a file system that hangs
+//! keeps one helper thread, and no news of other members.
 
 use crate::session::Session;
 use crate::stack::Members;
 use crate::world::ArrayIndex;
 use crate::{dates, warn};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Notify, join_all, race};
+use uraid_block::local::{Notify, race};
 use uraid_engine::MemberState;
 use uraid_host::{Claimed, PathState};
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a report and a stop wait for a look.
-const LOOK_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long a report waits for a look: what a caller takes for at once. It takes microseconds where nothing hangs.
+pub const REPORT_WAITS_MAX: Duration = Duration::from_millis(80);
+/// How long a stop waits for it.
+pub const STOP_WAITS_MAX: Duration = Duration::from_secs(1);
 
 /// The paths of one array's members, on shard 0.
 pub struct MemberPaths {
     session: Rc<Session>,
     index: ArrayIndex,
-    /// By member of the plan, as last seen; empty before the first look.
-    states: RefCell<Vec<PathState>>,
-    is_looking: Cell<bool>,
+    /// By member of the plan. Empty where the members are arrays.
+    members: Vec<Seen>,
     looked: Notify,
+}
+
+/// One member's path.
+struct Seen {
+    /// As last seen.
+    state: Cell<PathState>,
+    is_looking: Cell<bool>,
 }
 
 impl MemberPaths {
     /// Of one array of the session.
     pub fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
-        let (states, is_looking, looked) = (RefCell::new(Vec::new()), Cell::new(false), Notify::new());
-        Rc::new(MemberPaths { session, index, states, is_looking, looked })
+        let unseen = || Seen { state: Cell::new(PathState::Same), is_looking: Cell::new(false) };
+        let members = claimed(&session, index).iter().map(|_| unseen()).collect();
+        Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
     }
 
     /// Looks until dropped.
     pub async fn watch(self: Rc<Self>) {
         loop {
-            self.look().await;
+            self.look(PERIOD).await;
             self.session.local().sleep(PERIOD).await;
         }
     }
 
-    /// Looks at all; ends early where that takes long.
-    pub async fn look(self: &Rc<Self>) {
+    /// Looks at all, and waits for that no longer than `waits_max`.
+    pub async fn look(self: &Rc<Self>, waits_max: Duration) {
         let local = self.session.local();
-        if !self.is_looking.replace(true) {
-            let paths = self.clone();
-            local.spawn(async move { paths.look_to_the_end().await });
+        for (member, seen) in self.members.iter().enumerate() {
+            if !seen.is_looking.replace(true) {
+                let paths = self.clone();
+                local.spawn(async move { paths.look_at(member).await });
+            }
         }
-        let done = self.looked.wait_for(|| (!self.is_looking.get()).then_some(()));
-        race(done, local.sleep(LOOK_TIME_MAX)).await;
+        let is_quiet = || (!self.members.iter().any(|seen| seen.is_looking.get())).then_some(());
+        race(self.looked.wait_for(is_quiet), local.sleep(waits_max)).await;
     }
 
     /// What was last seen of a member of the plan.
     pub fn state(&self, member: usize) -> PathState {
-        self.states.borrow().get(member).copied().unwrap_or(PathState::Same)
+        self.members.get(member).map_or(PathState::Same, |seen| seen.state.get())
     }
 
     /// To be said when the array was stopped as it should be: what it was stopped on that is gone with the process.
     pub fn say_what_vanishes(&self) {
         let stack = &self.session.setup().stack;
         let is_deleted = |member: &usize| self.state(*member) == PathState::Deleted;
-        let deleted = (0..self.claimed().len()).filter(is_deleted).map(|member| stack.member_name(self.index, member));
+        let deleted = (0..self.members.len()).filter(is_deleted).map(|member| stack.member_name(self.index, member));
         let deleted: Vec<&str> = deleted.collect();
         if !deleted.is_empty() {
             let array = stack.array(self.index);
@@ -74,36 +85,31 @@ impl MemberPaths {
         }
     }
 
-    fn claimed(&self) -> &[Claimed] {
-        match &self.session.setup().stack.array(self.index).members {
-            Members::Claimed(members) => members,
-            Members::Arrays(_) => &[],
-        }
-    }
-
-    async fn look_to_the_end(&self) {
-        let local = self.session.local();
-        let mut now = join_all(self.claimed().iter().map(|member| member.path_state(&local))).await;
-        let status = self.session.array(self.index).status();
-        for (member, state) in now.iter_mut().enumerate() {
-            let place = match status.members[member] {
-                MemberState::Active(slot) => slot.to_string(),
-                MemberState::Spare => "spare".to_owned(),
-                // The array does not use it any more.
-                MemberState::Faulty { .. } => {
-                    *state = PathState::Same;
-                    continue;
-                }
-            };
+    async fn look_at(&self, member: usize) {
+        let claim = &claimed(&self.session, self.index)[member];
+        let now = claim.path_state(&self.session.local()).await;
+        let place = match self.session.array(self.index).status().members[member] {
+            MemberState::Active(slot) => Some(slot.to_string()),
+            MemberState::Spare => Some("spare".to_owned()),
+            // The array does not use it any more.
+            MemberState::Faulty { .. } => None,
+        };
+        let now = if place.is_some() { now } else { PathState::Same };
+        let before = self.members[member].state.replace(now);
+        if let (Some(place), Some(text)) = (place, news(before, now)) {
             let stack = &self.session.setup().stack;
-            if let Some(text) = news(self.state(member), *state) {
-                let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
-                warn(&format!("{} {array}: member {name} ({place}): {text}", dates::stamp(dates::now())));
-            }
+            let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
+            warn(&format!("{} {array}: member {name} ({place}): {text}", dates::stamp(dates::now())));
         }
-        *self.states.borrow_mut() = now;
-        self.is_looking.set(false);
+        self.members[member].is_looking.set(false);
         self.looked.notify_all();
+    }
+}
+
+fn claimed(session: &Session, index: ArrayIndex) -> &[Claimed] {
+    match &session.setup().stack.array(index).members {
+        Members::Claimed(members) => members,
+        Members::Arrays(_) => &[],
     }
 }
 

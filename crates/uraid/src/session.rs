@@ -11,6 +11,7 @@
 
 use crate::faces::Faces;
 use crate::overseer::Overseer;
+use crate::paths::STOP_WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::stack::{Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray, Letter};
@@ -287,7 +288,7 @@ impl Session {
         if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
             self.serve(overseers).await;
         }
-        join_all(overseers.iter().map(|overseer| overseer.paths.look())).await;
+        join_all(overseers.iter().map(|overseer| overseer.paths.look(STOP_WAITS_MAX))).await;
         overseers.iter().for_each(|overseer| overseer.say_changes());
         let stopped = self.stop_all().await;
         overseers.iter().for_each(|overseer| overseer.say_changes());
