@@ -82,4 +82,9 @@ pub trait Device {
     /// still be at it, and so is all that comes later. The buffers stay leased until the device has let go of them.
     /// What this cannot end, like a request to an array below, ends by itself.
     fn mark_dead(&self) {}
+
+    /// Reads that are under way here are answered [`ErrorKind::Late`](crate::ErrorKind::Late) now, for they are to be
+    /// served from elsewhere. The device below may still be at them, and their buffers stay leased as long as it is.
+    /// A device that cannot do this leaves them under way.
+    fn cut_reads(&self) {}
 }

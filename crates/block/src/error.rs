@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Frozen,
     /// The array is being stopped.
     Stopping,
+    /// The device takes long, and the read was cut: see `Device::cut_reads`.
+    Late,
 }
 
 /// A failed I/O.
@@ -65,6 +67,7 @@ impl std::fmt::Display for ErrorKind {
             ErrorKind::TooManyLost => "more members are lost than the level tolerates",
             ErrorKind::Frozen => "the array is frozen after an error it could not survive",
             ErrorKind::Stopping => "the array is being stopped",
+            ErrorKind::Late => "not answered yet",
         })
     }
 }

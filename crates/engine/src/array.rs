@@ -97,6 +97,7 @@ pub struct Array<W: World> {
     calls: RefCell<BTreeMap<CallId, Sender<Answer>>>,
     next_call: Cell<u64>,
     writes_admitted: Cell<u64>,
+    pub(crate) watches_reads: Cell<bool>,
     pub(crate) balance: Balance,
     pub(crate) streams: Streams,
     pub(crate) rows: Rows,
@@ -149,6 +150,7 @@ impl<W: World> Array<W> {
             calls: RefCell::default(),
             next_call: Cell::new(0),
             writes_admitted: Cell::new(0),
+            watches_reads: Cell::new(false),
             balance: Balance::new(shape.layout.slots(), write_mostly, world.shard().0),
             streams: Streams::new(),
             counters: Cell::default(),
@@ -276,7 +278,11 @@ impl<W: World> Array<W> {
             Letter::Call { id, from, call } => {
                 // A view takes effect at once and in order; everything else may wait.
                 if let Call::Switch(view) = call {
+                    let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
                     self.switch(view);
+                    if serves {
+                        self.begin_watching_reads();
+                    }
                     self.world.post(from, Mail(Letter::Answer { id, answer: Answer::Done }));
                     return;
                 }

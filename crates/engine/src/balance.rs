@@ -9,6 +9,7 @@
 //!   any other                                         the copy whose member has the fewest reads of this shard under way;
 //!                                                     of equals the next in turn
 //!   members marked write-mostly                       only where no other copy is usable
+//!   members that are slow (`late`)                    the same, and behind those
 //! ```
 
 use crate::trail::Trail;
@@ -20,18 +21,37 @@ use uraid_layout::Layout;
 pub(crate) struct Balance {
     /// The copies that streams of reads take.
     streams: Trail<u16>,
-    /// Reads of this shard that are on the way, by slot.
-    pending: Vec<Cell<u32>>,
+    /// By slot.
+    members: Vec<Load>,
     turn: Cell<u16>,
     write_mostly: SlotSet,
 }
 
+/// What this shard knows of one member's reads.
+#[derive(Default)]
+struct Load {
+    /// Reads that are on the way in the low half, those that have ended in the high one.
+    reads: Cell<u64>,
+    /// The same at the last look.
+    reads_seen: Cell<u64>,
+    is_slow: Cell<bool>,
+}
+
+/// One read has ended: one less on the way, one more that was.
+const ENDED: u64 = (1 << 32) - 1;
+
+impl Load {
+    fn on_the_way(&self) -> u32 {
+        self.reads.get() as u32
+    }
+}
+
 /// One read on its way to a member; it is counted until this is dropped.
-pub(crate) struct OnTheWay<'a>(&'a Cell<u32>);
+pub(crate) struct OnTheWay<'a>(&'a Cell<u64>);
 
 impl Drop for OnTheWay<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.set(self.0.get().wrapping_add(ENDED));
     }
 }
 
@@ -40,7 +60,7 @@ impl Balance {
     pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
         Balance {
             streams: Trail::new(),
-            pending: (0..slots).map(|_| Cell::new(0)).collect(),
+            members: (0..slots).map(|_| Load::default()).collect(),
             turn: Cell::new(first_turn),
             write_mostly,
         }
@@ -49,9 +69,24 @@ impl Balance {
     /// Counts a read that goes to a member now.
     #[inline]
     pub(crate) fn begin(&self, slot: Slot) -> OnTheWay<'_> {
-        let pending = &self.pending[slot.index()];
-        pending.set(pending.get() + 1);
-        OnTheWay(pending)
+        let reads = &self.members[slot.index()].reads;
+        reads.set(reads.get() + 1);
+        OnTheWay(reads)
+    }
+
+    /// The members that had reads on the way at the last look, and have ended none since.
+    pub(crate) fn stuck(&self) -> SlotSet {
+        let is_stuck = |load: &Load| {
+            let (now, seen) = (load.reads.get(), load.reads_seen.replace(load.reads.get()));
+            now as u32 > 0 && seen as u32 > 0 && now >> 32 == seen >> 32
+        };
+        // Each is looked at, for the next time.
+        (0..).map(Slot).zip(&self.members).filter(|(_, load)| is_stuck(load)).map(|(slot, _)| slot).collect()
+    }
+
+    /// Whether reads are to keep away from a member where they can; gives what was said before.
+    pub(crate) fn set_slow(&self, slot: Slot, is_slow: bool) -> bool {
+        self.members[slot.index()].is_slow.replace(is_slow)
     }
 
     /// The number of the copy to read; for layouts with several.
@@ -69,12 +104,13 @@ impl Balance {
     }
 
     fn is_wanted(&self, slot: Slot, usable: &SlotSet) -> bool {
-        usable.contains(slot) && !self.write_mostly.contains(slot)
+        usable.contains(slot) && !self.write_mostly.contains(slot) && !self.members[slot.index()].is_slow.get()
     }
 
-    /// Smaller is better: write-mostly members come behind all others, unusable ones last.
-    fn load_of(&self, slot: Slot, usable: &SlotSet) -> (bool, bool, u32) {
-        (!usable.contains(slot), self.write_mostly.contains(slot), self.pending[slot.index()].get())
+    /// Smaller is better: write-mostly members come behind all others, slow ones behind these, unusable ones last.
+    fn load_of(&self, slot: Slot, usable: &SlotSet) -> (bool, bool, bool, u32) {
+        let load = &self.members[slot.index()];
+        (!usable.contains(slot), load.is_slow.get(), self.write_mostly.contains(slot), load.on_the_way())
     }
 }
 
@@ -183,6 +219,37 @@ mod tests {
         assert_eq!(balance.choose(&layout, range(50_000, 8), &usable), 0);
         usable.insert(Slot(1));
         assert_eq!(balance.choose(&layout, range(50_008, 8), &usable), 1, "the stream goes back");
+    }
+
+    #[test]
+    fn a_member_is_stuck_that_had_reads_at_the_last_look_and_has_ended_none_since() {
+        let balance = Balance::new(3, SlotSet::EMPTY, 0);
+        let read = balance.begin(Slot(1));
+        assert!(balance.stuck().is_empty(), "it was not seen before");
+        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)));
+        let another = balance.begin(Slot(1));
+        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)), "asked more, answered nothing");
+        drop(read);
+        assert!(balance.stuck().is_empty(), "it answers, though slowly");
+        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)));
+        drop(another);
+        assert!(balance.stuck().is_empty() && balance.stuck().is_empty(), "nothing is under way");
+    }
+
+    #[test]
+    fn a_slow_member_is_read_only_where_no_other_is_left_and_its_streams_leave_it() {
+        let (layout, balance, mut usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        assert_eq!(balance.choose(&layout, range(0, 8), &usable), 0);
+        assert!(!balance.set_slow(Slot(0), true));
+        let _busy: Vec<_> = (0..5).map(|_| balance.begin(Slot(1))).collect();
+        for n in 1..9 {
+            assert_eq!(balance.choose(&layout, range(n * 8, 8), &usable), 1);
+        }
+        usable.remove(Slot(1));
+        assert_eq!(balance.choose(&layout, range(5000, 8), &usable), 0);
+        usable.insert(Slot(1));
+        assert!(balance.set_slow(Slot(0), false));
+        assert_eq!(balance.choose(&layout, range(90_000, 8), &usable), 0);
     }
 
     #[test]

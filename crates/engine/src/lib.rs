@@ -9,6 +9,7 @@ mod balance;
 mod flush;
 mod gather;
 mod holds;
+mod late;
 mod lifecycle;
 mod mail;
 pub mod mark;

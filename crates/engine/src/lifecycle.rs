@@ -123,6 +123,7 @@ impl<W: World> Array<W> {
         }
         if self.config.read_only {
             self.publish(|master| master.view.gate = Gate::ReadOnly).await;
+            self.begin_watching_reads();
             return Ok(());
         }
         if !self.is_redundant() {
@@ -162,6 +163,7 @@ impl<W: World> Array<W> {
             }
         })
         .await;
+        self.begin_watching_reads();
         self.world.spawn(self.clone().watch_idle());
         Ok(())
     }

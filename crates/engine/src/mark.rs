@@ -119,6 +119,8 @@ marks! {
     FuaFlushed,
     /// A read was sent to another copy, or computed.
     ReadAround,
+    /// A member has answered no read for a while, so other copies answer what it was asked for.
+    ReadLate,
     /// A lost block was computed, and another one could not be read meanwhile.
     RecoveredAround,
     /// No copy gave the whole of a read, so that each half is read by itself.

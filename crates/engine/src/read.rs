@@ -31,17 +31,29 @@ struct Wanted {
     /// From the start of the request.
     offset: Sectors,
     into: ReadPieces,
-    /// Slots that have failed to give it.
-    avoid: SlotSet,
-    /// One of them failed to give more at once: 23+2 failed, and this is 24, which may be readable.
-    is_suspicion: bool,
+    tried: Tried,
     /// Which copy to read, where that is settled.
     choice: Option<CopyChoice>,
 }
 
+/// Who was asked for a part in vain.
+#[derive(Clone, Copy)]
+struct Tried {
+    /// Slots that have failed to give it.
+    avoid: SlotSet,
+    /// One of them failed to give more at once: 23+2 failed, and this is 24, which may be readable.
+    is_suspicion: bool,
+    /// Slots that do not answer now: read only where no other has it.
+    late: SlotSet,
+}
+
+impl Tried {
+    const NONE: Tried = Tried { avoid: SlotSet::EMPTY, is_suspicion: false, late: SlotSet::EMPTY };
+}
+
 impl Wanted {
     fn new(offset: Sectors, into: ReadPieces) -> Wanted {
-        Wanted { offset, into, avoid: SlotSet::EMPTY, is_suspicion: false, choice: None }
+        Wanted { offset, into, tried: Tried::NONE, choice: None }
     }
 }
 
@@ -76,6 +88,11 @@ impl<W: World> Array<W> {
     /// The whole request again, after the one member it was sent to has failed.
     pub(crate) async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::ReadAround);
+        if failed.error.kind == ErrorKind::Late {
+            let into = self.take_buffers(Pool::Request, range.length).await;
+            let tried = Tried { late: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
+            return self.read_wanted(range, vec![Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }]).await;
+        }
         self.refuse_other_version(range, failed)?;
         self.note_read_failure(failed).await?;
         let mut into = self.take_buffers(Pool::Request, range.length).await;
@@ -83,8 +100,8 @@ impl<W: World> Array<W> {
             into.fill(0);
             return Ok(into);
         }
-        let avoid = SlotSet::EMPTY.with(failed.slot);
-        self.read_wanted(range, vec![Wanted { avoid, ..Wanted::new(Sectors::ZERO, into) }]).await
+        let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
+        self.read_wanted(range, vec![Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }]).await
     }
 
     /// The whole request, which is no single piece of a healthy member.
@@ -97,7 +114,8 @@ impl<W: World> Array<W> {
         self.read_wanted(range, vec![Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }]).await
     }
 
-    /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, or halves it: it ends.
+    /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, halves it, or waits for
+    /// a member that is late: it ends.
     async fn read_wanted(&self, range: ArrayRange, mut wanted: Vec<Wanted>) -> Result<ReadPieces, IoError> {
         let mut got: Vec<Got> = Vec::new();
         while let Some(part) = wanted.pop() {
@@ -125,13 +143,13 @@ impl<W: World> Array<W> {
         got: &mut Vec<Got>,
     ) -> Result<(), IoError> {
         let view = self.view();
-        let base = part.offset;
+        let (base, tried) = (part.offset, part.tried);
         let of_part = ArrayRange::new(range.start + base, part.into.length());
-        for slot in part.avoid.iter() {
+        for slot in tried.avoid.iter() {
             // The array may have frozen since that copy failed.
             self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
         }
-        let usable = view.usable.minus(part.avoid);
+        let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
         let plan = self.shape.layout.plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
@@ -167,25 +185,51 @@ impl<W: World> Array<W> {
             }
         }
         for (failed, parts) in failures {
-            for part in parts {
-                self.refuse_other_version(ArrayRange::new(of_part.start + part.offset, part.length), failed)?;
-            }
-            self.note_read_failure(failed).await?;
+            let tried = self.tried_in_vain(of_part, tried, failed, parts).await?;
             for of_run in parts {
                 // Of what it failed to give, or an earlier one did, this is not all.
-                let is_of_more = parts.len() > 1 || (!part.avoid.is_empty() && of_run.length < of_part.length);
-                let is_suspicion = part.is_suspicion || is_of_more;
+                let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
+                let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
-                let avoid = part.avoid.with(failed.slot);
-                wanted.push(Wanted { avoid, is_suspicion, ..Wanted::new(base + of_run.offset, into) });
+                let tried = Tried { is_suspicion, ..tried };
+                wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
             }
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
-            let pieces = self.read_lost(at, into, part.avoid).await?;
+            let pieces = self.read_lost(at, into, tried.avoid).await?;
             got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
+    }
+
+    /// Who may be read: without those that are late, where others have all of it. Where copies may differ, the canonical
+    /// one is waited for.
+    fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
+        let usable = view.usable.minus(tried.avoid);
+        let others = usable.minus(tried.late);
+        let is_enough = || {
+            view.copies == Copies::Any && self.shape.layout.plan_read(range, &others, CopyChoice::First).lost.is_empty()
+        };
+        if !tried.late.is_empty() && is_enough() { others } else { usable }
+    }
+
+    /// Notes that a member did not give these parts. An error ends the request.
+    async fn tried_in_vain(
+        &self,
+        range: ArrayRange,
+        tried: Tried,
+        failed: Failure,
+        parts: &[Part],
+    ) -> Result<Tried, IoError> {
+        if failed.error.kind == ErrorKind::Late {
+            return Ok(Tried { late: tried.late.with(failed.slot), ..tried });
+        }
+        for part in parts {
+            self.refuse_other_version(ArrayRange::new(range.start + part.offset, part.length), failed)?;
+        }
+        self.note_read_failure(failed).await?;
+        Ok(Tried { avoid: tried.avoid.with(failed.slot), ..tried })
     }
 
     /// Bytes of a lost data member: the owners of their rows compute them, one row after the other.
@@ -273,11 +317,11 @@ impl<W: World> Array<W> {
 
 /// What no copy gives as a whole: each may give some of it. A sector that none gives fails the request.
 fn halve(part: Wanted, wanted: &mut Vec<Wanted>) -> Result<(), IoError> {
-    if part.avoid.is_empty() {
+    if part.tried.avoid.is_empty() {
         return Err(ErrorKind::TooManyLost.into());
     }
     let length = part.into.length();
-    if length == Sectors(1) && part.is_suspicion {
+    if length == Sectors(1) && part.tried.is_suspicion {
         wanted.push(Wanted::new(part.offset, part.into));
         return Ok(());
     }

@@ -58,7 +58,8 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             | ErrorKind::NoMemory
             | ErrorKind::TooManyLost
             | ErrorKind::Frozen
-            | ErrorKind::Stopping,
+            | ErrorKind::Stopping
+            | ErrorKind::Late,
         ) => Verdict::ReadElsewhere,
         (Operation::Write | Operation::Superblock, ErrorKind::NoSpace) => Verdict::Freeze,
         (
@@ -71,7 +72,8 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             | ErrorKind::NoMemory
             | ErrorKind::TooManyLost
             | ErrorKind::Frozen
-            | ErrorKind::Stopping,
+            | ErrorKind::Stopping
+            | ErrorKind::Late,
         ) => Verdict::CondemnOrFreeze,
         (
             Operation::Flush | Operation::Command,
@@ -84,7 +86,8 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             | ErrorKind::NoMemory
             | ErrorKind::TooManyLost
             | ErrorKind::Frozen
-            | ErrorKind::Stopping,
+            | ErrorKind::Stopping
+            | ErrorKind::Late,
         ) => Verdict::CondemnOrFreeze,
     }
 }

@@ -77,7 +77,9 @@ impl Refusal {
 /// The protocol's error for what a device answered.
 pub(crate) fn error_code(kind: ErrorKind) -> ErrorCode {
     match kind {
-        ErrorKind::Media | ErrorKind::Gone | ErrorKind::TooManyLost | ErrorKind::Frozen => ErrorCode::Io,
+        ErrorKind::Media | ErrorKind::Gone | ErrorKind::TooManyLost | ErrorKind::Frozen | ErrorKind::Late => {
+            ErrorCode::Io
+        }
         ErrorKind::NoSpace => ErrorCode::NoSpace,
         ErrorKind::ReadOnly => ErrorCode::NotPermitted,
         ErrorKind::OutOfRange => ErrorCode::Invalid,
@@ -313,6 +315,7 @@ mod tests {
             (ErrorKind::Unsupported, ENOTSUP),
             (ErrorKind::NoMemory, 12),
             (ErrorKind::Stopping, 108),
+            (ErrorKind::Late, 5),
         ] {
             assert_eq!(error_code(kind).code(), code, "{kind:?}");
         }

@@ -74,7 +74,8 @@ impl LegalErrors {
             | ErrorKind::Unsupported
             | ErrorKind::NoMemory
             | ErrorKind::TooManyLost
-            | ErrorKind::Stopping => matches!(self.array.view().gate, Gate::Frozen(_)),
+            | ErrorKind::Stopping
+            | ErrorKind::Late => matches!(self.array.view().gate, Gate::Frozen(_)),
         }
     }
 

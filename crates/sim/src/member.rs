@@ -127,6 +127,7 @@ pub struct Disk {
     lies_about_flushes: Cell<bool>,
     sectors_lost: Cell<u64>,
     in_flight: Cell<u64>,
+    reads: Cell<u64>,
     hang: hung::Hang,
 }
 
@@ -168,6 +169,7 @@ impl Disk {
             lies_about_flushes: Cell::new(false),
             sectors_lost: Cell::new(0),
             in_flight: Cell::new(0),
+            reads: Cell::new(0),
             hang: hung::Hang::default(),
         })
     }
@@ -262,6 +264,11 @@ impl Disk {
         let mut image = self.medium.borrow().current().to_vec();
         image[sector as usize * SECTOR_BYTES + bit / 8] ^= 1 << (bit % 8);
         self.replace(image);
+    }
+
+    /// How many reads it was asked for.
+    pub fn reads(&self) -> u64 {
+        self.reads.get()
     }
 
     /// How many operations are in flight.
@@ -459,17 +466,13 @@ impl Disk {
     }
 }
 
-impl Device for SimMember {
-    fn geometry(&self) -> &Geometry {
-        &self.0.geometry
-    }
-
-    async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
-        let disk = &self.0;
-        let (at, length) = (at.0, into.length().0);
+impl Disk {
+    async fn read(self: &Rc<Self>, at: u64, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let (disk, length) = (self, into.length().0);
         if let Some(kind) = disk.refuse(Op::Read, at, length, into.count()) {
             return Err(kind.into());
         }
+        disk.reads.set(disk.reads.get() + 1);
         let (wait, fate, _) = disk.begin(Op::Read, at, length);
         if disk.hang.is_under_way() {
             return Err(disk.never_answer(Op::Read, at, length).await);
@@ -493,6 +496,20 @@ impl Device for SimMember {
             sender.send(result);
         });
         disk.unless_dead(receiver).await
+    }
+}
+
+impl Device for SimMember {
+    fn geometry(&self) -> &Geometry {
+        &self.0.geometry
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.0.unless_cut(self.0.read(at.0, into)).await
+    }
+
+    fn cut_reads(&self) {
+        self.0.hang.cut_reads();
     }
 
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {

@@ -509,3 +509,47 @@ fn a_member_that_cannot_be_brought_up_is_given_up_before_the_start_ends() {
         rig.power_off();
     }
 }
+
+#[test]
+fn reads_of_a_mirror_wait_for_no_member_that_hangs_for_longer_than_two_looks() {
+    for (level, slots) in [(1, 2), (1, 3), (10, 4)] {
+        for hung in 0..slots {
+            let mut rig = rig(level, slots, false);
+            let live = start(&mut rig, &[]);
+            let written = all(&rig, &live, vec![write(&rig, &live, 0, 6, 7)]);
+            assert_eq!(written, [Ok(())]);
+            let disk = rig.judge.disks[usize::from(hung)].clone();
+            disk.hang_without_deadline();
+            let begun = rig.executor.now();
+            for _ in 0..20 {
+                let reads = all(&rig, &live, (0..6).map(|at| read(&live, at, 1)).collect());
+                assert!(reads.iter().all(|read| read.as_ref() == Ok(&vec![7; 512])), "raid{level}, {hung}: {reads:?}");
+            }
+            assert!(rig.executor.now().since(begun) < Duration::from_secs(1), "raid{level}, {hung}");
+            let members = live.arrays[0].status().members;
+            assert!(members.iter().all(|member| matches!(member, MemberState::Active(_))), "raid{level}, {hung}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_was_slow_is_read_again() {
+    for (level, slots) in [(1, 2), (10, 4)] {
+        let mut rig = rig(level, slots, false);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 7)]), [Ok(())]);
+        let effect = Effect::Hang(Duration::from_secs(3));
+        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
+        // Sectors behind which no read ends, for streams stay where they are.
+        let reads = || {
+            let reads = all(&rig, &live, (0..12).map(|n| read(&live, n % 2 * 4, 1)).collect());
+            assert!(reads.iter().all(|read| read.as_ref() == Ok(&vec![7; 512])), "raid{level}: {reads:?}");
+        };
+        let begun = rig.executor.now();
+        reads();
+        assert!(rig.executor.now().since(begun) < Duration::from_secs(1), "raid{level}: another copy has it");
+        let before = rig.disk(1).reads();
+        (0..10).for_each(|_| reads());
+        assert!(rig.disk(1).reads() > before + 10, "raid{level}: it has answered the question");
+    }
+}

@@ -326,6 +326,10 @@ impl Device for Member {
         self.file.mark_dead();
     }
 
+    fn cut_reads(&self) {
+        self.file.cut_reads();
+    }
+
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         self.check(range.start, range.length)?;
         let is_unknown = match &self.claim.backing {

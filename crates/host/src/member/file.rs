@@ -12,13 +12,16 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use uraid_block::buffer::Piece;
-use uraid_block::{Arena, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
+use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
 /// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 /// Nor are they merged into larger ones than this, for then one processor copies what two could.
 const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
+
+/// What a cut read is answered with: the kernel keeps this errno to itself, so no device says it.
+const IS_LATE: i32 = libc::ERESTART;
 
 /// How a file's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,6 +123,11 @@ impl FileIo {
     pub(super) fn mark_dead(&self) {
         self.watch.lost();
         self.driver.mark_dead(&self.lane, libc::ENODEV);
+    }
+
+    /// What is being read is to come from elsewhere.
+    pub(super) fn cut_reads(&self) {
+        self.driver.cut_reads(&self.lane, IS_LATE);
     }
 
     /// Where a member's byte is in the file.
@@ -359,7 +367,7 @@ impl FileIo {
 /// The device has the buffers still.
 fn not_answered(result: i32) -> IoError {
     assert!(result < 0, "what ends well gives its buffers back");
-    device_error(-result)
+    if result == -IS_LATE { ErrorKind::Late.into() } else { device_error(-result) }
 }
 
 /// Page-aligned memory of its own. The rare case: who fills buffers from a network aligns them.

@@ -46,6 +46,9 @@ pub(super) struct Answer {
     is_long: bool,
     /// Whether it may change the member when it lands late.
     is_change: bool,
+    is_read: bool,
+    /// A read that was cut, and is served from elsewhere.
+    is_left: bool,
     is_with_system: bool,
     is_owed: bool,
 }
@@ -56,7 +59,8 @@ impl Answer {
             Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll => false,
             Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => true,
         };
-        Answer { is_long, is_change: is_change(kind), ..Answer::default() }
+        let is_read = matches!(kind, Kind::Read { .. });
+        Answer { is_long, is_change: is_change(kind), is_read, ..Answer::default() }
     }
 
     fn is_older(self, looks: u32) -> bool {
@@ -192,6 +196,24 @@ impl Driver {
         self.cut(lane, os, |_| true);
     }
 
+    /// Ends the lane's reads that are under way with `os`. The member owes no answer for that: others go on, and what
+    /// comes later goes down.
+    pub(crate) fn cut_reads(&self, lane: &Lane, os: i32) {
+        let mut wakers = Vec::new();
+        self.for_each_started(|state, slot| {
+            let answer = slot.answer.get();
+            if slot.lane.get() != lane.number() || !answer.is_read {
+                return;
+            }
+            let State::Started(waker) = std::mem::replace(state, State::Cut(os)) else {
+                unreachable!("it was started")
+            };
+            wakers.extend(waker);
+            slot.answer.set(Answer { is_left: true, ..answer });
+        });
+        wakers.into_iter().for_each(std::task::Waker::wake);
+    }
+
     /// To be called at even intervals. A request that has been under way for more than `looks_max` calls fails with ETIMEDOUT.
     pub(crate) fn look_at_clock(&self, looks_max: u32) {
         let mut late = Vec::new();
@@ -245,11 +267,12 @@ impl Driver {
 
     /// Operations that a member owes the answer of, with the merged ones that carried them: nothing is waited for of these.
     pub(super) fn owed_count(&self) -> usize {
-        let is_owed = |token: u32| self.with_slot(token, |slot| slot.answer.get().is_owed);
+        let is_owed_by = |slot: &super::Slot| slot.answer.get().is_owed || slot.answer.get().is_left;
+        let is_owed = |token: u32| self.with_slot(token, is_owed_by);
         let slots = self.slots.borrow();
         let count = slots.iter().flat_map(|chunk| chunk.iter()).filter(|slot| match &*slot.state.borrow() {
             State::Merged(merged) => merged.tokens().all(is_owed),
-            State::Started(_) | State::Abandoned | State::Cut(_) => slot.answer.get().is_owed,
+            State::Started(_) | State::Abandoned | State::Cut(_) => is_owed_by(slot),
             State::Free | State::Done(_) => false,
         });
         count.count()

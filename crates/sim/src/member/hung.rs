@@ -5,6 +5,7 @@
 
 use super::{Access, Disk, ErrorKind, Fate, IoError, Op};
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, Receiver, race};
@@ -22,6 +23,8 @@ pub(super) struct Hang {
     has_no_deadline: Cell<bool>,
     is_dead: Cell<bool>,
     writes: RefCell<Vec<u64>>,
+    /// How often reads were cut.
+    cuts: Cell<u64>,
     changed: Notify,
 }
 
@@ -46,6 +49,12 @@ impl Hang {
         self.changed.notify_all();
     }
 
+    /// Reads that are under way are to be served from elsewhere.
+    pub(super) fn cut_reads(&self) {
+        self.cuts.set(self.cuts.get() + 1);
+        self.changed.notify_all();
+    }
+
     /// Whether a new request fails at once.
     pub(super) fn refuses(&self) -> bool {
         self.is_dead.get() || self.is_late.get()
@@ -58,6 +67,15 @@ impl Hang {
         self.has_no_deadline.set(false);
         self.is_dead.set(false);
         self.writes.borrow_mut().clear();
+    }
+}
+
+/// One request in flight; its asker may leave it.
+struct Counted<'a>(&'a Disk);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get().saturating_sub(1));
     }
 }
 
@@ -98,6 +116,7 @@ impl Disk {
     /// What a request to a member that hangs gets, and when.
     pub(super) async fn never_answer(self: &Rc<Self>, op: Op, at: u64, length: u64) -> IoError {
         let hang = &self.hang;
+        let counted = Counted(self);
         let is_over = || hang.is_dead.get() || hang.is_late.get() || !hang.is_under_way.get();
         let over = hang.changed.wait_for(|| is_over().then_some(()));
         if hang.has_no_deadline.get() {
@@ -108,8 +127,20 @@ impl Disk {
             let (disk, wait) = (self.clone(), Duration::from_secs(self.executor.luck(|rng| rng.between(1, 3600))));
             self.executor.after(wait, move || disk.end_hang());
         }
+        // It is counted out there.
+        std::mem::forget(counted);
         let outcome = self.end(op, at, length, Fate::Error { kind: ErrorKind::Gone, has_effect: false });
         outcome.expect_err("it was told to fail").0
+    }
+
+    /// What a read gets, unless reads are cut before. The disk is at it all the same.
+    pub(super) async fn unless_cut<T>(&self, read: impl Future<Output = Result<T, IoError>>) -> Result<T, IoError> {
+        let before = self.hang.cuts.get();
+        let cut = self.hang.changed.wait_for(|| (self.hang.cuts.get() > before).then_some(()));
+        match race(read, cut).await {
+            Either::Left(outcome) => outcome,
+            Either::Right(()) => Err(ErrorKind::Late.into()),
+        }
     }
 
     /// What a request gets that is answered, unless the array gives the member up before: then it is done all the same.

@@ -189,7 +189,8 @@ fn is_of_the_sectors(kind: ErrorKind) -> bool {
         | ErrorKind::NoMemory
         | ErrorKind::TooManyLost
         | ErrorKind::Frozen
-        | ErrorKind::Stopping => false,
+        | ErrorKind::Stopping
+        | ErrorKind::Late => false,
     }
 }
 
@@ -210,6 +211,7 @@ mod tests {
             ErrorKind::TooManyLost,
             ErrorKind::Frozen,
             ErrorKind::Stopping,
+            ErrorKind::Late,
         ];
         assert!(is_of_the_sectors(ErrorKind::Media));
         for kind in others {

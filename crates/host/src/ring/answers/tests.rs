@@ -312,3 +312,30 @@ fn closing_waits_for_no_answer_that_is_owed_also_not_of_merged_ones() {
     drop(parts);
     assert_eq!((rig.driver.owed_count(), rig.driver.in_flight()), (4, 4));
 }
+
+#[test]
+fn reads_that_are_cut_cost_the_member_nothing_and_writes_go_on() {
+    let rig = rig(Depth::CACHED, 6);
+    let mut reads = [rig.read(0, 0), rig.read(0, 1), rig.read(1, 0)];
+    let mut write = rig.write(0, 3);
+    rig.turn();
+    rig.driver.cut_reads(&rig.lanes[0], libc::ERESTART);
+    assert_eq!(
+        [0, 1, 2].map(|n| result(&mut reads[n])),
+        [Some((-libc::ERESTART, false)), Some((-libc::ERESTART, false)), None]
+    );
+    assert_eq!(result(&mut write), None);
+    rig.look(LOOKS + 1);
+    assert_eq!(result(&mut write).map(|(result, _)| result), Some(-libc::ETIMEDOUT), "a write that is late is late");
+    rig.system.end(3);
+    rig.turn();
+    let mut after = rig.read(0, 5);
+    rig.turn();
+    rig.driver.cut_reads(&rig.lanes[0], libc::ERESTART);
+    let mut next = rig.write(0, 7);
+    rig.turn();
+    rig.system.end(2);
+    rig.turn();
+    assert_eq!((result(&mut after), result(&mut next)), (Some((4096, true)), Some((4096, false))), "no refusal");
+    assert_eq!(rig.driver.in_flight(), 0);
+}

@@ -1,0 +1,82 @@
+//! Reads of a copy whose member takes long: another copy answers them.
+//! Owns: the look at reads that are under way, the question whether a slow member answers again. Not here: which copy a
+//! read takes (`balance`), the way to another one (`read`), members that never answer (the host's timeout, `steward`).
+//! Invariant: only where all copies are equal, and it costs no member its place.
+//!
+//! ```text
+//!   every LOOK   has a member reads under way, and answered none since the last look?
+//!                  no   nothing
+//!                  yes  it is slow: what it was asked for is answered `Late`, and read from another copy;
+//!                       new reads take other copies; one small read asks it whether it answers again
+//! ```
+//!
+//! A read that nothing else can serve waits for the slow member. Writes wait for it as ever: they need it.
+
+use crate::array::{Array, failure};
+use crate::mark::{self, Mark};
+use crate::verdict::Operation;
+use crate::view::{Copies, Gate};
+use crate::{Pool, World};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, race};
+use uraid_block::{Device, ErrorKind, IoError, MemberSector, Sectors, Slot};
+
+/// A disk that is busy, or spins up a head, answers something in this time; one that recovers a sector may take longer,
+/// and then its copy is the better one to read.
+const LOOK: Duration = Duration::from_millis(250);
+/// What a slow member is asked to read: a logical block of any disk.
+const QUESTION: Sectors = Sectors(8);
+
+impl<W: World> Array<W> {
+    /// Looks at this shard's reads from now on, where there are copies to choose from.
+    pub(crate) fn begin_watching_reads(self: &Rc<Self>) {
+        if self.shape.layout.copies_count() > 1 && !self.watches_reads.replace(true) {
+            self.world.spawn(self.clone().watch_reads());
+        }
+    }
+
+    async fn watch_reads(self: Rc<Self>) {
+        while !self.has_stopped() {
+            self.world.sleep(LOOK).await;
+            let stuck = self.balance.stuck();
+            let view = self.view();
+            if view.copies == Copies::Any {
+                stuck.iter().filter(|slot| view.usable.contains(*slot)).for_each(|slot| self.leave_slow(slot));
+            }
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.with_view(|view| view.gate == Gate::Stopped)
+    }
+
+    fn leave_slow(self: &Rc<Self>, slot: Slot) {
+        if self.balance.set_slow(slot, true) {
+            return;
+        }
+        mark::hit(Mark::ReadLate);
+        self.member(slot).cut_reads();
+        let array = self.clone();
+        self.world.spawn(async move {
+            let stopped = array.view_changed.wait_for(|| array.has_stopped().then_some(()));
+            if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), stopped).await {
+                // Of a member that is gone the steward must know. Whether it could be recorded matters to no write here.
+                let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
+            }
+            array.balance.set_slow(slot, false);
+        });
+    }
+
+    async fn ask_whether_it_answers(&self, slot: Slot) -> Result<(), IoError> {
+        loop {
+            let into = self.take_buffers(Pool::Request, QUESTION).await;
+            match self.member(slot).read(self.on_device(slot, MemberSector(0)), into).await {
+                Ok(_) => return Ok(()),
+                // Others' reads were cut, and this one with them.
+                Err(error) if error.kind == ErrorKind::Late => self.world.sleep(LOOK).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
