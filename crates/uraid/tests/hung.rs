@@ -18,8 +18,9 @@ const BYTES: usize = 2 << 20;
 
 /// An array whose member `hung` is a stubborn file, served.
 struct Rig {
-    served: Served,
+    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
     member: StubbornFile,
+    served: Served,
     members: Vec<PathBuf>,
     // After the mount.
     scratch: Scratch,
@@ -173,4 +174,18 @@ fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
         assert!((0..BYTES).step_by(64 << 10).all(is_old_or_new), "{ring}");
         assert_eq!(again.stop().code, Some(0));
     }
+}
+
+#[test]
+fn a_flush_that_a_member_of_a_raid0_does_not_answer_freezes_the_array_which_says_so() {
+    let rig = rig("0", 2, 0, &["--member-timeout", "200ms"]);
+    let mut client = rig.served.client();
+    assert_eq!(client.write(0, &pattern(2, 4096)).expect("connected"), 0);
+    rig.member.hang();
+    assert_eq!(client.flush().expect("connected"), 5, "EIO");
+    rig.served.wait_for("takes no more writes");
+    assert_ne!(client.write(512 << 10, &pattern(3, 4096)).expect("connected"), 0);
+    assert!(rig.says(&["detail", "hung"]).contains("frozen"));
+    rig.member.go_on();
+    assert_eq!(rig.served.stop().code, Some(1));
 }

@@ -280,7 +280,8 @@ impl Client {
         Ok(Client { stream, size, is_read_only })
     }
 
-    fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
+    /// A request without payload, whose answer is left where it is.
+    pub fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
         let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
         request.extend_from_slice(&[0, 0]);
         request.extend_from_slice(&command.to_be_bytes());

@@ -1,0 +1,217 @@
+//! Minutes of writing and verifying while one member hangs and returns, one fills up, one is pulled, and rude clients
+//! come and go.
+//! Owns: the plan of it, what must hold at its end. Not here: each of these alone (`hung`, `full`, `pulled`, `fairness`).
+//! Needs root, losetup, tmpfs, FUSE, and fio with its nbd engine; says SKIPPED where one is missing. `URAID_SECONDS`
+//! says how long (25); figures: `URAID_SECONDS=600 cargo test --release -p uraid --test ten_minutes -- --nocapture`,
+//! and `URAID_PLOT=FILE.svg` draws them.
+
+mod common;
+#[path = "ten_minutes/probe.rs"]
+mod probe;
+#[path = "ten_minutes/rude.rs"]
+mod rude;
+
+use common::stubborn::StubbornFile;
+use common::{MIB, Scratch, Served};
+use probe::{Phase, Probes};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const MEMBER_BYTES: u64 = 26 * MIB;
+/// Where what writes and reads, in bytes of the array of about 96 MiB.
+const FIO_BYTES: u64 = 32 * MIB;
+const PROBES_AT: u64 = 64 * MIB;
+const RUDE_AT: u64 = 80 * MIB;
+const HANG: Duration = Duration::from_secs(2);
+
+/// Of the whole time, the share of each phase.
+const PHASES: [(Phase, f64); 6] = [
+    (Phase("healthy"), 0.15),
+    (Phase("rude clients"), 0.15),
+    (Phase("a member hangs for 2 s, again and again"), 0.15),
+    (Phase("it answers again"), 0.1),
+    (Phase("a member fills up"), 0.2),
+    (Phase("a member is pulled"), 0.25),
+];
+
+/// A tmpfs of its own.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn new(folder: PathBuf, bytes: u64) -> Option<Tmpfs> {
+        std::fs::create_dir_all(&folder).expect("the scratch folder is ours");
+        let options = format!("size={bytes},mode=700");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "uraid-test"]).arg(&folder).status();
+        mounted.is_ok_and(|status| status.success()).then(|| Tmpfs(folder))
+    }
+
+    /// Takes all room that is left.
+    fn fill_up(&self) {
+        let mut ballast = File::create(self.0.join("ballast")).expect("a file");
+        let block = vec![1; 1 << 20];
+        while ballast.write_all(&block).is_ok() {}
+        while ballast.write_all(&block[..4096]).is_ok() {}
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// A loop device.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn new(file: &Path) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+
+    fn pull(&self, file: &Path) {
+        OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(0)).expect("a file");
+        let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
+        assert!(resized.success());
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// fio, again and again, until it is told to end. It writes all of its part in random order, reads it back and compares.
+fn fio(served: &Served, bytes: &AtomicU64, is_over: &AtomicBool) -> u64 {
+    let uri = format!("--uri=nbd+unix:///?socket={}", served.socket().display());
+    let mut runs = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let size = format!("--size={}", bytes.load(Ordering::Relaxed));
+        let seed = format!("--randseed={}", runs + 1);
+        let words = ["--name=verify", "--ioengine=nbd", &uri, "--rw=randwrite", "--bsrange=4k-64k", "--blockalign=4k"];
+        let more = ["--iodepth=8", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
+        let done = Command::new("fio").args(words).args(more).args([&size, &seed]).output().expect("it is here");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "fio: {}\n{said}\n{}", String::from_utf8_lossy(&done.stdout), served.stderr());
+        runs += 1;
+    }
+    runs
+}
+
+/// Kilobytes in memory, and open descriptors.
+fn usage(pid: u32) -> (u64, usize) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("each process has one");
+    let kilobytes = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number");
+    (kilobytes, std::fs::read_dir(format!("/proc/{pid}/fd")).expect("ours").count())
+}
+
+struct Rig {
+    served: Served,
+    hangs: StubbornFile,
+    fills_up: Tmpfs,
+    pulled: (LoopDevice, PathBuf),
+    _scratch: Scratch,
+}
+
+fn rig() -> Option<Rig> {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 6, MEMBER_BYTES);
+    let hangs = StubbornFile::new(&scratch.path("mount"), &members[0]);
+    members[0] = hangs.path();
+    let fills_up = Tmpfs::new(scratch.path("full"), MEMBER_BYTES + MIB)?;
+    members[1] = fills_up.0.join("member");
+    File::create(&members[1]).and_then(|file| file.set_len(MEMBER_BYTES)).expect("a file");
+    let device = LoopDevice::new(&members[2])?;
+    let pulled = (device, members[2].clone());
+    members[2].clone_from(&pulled.0.0);
+    scratch.create("ten", "-l 6 -n 6 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&["--on-full", "fail", "--member-timeout", "20s"], &members);
+    Some(Rig { served, hangs, fills_up, pulled, _scratch: scratch })
+}
+
+fn can_run() -> bool {
+    let engines = Command::new("fio").arg("--enghelp").output();
+    let has_fio =
+        engines.is_ok_and(|done| String::from_utf8_lossy(&done.stdout).split_whitespace().any(|one| one == "nbd"));
+    if !has_fio {
+        eprintln!("SKIPPED ten_minutes: fio with its nbd engine is needed");
+    }
+    has_fio
+}
+
+impl Rig {
+    /// What happens in a phase, for so long.
+    fn play(&self, phase: usize, fio_bytes: &AtomicU64, time: Duration) {
+        let end = Instant::now() + time;
+        match phase {
+            2 => {
+                while Instant::now() + 2 * HANG < end {
+                    self.hangs.hang();
+                    std::thread::sleep(HANG);
+                    self.hangs.go_on();
+                    std::thread::sleep(HANG);
+                }
+            }
+            4 => {
+                self.fills_up.fill_up();
+                // What is written for the first time from here on finds no room on this member.
+                fio_bytes.store(2 * FIO_BYTES, Ordering::Relaxed);
+            }
+            5 => self.pulled.0.pull(&self.pulled.1),
+            _ => {}
+        }
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[test]
+fn fio_finds_what_it_wrote_while_members_hang_fill_up_and_are_pulled_among_rude_clients() {
+    if !can_run() {
+        return;
+    }
+    let Some(rig) = rig() else {
+        eprintln!(
+            "SKIPPED ten_minutes: neither a tmpfs nor a loop device can be made here (needs root, mount, losetup)"
+        );
+        return;
+    };
+    let seconds = std::env::var("URAID_SECONDS").map_or(25.0, |text| text.parse().expect("URAID_SECONDS is a number"));
+    let (is_over, is_rude, fio_bytes) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(FIO_BYTES));
+    let probes = Probes::new(PROBES_AT);
+    let mut used = Vec::new();
+    let runs = std::thread::scope(|scope| {
+        let fio = scope.spawn(|| fio(&rig.served, &fio_bytes, &is_over));
+        probes.start(scope, &rig.served, &is_over);
+        rude::start(scope, &rig.served, RUDE_AT, &is_rude, &is_over);
+        for (phase, (_, share)) in PHASES.iter().enumerate() {
+            probes.enter(phase);
+            is_rude.store(phase > 0, Ordering::Relaxed);
+            rig.play(phase, &fio_bytes, Duration::from_secs_f64(seconds * share));
+            used.push(usage(rig.served.pid()));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        fio.join().expect("fio finds what it wrote")
+    });
+    assert!(runs > 0);
+    println!("fio wrote and verified {runs} times; 0 errors");
+    println!("{}", probes.table(&PHASES.map(|(phase, _)| phase), &used));
+    if let Some(path) = std::env::var_os("URAID_PLOT") {
+        std::fs::write(path, probes.plot(&PHASES)).expect("the plot's file");
+    }
+    let said = rig.served.stderr();
+    assert!(!said.contains("frozen"), "{said}");
+    assert_eq!(said.matches(" is faulty: ").count(), 2, "the full one and the pulled one, no other: {said}");
+    // Rude clients have all gone, so what they held is back.
+    let (first, last) = (used[1], used[PHASES.len() - 1]);
+    assert!(last.0 < first.0 + first.0 / 4 + 8192, "memory grew: {used:?}");
+    assert!(last.1 < first.1 + 64, "descriptors grew: {used:?}");
+    let Rig { served, .. } = rig;
+    let done = served.stop();
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
