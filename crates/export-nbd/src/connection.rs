@@ -8,6 +8,7 @@ use crate::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
+use crate::news::News;
 use crate::outbox::{Hold, Outbox, Reply, next_send};
 use crate::pieces::{self, CLEARING_BYTES_MAX};
 use crate::request::{Refusal, Work, check, error_code};
@@ -65,7 +66,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     /// Bytes of trims and write-zeroes.
     pub(crate) clearing: Rc<Semaphore>,
     /// Of no meaning before the handshake's end.
-    agreement: Cell<Agreement>,
+    pub(crate) agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
     /// When the phase began, or, as the watchdog sees it, when the connection last moved.
     pub(crate) since: Cell<Tick>,
@@ -135,11 +136,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.transport.shutdown();
     }
 
-    /// Serves the client until it goes.
-    pub(crate) async fn run(self: Rc<Self>) {
+    /// Serves the client until it goes. Whether it broke off.
+    pub(crate) async fn run(self: Rc<Self>) -> bool {
         let end = match self.shake_hands().await {
             Ok(inbox) => {
                 self.enter(Phase::Transmission);
+                self.server.tell(News::Connected { peer: self.peer, export: self.agreement.get().export });
                 self.server.machine.spawn(self.clone().write_replies());
                 let end = self.read_requests(inbox).await;
                 self.is_disconnected.set(end == End::Disconnected);
@@ -155,10 +157,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             }
             Err(end) => end,
         };
-        if end == End::Broken {
-            self.server.count(|counts| counts.broken += 1);
-        }
         self.transport.shutdown();
+        end == End::Broken
     }
 
     fn enter(&self, phase: Phase) {

@@ -18,6 +18,7 @@ mod export;
 mod handshake;
 mod inbox;
 mod machine;
+mod news;
 mod outbox;
 mod pieces;
 mod places;
@@ -29,5 +30,6 @@ mod workers;
 
 pub use export::{Export, Limits};
 pub use machine::{Machine, Transport};
+pub use news::News;
 pub use server::{Server, Spread};
 pub use statistics::Statistics;

@@ -7,12 +7,13 @@
 use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
+use crate::news::News;
 use crate::outbox::Hold;
 use crate::places::{self, Place, Use, Verdict};
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -100,6 +101,7 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     changed: Notify,
     is_stopping: Cell<bool>,
     statistics: RefCell<Statistics>,
+    log: OnceCell<Box<dyn Fn(News)>>,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
@@ -133,6 +135,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             changed: Notify::new(),
             is_stopping: Cell::new(false),
             statistics: RefCell::default(),
+            log: OnceCell::new(),
             machine,
             offers,
             devices,
@@ -141,6 +144,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         });
         server.machine.spawn(server.clone().watch());
         server
+    }
+
+    /// Whom to tell of clients from now on; the first one that asks.
+    pub fn log_to(&self, log: impl Fn(News) + 'static) {
+        let _ = self.log.set(Box::new(log));
+    }
+
+    pub(crate) fn tell(&self, news: News) {
+        if let Some(log) = self.log.get() {
+            log(news);
+        }
     }
 
     /// What the server did so far.
@@ -163,6 +177,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     pub async fn serve(self: &Rc<Self>, transport: T) {
         if self.is_stopping.get() || !self.make_room(transport.peer()) {
             self.count(|counts| counts.turned_away += 1);
+            self.tell(News::TurnedAway { peer: transport.peer() });
             transport.shutdown();
             return;
         }
@@ -172,7 +187,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.next_connection.set(name + 1);
         self.connections.borrow_mut().insert(name, connection.clone());
         self.changed.notify_all();
-        connection.run().await;
+        let is_broken = connection.clone().run().await;
+        self.count(|counts| counts.broken += u64::from(is_broken));
+        if connection.phase.get() != Phase::Handshake {
+            let (peer, export) = (connection.peer, connection.agreement.get().export);
+            self.tell(News::Left { peer, export, is_broken });
+        }
         self.connections.borrow_mut().remove(&name);
         if self.connections() == 0 {
             self.workers.wake_idle();

@@ -337,8 +337,16 @@ pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usi
     }
 }
 
-/// Writes straight to standard error, past anything that captures it. For last words.
+/// Writes to standard error what it takes at once, or soon: who is to read it may be stuck, and the process must end.
 pub(crate) fn last_words(text: &str) {
-    // SAFETY: reads the text's bytes. Nothing can be done about a failure.
-    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    const WAIT_MILLISECONDS_MAX: c_int = 200;
+    for part in text.as_bytes().chunks(libc::PIPE_BUF) {
+        let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one pollfd. A pipe that can be written takes PIPE_BUF bytes without waiting.
+        if unsafe { libc::poll(&raw mut stderr, 1, WAIT_MILLISECONDS_MAX) } <= 0 {
+            return;
+        }
+        // SAFETY: reads the text's bytes. Nothing can be done about a failure.
+        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+    }
 }

@@ -8,6 +8,7 @@ mod assembly;
 mod bench;
 mod cli;
 mod client;
+mod clients;
 mod control;
 mod copy;
 mod create;
@@ -19,6 +20,7 @@ mod errand;
 mod examine;
 mod faces;
 mod list;
+mod log;
 mod member;
 mod member_name;
 #[cfg(test)]
@@ -41,8 +43,9 @@ mod world;
 mod zero;
 
 use cli::Command;
+use log::print;
 use std::error::Error;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,14 +57,16 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr().lock(), "error: {hint}");
         return ExitCode::from(2);
     }
-    match run(&cli::Cli::read().command) {
+    let outcome = run(&cli::Cli::read().command);
+    if let Err(error) = &outcome {
+        complain(&**error);
+    }
+    log::finish();
+    match outcome {
         // What was to be printed and could not be is not done.
         Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
         Ok(code) => code,
-        Err(error) => {
-            complain(&*error);
-            ExitCode::FAILURE
-        }
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
@@ -99,18 +104,8 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Prints a line to stderr, fit for a terminal whatever names are in it. A closed stderr leaves the exit code to speak.
+/// Prints a line to stderr, fit for a terminal whatever names are in it. While `serve` runs it goes to the log, which
+/// nothing waits for.
 fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "uraid: {}", names::printable(text));
-}
-
-/// Prints to stdout. A reader that has seen enough (`| head`) is no failure; a full disk makes the exit code 1.
-fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-        && error.kind() != ErrorKind::BrokenPipe
-        && !PRINT_FAILED.swap(true, Ordering::Relaxed)
-    {
-        warn(&format!("cannot write to stdout: {error}"));
-    }
+    log::line(&names::printable(text));
 }

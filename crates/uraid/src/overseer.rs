@@ -10,7 +10,7 @@ use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
 use crate::world::{ArrayIndex, HostArray};
-use crate::{dates, detail, paths, warn, watch, with_causes};
+use crate::{detail, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -45,7 +45,7 @@ impl Overseer {
         let now = self.status();
         let before = self.said.replace(now.clone());
         for line in watch::changes(&before, &now, |index| self.member_name(index)) {
-            warn(&format!("{} {}: {line}", dates::stamp(dates::now()), self.name()));
+            warn(&format!("{}: {line}", self.name()));
         }
     }
 

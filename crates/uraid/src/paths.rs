@@ -5,8 +5,8 @@
 
 use crate::session::Session;
 use crate::stack::Members;
+use crate::warn;
 use crate::world::ArrayIndex;
-use crate::{dates, warn};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl MemberPaths {
         if let (Some(place), Some(text)) = (place, news(before, now)) {
             let stack = &self.session.setup().stack;
             let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
-            warn(&format!("{} {array}: member {name} ({place}): {text}", dates::stamp(dates::now())));
+            warn(&format!("{array}: member {name} ({place}): {text}"));
         }
         self.members[member].is_looking.set(false);
         self.looked.notify_all();

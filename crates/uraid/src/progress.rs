@@ -2,8 +2,8 @@
 //! Owns: [`Moving`], the progress line of a pass with speed and time left. Not here: the pass (`engine`).
 //! Invariant: a terminal sees one line that moves; a file or a pipe sees a plain line now and then, and the last one.
 
-use crate::{sizes, warn};
-use std::io::{IsTerminal, Write};
+use crate::{log, sizes, warn};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 use uraid_engine::Progress;
@@ -53,17 +53,17 @@ impl Moving {
     /// Shows it, whether it is time to or not.
     pub fn show(&mut self, text: &str) {
         self.shown.get_or_insert(Duration::ZERO);
-        let mut stderr = std::io::stderr().lock();
-        // A closed stderr is no reason to stop.
-        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{text}") } else { writeln!(stderr, "uraid: {text}") };
-        let _ = stderr.flush();
+        if self.is_terminal {
+            log::raw(format!("\r\x1b[K{text}"));
+        } else {
+            warn(text);
+        }
     }
 
     /// Takes it away where it moves.
     pub fn clear(&self) {
         if self.is_terminal && self.shown.is_some() {
-            // A closed stderr is no reason to fail.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            log::raw("\r\x1b[K".to_owned());
         }
     }
 }

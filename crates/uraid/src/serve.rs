@@ -12,7 +12,7 @@ use crate::names::{self, NoRuntimeDirectory};
 use crate::nested::{self, NestedError};
 use crate::session;
 use crate::stack::{Assembled, Members, Stack, StackError};
-use crate::{complain, warn};
+use crate::{complain, log, warn};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -99,6 +99,7 @@ pub enum ServeError {
 
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
+    log::begin();
     let nbd = args.nbd.as_deref().map(faces::address);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
@@ -110,6 +111,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
+    log::add_time();
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }

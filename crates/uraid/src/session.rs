@@ -9,13 +9,14 @@
 //!   others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
 
+use crate::clients::ClientLog;
 use crate::faces::Faces;
 use crate::overseer::Overseer;
 use crate::paths::STOP_WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::stack::{Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray, Letter};
-use crate::{control, print, warn, watch};
+use crate::{control, print, warn, watch, with_causes};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{Counters, MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{Local, Options, RingChoice, Shard, Stream};
+use uraid_host::{Local, Options, RingChoice, Shard, Signal, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -109,6 +110,8 @@ async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), Stack
         (Export { name: export.name.clone(), description, read_only }, array)
     });
     let nbd = Server::new((*shard).clone(), exports.collect(), Limits::default());
+    let (of, local, clients) = (setup.clone(), (*shard).clone(), ClientLog::default());
+    nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
     let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });
     let at = station.clone();
     station.shard.on_mail(move |letter| at.hear(letter));
@@ -169,8 +172,10 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {
-        signal.await;
-        asked.ask_to_stop();
+        asked.ask_to_stop(match signal.await {
+            Signal::Terminate => "SIGTERM",
+            Signal::Interrupt => "SIGINT",
+        });
     });
     let outcome = session.live(&overseers).await;
     session.finish(outcome.clone());
@@ -236,8 +241,12 @@ impl Session {
         self.is_ready.get()
     }
 
-    fn ask_to_stop(&self) {
-        self.is_stop_asked.set(true);
+    /// For the first to ask, the reason goes to the log.
+    fn ask_to_stop(&self, reason: &str) {
+        if !self.is_stop_asked.replace(true) {
+            let stack = &self.setup().stack;
+            stack.arrays.iter().for_each(|array| warn(&format!("{}: stops: {reason}", array.name)));
+        }
         self.changed.notify_all();
     }
 
@@ -257,7 +266,7 @@ impl Session {
 
     /// Stops all arrays; ends when they are.
     pub async fn stop(&self) -> Result<(), StackError> {
-        self.ask_to_stop();
+        self.ask_to_stop("`uraid stop`");
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }
 
@@ -319,8 +328,7 @@ impl Session {
     async fn start(&self, index: ArrayIndex) -> Result<(), StackError> {
         let run = &self.runs[index.0];
         let name = &self.setup().stack.array(index).name;
-        let what = if self.runs.len() > 1 { format!("{name}: resync") } else { "resync".to_owned() };
-        let mut line = ProgressLine::new(&what);
+        let mut line = ProgressLine::new(&format!("{name}: resync"));
         let show = |progress: Progress| {
             run.progress.set(Some(progress));
             line.show(progress.done, progress.total);
@@ -335,7 +343,7 @@ impl Session {
             Either::Right(Ok(())) => {}
             Either::Right(Err(source)) => {
                 // The others need not be made consistent for nothing.
-                self.ask_to_stop();
+                self.ask_to_stop(&format!("{name} could not be started"));
                 return Err(StackError::Start { array: name.clone(), source });
             }
         }
@@ -359,12 +367,29 @@ impl Session {
         let (spread, at) = (faces.spread.clone(), station.clone());
         let give = move |to, socket| at.shard.post(to, Letter::Client(socket));
         local.spawn(station.nbd.clone().listen(faces.nbd.clone(), spread, give));
+        self.setup().stack.indexes().for_each(|index| self.say_started(index));
         print(&faces.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
         self.stop_asked().await;
         self.is_ready.set(false);
         station.tell_all(|| Letter::Close);
         station.close().await;
         station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+    }
+
+    fn say_started(&self, index: ArrayIndex) {
+        let (setup, array) = (self.setup(), self.array(index));
+        let (name, status) = (&setup.stack.array(index).name, array.status());
+        let exports = setup.faces.exports.iter().filter(|export| export.array == index);
+        let uris: Vec<&str> = exports.map(|export| export.uri.as_str()).collect();
+        let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
+        let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
+        warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));
+    }
+
+    fn say_stopped(&self, index: ArrayIndex) {
+        let array = self.setup().stack.array(index);
+        let how = if array.plan.read_only.is_some() { "is stopped" } else { "is stopped and clean" };
+        warn(&format!("{}: {how}", array.name));
     }
 
     /// The kernel keeps a process as long as one of its members does not answer; the others need not wait for that. Only
@@ -404,6 +429,12 @@ impl Session {
                     Err(StackError::NotAnswering { array: name.clone(), requests, after: time_max })
                 }
             };
+            match (&stopped, &outcome) {
+                (Ok(()), _) => self.say_stopped(index),
+                // The first error is the outcome of all, which is said at the end.
+                (Err(_), Ok(())) => {}
+                (Err(error), Err(_)) => warn(&with_causes(error)),
+            }
             outcome = outcome.and(stopped);
         }
         outcome

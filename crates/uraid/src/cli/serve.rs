@@ -28,6 +28,10 @@ EXAMPLES
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
+LOG
+  What happens goes to stderr, one line each, with the time and the array. A log that is not read stops nothing:
+  lines that find no room are lost and counted.
+
 SIGNALS
   SIGTERM, SIGINT  answer what is in flight, flush, mark the array clean, exit 0; a second one does no harm";
 

@@ -144,6 +144,13 @@ impl Served {
         Served { child, stdout, stderr, collectors: vec![out, err] }
     }
 
+    /// A server whose stderr goes elsewhere: [`Served::stderr`] stays empty.
+    pub fn start_with_stderr(command: &mut Command, stderr: impl Into<Stdio>) -> Served {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary runs");
+        let (stdout, out) = collect(child.stdout.take().expect("piped"));
+        Served { child, stdout, stderr: Arc::default(), collectors: vec![out] }
+    }
+
     pub fn stderr(&self) -> String {
         self.stderr.lock().expect("nobody panics with it").clone()
     }

@@ -1,0 +1,91 @@
+//! NBD clients that come and go, as lines of the log.
+//! Owns: the words, and how many lines a second. Not here: the clients (`export-nbd`), the log (`log`).
+//! Invariant: a flood of clients gives the log a bounded number of lines.
+
+use crate::session::Setup;
+use crate::warn;
+use std::cell::Cell;
+use std::net::IpAddr;
+use uraid_export_nbd::News;
+use uraid_host::Peer;
+
+/// Lines of one kind within one second that are all written; after these each tenfold count is.
+const LINES_PER_SECOND_MAX: u64 = 10;
+
+/// What the log is told of the clients of one shard.
+#[derive(Default)]
+pub struct ClientLog {
+    connected: Flood,
+    left: Flood,
+    turned_away: Flood,
+}
+
+impl ClientLog {
+    /// Writes it, if it is not one of too many; `second` is the time.
+    pub fn note(&self, setup: &Setup, news: News, second: u64) {
+        let exports = &setup.faces.exports;
+        let array = |export: usize| &setup.stack.array(exports[export].array).name;
+        let (flood, array, text) = match news {
+            News::Connected { peer, export } => {
+                let text = format!("{} has connected to the export {}", client(peer), exports[export].name);
+                (&self.connected, array(export), text)
+            }
+            News::Left { peer, export, is_broken } => {
+                let how = if is_broken { "has lost its connection to" } else { "has left" };
+                (&self.left, array(export), format!("{} {how} the export {}", client(peer), exports[export].name))
+            }
+            News::TurnedAway { peer } => {
+                (&self.turned_away, array(0), format!("{} was turned away: there is no place for it", client(peer)))
+            }
+        };
+        match flood.count(second) {
+            count if count <= LINES_PER_SECOND_MAX => warn(&format!("{array}: {text}")),
+            count if is_power_of_ten(count) => warn(&format!("{array}: {text} ({count} such within a second)")),
+            _ => {}
+        }
+    }
+}
+
+fn client(peer: Peer) -> String {
+    match peer {
+        Peer::User(user) => format!("a client of user {user}"),
+        Peer::Host(IpAddr::V4(address)) => format!("a client at {address}"),
+        Peer::Host(IpAddr::V6(network)) => format!("a client at {network}/64"),
+        Peer::Unknown => "a client".to_owned(),
+    }
+}
+
+/// Counts what happens within one second.
+#[derive(Default)]
+struct Flood {
+    second: Cell<u64>,
+    count: Cell<u64>,
+}
+
+impl Flood {
+    fn count(&self, second: u64) -> u64 {
+        let before = if self.second.replace(second) == second { self.count.get() } else { 0 };
+        self.count.set(before + 1);
+        before + 1
+    }
+}
+
+fn is_power_of_ten(count: u64) -> bool {
+    count == 10u64.pow(count.ilog10())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_is_counted_from_one() {
+        let flood = Flood::default();
+        assert_eq!((flood.count(7), flood.count(7), flood.count(8), flood.count(8)), (1, 2, 1, 2));
+    }
+
+    #[test]
+    fn tenfold_counts_are_powers_of_ten() {
+        assert_eq!((1..=2000).filter(|&count| is_power_of_ten(count)).collect::<Vec<_>>(), [1, 10, 100, 1000]);
+    }
+}
