@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use uraid_host::drop_privileges;
 
 /// Bytes that may wait to be written. A longer line finds room in an empty queue.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
@@ -145,11 +146,12 @@ pub fn begin() {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(outputs)).is_ok()
     };
     let to_stderr = |outputs: &'static Outputs| {
-        let _ = rustix::thread::set_no_new_privs(true);
+        // It needs none; that it could not be, the main thread says.
+        let _ = drop_privileges();
         outputs.stderr.write_all(|entry| write(io::stderr(), entry.text().as_bytes()).is_ok());
     };
     let to_stdout = |outputs: &'static Outputs| {
-        let _ = rustix::thread::set_no_new_privs(true);
+        let _ = drop_privileges();
         outputs.stdout.write_all(|entry| print_now(&entry.text()));
     };
     if start("uraid-log", to_stderr) && start("uraid-stdout", to_stdout) {

@@ -18,7 +18,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
-use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors, ensure_descriptors};
+use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
+use uraid_host::{drop_privileges, ensure_descriptors, keep_locked_memory};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -115,12 +116,25 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
-    // All that needs rights is open; what runs from here on can gain none. Where the system does not know this, it is as before.
-    let _ = rustix::thread::set_no_new_privs(true);
+    give_up_privileges(&stack, shards);
     let (spin, member_timeout) = (args.spin, (!args.member_timeout.is_zero()).then_some(args.member_timeout));
     let (paths, ring) = (stack.member_paths(), args.ring.into());
     session::run(session::Setup { stack, faces, shards, spin, processors, ring, member_timeout, paths })?;
     Ok(())
+}
+
+/// Before any thread that serves is started, so that all of them go without. What is opened here may need rights that
+/// are gone afterwards.
+fn give_up_privileges(stack: &Stack, shards: u16) {
+    let members = stack.arrays.iter().flat_map(|array| match &array.members {
+        Members::Claimed(members) => members.as_slice(),
+        Members::Arrays(_) => &[],
+    });
+    members.for_each(|member| member.open_for(shards));
+    keep_locked_memory();
+    if let Err(error) = drop_privileges() {
+        complain(&error);
+    }
 }
 
 /// The array of each group of members, and the one that they make up where they may be members of one.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MIB, Scratch};
+use common::{MIB, Scratch, pattern};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -42,15 +42,60 @@ fn a_read_only_export_of_an_array_that_is_written() {
     assert_eq!(served.stop().code, Some(0));
 }
 
+/// Each thread's `/proc/PID/task/TID/status`, in a moment.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    // A thread may end meanwhile.
+    tasks.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).collect()
+}
+
 #[test]
-fn no_thread_of_a_server_can_gain_privileges() {
-    let scratch = Scratch::new();
-    let members = scratch.members("m", 2, 8 * MIB);
-    scratch.create("bound", RAID1, &members);
-    let served = scratch.ready(&["--shards", "2"], &members);
-    for thread in fs::read_dir(format!("/proc/{}/task", served.pid())).expect("it runs").flatten() {
-        let status = fs::read_to_string(thread.path().join("status")).expect("it runs");
-        assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
+fn no_thread_of_a_server_has_or_can_gain_privileges_and_it_serves_all_the_same() {
+    for ring in ["auto", "threads"] {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", 3, 8 * MIB);
+        scratch.create("bound", "--level 1 --raid-devices 3 --assume-clean", &members);
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            // What only a capability lets root reach.
+            let user = rustix::process::Uid::from_raw(12345);
+            let folder = scratch.path("folder");
+            fs::create_dir(&folder).expect("made");
+            fs::rename(&members[2], folder.join("m2")).expect("moved");
+            for (path, mode) in [(folder.join("m2"), 0o600), (folder.clone(), 0o700)] {
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
+                rustix::fs::chown(&path, Some(user), None).expect("root may");
+            }
+        }
+        let third = if is_root { scratch.path("folder/m2") } else { members[2].clone() };
+        let members = [members[0].clone(), members[1].clone(), third];
+        let served = scratch.ready(&["--shards", "2", "--ring", ring], &members);
+        let mut client = served.client();
+        let data = pattern(5, MIB as usize);
+        assert_eq!(client.write(0, &data).expect("connected"), 0);
+        assert_eq!(client.flush().expect("connected"), 0);
+        // Looks at the paths on helper threads.
+        let shown = scratch.uraid(["detail", "bound"]).expect_done().stdout;
+        assert!(shown.contains("[UUU]") && !shown.contains("its path leads"), "{shown}");
+        let all = threads(served.pid());
+        assert!(all.len() >= 3, "{all:?}");
+        for status in &all {
+            let has = |text: &str| status.lines().any(|line| line == text);
+            assert!(has("NoNewPrivs:\t1"), "{status}");
+            for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+                assert!(has(&format!("{set}:\t0000000000000000")), "{ring}: {status}");
+            }
+            assert!(has("CapBnd:\t0000000000000000") || !is_root, "{ring}: {status}");
+        }
+        // Once for its data, and for the flushes of each of the two threads that serve.
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", served.pid())).expect("it runs").flatten();
+        let opened = descriptors.filter(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == members[2])).count();
+        assert_eq!(opened, 3, "{ring}");
+        scratch.uraid(["fail", "bound", "0"]).expect_done();
+        assert_eq!(client.write(MIB, &data).expect("connected"), 0);
+        assert_eq!(client.read(0, data.len()).expect("connected").as_ref(), Ok(&data));
+        scratch.uraid(["stop", "bound"]).expect_done();
+        assert_eq!(served.end().code, Some(0));
+        assert!(!scratch.path("bound.ctl").exists() && !scratch.path("bound.nbd").exists());
     }
-    assert_eq!(served.stop().code, Some(0));
 }

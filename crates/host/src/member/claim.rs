@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uraid_block::{ErrorKind, Geometry, IoError, SECTOR_BYTES, Sectors};
 
 /// What direct I/O of the blocking kind is aligned to, in memory and on the file.
@@ -211,6 +211,8 @@ pub(super) struct Claim {
     pub(super) cost: Option<Cost>,
     // What it is by itself; it is listed by whose bytes it has.
     pub(super) identity: Identity,
+    // For flushes: see `FlushHolder`.
+    pub(super) reopened: Mutex<Vec<std::fs::File>>,
     #[expect(dead_code, reason = "it is held")]
     pub(super) registration: Registration,
 }
@@ -341,6 +343,13 @@ impl Claimed {
         }
     }
 
+    /// Opens what `shards` shards need of it, as [`Claimed::on_shard`] does otherwise: to be called before privileges are
+    /// given up that opening may need.
+    pub fn open_for(&self, shards: u16) {
+        let files = (0..shards).map_while(|_| FlushHolder::reopen(&self.0));
+        self.0.lock_reopened().extend(files);
+    }
+
     /// This member as a shard drives it. `&Shard<M>` will do for the shard.
     pub fn on_shard(&self, shard: &Local) -> Member {
         Member::new(self.0.clone(), shard.driver().clone())
@@ -431,14 +440,24 @@ pub(super) struct FlushHolder {
 impl FlushHolder {
     /// Without a description of its own (no /proc, FUSE, a claim for reading) flushes go to the claim's.
     pub(super) fn new(claim: Arc<Claim>) -> FlushHolder {
-        let own = match (&claim.backing, claim.access) {
+        let before = claim.lock_reopened().pop();
+        FlushHolder { own: before.or_else(|| FlushHolder::reopen(&claim)), claim }
+    }
+
+    fn reopen(claim: &Claim) -> Option<std::fs::File> {
+        match (&claim.backing, claim.access) {
             // What a FUSE file system holds back it may hold per handle: there a flush must be on the writes' own.
             (Backing::File { file, .. }, Access::ReadWrite) if !sys::is_fuse(file.as_fd()) => {
                 sys::reopen(file.as_fd()).ok()
             }
             (Backing::File { .. } | Backing::Memory(_) | Backing::Null, _) => None,
-        };
-        FlushHolder { own, claim }
+        }
+    }
+}
+
+impl Claim {
+    fn lock_reopened(&self) -> MutexGuard<'_, Vec<std::fs::File>> {
+        self.reopened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -80,7 +80,8 @@ fn finish(
     };
     let (bad, identity) = (target.bad.clone(), registration.identity());
     let (watch, under, path) = (Arc::new(watch), None, target.path.clone());
-    Ok(Claim { backing, under, watch, name, path, access, geometry, bad, cost: None, identity, registration })
+    let (cost, reopened) = (None, Mutex::default());
+    Ok(Claim { backing, under, watch, name, path, access, geometry, bad, cost, identity, reopened, registration })
 }
 
 pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
