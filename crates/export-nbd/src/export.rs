@@ -2,6 +2,7 @@
 //! Owns: [`Export`], [`Limits`], [`Offer`]. Not here: how it is told (`handshake`), how requests are held to it (`request`).
 //! Invariant: what is offered is legal NBD on any geometry. Spec: proto.md, "Block size constraints".
 
+use crate::server::{LARGE_INBOXES_MAX, SPARE_CONNECTIONS};
 use std::time::Duration;
 use uraid_block::Geometry;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
@@ -49,6 +50,14 @@ impl Default for Limits {
             stall_time_max: Duration::from_secs(30),
             linger_time_max: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// The memory of a server's own on each shard, beside the clients' arena: small blocks and large ones.
+    pub fn own_blocks(&self) -> (u32, u32) {
+        let blocks = u32::try_from(self.connections_max + SPARE_CONNECTIONS).expect("connections are few");
+        (2 * blocks, blocks.min(LARGE_INBOXES_MAX))
     }
 }
 

@@ -27,9 +27,9 @@ use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Peer, Stream};
 
 /// Connections that may still end while new ones come.
-const SPARE_CONNECTIONS: usize = 16;
+pub(crate) const SPARE_CONNECTIONS: usize = 16;
 /// Connections that have a large inbox at a time: those that send much at once.
-const LARGE_INBOXES_MAX: u32 = 256;
+pub(crate) const LARGE_INBOXES_MAX: u32 = 256;
 /// The largest request that a connection may have in the spare memory.
 const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
 /// How often the watchdog looks, while there are connections.
@@ -108,7 +108,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// A server without connections for these exports, of which the first is the default. Panics when there is none,
     /// when two have one name, or when the machine's arena is smaller than 16 KiB.
     pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
-        let blocks = u32::try_from(limits.connections_max + SPARE_CONNECTIONS).expect("connections are few");
+        let (small, large) = limits.own_blocks();
         let arena_bytes = machine.arena().capacity_bytes();
         // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
         let (budget_bytes, spare_bytes) = (arena_bytes / 4 * 3, arena_bytes / 8);
@@ -120,7 +120,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let devices: Vec<Rc<D>> = exports.into_iter().map(|(_, device)| device).collect();
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let server = Rc::new(Server {
-            own: Arena::new(2 * blocks, blocks.min(LARGE_INBOXES_MAX)),
+            own: Arena::new(small, large),
             budget: Semaphore::new(budget_bytes),
             budget_bytes,
             credit_bytes: (budget_bytes / 4).max(payload_max as usize).min(budget_bytes),

@@ -9,6 +9,7 @@ mod last_words;
 mod limits;
 mod mail;
 pub mod member;
+mod memory;
 pub mod net;
 mod privileges;
 mod processors;
@@ -21,6 +22,7 @@ mod timers;
 
 pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{Access, BadSectors, Claimed, Identity, Member, OpenError, PathState, Target, Window};
+pub use memory::{NoMemory, ensure_memory};
 pub use net::{Listener, NetError, Peer, Stream};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};
 pub use processors::{pin, processors_allowed};

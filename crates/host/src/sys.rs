@@ -87,6 +87,32 @@ pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
+/// Addresses of this process that nothing uses, given back when dropped.
+pub(crate) struct Mapping {
+    start: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// So many bytes, not zero: with memory, which is never touched, or without.
+    pub(crate) fn new(bytes: u64, has_memory: bool) -> Result<Mapping, Errno> {
+        let bytes = usize::try_from(bytes).map_err(|_| Errno(libc::ENOMEM))?;
+        let rights = if has_memory { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new addresses, which no pointer leads to.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
+        if start == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { start, bytes }) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; no pointer leads there.
+        let result = unsafe { libc::munmap(self.start, self.bytes) };
+        assert_eq!(result, 0, "what was mapped can be given back");
+    }
+}
+
 /// fallocate with so many bytes from `at`.
 pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, length: u64) -> i32 {
     let (Ok(at), Ok(length)) = (i64::try_from(at), i64::try_from(length)) else { return -libc::EFBIG };

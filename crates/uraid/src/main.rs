@@ -25,6 +25,7 @@ mod member;
 mod member_name;
 #[cfg(test)]
 mod member_requests;
+mod memory;
 mod metadata;
 mod names;
 mod nested;

@@ -7,6 +7,7 @@
 use crate::assembly;
 use crate::cli::{Processors, ServeArgs};
 use crate::faces;
+use crate::memory::{self, MemoryError};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::nested::{self, NestedError};
@@ -18,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
-use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
+use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, Options, TooFewDescriptors};
 use uraid_host::{drop_privileges, ensure_descriptors, keep_locked_memory};
 
 /// Threads by default, at most.
@@ -39,6 +40,9 @@ pub enum ServeError {
     /// They make up no array.
     #[error("cannot start the array")]
     Assemble(#[from] AssembleError),
+    /// There is too little memory for the buffers.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// No place for sockets.
     #[error(transparent)]
     NoRuntimeDirectory(#[from] NoRuntimeDirectory),
@@ -111,15 +115,23 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
+    let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
     log::add_time();
     for array in &stack.arrays {
         announce(&array.name, &array.plan);
     }
+    let paths = stack.member_paths();
     give_up_privileges(&stack, shards);
-    let (spin, member_timeout) = (args.spin, (!args.member_timeout.is_zero()).then_some(args.member_timeout));
-    let (paths, ring) = (stack.member_paths(), args.ring.into());
-    session::run(session::Setup { stack, faces, shards, spin, processors, ring, member_timeout, paths })?;
+    let options = Options {
+        ring: args.ring.into(),
+        arenas: memory.arenas,
+        spin: args.spin,
+        processors,
+        member_timeout: (!args.member_timeout.is_zero()).then_some(args.member_timeout),
+        ..stack.host_options()
+    };
+    session::run(session::Setup { stack, faces, shards, options, limits: memory.limits, paths })?;
     Ok(())
 }
 

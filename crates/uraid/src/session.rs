@@ -26,7 +26,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{Counters, MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{Local, Options, RingChoice, Shard, Signal, Stream};
+use uraid_host::{Local, Options, Shard, Signal, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -49,14 +49,10 @@ pub struct Setup {
     pub faces: Faces,
     /// Threads.
     pub shards: u16,
-    /// How long they look round for mail before they sleep.
-    pub spin: Duration,
-    /// The processor that each is kept on; empty: where the system puts them.
-    pub processors: Vec<u16>,
-    /// Which way to the kernel.
-    pub ring: RingChoice,
-    /// How long a member may take to answer.
-    pub member_timeout: Option<Duration>,
+    /// How the machine is set up.
+    pub options: Options,
+    /// How many clients each thread serves.
+    pub limits: Limits,
     /// What reports call each member of each array. Known before anything is served: to follow links a path is looked
     /// up, and a folder's server may hang.
     pub paths: Vec<Vec<String>>,
@@ -64,9 +60,7 @@ pub struct Setup {
 
 /// Runs the arrays to their end.
 pub fn run(setup: Setup) -> Result<(), StackError> {
-    let (shards, processors) = (setup.shards, setup.processors.clone());
-    let (member_timeout, ring) = (setup.member_timeout, setup.ring);
-    let options = Options { spin: setup.spin, processors, member_timeout, ring, ..setup.stack.host_options() };
+    let (shards, options) = (setup.shards, setup.options.clone());
     let setup = Arc::new(setup);
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     outcomes.into_iter().collect()
@@ -102,14 +96,14 @@ struct Station {
 }
 
 async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), StackError> {
-    let arrays = setup.stack.build(&shard, &setup.stack.host_options(), false);
+    let arrays = setup.stack.build(&shard, &setup.options, false);
     let exports = setup.faces.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
         let description = format!("{} {}", assembled.name, array.layout().level().name());
         let read_only = export.read_only || assembled.plan.read_only.is_some();
         (Export { name: export.name.clone(), description, read_only }, array)
     });
-    let nbd = Server::new((*shard).clone(), exports.collect(), Limits::default());
+    let nbd = Server::new((*shard).clone(), exports.collect(), setup.limits.clone());
     let (of, local, clients) = (setup.clone(), (*shard).clone(), ClientLog::default());
     nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
     let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });
@@ -414,7 +408,8 @@ impl Session {
                 continue;
             }
             let name = &self.setup().stack.array(index).name;
-            let time_max = self.setup().member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
+            let time_max =
+                self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
             let stopping = self.station.arrays[index.0].stop();
             let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
                 Either::Left(stopped) => {

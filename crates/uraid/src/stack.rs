@@ -198,10 +198,14 @@ impl Stack {
         built.into_iter().map(|(array, _)| array).collect()
     }
 
+    /// The slots of the widest array.
+    pub fn slots_max(&self) -> u16 {
+        self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0)
+    }
+
     /// How the machine must be set up for them: its arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
-        let slots = self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0);
-        let mut options = options_for(slots);
+        let mut options = options_for(self.slots_max());
         // A client may send 32 MiB at once; half of the arena is the most that one request gets.
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
         options

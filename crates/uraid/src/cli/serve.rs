@@ -4,9 +4,11 @@
 use super::arrays::MemberArrays;
 use super::processors::{Processors, parse_processors};
 use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
+use crate::sizes::parse_size;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use uraid_block::Sectors;
 use uraid_host::RingChoice;
 
 pub(super) const SERVE: &str = "\
@@ -89,6 +91,10 @@ pub struct ServeArgs {
     /// do without it. Flushes and discards may take four times as long. 100ms to 1440m, or 0: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     pub member_timeout: Duration,
+    /// How much memory the process may take when all its buffers are full, say 200M: fewer and smaller requests at a time,
+    /// fewer clients. Members in memory count beside it [default: as much as serves best, about 260M for each thread]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_limit: Option<Sectors>,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,

@@ -170,6 +170,11 @@ impl Served {
         wait(|| self.stdout().ends_with('\n')).unwrap_or_else(|()| panic!("not ready:\n{}", self.stderr()));
     }
 
+    /// Whether it has not said yet that it is ready.
+    pub fn is_silent(&self) -> bool {
+        !self.stdout().ends_with('\n')
+    }
+
     /// The socket in the line with the URI; all exports of a process have one.
     pub fn socket(&self) -> PathBuf {
         let lines = self.stdout();

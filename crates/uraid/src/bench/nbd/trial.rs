@@ -11,9 +11,8 @@ use crate::session::{self, Setup};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::ArrayIndex;
 use std::path::Path;
-use uraid_export_nbd::Spread;
-use uraid_host::RingChoice;
-use uraid_host::{BadSectors, Listener};
+use uraid_export_nbd::{Limits, Spread};
+use uraid_host::{BadSectors, Listener, Options};
 
 /// What clients find.
 const NAME: &str = "trial";
@@ -46,16 +45,7 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
     let arrays =
         vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members, bad: BadSectors::default() }];
     let stack = Stack { arrays, force: false };
-    let (shards, spin, processors) = (work.shards, work.spin, work.processors.clone());
-    let paths = stack.member_paths();
-    Ok(session::run(Setup {
-        stack,
-        faces,
-        shards,
-        spin,
-        processors,
-        ring: RingChoice::Auto,
-        member_timeout: None,
-        paths,
-    })?)
+    let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
+    let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
+    Ok(session::run(Setup { stack, faces, shards, options, limits, paths })?)
 }

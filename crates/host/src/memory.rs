@@ -1,0 +1,51 @@
+//! Whether the system gives the memory that is going to be asked for.
+//! Owns: trying that out, the refusal. Not here: the memory of members (`member`), the arenas (`block`).
+//! Invariant: nothing stays taken; what was there a moment ago may be gone when it is asked for.
+
+use crate::sys;
+use rustix::process::{Resource, getrlimit};
+
+const MIB: u64 = 1 << 20;
+
+/// The system does not give so much memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory {
+    /// Bytes of memory, and of address space.
+    pub wanted: [u64; 2],
+    /// The limit on address space of this process, in bytes.
+    pub limit: Option<u64>,
+}
+
+impl std::error::Error for NoMemory {}
+
+impl std::fmt::Display for NoMemory {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [memory, space] = self.wanted.map(|bytes| bytes.div_ceil(MIB));
+        write!(out, "with {memory} MiB of memory and {space} MiB of address space for threads ")?;
+        match self.limit {
+            Some(limit) => write!(out, "the limit of this process (ulimit -v) is passed, which is {} MiB", limit / MIB),
+            None => write!(out, "the system has too little: see /proc/sys/vm/overcommit_memory, and ulimit -d"),
+        }
+    }
+}
+
+/// Whether the system would give `memory` bytes, and `space` bytes of addresses without memory beside them.
+pub fn ensure_memory(memory: u64, space: u64) -> Result<(), NoMemory> {
+    let refused = |_| NoMemory { wanted: [memory, space], limit: getrlimit(Resource::As).current };
+    let held = sys::Mapping::new(memory, true).map_err(refused)?;
+    sys::Mapping::new(space, false).map_err(refused)?;
+    drop(held);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_had_is_had_and_what_cannot_is_refused_with_what_was_wanted() {
+        assert_eq!(ensure_memory(1 << 20, 1 << 30), Ok(()));
+        let refused = ensure_memory(1 << 20, 1 << 60).expect_err("more than there are addresses");
+        assert_eq!(refused.wanted, [1 << 20, 1 << 60]);
+    }
+}

@@ -1,0 +1,200 @@
+//! How much memory a server takes, and what of it for what.
+//! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal where they cannot be had. Not here: the
+//! buffers themselves (`host`, `export-nbd`), other subcommands.
+//! Invariant: what is counted here is what all buffers have together when all of them are full; every arena holds what
+//! the engine and the server want at least.
+
+use crate::stack::Stack;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
+use uraid_export_nbd::Limits;
+use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
+
+const MIB: u64 = 1 << 20;
+/// The program, its tables, the log.
+const PROCESS_BYTES: u64 = 24 * MIB;
+/// A thread beside its buffers: rings, tables of blocks, tasks.
+const SHARD_BYTES: u64 = 4 * MIB;
+/// A connection beside its blocks.
+const CONNECTION_BYTES: u64 = 8 << 10;
+/// Address space of a thread that no memory stands behind: its stack, and what the allocator sets aside for it.
+const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
+/// Threads beside those that serve: the log's two, and a few helpers.
+const OTHER_THREADS: u64 = 6;
+/// Sizes of buffers to choose from.
+const STEPS: u64 = 256;
+/// The fewest connections of a thread that are worth a server.
+const CONNECTIONS_MIN: usize = 32;
+
+/// The sizes of a server's buffers.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Of each thread and array; the clients' of each thread.
+    pub arenas: [ArenaBlocks; ARENAS],
+    /// How many clients.
+    pub limits: Limits,
+}
+
+/// There is not enough memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// `--memory-limit` is too small.
+    #[error(
+        "--memory-limit {} MiB is too small for {shards} threads: expected at least {} MiB{}",
+        found / MIB, expected.div_ceil(MIB), with_fewer(*shards, *one_shard)
+    )]
+    Limit {
+        /// What was asked for, in bytes.
+        found: u64,
+        /// The least.
+        expected: u64,
+        /// Threads.
+        shards: u16,
+        /// The least of one thread.
+        one_shard: u64,
+    },
+    /// The system does not give it.
+    #[error(
+        "cannot have {} MiB of memory for the buffers of {shards} threads; --memory-limit SIZE, from {} MiB on, or \
+         --shards N ask for less",
+        wanted.div_ceil(MIB), least.div_ceil(MIB)
+    )]
+    System {
+        /// Bytes of buffers.
+        wanted: u64,
+        /// Threads.
+        shards: u16,
+        /// The least that --memory-limit takes.
+        least: u64,
+        /// Why.
+        source: NoMemory,
+    },
+}
+
+fn with_fewer(shards: u16, one_shard: u64) -> String {
+    if shards == 1 { String::new() } else { format!(", or {} MiB with --shards 1", one_shard.div_ceil(MIB)) }
+}
+
+/// What a server of so many arrays and threads has.
+#[derive(Clone, Copy)]
+struct Shape {
+    arrays: u64,
+    shards: u16,
+}
+
+impl Shape {
+    /// All buffers of the process, in bytes.
+    fn buffers(self, plan: &Plan) -> u64 {
+        let of_array: u64 = plan.arenas[..CLIENT_ARENA].iter().map(bytes).sum();
+        let (small, large) = plan.limits.own_blocks();
+        let own = bytes(&ArenaBlocks { small, large });
+        u64::from(self.shards) * (self.arrays * of_array + bytes(&plan.arenas[CLIENT_ARENA]) + own)
+    }
+
+    /// The whole process.
+    fn total(self, plan: &Plan) -> u64 {
+        let connections = CONNECTION_BYTES * plan.limits.connections_max as u64;
+        PROCESS_BYTES + u64::from(self.shards) * (SHARD_BYTES + connections) + self.buffers(plan)
+    }
+}
+
+fn bytes(blocks: &ArenaBlocks) -> u64 {
+    u64::from(blocks.small) * SMALL_BLOCK_BYTES as u64 + u64::from(blocks.large) * LARGE_BLOCK_BYTES as u64
+}
+
+/// The least that works: each arena of rows holds two of the widest array, and a client's request has at most 1.5 MiB.
+fn least(full: &Plan, slots: u32) -> Plan {
+    let mut arenas = [ArenaBlocks { small: 64, large: 2 * (slots + 2) }; ARENAS];
+    arenas[CLIENT_ARENA] = ArenaBlocks { small: 256, large: 32 };
+    Plan { arenas, limits: limits(&full.limits, CONNECTIONS_MIN) }
+}
+
+fn limits(full: &Limits, connections_max: usize) -> Limits {
+    let part = |of: usize| (of * connections_max / full.connections_max).max(1);
+    Limits {
+        connections_max,
+        peer_connections_max: part(full.peer_connections_max),
+        handshakes_max: part(full.handshakes_max).max(CONNECTIONS_MIN / 2),
+        ..full.clone()
+    }
+}
+
+/// Between the least, at step 0, and the full size, at [`STEPS`].
+fn between(least: &Plan, full: &Plan, step: u64) -> Plan {
+    let count = |least: u64, full: u64| least + full.saturating_sub(least) * step / STEPS;
+    let blocks = |least: u32, full: u32| count(least.into(), full.into()) as u32;
+    let arenas = std::array::from_fn(|n| ArenaBlocks {
+        small: blocks(least.arenas[n].small, full.arenas[n].small),
+        large: blocks(least.arenas[n].large, full.arenas[n].large),
+    });
+    let connections = count(least.limits.connections_max as u64, full.limits.connections_max as u64);
+    Plan { arenas, limits: limits(&full.limits, connections as usize) }
+}
+
+/// The buffers of a server whose process stays below `limit` bytes, if there is one. Full size is what it has without.
+fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Plan, MemoryError> {
+    let Some(limit) = limit.filter(|&limit| limit < shape.total(full)) else { return Ok(full.clone()) };
+    let least = least(full, slots);
+    let expected = shape.total(&least);
+    if limit < expected {
+        let one_shard = Shape { shards: 1, ..shape }.total(&least);
+        return Err(MemoryError::Limit { found: limit, expected, shards: shape.shards, one_shard });
+    }
+    let fitting = (0..STEPS).rev().map(|step| between(&least, full, step)).find(|plan| shape.total(plan) <= limit);
+    Ok(fitting.expect("the least fits"))
+}
+
+/// The buffers of a server of these arrays, which the system has been asked for.
+pub fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
+    let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default() };
+    let shape = Shape { arrays: stack.arrays.len() as u64, shards };
+    let slots = stack.slots_max().into();
+    let plan = sized(shape, slots, &full, limit)?;
+    let wanted = shape.buffers(&plan);
+    let threads = u64::from(shards) + OTHER_THREADS;
+    ensure_memory(wanted + PROCESS_BYTES, threads * THREAD_ADDRESS_BYTES).map_err(|source| MemoryError::System {
+        wanted,
+        shards,
+        least: shape.total(&least(&full, slots)),
+        source,
+    })?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::options_for;
+
+    fn full(slots: u16) -> Plan {
+        let mut arenas = options_for(slots).arenas;
+        arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
+        Plan { arenas, limits: Limits::default() }
+    }
+
+    #[test]
+    fn any_limit_is_kept_or_refused_with_the_least_that_is() {
+        for (slots, arrays, shards) in [(2, 1, 1), (4, 1, 4), (8, 3, 2), (250, 1, 2), (27, 1, 64)] {
+            let (shape, full) = (Shape { arrays, shards }, full(slots));
+            let least = shape.total(&least(&full, slots.into()));
+            for limit in [1, 31 * MIB, least - 1, least, least + 1, 2 * least, 400 * MIB, u64::MAX] {
+                match sized(shape, slots.into(), &full, Some(limit)) {
+                    Ok(plan) => {
+                        assert!(limit >= least && shape.total(&plan) <= limit);
+                        let rows = u32::from(slots) + 2;
+                        assert!(
+                            plan.arenas.iter().zip(&full.arenas).all(|(got, full)| got.small <= full.small.max(64))
+                        );
+                        assert!(plan.arenas[1].large >= rows && plan.arenas[3].large >= rows);
+                    }
+                    Err(error) => {
+                        assert!(limit < least, "{error}");
+                        assert!(matches!(error, MemoryError::Limit { expected, .. } if expected == least));
+                    }
+                }
+            }
+            let most = shape.total(&full);
+            let all = sized(shape, slots.into(), &full, Some(most)).expect("all of it");
+            assert_eq!(shape.total(&all), most);
+        }
+    }
+}
