@@ -14,6 +14,8 @@ use std::sync::Arc;
 use uraid_export_nbd::Spread;
 use uraid_host::Listener;
 
+/// Only the owner reaches the exports, unless --export-mode says otherwise.
+const EXPORT_MODE: u32 = 0o600;
 /// Only the owner reaches the control sockets.
 const CONTROL_MODE: u32 = 0o600;
 
@@ -37,6 +39,8 @@ pub struct ExportFace {
     pub name: String,
     /// Whether clients may only read, whatever the array could do.
     pub read_only: bool,
+    /// The mode of its socket; over TCP it has none.
+    pub mode: Option<u32>,
     /// What is told to clients.
     pub uri: String,
 }
@@ -54,12 +58,16 @@ pub fn listen(
         return Err(ServeError::OneName { count: served.len() });
     }
     let first = &stack.array(served[0]).name;
+    let mode = args.export_mode.unwrap_or(EXPORT_MODE);
     let (nbd, place) = match nbd {
-        None => listen_unix(&runtime_socket(first, "nbd")?, args.export_mode, patience)?,
-        Some(Address::Unix(path)) => listen_unix(&path, args.export_mode, patience)?,
+        None => listen_unix(&runtime_socket(first, "nbd")?, mode, patience)?,
+        Some(Address::Unix(path)) => listen_unix(&path, mode, patience)?,
         Some(Address::Tcp(address)) => {
             if !args.insecure {
                 return Err(ServeError::Insecure { found: address });
+            }
+            if args.export_mode.is_some() {
+                return Err(ServeError::ModeOfTcp { address });
             }
             let failed = |source| ServeError::Listen { at: address.to_string(), source };
             let listener = Listener::tcp(address).map_err(failed)?;
@@ -69,11 +77,11 @@ pub fn listen(
     };
     let exports = served.iter().map(|&array| {
         let name = args.export_name.as_ref().unwrap_or(&stack.array(array).name).clone();
-        let uri = match &place {
-            Address::Unix(path) => names::unix_uri(&name, path),
-            Address::Tcp(address) => names::tcp_uri(&name, *address),
+        let (uri, mode) = match &place {
+            Address::Unix(path) => (names::unix_uri(&name, path), Some(mode)),
+            Address::Tcp(address) => (names::tcp_uri(&name, *address), None),
         };
-        ExportFace { array, name, read_only: args.export_read_only, uri }
+        ExportFace { array, name, read_only: args.export_read_only, mode, uri }
     });
     let exports = exports.collect();
     let control = |index| patience.listen(&control_socket(args, stack, index)?, CONTROL_MODE);

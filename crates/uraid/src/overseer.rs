@@ -4,6 +4,7 @@
 //! Invariant: it only looks and asks; the array does not wait for it.
 
 use crate::control::Controlled;
+use crate::faces::ExportFace;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, Member, Report, Resync};
 use crate::rpc::{Method, RpcError};
@@ -136,15 +137,23 @@ impl Controlled for Overseer {
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();
         report.clients = Some(requests(&clients, setup.faces.exports.len()));
-        let exports = setup.faces.exports.iter().filter(|export| export.array == self.index);
+        let exports = || setup.faces.exports.iter().filter(|export| export.array == self.index);
+        let entry = |export: &ExportFace| report::Export {
+            name: export.name.clone(),
+            read_only: export.read_only || self.assembled().plan.read_only.is_some(),
+            mode: export.mode.map(|mode| format!("{mode:o}")),
+        };
+        let member_timeout = setup.options.member_timeout.unwrap_or_default();
         let is_parity = self.array.layout().level().is_parity();
         report.server = Some(report::Server {
             pid: std::process::id(),
-            uris: exports.map(|export| export.uri.clone()).collect(),
+            uris: exports().map(|export| export.uri.clone()).collect(),
             is_ready: self.session.is_ready(),
             shards: setup.shards,
             last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             kernel: is_parity.then(|| uraid_parity::Kernel::best().name().to_owned()),
+            member_timeout_ms: u64::try_from(member_timeout.as_millis()).ok(),
+            exports: exports().map(entry).collect(),
         });
         report
     }

@@ -231,6 +231,23 @@ pub struct Server {
     /// On a parity level: the instructions that make P and Q, as `avx512+gfni`.
     #[serde(default)]
     pub kernel: Option<String>,
+    /// How long a member may take to answer, in milliseconds; 0: for ever.
+    #[serde(default)]
+    pub member_timeout_ms: Option<u64>,
+    /// What clients get of the array.
+    #[serde(default)]
+    pub exports: Vec<Export>,
+}
+
+/// One export of an array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Export {
+    /// The name that clients ask for.
+    pub name: String,
+    /// Whether their writes are refused.
+    pub read_only: bool,
+    /// The mode of its unix socket, octal; none over TCP.
+    pub mode: Option<String>,
 }
 
 impl Report {
@@ -335,6 +352,15 @@ impl Report {
             }
             if let Some(kernel) = &server.kernel {
                 field(out, "Parity By", kernel);
+            }
+            if let Some(ms) = server.member_timeout_ms {
+                let text = if ms == 0 { "none".to_owned() } else { format!("{} s", ms as f64 / 1e3) };
+                field(out, "Member Timeout", &text);
+            }
+            for Export { name, read_only, mode } in &server.exports {
+                let rights = if *read_only { "read-only" } else { "read-write" };
+                let way = mode.as_ref().map_or("TCP".to_owned(), |mode| format!("socket mode {mode}"));
+                field(out, "Export", &format!("{name}, {rights}, {way}"));
             }
             for uri in &server.uris {
                 field(out, "Served At", uri);

@@ -72,6 +72,14 @@ pub enum ServeError {
         /// The address.
         found: SocketAddr,
     },
+    /// A mode for what has none.
+    #[error(
+        "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
+    )]
+    ModeOfTcp {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The socket could not be had.
     #[error("cannot listen on {at}")]
     Listen {

@@ -99,3 +99,48 @@ fn no_thread_of_a_server_has_or_can_gain_privileges_and_it_serves_all_the_same()
         assert!(!scratch.path("bound.ctl").exists() && !scratch.path("bound.nbd").exists());
     }
 }
+
+#[test]
+fn a_mode_for_a_tcp_address_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("wide", RAID1, &members);
+    let options = ["--nbd", "tcp:127.0.0.1:0", "--insecure", "--export-mode", "660"];
+    let done = scratch.serve(&options, &members).end();
+    done.expect_refused(&["--export-mode is the mode of a unix socket, and --nbd tcp:127.0.0.1:0 has none"]);
+}
+
+#[test]
+fn detail_tells_how_clients_get_in_and_how_long_a_member_may_take() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("shown", RAID1, &members);
+    let ways: [(&[&str], _, _, _, _); 3] = [
+        (&[], "shown, read-write, socket mode 600", "30 s", 30_000, Some("600")),
+        (
+            &["--export-mode", "660", "--export-read-only", "--export-name", "x", "--member-timeout", "1500ms"],
+            "x, read-only, socket mode 660",
+            "1.5 s",
+            1500,
+            Some("660"),
+        ),
+        (
+            &["--nbd", "tcp:127.0.0.1:0", "--insecure", "--read-only", "--member-timeout", "0"],
+            "shown, read-only, TCP",
+            "none",
+            0,
+            None,
+        ),
+    ];
+    for (options, export, timeout, milliseconds, mode) in ways {
+        let served = scratch.ready(options, &members);
+        let text = scratch.uraid(["detail", "shown"]).expect_done().stdout;
+        assert!(text.contains(&format!("Export : {export}\n")), "{text}");
+        assert!(text.contains(&format!("Member Timeout : {timeout}\n")), "{text}");
+        let json = scratch.uraid(["detail", "--json", "shown"]).expect_done().stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["server"]["member_timeout_ms"], milliseconds, "{json}");
+        assert_eq!(json["server"]["exports"][0]["mode"].as_str(), mode, "{json}");
+        assert_eq!(served.stop().code, Some(0));
+    }
+}

@@ -19,7 +19,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A server of three mirrors whose stderr nobody reads.
+/// A server of three mirrors whose stderr is not read.
 fn stuck(scratch: &Scratch, options: &[&str]) -> (Served, PipeReader, Vec<PathBuf>) {
     let members = scratch.members("m", 3, 8 * MIB);
     scratch.create("stuck", RAID1, &members);

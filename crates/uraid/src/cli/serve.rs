@@ -102,9 +102,9 @@ pub struct ServeArgs {
     #[arg(long)]
     pub insecure: bool,
     /// The mode of the NBD socket, octal: 660 lets its group in, too. Of use with --nbd unix:PATH in a folder that they can
-    /// enter; the default folder is its owner's alone
-    #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
-    pub export_mode: u32,
+    /// enter; the default folder is its owner's alone. Not with tcp: [default: 600]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    pub export_mode: Option<u32>,
     /// Refuse the writes of NBD clients. The array itself is started for writing: a resync and its superblocks
     #[arg(long)]
     pub export_read_only: bool,

@@ -39,7 +39,13 @@ pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
 /// Serves on `nbd`, which listens on `socket`, until told to stop.
 pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
-    let exports = vec![ExportFace { array: ArrayIndex(0), name: NAME.to_owned(), read_only: false, uri }];
+    let exports = vec![ExportFace {
+        array: ArrayIndex(0),
+        name: NAME.to_owned(),
+        read_only: false,
+        mode: Some(SOCKET_MODE),
+        uri,
+    }];
     let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays =
