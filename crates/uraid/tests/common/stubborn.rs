@@ -1,17 +1,18 @@
-//! A file whose server answers when a test says so.
-//! Owns: [`StubbornFile`]: one file of a FUSE mount over a sparse file. Not here: what is served from it.
+//! A file whose server answers when a test says so, fails what a test says, and keeps the order of writes and flushes.
+//! Owns: [`StubbornFile`]: one file of a FUSE mount over a sparse file; [`Journal`]. Not here: what is served from it.
 //! Invariant: the mount is gone when the guard is; dropping it lets everything that waits go first.
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite, Request, WriteFlags,
+    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "member";
@@ -39,9 +40,80 @@ impl Gate {
     }
 }
 
+/// What reached a file, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Bytes from this byte on.
+    Write {
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Flush,
+}
+
+impl Event {
+    /// Whether byte `at` is written, and to what.
+    pub fn writes(&self, place: u64) -> Option<u8> {
+        match self {
+            Event::Write { at, bytes } => bytes.get(usize::try_from(place.checked_sub(*at)?).ok()?).copied(),
+            Event::Flush => None,
+        }
+    }
+}
+
+/// What reached the files that share it, each named by its number.
+#[derive(Clone, Default)]
+pub struct Journal(Arc<Mutex<Vec<(usize, Event)>>>);
+
+impl Journal {
+    /// All events since the last call.
+    pub fn take(&self) -> Vec<(usize, Event)> {
+        std::mem::take(&mut *self.0.lock().expect("no holder panics"))
+    }
+
+    fn push(&self, file: usize, event: Event) {
+        self.0.lock().expect("no holder panics").push((file, event));
+    }
+}
+
+/// What a server refuses with an I/O error.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Fails {
+    #[default]
+    Nothing,
+    /// Every write that covers this byte.
+    WritesOf(u64),
+    Flushes,
+    /// Flushes, but for so many that come first.
+    FlushesAfter(usize),
+}
+
 struct Server {
     gate: Arc<Gate>,
+    /// The first read that starts here holds the gate.
+    hangs_at: Arc<Mutex<Option<Range<u64>>>>,
+    fails: Arc<Mutex<Fails>>,
+    journal: Option<(Journal, usize)>,
     file: File,
+}
+
+impl Server {
+    /// Whether this goes through; what does is in the journal.
+    fn take(&self, event: Event) -> bool {
+        let fails = match &mut *self.fails.lock().expect("no holder panics") {
+            Fails::Nothing => false,
+            Fails::WritesOf(place) => event.writes(*place).is_some(),
+            Fails::Flushes | Fails::FlushesAfter(0) => event == Event::Flush,
+            Fails::FlushesAfter(left) => {
+                *left -= usize::from(event == Event::Flush);
+                false
+            }
+        };
+        if let Some((journal, number)) = self.journal.as_ref().filter(|_| !fails) {
+            journal.push(*number, event);
+        }
+        !fails
+    }
 }
 
 impl Server {
@@ -83,6 +155,31 @@ impl Filesystem for Server {
         reply.attr(&TTL, &self.attributes(inode));
     }
 
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        self.gate.pass();
+        match size.map_or(Ok(()), |size| self.file.set_len(size)) {
+            Ok(()) => reply.attr(&TTL, &self.attributes(inode)),
+            Err(_) => reply.error(Errno::EIO),
+        }
+    }
+
     fn read(
         &self,
         _: &Request,
@@ -94,6 +191,9 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if self.hangs_at.lock().expect("no holder panics").take_if(|part| part.contains(&offset)).is_some() {
+            self.gate.set(true);
+        }
         self.gate.pass();
         let mut bytes = vec![0; size as usize];
         match self.file.read_at(&mut bytes, offset) {
@@ -115,6 +215,9 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         self.gate.pass();
+        if !self.take(Event::Write { at: offset, bytes: data.to_vec() }) {
+            return reply.error(Errno::EIO);
+        }
         match self.file.write_all_at(data, offset) {
             Ok(()) => reply.written(data.len() as u32),
             Err(_) => reply.error(Errno::EIO),
@@ -123,7 +226,7 @@ impl Filesystem for Server {
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.gate.pass();
-        reply.ok();
+        if self.take(Event::Flush) { reply.ok() } else { reply.error(Errno::EIO) }
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -134,6 +237,8 @@ impl Filesystem for Server {
 /// A file on a mount of its own.
 pub struct StubbornFile {
     gate: Arc<Gate>,
+    hangs_at: Arc<Mutex<Option<Range<u64>>>>,
+    fails: Arc<Mutex<Fails>>,
     folder: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -141,13 +246,24 @@ pub struct StubbornFile {
 impl StubbornFile {
     /// Serves `stored` in `folder`, which is made. Needs /dev/fuse, and fusermount3 for all but root.
     pub fn new(folder: &Path, stored: &Path) -> StubbornFile {
+        StubbornFile::mount(folder, stored, None)
+    }
+
+    /// The same, and what reaches it is in `journal` by its number.
+    pub fn recorded(folder: &Path, stored: &Path, journal: &Journal, number: usize) -> StubbornFile {
+        StubbornFile::mount(folder, stored, Some((journal.clone(), number)))
+    }
+
+    fn mount(folder: &Path, stored: &Path, journal: Option<(Journal, usize)>) -> StubbornFile {
         std::fs::create_dir_all(folder).expect("the scratch folder is ours");
         let gate = Arc::<Gate>::default();
         let file = File::options().read(true).write(true).open(stored).expect("ours");
-        let server = Server { gate: gate.clone(), file };
+        let fails = Arc::<Mutex<Fails>>::default();
+        let hangs_at = Arc::<Mutex<Option<Range<u64>>>>::default();
+        let server = Server { gate: gate.clone(), hangs_at: hangs_at.clone(), fails: fails.clone(), journal, file };
         let session = fuser::spawn_mount(server, folder, &Config::default())
             .unwrap_or_else(|error| panic!("FUSE is needed for this test (/dev/fuse, package fuse3): {error}"));
-        StubbornFile { gate, folder: folder.to_owned(), session: Some(session) }
+        StubbornFile { gate, hangs_at, fails, folder: folder.to_owned(), session: Some(session) }
     }
 
     /// Its name.
@@ -155,9 +271,24 @@ impl StubbornFile {
         self.folder.join(NAME)
     }
 
+    /// From now on.
+    pub fn fail(&self, what: Fails) {
+        *self.fails.lock().expect("no holder panics") = what;
+    }
+
     /// Stops answering.
     pub fn hang(&self) {
         self.gate.set(true);
+    }
+
+    /// Stops answering with the first read that starts at one of these bytes.
+    pub fn hang_at_read_of(&self, part: Range<u64>) {
+        *self.hangs_at.lock().expect("no holder panics") = Some(part);
+    }
+
+    /// Whether it does not answer now.
+    pub fn is_hung(&self) -> bool {
+        *self.gate.is_held.lock().expect("no holder panics")
     }
 
     /// Answers everything.
