@@ -3,6 +3,8 @@
 
 mod common;
 
+use common::loop_device::LoopDevice;
+use common::stubborn::StubbornFile;
 use common::{MIB, Scratch, Served, pattern};
 use std::fs::{self, File};
 use std::io::Read;
@@ -346,6 +348,10 @@ fn a_copy_that_is_begun_anew_and_fails_at_once_is_not_taken_for_the_old_one() {
     scratch.uraid(words(&["--overwrite"], &members, &out)).expect_refused(&["out.map.new: reading the map failed"]);
     assert!(fs::read(&out).expect("a copy") == bytes);
     fs::remove_dir(scratch.path("out.map.new")).expect("it is empty");
+    let nowhere = scratch.path("nowhere/map").display().to_string();
+    let done = scratch.uraid(words(&["--overwrite", "--map", &nowhere], &members, &out));
+    done.expect_refused(&["nowhere/map: writing the map failed"]);
+    assert!(fs::read(&out).expect("a copy") == bytes, "the map says first that all is given up");
     scratch.uraid(words(&[], &members, &out)).expect_done();
     assert!(fs::read(&out).expect("a copy") == bytes);
 }
@@ -361,4 +367,49 @@ fn a_copy_of_an_array_without_redundancy_is_not_gone_on_with_after_writes() {
     assert_eq!(served.client().write(0, &pattern(9, MIB as usize)).expect("the server is there"), 0);
     served.stop().expect_done();
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["is the map of another copy"]);
+}
+
+/// Where a file has holes a block device has what it held before: zeroes are written there, both those that no member
+/// holds and those that a client wrote.
+#[test]
+fn a_block_device_has_zeroes_where_the_array_has_them_whatever_it_held() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 8 * MIB);
+    let bytes = filled(&scratch, "holes", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let written = bytes.len() / 2;
+    assert_eq!(served.client().write(written as u64, &vec![0; MIB as usize]).expect("it serves"), 0);
+    served.stop().expect_done();
+    let held = scratch.path("held");
+    fs::write(&held, vec![0xee; bytes.len() + MIB as usize]).expect("room");
+    let Some(device) = LoopDevice::new(&held) else {
+        eprintln!("SKIPPED: a loop device cannot be made here (needs root and losetup)");
+        return;
+    };
+    let map = scratch.path("map").display().to_string();
+    scratch.uraid(words(&["--overwrite", "--map", &map], &members, device.path())).expect_done();
+    drop(device);
+    let found = fs::read(&held).expect("a file");
+    assert!(found[..bytes.len()] == bytes);
+    assert!(found[bytes.len()..].iter().all(|byte| *byte == 0xee), "what is behind the copy stays");
+}
+
+#[test]
+fn two_copies_to_one_new_file_are_kept_apart() {
+    let scratch = Scratch::new();
+    let (stored, others) = (scratch.members("m", 2, 8 * MIB), scratch.members("o", 2, 4 * MIB));
+    let bytes = filled(&scratch, "slow", "-l 1 -n 2 --assume-clean", &stored);
+    scratch.create("other", "-l 1 -n 2 --assume-clean", &others);
+    let slow = StubbornFile::new(&scratch.path("mount"), &stored[0]);
+    // Where no superblock is looked for.
+    slow.hang_at_read_of(3 * MIB..5 * MIB);
+    let out = scratch.path("out");
+    let first = Served::start(&mut scratch.command(words(&["--run"], &[slow.path()], &out)));
+    common::wait(|| slow.is_hung()).expect("it reads the member");
+    let again = scratch.path("again.map").display().to_string();
+    let done = scratch.uraid(words(&["--overwrite", "--map", &again], &others, &out));
+    slow.go_on();
+    first.end().expect_done();
+    done.expect_refused(&["nothing was copied", "out: is in use"]);
+    assert!(fs::read(&out).expect("a copy") == bytes);
 }

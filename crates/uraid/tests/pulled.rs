@@ -4,33 +4,8 @@
 
 mod common;
 
+use common::loop_device::LoopDevice;
 use common::{MIB, Scratch, pattern};
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A loop device, gone with the test.
-struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    fn new(file: &Path) -> Option<LoopDevice> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
-        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
-    }
-
-    /// What is behind `bytes` is gone.
-    fn shrink(&self, file: &Path, bytes: u64) {
-        OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
-        let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
-        assert!(resized.success());
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
-}
 
 /// Slot 1 of an array is a block device that loses all sectors or the later ones between two writes of the whole array.
 fn pull(options: &str, count: usize, bytes_left: u64) {
@@ -40,7 +15,7 @@ fn pull(options: &str, count: usize, bytes_left: u64) {
         eprintln!("SKIPPED pulled {options}: a loop device cannot be made here (needs root and losetup)");
         return;
     };
-    let file = std::mem::replace(&mut members[1], device.0.clone());
+    let file = std::mem::replace(&mut members[1], device.path().to_owned());
     scratch.create("pulled", options, &members);
     let served = scratch.ready(&[], &members);
     let mut client = served.client();

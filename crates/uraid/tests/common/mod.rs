@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and nobody else any")]
 
 pub mod golden;
+pub mod loop_device;
 pub mod stubborn;
 pub mod superblock;
 

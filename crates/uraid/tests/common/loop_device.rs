@@ -1,0 +1,34 @@
+//! Block devices for tests.
+//! Owns: [`LoopDevice`]. Invariant: it is detached when it is dropped.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A loop device, gone with the test.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None` where that is not allowed: it needs root and losetup.
+    pub fn new(file: &Path) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What is behind `bytes` is gone.
+    pub fn shrink(&self, file: &Path, bytes: u64) {
+        OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
+        let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
+        assert!(resized.success());
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
