@@ -30,8 +30,8 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use uraid_block::local::{Either, race};
-use uraid_block::{IoError, Range, Sector};
-use uraid_engine::AssembleOptions;
+use uraid_block::{IoError, Range, Sector, Slot, SlotSet};
+use uraid_engine::{AssembleOptions, Place, StartPlan};
 use uraid_format::uuid;
 use uraid_host::Local;
 use uraid_layout::Level;
@@ -273,11 +273,13 @@ fn copied(stack: &Stack) -> &Assembled {
     stack.arrays.last().expect("a stack has an array")
 }
 
-/// Tells this copy from all others: another array, or the same one after writes, would be mixed with it.
+/// Tells this copy from all others: another array, the same one after writes, or members of it that tell other bytes
+/// would be mixed with it.
 fn identity(stack: &Stack) -> String {
     let Assembled { plan, members, .. } = copied(stack);
     let size = plan.layout.array_size();
-    let text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
+    let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
+    stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| text.push_str(&one));
     // Writes to an array without redundancy count with its members only; there, all of them are there always.
     let over: Vec<String> = match (plan.layout.level(), members) {
         (Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10, _) => return text,
@@ -289,6 +291,22 @@ fn identity(stack: &Stack) -> String {
         }
     };
     format!("{text} over {}", over.join(", "))
+}
+
+/// In what the bytes of an array may differ from those that other members of it give under the same count of events:
+/// nothing, where all members that are used are current and none ran apart from the others.
+fn peculiarities(plan: &StartPlan) -> Vec<String> {
+    let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
+    // Two halves that ran apart each call the other one failed.
+    let failed = (0..plan.layout.slots()).map(Slot).filter(|slot| !listed.contains(*slot));
+    let stale = plan.members.iter().filter(|member| plan.forced.raised.contains(&member.candidate));
+    let stale = stale.filter_map(|member| match member.place {
+        Place::Slot(slot) => Some(format!(", {slot} at {} events", member.superblock.events)),
+        Place::Spare => None,
+    });
+    let computed = plan.missing.iter().filter(|_| plan.forced.is_dirty_degraded);
+    let computed = computed.map(|slot| format!(", {slot} computed though dirty"));
+    failed.map(|slot| format!(", {slot} failed")).chain(stale).chain(computed).collect()
 }
 
 /// When a member was last written, as far as that can be told: of a device it cannot.

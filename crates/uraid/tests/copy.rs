@@ -413,3 +413,48 @@ fn two_copies_to_one_new_file_are_kept_apart() {
     done.expect_refused(&["nothing was copied", "out: is in use"]);
     assert!(fs::read(&out).expect("a copy") == bytes);
 }
+
+/// Members that tell of different bytes under one count of events: what one run copied is not mixed with another's.
+#[test]
+fn a_copy_is_not_gone_on_with_by_members_that_tell_other_bytes() {
+    let scratch = Scratch::new();
+    let write = |members: &[PathBuf], seed: u64| {
+        let served = scratch.ready(&["--run"], members);
+        assert_eq!(served.client().write(0, &pattern(seed, MIB as usize)).expect("it serves"), 0);
+        served.stop().expect_done();
+    };
+    let out = scratch.path("out");
+    let copy = |options: &[&str], members: &[PathBuf]| scratch.uraid(words(options, members, &out));
+    let of = |members: &[PathBuf], which: &[usize]| -> Vec<PathBuf> {
+        which.iter().map(|at| members[*at].clone()).collect()
+    };
+    // Each half of a mirror ran alone.
+    let halves = scratch.members("half", 2, 4 * MIB);
+    scratch.create("half", "-l 1 -n 2 --assume-clean", &halves);
+    write(&halves[..1], 1);
+    write(&halves[1..], 2);
+    copy(&["--run"], &halves[..1]).expect_done();
+    copy(&["--run"], &halves[1..]).expect_refused(&["is the map of another copy"]);
+    copy(&["--run"], &halves[..1]).expect_done();
+    // A member that missed writes stands in for one that did not.
+    let members = scratch.members("m", 4, 4 * MIB);
+    scratch.create("stale", "-l 5 -n 4 -c 64K --assume-clean", &members);
+    write(&members[..3], 3);
+    copy(&["--run", "--overwrite"], &members[..3]).expect_done();
+    copy(&["--force"], &of(&members, &[0, 1, 3])).expect_refused(&["is the map of another copy", "slot 3 at "]);
+    copy(&["--force", "--overwrite"], &of(&members, &[0, 1, 3])).expect_done();
+    copy(&["--run"], &members[..3]).expect_refused(&["is the map of another copy"]);
+    // Of a healthy array any members that are enough will do.
+    let healthy = scratch.members("h", 3, 4 * MIB);
+    scratch.create("healthy", "-l 5 -n 3 -c 64K --assume-clean", &healthy);
+    write(&healthy, 4);
+    copy(&["--run", "--overwrite"], &healthy[1..]).expect_done();
+    copy(&[], &healthy).expect_done();
+    // But not for data that was computed from parity that a crash may have left half-written.
+    let served = scratch.ready(&[], &healthy);
+    assert_eq!(served.client().write(0, &pattern(5, MIB as usize)).expect("it serves"), 0);
+    served.kill_unawaited();
+    served.end();
+    copy(&["--force", "--overwrite"], &healthy[1..]).expect_done();
+    copy(&[], &healthy).expect_refused(&["is the map of another copy", "slot 0 computed"]);
+}
