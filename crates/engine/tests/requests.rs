@@ -2,7 +2,7 @@
 
 mod machine;
 
-use machine::{Machine, started, started_as};
+use machine::{Machine, started, started_as, started_with};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Arena, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot};
 use uraid_engine::{Array, World};
-use uraid_layout::Level;
+use uraid_layout::{Level, default_layout};
 
 const IO_TAKES: Duration = Duration::from_micros(50);
 const CHUNK: u64 = 128;
@@ -130,6 +130,41 @@ fn a_write_that_must_be_durable_ends_the_hold_of_its_row() {
     }
 }
 
+/// ```text
+///   raid5 of 4 without member 1     pages of one row, 300 us apart, and a read of what member 1 held of it at any time
+/// ```
+/// The read waits for a row write that is under way and for one that was there before it, and for no hold.
+#[test]
+fn a_reader_of_a_row_ends_its_hold() {
+    let gap = Duration::from_micros(300);
+    for began in (0..60).map(|step| step * Duration::from_micros(100)) {
+        let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
+        let failing = array.clone();
+        machine.run(&array, vec![Box::pin(async move { failing.fail(Slot(1)).await.expect("a member to spare") })]);
+        let (arena, took) = (Arena::new(64, 0), Rc::new(Cell::new(Duration::ZERO)));
+        let page = |n: u64| -> Client {
+            let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
+            Box::pin(async move {
+                machine.sleep(gap * n as u32).await;
+                let bytes = arena.take_zeroed(4096).expect("room").freeze();
+                array.write(Sector(n * 8), bytes, Fua::No).await.expect("written");
+            })
+        };
+        let (reading, of_reader) = (array.clone(), took.clone());
+        let (into, clock) = (arena.take(4096).expect("room"), machine.clone());
+        let reader: Client = Box::pin(async move {
+            clock.sleep(began).await;
+            let start = clock.now();
+            // Row 0 is the only one that has bytes of member 1 between the first two chunks.
+            reading.read(Sector(CHUNK), into).await.expect("one member is lost");
+            of_reader.set(clock.now().since(start));
+        });
+        machine.run(&array, (0..16).map(page).chain([reader]).collect());
+        let longest = 2 * ROW_TAKES + 10 * IO_TAKES + STEPS;
+        assert!(took.get() <= longest, "after {began:?}: {:?}, {longest:?} at most", took.get());
+    }
+}
+
 #[test]
 fn a_stream_whose_client_begins_to_wait_for_answers_is_not_held_any_more() {
     let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
@@ -197,6 +232,15 @@ fn a_sector_is_read_again_where_only_its_neighbour_was_unreadable() {
         })
     };
     machine.run(&array, (0..4).map(client).collect());
+}
+
+#[test]
+fn an_array_offers_discards_where_every_member_takes_them() {
+    for without in 0..5 {
+        let can_discard = |member| member != without;
+        let (_, array) = started_with(Level::Raid10, default_layout(Level::Raid10), 4, Duration::ZERO, can_discard);
+        assert_eq!(array.geometry().discard_granularity.is_zero(), without < 4, "all but {without}");
+    }
 }
 
 #[test]

@@ -158,6 +158,17 @@ pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machin
 
 /// The same with a layout, as the superblock has it.
 pub(crate) fn started_as(level: Level, layout: u32, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
+    started_with(level, layout, members, io_takes, |_| true)
+}
+
+/// The same of members of which some can discard.
+pub(crate) fn started_with(
+    level: Level,
+    layout: u32,
+    members: u16,
+    io_takes: Duration,
+    can_discard: impl Fn(u16) -> bool,
+) -> (Machine, Rc<Array<Machine>>) {
     let size = Sectors(1 << 16);
     let options = CreateOptions {
         version: uraid_format::Version::V1_2,
@@ -207,7 +218,11 @@ pub(crate) fn started_as(level: Level, layout: u32, members: u16, io_takes: Dura
         mail: RefCell::default(),
         tasks: RefCell::default(),
     }));
-    let member = |number| Member { geometry: geometry.clone(), number: number as u8, world: machine.clone() };
+    let member = |number| {
+        let discard_granularity = if can_discard(number) { Sectors(1) } else { Sectors::ZERO };
+        let geometry = Geometry { discard_granularity, ..geometry.clone() };
+        Member { geometry, number: number as u8, world: machine.clone() }
+    };
     let array = Array::new(machine.clone(), &plan, (0..members).map(member).collect(), Config::default());
     let starting = array.clone();
     machine.run(&array, vec![Box::pin(async move { starting.start(|_| {}).await.expect("a clean array starts") })]);

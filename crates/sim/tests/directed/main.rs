@@ -1,6 +1,8 @@
 //! Failures that seeds reach seldom, each as the shortest run that reaches it.
 //! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
-//! failures. Not here: what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
+//! failures. Not here: requests that are under way when the array freezes or ends (`ends`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
+
+mod ends;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -40,7 +42,7 @@ fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) ->
     let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes };
     let mut rng = Rng::new(seed);
     let executor = Executor::new(rng.fork(), false);
-    let setup = Setup { starts_dirty, shards, ..Setup::plain(shape) };
+    let setup = Setup { starts_dirty, shards, discard: (1, false), ..Setup::plain(shape) };
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 

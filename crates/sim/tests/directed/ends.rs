@@ -1,0 +1,158 @@
+//! Requests that are under way when the array freezes or stops, and members that are gone when they are asked for little.
+//! Owns: these runs. Not here: how a run is made (the parent).
+
+use super::*;
+use uraid_block::{Range, Tick};
+
+/// Whether a request went well, and when it ended.
+type Ending = Pin<Box<dyn Future<Output = (bool, Tick)>>>;
+
+/// ```text
+///   0 s   a read meets an unreadable sector of member 0, and goes on to member 1, which takes 2 s and cannot read it either
+///   1 s   a write freezes the array: members 0 and 1 have it, the full member 2 has not
+/// ```
+/// Nothing of member 2 is given any more: a later read would give the other version.
+#[test]
+fn a_retry_that_began_before_a_freeze_gives_no_other_version() {
+    let mut retried = 0;
+    for turn in 0..3 {
+        let mut rig = rig(1, 3, false);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
+        for _ in 0..turn {
+            // Goes on after no other: the next one takes the next member.
+            assert_eq!(kind(&all(&rig, &live, vec![read(&live, 0, 1)])[0]), None);
+        }
+        (0..2).for_each(|disk| rig.disk(disk).add_latent([DATA_AT + 3]));
+        let slow = Effect::Hang(Duration::from_secs(2));
+        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect: slow });
+        let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
+        rig.disk(2).add_fault(Fault { victim: Victim::Writes, after: 0, effect: full });
+        let (reading, writing) = (read(&live, 2, 2), write(&rig, &live, 2, 1, 2));
+        let (executor, clock) = (rig.executor.clone(), rig.executor.clone());
+        let requests: Vec<Ending> = vec![
+            Box::pin(async move {
+                let answer = reading.await;
+                (answer.is_ok(), clock.now())
+            }),
+            Box::pin(async move {
+                executor.sleep(Duration::from_secs(1)).await;
+                (writing.await.is_ok(), executor.now())
+            }),
+        ];
+        let answers = all(&rig, &live, requests);
+        assert!(!answers[1].0, "the write is not on every member");
+        let (is_read, ended) = answers[0];
+        let is_after = ended > Tick(0) + Duration::from_secs(2);
+        assert!(!is_read || !is_after, "turn {turn}: bytes of a copy that missed the write");
+        retried += u32::from(is_after);
+        rig.power_off();
+    }
+    assert!(retried > 0, "some reads went to member 1");
+}
+
+/// ```text
+///   raid5 of 3, array sectors      row 0:  0 1 | 2 3 | P        row 1:  6 7 | P | 4 5
+///   unreadable                                  3 of member 1           6 of member 0
+/// ```
+/// Sectors 1, 6 and 7 are one read of member 0, which fails for 6; 1 cannot be computed without 3's member, and member 0
+/// gives it by itself.
+#[test]
+fn a_sector_that_only_its_neighbour_spoilt_is_read_from_its_own_member() {
+    let mut rig = rig(5, 3, false);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 6)]), [Ok(())]);
+    rig.disk(0).add_latent([DATA_AT + 2]);
+    rig.disk(1).add_latent([DATA_AT + 1]);
+    for (at, length) in [(1, 7), (0, 8), (1, 6)] {
+        let found = all(&rig, &live, vec![read(&live, at, length)]);
+        assert!(found[0] == Ok(vec![6; length as usize * 512]), "{at}+{length}: {:?}", kind(&found[0]));
+    }
+    rig.power_off();
+}
+
+/// A stop closes the array, the flush of its members freezes it, and a reader that waited comes in: the members are its
+/// until it has its bytes.
+#[test]
+fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
+    let mut rig = rig(1, 2, false);
+    rig.judge.is_over_budget.set(true);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+    for disk in 0..2 {
+        let effect = Effect::Error(ErrorKind::Media);
+        rig.disk(disk).add_fault(Fault { victim: Victim::Flushes, after: 0, effect });
+        let slow = Effect::Hang(Duration::from_secs(5));
+        rig.disk(disk).add_fault(Fault { victim: Victim::Reads, after: 0, effect: slow });
+    }
+    let (array, reading) = (live.arrays[0].clone(), read(&live, 0, 1));
+    let (stopped, served) = (rig.executor.clone(), rig.executor.clone());
+    let requests: Vec<Ending> = vec![
+        Box::pin(async move {
+            let outcome = array.stop().await;
+            (outcome.is_ok(), stopped.now())
+        }),
+        Box::pin(async move {
+            let outcome = reading.await;
+            (outcome.is_ok(), served.now())
+        }),
+    ];
+    let ends = all(&rig, &live, requests);
+    assert_eq!((ends[0].0, ends[1].0), (false, true), "the array froze, and is read from its canonical copy");
+    assert!(ends[0].1 >= ends[1].1, "stopped at {:?}, read at {:?}", ends[0].1, ends[1].1);
+    rig.power_off();
+}
+
+/// A discard is advisory: a member that refuses one stays, and one that is gone does not.
+#[test]
+fn a_member_that_is_gone_when_it_is_asked_to_discard_is_failed() {
+    for (effect, is_failed) in [(Effect::Error(ErrorKind::Gone), true), (Effect::Error(ErrorKind::Media), false)] {
+        let mut rig = rig(1, 3, false);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        rig.judge.lost.borrow_mut().insert(1);
+        rig.disk(1).add_fault(Fault { victim: Victim::Any, after: 0, effect });
+        rig.guard.open_range(0, 4);
+        let array = live.arrays[0].clone();
+        let range = Range::new(Sector(0), Sectors(4));
+        assert_eq!(all(&rig, &live, vec![async move { array.discard(range).await }]), [Ok(())]);
+        let member = live.arrays[0].status().members[1];
+        assert_eq!(matches!(member, MemberState::Faulty { .. }), is_failed, "{effect:?}: {member:?}");
+        rig.power_off();
+    }
+}
+
+/// ```text
+///   raid5 of 3, row 0, offset 0:   member 0 unreadable         offset 1:   member 2 (P) unreadable
+/// ```
+/// D1 is written one sector after the other. Member 1 is full, so that the first one freezes the array: nothing of the
+/// second one is written any more.
+#[test]
+fn the_second_half_of_a_row_write_is_not_begun_after_the_array_froze() {
+    let mut rig = rig(5, 3, false);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+    rig.disk(0).add_latent([DATA_AT]);
+    rig.disk(2).add_latent([DATA_AT + 1]);
+    let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
+    rig.disk(1).add_fault(Fault { victim: Victim::Writes, after: 0, effect: full });
+    let answers = all(&rig, &live, vec![write(&rig, &live, 2, 2, 2)]);
+    assert_eq!(kind(&answers[0]), Some(ErrorKind::NoSpace));
+    assert!(rig.disk(2).has_latent(DATA_AT + 1), "a write would have made it readable");
+    rig.power_off();
+}
+
+/// What a member holds that is gone for a moment of a resync was not compared: it is failed, and not called in sync.
+#[test]
+fn a_member_that_is_gone_in_a_resync_is_failed() {
+    for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {
+        let mut rig = rig(level, slots, true);
+        rig.judge.is_over_budget.set(true);
+        let gone = Effect::Error(ErrorKind::Gone);
+        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+        let live = start(&mut rig, &[]);
+        let member = live.arrays[0].status().members[1];
+        assert!(matches!(member, MemberState::Faulty { .. }), "level {level}: {member:?}");
+        rig.power_off();
+    }
+}
