@@ -356,6 +356,7 @@ mod tests {
             (Kind::Gpt, &[(512, b"EFI PART")]),
             (Kind::Gpt, &[(4096, b"EFI PART")]),
             (Kind::Gpt, &[(end - 512, b"EFI PART")]),
+            (Kind::Gpt, &[(end - 4096, b"EFI PART")]),
             (Kind::Mbr, &[(450, b"\x83"), (458, b"\x01"), (510, b"\x55\xaa")]),
             (Kind::Ext, &[(1080, b"\x53\xef")]),
             (Kind::Xfs, &[(0, b"XFSB")]),

@@ -119,6 +119,13 @@ fn the_list_must_fit_the_counts() {
 }
 
 #[test]
+fn a_mirror_has_no_chunk_whatever_is_asked_for() {
+    let asked = CreateOptions { chunk: Sectors(1024), ..options(Level::Raid1, 2) };
+    let made = make(&asked, &[]).unwrap();
+    assert!(made.superblocks.iter().flatten().all(|superblock| superblock.chunk.is_zero()));
+}
+
+#[test]
 fn the_smallest_member_gives_the_size_and_the_first_one_the_data_offset() {
     let made = create(&options(Level::Raid5, 3), &devices(&[1 << 22, 1 << 20, 1 << 23])).unwrap();
     assert_eq!(made.geometry.data_offset, Sectors(6144));

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::superblock::{Raw, UPDATED};
 use common::{MIB, Scratch, pattern};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -257,5 +258,23 @@ fn mdadm_finds_our_members_correct() {
                 assert!(theirs.lines().any(|theirs| theirs == line), "level {level}: {line:?} is not in:\n{theirs}");
             }
         }
+    }
+}
+
+#[test]
+fn superblocks_tell_when_they_were_last_written() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("when", "-l 1 -n 2 --assume-clean", &members);
+    for member in &members {
+        let mut raw = Raw::read(member);
+        raw.set(UPDATED, &1_000_000_000_u64.to_le_bytes());
+        raw.write();
+    }
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 0);
+    served.stop().expect_done();
+    for member in &members {
+        assert!(Raw::read(member).u64(UPDATED) & 0xff_ffff_ffff > 1_700_000_000, "{}", member.display());
     }
 }
