@@ -138,12 +138,17 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
         assemble(&members, &RUN).unwrap_err(),
         AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused: vec![] }
     );
+    let text = assemble(&members, &RUN).unwrap_err().to_string();
+    assert!(text.ends_with("be wrong in places; give the missing member, or --force to accept that"), "{text}");
     // One that was given and does not help is named.
     let mut members = dirty(Level::Raid5, 4);
     record_failure(&mut members, &[0, 1, 3], &[2]);
     let reason = Refusal::Faulty { found: 10, recorded: 11 };
     let error = start(&members).unwrap_err();
-    assert!(error.to_string().contains("slot 2; member 2: faulty: has 10 events"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("slot 2; member 2: left out: faulty: has 10 events"), "{text}");
+    // It is here: there is none to be given.
+    assert!(text.ends_with("be wrong in places; --force to accept that"), "{text}");
     let refused = vec![Refused { candidate: 2, reason }];
     assert_eq!(error, AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused });
     let plan = assemble(&members, &FORCE).unwrap();
@@ -296,7 +301,10 @@ fn force_takes_the_freshest_stale_members_and_no_more_than_needed() {
     let error = assemble(&members, &RUN).unwrap_err();
     assert!(matches!(error, AssembleError::TooFewMembers { found: 2, expected: 3, can_force: true, .. }));
     let text = error.named(&|at| format!("/dev/sd{at}")).to_string();
-    assert!(text.contains("/dev/sd2: stale: has 30 events, expected at least 39"), "{text}");
+    assert!(text.contains("/dev/sd2: left out: stale: has 30 events, expected at least 39"), "{text}");
+    assert!(text.ends_with("; --force takes stale members and loses what they missed"), "{text}");
+    let text = assemble(&members[..3], &RUN).unwrap_err().to_string();
+    assert!(text.ends_with("; give the rest, or --force to take stale members and lose what they missed"), "{text}");
     let plan = assemble(&members, &FORCE).unwrap();
     assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
     assert_eq!(plan.forced.raised, [2]);

@@ -3,15 +3,44 @@
 //! Not here: the decision (`engine::assemble`). Invariant: every member that was named and is left out gets a line.
 
 use crate::{dates, names::printable, warn};
+use std::error::Error;
+use std::fmt;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refused, StartPlan, assemble};
 use uraid_format::uuid;
+
+/// Why members make up no array, told with their names.
+#[derive(Debug)]
+pub struct NamedError {
+    error: Box<AssembleError>,
+    /// By candidate.
+    names: Vec<String>,
+}
+
+impl NamedError {
+    /// `names[i]` is what candidate `i` is called.
+    pub fn new(error: AssembleError, names: &[String]) -> NamedError {
+        NamedError { error: Box::new(error), names: names.to_vec() }
+    }
+}
+
+impl fmt::Display for NamedError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.named(&|candidate| self.names[candidate].clone()).fmt(out)
+    }
+}
+
+impl Error for NamedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
 
 /// Decides, and says on stderr who is left out and why. `names[i]` is what candidate `i` was named on the command line.
 pub fn decide(
     candidates: &[Candidate],
     names: &[String],
     options: &AssembleOptions,
-) -> Result<StartPlan, AssembleError> {
+) -> Result<StartPlan, NamedError> {
     let outcome = assemble(candidates, options);
     let lines = match &outcome {
         Ok(plan) => plan_lines(plan, names),
@@ -20,7 +49,7 @@ pub fn decide(
     for line in lines {
         warn(&line);
     }
-    outcome
+    outcome.map_err(|error| NamedError::new(error, names))
 }
 
 fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {

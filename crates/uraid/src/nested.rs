@@ -2,13 +2,14 @@
 //! Owns: finding the superblocks that arrays carry, assembling the array that they make up. Not here: how it is
 //! driven (`member`, `stack`). Invariant: looking changes nothing on any member.
 
+use crate::assembly::{self, NamedError};
 use crate::errand;
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray};
-use crate::{assembly, metadata, names, warn};
+use crate::{metadata, names, warn};
 use std::rc::Rc;
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason};
+use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlocksError};
 use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, CLIENT_ARENA, Local};
@@ -21,7 +22,7 @@ pub enum NestedError {
     Run(#[from] StackError),
     /// They carry superblocks that do not fit together.
     #[error("cannot start the array that the arrays make up")]
-    Assemble(#[from] AssembleError),
+    Assemble(#[from] NamedError),
 }
 
 /// The array that the arrays of `stack` make up, above them; or the same stack, where they carry none. An array that

@@ -4,7 +4,7 @@
 //! (`session`).
 //! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
 
-use crate::assembly;
+use crate::assembly::{self, NamedError};
 use crate::cli::{Processors, ServeArgs};
 use crate::faces;
 use crate::memory::{self, MemoryError};
@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
+use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
 use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, Options, TooFewDescriptors};
 use uraid_host::{drop_privileges, ensure_descriptors, keep_locked_memory};
 
@@ -39,7 +39,7 @@ pub enum ServeError {
     NoMembers,
     /// They make up no array.
     #[error("cannot start the array")]
-    Assemble(#[from] AssembleError),
+    Assemble(#[from] NamedError),
     /// There is too little memory for the buffers.
     #[error(transparent)]
     Memory(#[from] MemoryError),

@@ -111,7 +111,8 @@ fn a_stale_member_is_left_out_with_its_reason() {
     assert!(json["left_out"][0]["path"].as_str().is_some_and(|path| path.ends_with("m3")), "{json}");
     assert_eq!(json["hints"]["mkfs_xfs"], "mkfs.xfs -d su=64k,sw=3 DEVICE", "{json}");
     assert!(json["hints"]["mdadm_conf"].as_str().is_some_and(|line| line.starts_with("ARRAY <ignore> UUID=")));
-    let few = detail(&scratch, &[], &members[1..]).expect_refused(&["needs at least 3", "m3: stale: has "]).stdout;
+    let few =
+        detail(&scratch, &[], &members[1..]).expect_refused(&["needs at least 3", "m3: left out: stale: has "]).stdout;
     assert!(few.contains("m3: stale: has ") && few.contains("FAILED"), "{few}");
     assert!(few.contains("       0      missing\n") && few.contains("       3      removed\n"), "{few}");
 }
@@ -136,7 +137,7 @@ fn a_stale_member_is_named_when_a_dirty_degraded_array_is_refused() {
     }
     assert!(!out.exists());
     let done = detail(&scratch, &[], &members);
-    let shown = done.expect_refused(&["the raid5 is dirty and degraded", "m3: stale: has "]).stdout;
+    let shown = done.expect_refused(&["the raid5 is dirty and degraded", "m3: left out: stale: has "]).stdout;
     assert!(shown.contains("State : active, degraded, Not Started [4/3] [UUU_]\n"), "{shown}");
     assert!(shown.contains("\nLeft out: ") && shown.contains("m3: stale: has "), "{shown}");
 }

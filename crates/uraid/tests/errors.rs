@@ -63,7 +63,14 @@ fn too_few_members() {
     scratch.serve(&[], &members[..2]).end().expect_refused(&["cannot start the array", "--run"]);
     let served = scratch.ready(&["--run"], &members[..2]);
     served.wait_for("starts degraded, 2 of 3 slots");
+    assert_eq!(served.client().write(0, &pattern(1, 4096)).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));
+    // Members are called by their paths; a number is a slot.
+    let stale = format!("without one: slot 1, slot 2; {}: left out: stale: has ", text(&members[2]));
+    let end = "; give the rest, or --force to take stale members and lose what they missed";
+    let done = scratch.serve(&[], &[members[2].clone(), members[0].clone()]).end();
+    let done = done.expect_refused(&["found 1 of 3 members, raid5 needs at least 2", &stale, end]);
+    assert!(!done.stderr.contains("member 0"), "{done:?}");
 }
 
 #[test]

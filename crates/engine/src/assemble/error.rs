@@ -1,7 +1,7 @@
 //! Why no array can be started from the given members.
 //! Owns: [`AssembleError`] and its texts. Not here: why one member is left out ([`super::Refusal`]).
 
-use super::Refused;
+use super::{Refusal, Refused};
 use std::fmt;
 use uraid_block::{Slot, SlotSet};
 use uraid_format::uuid;
@@ -187,7 +187,8 @@ impl AssembleError {
             AssembleError::NeedsRun { found, expected, missing, refused } => {
                 write!(out, "found {found} members, the superblocks count {expected}, without one: {}", list(missing))?;
                 write_refused(out, refused, name)?;
-                out.write_str("; give the rest, or --run to start degraded")
+                out.write_str(if is_one_not_given(missing, refused) { "; give the rest, or " } else { "; " })?;
+                out.write_str("--run to start degraded")
             }
             AssembleError::DirtyDegraded { level, missing, refused } => {
                 write!(out, "the {level} is dirty and degraded, without a member: {}", list(missing))?;
@@ -195,7 +196,9 @@ impl AssembleError {
                 out.write_str(
                     "; a crash may have left its parity half-written, and missing data rebuilt from that would ",
                 )?;
-                out.write_str("be wrong in places; give the missing member, or --force to accept that")
+                out.write_str("be wrong in places; ")?;
+                out.write_str(if is_one_not_given(missing, refused) { "give the missing member, or " } else { "" })?;
+                out.write_str("--force to accept that")
             }
             AssembleError::Layout(_) => out.write_str("the superblock describes an array that cannot be"),
         }
@@ -212,9 +215,13 @@ impl AssembleError {
         }
         write!(out, "; without one: {}", list(missing))?;
         write_refused(out, refused, name)?;
-        match can_force {
-            true => out.write_str("; give the rest, or --force to take stale members and lose what they missed"),
-            false => out.write_str("; give the rest"),
+        match (is_one_not_given(missing, refused), can_force) {
+            (true, true) => {
+                out.write_str("; give the rest, or --force to take stale members and lose what they missed")
+            }
+            (true, false) => out.write_str("; give the rest"),
+            (false, true) => out.write_str("; --force takes stale members and loses what they missed"),
+            (false, false) => out.write_str("; no other member is known that could do"),
         }
     }
 }
@@ -230,9 +237,23 @@ fn names(candidates: &[usize], name: Name<'_>) -> String {
 
 fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'_>) -> fmt::Result {
     for Refused { candidate, reason } in refused {
-        write!(out, "; {}: {reason}", name(*candidate))?;
+        write!(out, "; {}: left out: {reason}", name(*candidate))?;
     }
     Ok(())
+}
+
+/// Whether more slots are empty than members of this array were given and left out: only then is there one to give.
+fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
+    let had_a_slot = |refused: &&Refused| match refused.reason {
+        Refusal::Stale { .. }
+        | Refusal::Faulty { .. }
+        | Refusal::Moved { .. }
+        | Refusal::SplitBrain { .. }
+        | Refusal::NotInSync { .. }
+        | Refusal::Shrank { .. } => true,
+        Refusal::Foreign { .. } | Refusal::Replacement { .. } | Refusal::Mismatch { .. } | Refusal::NoRole => false,
+    };
+    missing.count() > refused.iter().filter(had_a_slot).count()
 }
 
 fn write_sets(out: &mut fmt::Formatter<'_>, sets: &[SetCount], name: Name<'_>) -> fmt::Result {

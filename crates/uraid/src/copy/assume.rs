@@ -3,11 +3,12 @@
 //! (`uraid_format::create`), running it (`errand`), finding an order that nobody knows (`uraid_doctor`).
 //! Invariant: what members carry is neither looked at nor changed.
 
+use crate::assembly::NamedError;
 use crate::metadata::{self, ClaimError};
 use crate::sizes;
 use crate::stack::{Assembled, Members, Stack};
 use uraid_block::Sectors;
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, assemble};
+use uraid_engine::{AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::{SetName, Version};
 use uraid_host::{Access, BadSectors, Claimed};
@@ -49,7 +50,7 @@ pub enum AssumeError {
     Geometry(#[from] CreateError),
     /// Nor be started.
     #[error("cannot start the array")]
-    Assemble(#[from] AssembleError),
+    Assemble(#[from] NamedError),
 }
 
 /// Claims members for reading; `None` for `missing`.
@@ -73,7 +74,8 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, 
         }
     }
     let options = AssembleOptions { force: false, run: true, read_only: true };
-    let plan = assemble(&candidates, &options)?;
+    let of_candidates: Vec<String> = claimed.iter().map(|member: &Claimed| member.name().to_owned()).collect();
+    let plan = assemble(&candidates, &options).map_err(|error| NamedError::new(error, &of_candidates))?;
     let members_of_plan = plan.members.iter().map(|member| claimed[member.candidate].clone()).collect();
     let names: Vec<&str> = members.iter().map(|member| member.as_ref().map_or("missing", Claimed::name)).collect();
     let text = format!(
