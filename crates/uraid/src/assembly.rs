@@ -5,8 +5,10 @@
 use crate::{dates, names::printable, warn};
 use std::error::Error;
 use std::fmt;
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refused, StartPlan, assemble};
-use uraid_format::uuid;
+use uraid_engine::{
+    AssembleError, AssembleOptions, Candidate, MemberPlan, ReadOnlyReason, Refused, StartPlan, assemble,
+};
+use uraid_format::{Features, uuid};
 
 /// Why members make up no array, told with their names.
 #[derive(Debug)]
@@ -36,11 +38,7 @@ impl Error for NamedError {
 }
 
 /// Decides, and says on stderr who is left out and why. `names[i]` is what candidate `i` was named on the command line.
-pub fn decide(
-    candidates: &[Candidate],
-    names: &[String],
-    options: &AssembleOptions,
-) -> Result<StartPlan, NamedError> {
+pub fn decide(candidates: &[Candidate], names: &[String], options: &AssembleOptions) -> Result<StartPlan, NamedError> {
     let outcome = assemble(candidates, options);
     let lines = match &outcome {
         Ok(plan) => plan_lines(plan, names),
@@ -50,6 +48,29 @@ pub fn decide(
         warn(&line);
     }
     outcome.map_err(|error| NamedError::new(error, names))
+}
+
+/// Why an array opens read-only; `name` is of its plan's members.
+pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Option<String> {
+    let reason = plan.read_only?;
+    let has_bad = |member: &MemberPlan| member.superblock.features.contains(Features::BAD_BLOCKS);
+    let bad = plan.members.iter().enumerate().filter(|(_, member)| has_bad(member));
+    let bad: Vec<String> = bad.map(|(at, _)| name(at)).collect();
+    Some(match reason {
+        ReadOnlyReason::BadBlocks if !bad.is_empty() => {
+            let verb = if bad.len() > 1 { "have" } else { "has" };
+            format!("{} {verb} bad blocks recorded, which cannot be kept up to date yet", bad.join(", "))
+        }
+        ReadOnlyReason::Requested
+        | ReadOnlyReason::OldSuperblock
+        | ReadOnlyReason::Bitmap
+        | ReadOnlyReason::Ppl
+        | ReadOnlyReason::BadBlocks
+        | ReadOnlyReason::Events { .. }
+        | ReadOnlyReason::Replacement
+        | ReadOnlyReason::Rebuilding { .. }
+        | ReadOnlyReason::Member => reason.to_string(),
+    })
 }
 
 fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {

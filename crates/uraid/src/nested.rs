@@ -4,6 +4,7 @@
 
 use crate::assembly::{self, NamedError};
 use crate::errand;
+use crate::report::LeftOut;
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray};
 use crate::{metadata, names, warn};
@@ -31,6 +32,7 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     let found = errand::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
     let mut candidates = Vec::new();
+    let mut left_out = Vec::new();
     for (index, found) in found.into_iter().enumerate() {
         let array = &mut stack.arrays[index];
         match found {
@@ -41,7 +43,9 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
                 candidates.push(Candidate { superblock: carried.superblock, device_size });
             }
             Err(source) if is_telling(&source) => {
-                crate::complain(&CarriedError { array: array.name.clone(), source });
+                let error = CarriedError { array: array.name.clone(), source };
+                crate::complain(&error);
+                left_out.push(LeftOut { path: array.name.clone(), reason: crate::with_causes(&error.source) });
             }
             Err(_) => {}
         }
@@ -49,8 +53,8 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     if candidates.is_empty() {
         return Ok(stack);
     }
-    let names: Vec<String> = carriers.iter().map(|&carrier| stack.arrays[carrier].name.clone()).collect();
-    let mut plan = assembly::decide(&candidates, &names, options)?;
+    let carried_by: Vec<String> = carriers.iter().map(|&carrier| stack.arrays[carrier].name.clone()).collect();
+    let mut plan = assembly::decide(&candidates, &carried_by, options)?;
     let is_read_only = |at: usize| stack.arrays[carriers[at]].plan.read_only.is_some();
     if plan.read_only.is_none() && plan.members.iter().any(|member| is_read_only(member.candidate)) {
         // Its first write would fail, and the others' superblocks would say that it is faulty.
@@ -64,8 +68,11 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     for left in by_index.into_iter().enumerate().filter(|(index, _)| !carriers.contains(index)).filter_map(|it| it.1) {
         warn(&format!("{}: left out: the array carries no superblock of {name}", left.name));
     }
+    let refused =
+        plan.refused.iter().map(|refused| (carried_by[refused.candidate].clone(), refused.reason.to_string()));
+    left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members, bad: BadSectors::default() });
+    arrays.push(Assembled { name, plan, members, bad: BadSectors::default(), left_out });
     Ok(Stack { arrays, force: stack.force })
 }
 

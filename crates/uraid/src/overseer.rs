@@ -6,7 +6,7 @@
 use crate::control::Controlled;
 use crate::faces::ExportFace;
 use crate::paths::MemberPaths;
-use crate::report::{self, Clients, Counts, Member, Report, Resync};
+use crate::report::{self, Clients, Counts, LeftOut, Member, Report, Resync};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
@@ -106,6 +106,11 @@ impl Overseer {
         }
         let stack = &self.session.setup().stack;
         let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_path(index), member);
+        let left_out = self.assembled().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
+        let unknown = || match left_out {
+            Some(LeftOut { reason, .. }) => RpcError::refused(format!("{member}: was left out at the start: {reason}")),
+            None => unknown(),
+        };
         let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),
@@ -132,7 +137,8 @@ impl Controlled for Overseer {
         report.events = status.events;
         let progress = self.progress.get();
         report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
-        report.read_only = self.assembled().plan.read_only.map(|reason| reason.to_string());
+        report.read_only = self.session.setup().stack.read_only_text(self.index);
+        report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, report.resync.is_some());
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();

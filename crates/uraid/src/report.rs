@@ -59,7 +59,7 @@ pub struct Report {
     /// `--force`.
     #[serde(default)]
     pub read_only: Option<String>,
-    /// Of an array that does not run: members that were given and are left out.
+    /// Members that were given and are left out; of a running array, at its start.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
     /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
@@ -86,7 +86,7 @@ pub struct Geometry {
 /// A member that was given and is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// As it was given.
+    /// As it was given; of a running array, the same as members have.
     pub path: String,
     /// Why.
     pub reason: String,

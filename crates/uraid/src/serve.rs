@@ -11,9 +11,11 @@ use crate::memory::{self, MemoryError};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::nested::{self, NestedError};
+use crate::report::LeftOut;
 use crate::session;
 use crate::stack::{Assembled, Members, Stack, StackError};
-use crate::{complain, log, warn};
+use crate::{client, complain, log, warn, with_causes};
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -126,8 +128,8 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
     log::add_time();
-    for array in &stack.arrays {
-        announce(&array.name, &array.plan);
+    for (index, array) in stack.indexes().zip(&stack.arrays) {
+        announce(&array.name, &array.plan, stack.read_only_text(index));
     }
     let paths = stack.member_paths();
     give_up_privileges(&stack, shards);
@@ -179,7 +181,7 @@ pub fn assemble_all(
 
 fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) -> Result<Assembled, ServeError> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let (members, candidates) = open(members, access, patience)?;
+    let Opened { members, candidates, mut left_out } = open(members, access, patience)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let plan = assembly::decide(&candidates, &names, options)?;
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
@@ -187,8 +189,18 @@ fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) 
     let members = Members::Claimed(members.collect());
     // Members that were left out are let go: another array may want them.
     drop(by_candidate);
+    let refused = plan.refused.iter().map(|refused| (&names[refused.candidate], refused.reason.to_string()));
+    left_out.extend(refused.map(|(name, reason)| LeftOut { path: client::member_path(name), reason }));
     let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-    Ok(Assembled { name, plan, members, bad: BadSectors::default() })
+    Ok(Assembled { name, plan, members, bad: BadSectors::default(), left_out })
+}
+
+/// The members that have a superblock, and the others that may be left out.
+#[derive(Default)]
+struct Opened {
+    members: Vec<Claimed>,
+    candidates: Vec<Candidate>,
+    left_out: Vec<LeftOut>,
 }
 
 /// Until when something that is in use may still be let go: after kill -9 the kernel holds a process's files and sockets
@@ -224,14 +236,19 @@ impl Patience {
 
 /// Claims the members and reads their superblocks and lists of bad blocks. What cannot be used is said and left out: whether the rest is
 /// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
-fn open(names: &[String], access: Access, patience: &Patience) -> Result<(Vec<Claimed>, Vec<Candidate>), ServeError> {
-    let mut members = Vec::new();
-    let mut candidates = Vec::new();
+fn open(names: &[String], access: Access, patience: &Patience) -> Result<Opened, ServeError> {
+    let Opened { mut members, mut candidates, mut left_out } = Opened::default();
     for name in names {
+        let mut leave_out = |error: &dyn Error| {
+            complain(error);
+            let (path, text) = (client::member_path(name), with_causes(error));
+            let reason = text.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(text);
+            left_out.push(LeftOut { path, reason });
+        };
         let mut member = match patience.claim(name, access) {
             Ok(member) => member,
             Err(error) if error.is_absent() => {
-                complain(&error);
+                leave_out(&error);
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -251,15 +268,13 @@ fn open(names: &[String], access: Access, patience: &Patience) -> Result<(Vec<Cl
                 | MetadataError::Superblock { .. }
                 | MetadataError::BadBlocks { .. }
                 | MetadataError::Short { .. }),
-            ) => {
-                complain(&error);
-            }
+            ) => leave_out(&error),
         }
     }
-    if members.is_empty() { Err(ServeError::NoMembers) } else { Ok((members, candidates)) }
+    if members.is_empty() { Err(ServeError::NoMembers) } else { Ok(Opened { members, candidates, left_out }) }
 }
 
-fn announce(name: &str, plan: &StartPlan) {
+fn announce(name: &str, plan: &StartPlan, read_only: Option<String>) {
     let slots = plan.layout.slots();
     let level = plan.layout.level().name();
     if !plan.missing.is_empty() {
@@ -267,9 +282,8 @@ fn announce(name: &str, plan: &StartPlan) {
         let present = usize::from(slots) - missing.len();
         warn(&format!("{name}: {level} starts degraded, {present} of {slots} slots, without {}", missing.join(", ")));
     }
-    match plan.read_only {
-        None | Some(ReadOnlyReason::Requested) => (),
-        Some(reason) => warn(&format!("{name}: opened read-only: {reason}")),
+    if let Some(reason) = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested)) {
+        warn(&format!("{name}: opened read-only: {reason}"));
     }
     if plan.is_dirty && plan.read_only.is_none() {
         let how_far = if plan.forced.is_dirty_degraded { ", as far as the members that are left allow," } else { "" };

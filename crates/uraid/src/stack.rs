@@ -4,8 +4,9 @@
 //! Invariant: a member array stands before the array that is made of it, and is a member of one array only.
 
 use crate::member::{ArrayMember, InnerArray};
+use crate::report::LeftOut;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
-use crate::{client, warn};
+use crate::{assembly, client, warn};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
@@ -38,6 +39,8 @@ pub struct Assembled {
     pub members: Members,
     /// What the list of bad blocks names that this array carries as a member of another one.
     pub bad: BadSectors,
+    /// What was given for it and is left out.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// How the machine must be set up for arrays of so many slots: each of the arenas for rows holds a few.
@@ -139,6 +142,11 @@ impl Stack {
         }
     }
 
+    /// Why an array opens read-only, with the names of the members that it is for.
+    pub fn read_only_text(&self, index: ArrayIndex) -> Option<String> {
+        assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
+    }
+
     /// What reports call the members of each array.
     pub fn member_paths(&self) -> Vec<Vec<String>> {
         let of_array =
@@ -153,6 +161,14 @@ impl Stack {
         match &self.array(index).members {
             Members::Claimed(_) => name == text || path == text,
             Members::Arrays(_) => text.rsplit('/').next() == Some(name),
+        }
+    }
+
+    /// The same of a member that was left out, whose path is `path`.
+    pub fn is_path_of(&self, index: ArrayIndex, path: &str, text: &str) -> bool {
+        match &self.array(index).members {
+            Members::Claimed(_) => path == text,
+            Members::Arrays(_) => text.rsplit('/').next() == Some(path),
         }
     }
 

@@ -165,7 +165,8 @@ fn arrays_of_the_real_md_driver_show_their_policy_and_that_they_open_read_only()
             () => ("resync", None),
         };
         let old = name.starts_with("v090").then_some("its superblocks are of version 0.90");
-        let bad = says("bad blocks present").then_some("a member has bad blocks recorded");
+        // The text begins with the names of the members.
+        let bad = says("bad blocks present").then_some("/");
         let replaced = says("Replacement device").then_some("a member is being replaced");
         let rebuilt = says("Recovery Offset : ").then_some("slot ");
         let reason = old.or(reason).or(bad).or(replaced).or(rebuilt);
@@ -204,7 +205,9 @@ fn a_server_of_an_array_that_opens_read_only_says_why() {
     let show = || detail(&scratch, &[], [&PathBuf::from("seen")]).expect_done().stdout;
     let served = scratch.ready(&[], &members);
     let shown = show();
-    assert!(shown.contains("\n         Read-Only : a member has bad blocks recorded"), "{shown}");
+    let path = members[0].canonicalize().expect("a member");
+    let reason = format!("\n         Read-Only : {} has bad blocks recorded, which", path.display());
+    assert!(shown.contains(&reason), "{shown}");
     served.stop().expect_done();
     scratch.create("seen", "--run -l 1 -n 2 --assume-clean", &members);
     for (flags, said) in [(&["--read-only"][..], true), (&[], false)] {
@@ -212,6 +215,35 @@ fn a_server_of_an_array_that_opens_read_only_says_why() {
         assert_eq!(show().contains("\n         Read-Only : as requested\n"), said);
         served.stop().expect_done();
     }
+}
+
+/// What a running array was given and is left out is shown as long as it runs, with its reason.
+#[test]
+fn a_running_array_shows_what_it_was_started_without() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("home", "-l 5 -n 3 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&["--run"], &members[..2]);
+    assert_eq!(served.client().write(0, &[7; 4096]).expect("served"), 0);
+    served.stop().expect_done();
+    let blank = scratch.member("blank", 8 * MIB);
+    let away = scratch.path("away");
+    let served = scratch.ready(&[], &[&members[..], &[blank.clone(), away.clone()]].concat());
+    let shown = detail(&scratch, &[], [&PathBuf::from("home")]).expect_done().stdout;
+    let reasons = [(&members[2], "stale: has "), (&blank, "no md superblock: "), (&away, "not found\n")];
+    for (path, reason) in reasons {
+        let path = path
+            .parent()
+            .and_then(|folder| folder.canonicalize().ok())
+            .expect("the scratch folder")
+            .join(path.file_name().expect("a name"));
+        assert!(shown.contains(&format!("\nLeft out: {}: {reason}", path.display())), "{reason}: {shown}");
+    }
+    let fail = |path: &PathBuf| scratch.uraid([PathBuf::from("fail"), PathBuf::from("home"), path.clone()]);
+    fail(&members[2]).expect_refused(&["m2: was left out at the start: stale: has "]);
+    fail(&blank).expect_refused(&["blank: was left out at the start: no md superblock"]);
+    fail(&scratch.path("other")).expect_refused(&["other: no such member or slot"]);
+    served.stop().expect_done();
 }
 
 /// What md uses of a member is whole rows of all far copies: of 159 chunks 158, and 156 where there are four.

@@ -90,6 +90,7 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, 
         plan,
         members: Members::Claimed(members_of_plan),
         bad: BadSectors::default(),
+        left_out: Vec::new(),
     };
     Ok((Stack { arrays: vec![array], force: false }, text))
 }

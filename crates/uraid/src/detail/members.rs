@@ -4,6 +4,7 @@
 //! report, also when nothing could be started; nothing is changed.
 
 use super::DetailError;
+use crate::assembly;
 use crate::client;
 use crate::names;
 use crate::probe::probe;
@@ -111,7 +112,8 @@ impl Known {
         // Where this could start at all: what `serve` would say without options.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
         if let Ok(plan) = &as_served {
-            report.read_only = plan.read_only.map(|reason| reason.to_string());
+            let name = |member: usize| self.names[plan.members[member].candidate].clone();
+            report.read_only = assembly::read_only_text(plan, name);
         }
         report.refusal = outcome.as_ref().err().or(as_served.as_ref().err()).map(|error| self.text(error));
         report
@@ -224,8 +226,8 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
     // To look is to ask for nothing but reads, which is no property of the array.
-    let read_only =
-        plan.read_only.filter(|reason| *reason != ReadOnlyReason::Requested).map(|reason| reason.to_string());
+    let read_only = assembly::read_only_text(plan, |member| paths[member].clone());
+    let read_only = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested));
     Report { state, members, read_only, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
 }
 

@@ -48,8 +48,13 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
     }];
     let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
-    let arrays =
-        vec![Assembled { name: NAME.to_owned(), plan: target.plan.clone(), members, bad: BadSectors::default() }];
+    let arrays = vec![Assembled {
+        name: NAME.to_owned(),
+        plan: target.plan.clone(),
+        members,
+        bad: BadSectors::default(),
+        left_out: Vec::new(),
+    }];
     let stack = Stack { arrays, force: false };
     let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
     let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
