@@ -284,7 +284,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     }
     let data_offset = creation.geometry.data_offset;
     let used = creation.geometry.size;
-    let each = if used.is_zero() { "all".to_owned() } else { sizes::binary(used) };
+    let each = if used.is_zero() { "all".to_owned() } else { sizes::exact(used) };
     let groups = args.arrays.0.iter().map(|members| format!("--array {}", members.join(" ")));
     let listed: Vec<String> = args.members.iter().cloned().chain(groups).collect();
     let present: Vec<&str> =
@@ -304,8 +304,8 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         shape.join(", "),
         options.raid_disks,
         options.spare_devices,
-        sizes::binary(layout.array_size()),
-        sizes::binary(data_offset),
+        sizes::exact(layout.array_size()),
+        sizes::exact(data_offset),
         present.join(" "),
     )
 }

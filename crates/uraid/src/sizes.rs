@@ -97,6 +97,12 @@ fn hundredths(bytes: u128, unit: u128) -> String {
     format!("{}.{:02}", rounded / 100, rounded % 100)
 }
 
+/// `1049600 KiB (1025.00 MiB 1074.79 MB)`: to the sector, and as mdadm rounds it.
+pub fn exact(size: Sectors) -> String {
+    let half = if size.0.is_multiple_of(2) { "" } else { ".5" };
+    format!("{}{half} KiB{}", size.0 / 2, human(size.bytes().into()))
+}
+
 /// `18.00 MiB`.
 pub fn binary(size: Sectors) -> String {
     const STEP: f64 = 1024.0;
@@ -138,6 +144,18 @@ mod tests {
             (1 << 54, "8192.00 PiB"),
         ] {
             assert_eq!(binary(Sectors(sectors)), text, "{sectors}");
+        }
+    }
+
+    #[test]
+    fn an_exact_size_is_right_to_the_sector() {
+        for (sectors, text) in [
+            (1, "0.5 KiB"),
+            (2_099_200, "1049600 KiB (1025.00 MiB 1074.79 MB)"),
+            (2_099_201, "1049600.5 KiB (1025.00 MiB 1074.79 MB)"),
+            (4_194_304, "2097152 KiB (2.00 GiB 2.15 GB)"),
+        ] {
+            assert_eq!(exact(Sectors(sectors)), text);
         }
     }
 
