@@ -52,7 +52,8 @@ pub struct Report {
     /// What clients have asked for; none when it does not run.
     #[serde(default)]
     pub clients: Option<Clients>,
-    /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`, `journal`.
+    /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`, `journal`;
+    /// `clustered bitmap` of an array that is refused for that.
     #[serde(default)]
     pub consistency_policy: String,
     /// Why it is open read-only; of an array that does not run, why it would be if it were started without `--run` and

@@ -5,7 +5,7 @@
 mod common;
 
 use common::golden::{golden, golden_names, restored};
-use common::superblock::{Raw, SIZE};
+use common::superblock::{FEATURES, Raw, SIZE};
 use common::{Done, MIB, Scratch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -244,6 +244,23 @@ fn a_running_array_shows_what_it_was_started_without() {
     fail(&blank).expect_refused(&["blank: was left out at the start: no md superblock"]);
     fail(&scratch.path("other")).expect_refused(&["other: no such member or slot"]);
     served.stop().expect_done();
+}
+
+/// md's bit for a bitmap that several hosts share; the checksum is made anew.
+#[test]
+fn a_clustered_bitmap_is_called_so_and_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("shared", "-l 1 -n 2 --assume-clean", &members);
+    for member in &members {
+        let mut raw = Raw::read(member);
+        raw.set(FEATURES, &(1u32 << 8).to_le_bytes());
+        raw.write();
+    }
+    let shown = detail(&scratch, &[], &members);
+    let shown = shown.expect_refused(&["has a clustered bitmap, which is not supported: start it with md"]).stdout;
+    assert!(shown.contains("Consistency Policy : clustered bitmap\n"), "{shown}");
+    assert!(shown.contains("\nWould not start: the array has a clustered bitmap"), "{shown}");
 }
 
 /// What md uses of a member is whole rows of all far copies: of 159 chunks 158, and 156 where there are four.

@@ -274,6 +274,7 @@ fn consistency_policy(template: &Superblock) -> &'static str {
         Some(Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6) | None => match () {
             () if has(Features::JOURNAL) => "journal",
             () if has(Features::PPL.with(Features::MULTIPLE_PPLS)) => "ppl",
+            () if has(Features::CLUSTERED) => "clustered bitmap",
             () if has(Features::BITMAP_OFFSET) => "bitmap",
             () => "resync",
         },
