@@ -38,6 +38,9 @@ pub enum StopError {
     /// Frozen before: the next start makes it consistent.
     #[error("the array was frozen and stays marked dirty; the next start makes it consistent")]
     Frozen(#[source] IoError),
+    /// The same of a level without redundancy, which has no mark and nothing to be made consistent.
+    #[error("the array was frozen: what was written since its last good flush may be lost")]
+    FrozenPlain(#[source] IoError),
     /// A member could not be flushed, or the superblocks not be written.
     #[error("the array stays marked dirty; the next start makes it consistent")]
     NotClean(#[source] IoError),
@@ -229,7 +232,7 @@ impl<W: World> Array<W> {
         let outcome = match frozen {
             Some(error) => {
                 mark::hit(Mark::StoppedFrozen);
-                Err(StopError::Frozen(error))
+                Err(if self.is_redundant() { StopError::Frozen(error) } else { StopError::FrozenPlain(error) })
             }
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,

@@ -80,8 +80,12 @@ pub enum StackError {
     },
     /// One could not be stopped, because a member does not answer.
     #[error(
-        "{array}: members still owe answers after {after:?} ({requests} requests of the first thread wait for them); \
-         the array stays marked dirty, and its next start makes it consistent"
+        "{array}: members still owe answers after {after:?} ({requests} requests of the first thread wait for them); {}",
+        if *is_redundant {
+            "the array stays marked dirty, and its next start makes it consistent"
+        } else {
+            "what was written since the last flush may be lost"
+        }
     )]
     NotAnswering {
         /// Its name.
@@ -90,6 +94,8 @@ pub enum StackError {
         requests: u64,
         /// How long it was waited for.
         after: Duration,
+        /// Whether its level has redundancy, and so a mark.
+        is_redundant: bool,
     },
     /// One is stopped, but not as it should be.
     #[error("{array}: the array was stopped")]
@@ -225,5 +231,20 @@ impl Stack {
         // A client may send 32 MiB at once; half of the arena is the most that one request gets.
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_level_with_redundancy_is_said_to_be_marked_dirty() {
+        let text = |is_redundant| {
+            let (array, after) = ("home".to_owned(), Duration::from_secs(45));
+            StackError::NotAnswering { array, requests: 2, after, is_redundant }.to_string()
+        };
+        assert!(text(true).ends_with("the array stays marked dirty, and its next start makes it consistent"));
+        assert!(text(false).ends_with("what was written since the last flush may be lost"));
     }
 }

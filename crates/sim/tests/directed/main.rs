@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot};
 use uraid_engine::view::{Copies, Gate};
-use uraid_engine::{Config, MemberState, StartPlan};
+use uraid_engine::{Config, MemberState, StartPlan, StopError};
 use uraid_format::{Role, Superblock};
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
@@ -317,6 +317,11 @@ fn a_raid0_whose_flush_failed_once_answers_no_flush_any_more() {
             let answers = all(&rig, &live, vec![flush()]);
             assert!(answers[0].is_err(), "member {slot}, flush {round}");
         }
+        let array = live.arrays[0].clone();
+        let stopped = all(&rig, &live, vec![async move { array.stop().await }]).remove(0).expect_err("it froze");
+        assert!(matches!(stopped, StopError::FrozenPlain(_)), "{stopped:?}");
+        let text = stopped.to_string();
+        assert_eq!(text, "the array was frozen: what was written since its last good flush may be lost");
         rig.power_off();
     }
 }

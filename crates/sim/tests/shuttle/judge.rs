@@ -304,7 +304,9 @@ impl Judge {
         let is_clean = match outcome {
             Ok(()) => true,
             Err(StopError::NotClean(_)) if may_be_dirty => false,
-            Err(StopError::NotClean(_) | StopError::Frozen(_)) if self.is_over_budget => false,
+            Err(StopError::NotClean(_) | StopError::Frozen(_) | StopError::FrozenPlain(_)) if self.is_over_budget => {
+                false
+            }
             Err(error) => panic!("the stop leaves the array dirty: {error:?}"),
         };
         self.history().is_stopped = true;
