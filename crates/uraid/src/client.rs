@@ -6,14 +6,20 @@
 use crate::names;
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a status may take: a server answers it at once, or hangs.
+/// How long a status may take: callers that hold its places give way one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
+/// The same where all arrays are asked. A server waits at most two seconds for members and threads that are slow to
+/// tell, and answers at once otherwise.
+const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Why a running array could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +39,12 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The server went away, or did not answer in time.
-    #[error("no answer from {}", path.display())]
+    #[error("no answer from {}{}", path.display(), of_process(*pid))]
     NoAnswer {
         /// The socket.
         path: PathBuf,
+        /// Who listens there.
+        pid: Option<u32>,
         /// Why.
         source: io::Error,
     },
@@ -66,14 +74,25 @@ pub struct Client {
 impl Client {
     /// Connects to a control socket.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let stream =
-            UnixStream::connect(path).map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        Client::connect_within(path, STATUS_TIME_MAX)
+    }
+
+    fn connect_within(path: &Path, time_max: Duration) -> Result<Client, ClientError> {
+        let stream = connect(path, time_max).map_err(|errno| match errno {
+            // Its queue stayed full.
+            Errno::AGAIN => ClientError::NoAnswer { path: path.to_owned(), pid: None, source: late() },
+            errno => ClientError::Connect { path: path.to_owned(), source: errno.into() },
+        })?;
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
     /// Asks for the array's state.
     pub fn status(&mut self) -> Result<Report, ClientError> {
-        let value = self.call(&Method::Status, Some(STATUS_TIME_MAX))?;
+        self.status_within(STATUS_TIME_MAX)
+    }
+
+    fn status_within(&mut self, time_max: Duration) -> Result<Report, ClientError> {
+        let value = self.call(&Method::Status, Some(time_max))?;
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
@@ -85,7 +104,7 @@ impl Client {
     /// Stops the array, or all of its process, and waits until that has let go of everything.
     pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
         match self.call(&Method::Stop { all }, None) {
-            Err(ClientError::NoAnswer { path, source }) if is_ended(source.kind()) => {
+            Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
             }
             outcome => outcome?,
@@ -112,8 +131,29 @@ impl Client {
     }
 
     fn no_answer(&self, source: io::Error) -> ClientError {
-        ClientError::NoAnswer { path: self.path.clone(), source }
+        // One that did not answer in time, in words: the system says "try again".
+        let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let source = if is_late { late() } else { source };
+        let pid = sockopt::socket_peercred(self.stream.get_ref()).ok();
+        let pid = pid.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
+        ClientError::NoAnswer { path: self.path.clone(), pid, source }
     }
+}
+
+/// In bounded time: a process that hangs takes no connections when its queue is full.
+fn connect(path: &Path, time_max: Duration) -> Result<UnixStream, Errno> {
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_max))?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
+}
+
+fn of_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" of process {pid}"))
 }
 
 /// What a call finds whose server ends meanwhile, by how far it has got.
@@ -135,24 +175,51 @@ pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, Clien
     }
     let member = member_path(array);
     let has_member = |report: &Report| report.members.iter().any(|m| m.path.as_deref() == Some(&member));
-    running().into_iter().find(|(_, report)| has_member(report)).map(|(client, _)| client).ok_or_else(not_running)
+    answers().find(|(_, _, report)| has_member(report)).map(|(_, client, _)| client).ok_or_else(not_running)
 }
 
 /// The arrays that run now and are found in the runtime directory, by name.
-pub fn running() -> Vec<(Client, Report)> {
+pub fn running() -> Vec<Report> {
+    let mut answers: Vec<(usize, Client, Report)> = answers().collect();
+    answers.sort_by_key(|(place, ..)| *place);
+    answers.into_iter().map(|(.., report)| report).collect()
+}
+
+/// What the running arrays answer, as it comes, with the place of each by name. All are asked at the same time, so that
+/// one that hangs holds up no other; that one is said on stderr.
+fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
+    let (sender, receiver) = mpsc::channel();
+    let asked = control_sockets().into_iter().enumerate().map(|(place, path)| {
+        let sender = sender.clone();
+        // Whoever asked may have what it wants and be gone.
+        std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
+    });
+    asked.for_each(drop);
+    drop(sender);
+    receiver.into_iter().filter_map(|(place, answer)| match answer {
+        Ok((client, report)) => Some((place, client, report)),
+        Err(error @ ClientError::NoAnswer { .. }) => {
+            crate::complain(&error);
+            None
+        }
+        // Nobody listens there any more, or it is none of ours.
+        Err(_) => None,
+    })
+}
+
+fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
+    let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
+    let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
+    Ok((client, report))
+}
+
+fn control_sockets() -> Vec<PathBuf> {
     let Ok(directory) = names::runtime_directory() else { return Vec::new() };
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
     paths.sort();
     paths
-        .iter()
-        .filter_map(|path| {
-            let mut client = Client::connect(path).ok()?;
-            let report = client.status().ok()?;
-            Some((client, report))
-        })
-        .collect()
 }
 
 /// A member's path in the one form that servers report: absolute, links followed while it is there.

@@ -7,7 +7,7 @@ use uraid_block::Sectors;
 
 /// Prints the running arrays: a line each, or one JSON array.
 pub fn run(is_json: bool) {
-    let reports: Vec<Report> = client::running().into_iter().map(|(_, report)| report).collect();
+    let reports: Vec<Report> = client::running();
     if is_json {
         print(&format!("{}\n", serde_json::json!(reports)));
     } else {

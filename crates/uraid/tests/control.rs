@@ -4,10 +4,11 @@
 mod common;
 
 use common::{MIB, Scratch};
+use rustix::net;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +38,39 @@ fn many_callers_that_neither_send_nor_receive() {
     scratch.uraid(["stop", "mute"]).expect_done();
     assert_eq!(served.end().code, Some(0));
     drop((deaf, mute));
+}
+
+/// A process that listens and says nothing holds up neither `list` nor what is asked of another array.
+#[test]
+fn a_process_that_hangs_is_named_and_the_others_answer() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("well", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    // Three of them: they are waited for at the same time.
+    let names = ["a.ctl", "b.ctl", "z.ctl"];
+    let hung: Vec<UnixListener> =
+        names.iter().map(|name| UnixListener::bind(scratch.path(name)).expect("a socket")).collect();
+    // And one that takes no connections: its queue of one is full.
+    let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::STREAM, None).expect("a socket");
+    let full = net::SocketAddrUnix::new(scratch.path("full.ctl")).expect("a short path");
+    net::bind(&socket, &full).and_then(|()| net::listen(&socket, 0)).expect("a socket");
+    let _first = UnixStream::connect(scratch.path("full.ctl")).expect("there is room for one");
+    let listed = scratch.uraid(["list"]).expect_done();
+    assert!(listed.stderr.contains("full.ctl: it did not answer in time"), "{listed:?}");
+    assert_eq!((listed.stdout.lines().count(), listed.stdout.contains("well ")), (1, true), "{listed:?}");
+    for name in names {
+        let said = format!("{name} of process {}: it did not answer in time", std::process::id());
+        assert!(listed.stderr.contains(&said), "{said:?}: {listed:?}");
+    }
+    // By a member: the one that has it answers first.
+    let shown = scratch.uraid([PathBuf::from("detail"), members[1].clone()]).expect_done();
+    assert!(shown.stdout.starts_with("well:") && shown.stderr.is_empty(), "{shown:?}");
+    let name = format!("of process {}", std::process::id());
+    scratch.uraid(["detail", "z"]).expect_refused(&["z.ctl ", &name, "it did not answer in time"]);
+    drop((hung, socket));
+    assert_eq!(scratch.uraid(["list"]).expect_done().stderr, "", "sockets without a process");
+    assert_eq!(served.stop().code, Some(0));
 }
 
 #[test]
