@@ -46,6 +46,11 @@ impl IoError {
     pub const fn new(kind: ErrorKind) -> IoError {
         IoError { kind, os: 0 }
     }
+
+    /// Whether a device was asked and the system reported it: not what is refused without asking.
+    pub const fn is_of_device(self) -> bool {
+        self.os != 0
+    }
 }
 
 impl From<ErrorKind> for IoError {

@@ -54,7 +54,8 @@ impl Device for ArrayMember {
         match self {
             ArrayMember::Host(member) => member.read(at, into).await,
             ArrayMember::Array(inner) => {
-                inner.bad.check(Range::new(at, into.length()))?;
+                // They are listed, not found out: the array is not asked.
+                inner.bad.check(Range::new(at, into.length())).map_err(|error| IoError::new(error.kind))?;
                 inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
             }
         }

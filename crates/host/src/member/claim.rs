@@ -206,7 +206,10 @@ pub(super) struct Claim {
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
+    /// Sectors that fail when read or written: those that a trial names, and the listed ones.
     pub(super) bad: BadSectors,
+    /// Sectors that a list on the member calls bad.
+    pub(super) listed: BadSectors,
     // Of memory and nothing, if they take their time.
     pub(super) cost: Option<Cost>,
     // What it is by itself; it is listed by whose bytes it has.
@@ -246,11 +249,13 @@ impl Claimed {
         open::open(target, access).map(|claim| Claimed(Arc::new(claim)))
     }
 
-    /// Lets reads and writes of more sectors fail with a medium error: what is known to be bad is not asked for. Panics
+    /// Lets reads and writes of more sectors fail with a medium error without an errno: what is known to be bad is not
+    /// asked for. Panics
     /// once there is a clone, or a [`Member`], that works without them.
     pub fn add_bad(&mut self, more: BadSectors) {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
-        claim.bad = std::mem::take(&mut claim.bad).with(more);
+        claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
+        claim.listed = std::mem::take(&mut claim.listed).with(more);
     }
 
     /// The name it was opened by.

@@ -111,7 +111,17 @@ impl Member {
     /// What takes its time finds bad sectors when it comes to them, see [`TrialMember`].
     #[inline]
     fn check_bad(&self, range: Range) -> Result<(), IoError> {
-        if self.claim.cost.is_some() { Ok(()) } else { self.claim.bad.check(range) }
+        if self.claim.cost.is_some() {
+            Ok(())
+        } else {
+            self.claim.bad.check(range).map_err(|error| self.bad_error(range, error))
+        }
+    }
+
+    /// Nobody has asked the device for what is listed.
+    #[cold]
+    fn bad_error(&self, range: Range, error: IoError) -> IoError {
+        if self.claim.listed.first_in(range).is_some() { IoError::new(error.kind) } else { error }
     }
 
     #[inline]

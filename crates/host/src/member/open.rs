@@ -6,7 +6,7 @@ use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
 use super::locks;
 use super::memory::Memory;
 use super::origin::{Origin, identity};
-use super::target::{Target, Window};
+use super::target::{BadSectors, Target, Window};
 use super::trial::Cost;
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
@@ -80,8 +80,21 @@ fn finish(
     };
     let (bad, identity) = (target.bad.clone(), registration.identity());
     let (watch, under, path) = (Arc::new(watch), None, target.path.clone());
-    let (cost, reopened) = (None, Mutex::default());
-    Ok(Claim { backing, under, watch, name, path, access, geometry, bad, cost, identity, reopened, registration })
+    Ok(Claim {
+        backing,
+        under,
+        watch,
+        name,
+        path,
+        access,
+        geometry,
+        bad,
+        listed: BadSectors::default(),
+        cost: None,
+        identity,
+        reopened: Mutex::default(),
+        registration,
+    })
 }
 
 pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {

@@ -2,6 +2,7 @@
 //! Owns: tests of `device`. Not here: the ring (`pretend`), short and refused transfers (`file`), real rings (`tests/`).
 
 use super::*;
+use crate::BadSectors;
 use crate::member::Claimed;
 use crate::member::pretend::{Disk, drive};
 use std::fs::File;
@@ -117,4 +118,21 @@ fn no_operation_reaches_past_the_end_and_each_reaches_the_last_sector() {
         assert_eq!(drive(&rig.driver, rig.member.discard(range)), expected, "discard at {at}");
         assert_eq!(drive(&rig.driver, rig.member.allocation(range)).map(drop), expected, "allocation at {at}");
     }
+}
+
+#[test]
+fn a_sector_that_a_list_calls_bad_is_no_error_of_the_device() {
+    let path = std::env::temp_dir().join(format!("uraid-device-{}-listed", std::process::id()));
+    File::create(&path).and_then(|file| file.set_len(SIZE.bytes())).expect("room");
+    let pretended = BadSectors::new([Range::new(Sector(8), Sectors(1))]);
+    let target = crate::Target { bad: pretended, ..crate::Target::whole(&path).expect("UTF-8") };
+    let mut claimed = Claimed::open_target(&target, Access::ReadWrite).expect("claimed");
+    claimed.add_bad(BadSectors::new([Range::new(Sector(16), Sectors(2))]));
+    let disk = Disk::new(SIZE.len_bytes());
+    let Claimed(claim) = claimed;
+    let member = Member::new(claim, disk.driver());
+    let errors = [8, 16].map(|at| member.check_bad(Range::new(Sector(at), Sectors(1))).expect_err("bad"));
+    assert_eq!(errors.map(|error| error.kind), [ErrorKind::Media; 2]);
+    assert_eq!(errors.map(IoError::is_of_device), [true, false], "the list was read, the device was not");
+    std::fs::remove_file(&path).expect("ours");
 }
