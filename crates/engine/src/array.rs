@@ -8,6 +8,7 @@ use crate::gather::Streams;
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail, RowWrite};
 use crate::mark::{self, Mark};
+use crate::member_counts::{CountedMember, MemberCounts};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
@@ -44,11 +45,22 @@ pub struct Config {
     pub clean_after: Duration,
     /// Serve a dirty read-only mirror from another copy where the canonical one cannot be read.
     pub force: bool,
+    /// A member with more read errors than this is failed, where the array can serve without it (md: max_read_errors);
+    /// the count is halved for each hour without one. 0: never.
+    pub read_errors_max: u32,
 }
+
+/// md's limit for mirrors; its parity levels allow as many as they have stripes in their cache.
+const READ_ERRORS_MAX: u32 = 20;
 
 impl Default for Config {
     fn default() -> Config {
-        Config { read_only: false, clean_after: Duration::from_millis(200), force: false }
+        Config {
+            read_only: false,
+            clean_after: Duration::from_millis(200),
+            force: false,
+            read_errors_max: READ_ERRORS_MAX,
+        }
     }
 }
 
@@ -89,7 +101,7 @@ pub struct Counters {
 pub struct Array<W: World> {
     pub(crate) world: W,
     pub(crate) shape: Arc<Shape>,
-    pub(crate) members: Vec<W::Member>,
+    pub(crate) members: Vec<CountedMember<W>>,
     pub(crate) config: Config,
     view: RefCell<Rc<View>>,
     pub(crate) view_changed: Notify,
@@ -141,6 +153,8 @@ impl<W: World> Array<W> {
         let blocks = world.arena(Pool::Row).large_blocks();
         assert!(blocks >= usize::from(shape.layout.slots()) + 2, "the row arena holds one row");
         let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view));
+        let members = members.into_iter().enumerate();
+        let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
         Rc::new(Array {
             rows: Rows::new(blocks),
             holds: Holds::default(),
@@ -178,6 +192,11 @@ impl<W: World> Array<W> {
         self.counters.get()
     }
 
+    /// What this shard has asked of each member of the plan.
+    pub fn member_counts(&self) -> Vec<MemberCounts> {
+        self.members.iter().map(CountedMember::counts).collect()
+    }
+
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
@@ -186,7 +205,7 @@ impl<W: World> Array<W> {
 
     /// The member in a slot. Panics for a slot that had none when the array was assembled: no view trusts such a slot.
     #[inline]
-    pub(crate) fn member(&self, slot: Slot) -> &W::Member {
+    pub(crate) fn member(&self, slot: Slot) -> &CountedMember<W> {
         &self.members[self.shape.members[slot.index()].expect("a usable slot has a member")]
     }
 
@@ -275,6 +294,7 @@ impl<W: World> Array<W> {
                 let waiting = self.calls.borrow_mut().remove(&id).expect("an answer belongs to a call");
                 waiting.send(answer);
             }
+            Letter::Errors(report) => self.steward().health.note(&report),
             Letter::Call { id, from, call } => {
                 // A view takes effect at once and in order; everything else may wait.
                 if let Call::Switch(view) = call {
@@ -305,6 +325,10 @@ impl<W: World> Array<W> {
             Call::CountWrites => Answer::Count(self.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.need_dirty().await),
             Call::Condemn(failures) => Answer::Condemned(self.condemn(&failures).await),
+            Call::ReadErrors { errors, made_up } => {
+                self.count_read_errors(&errors, made_up).await;
+                Answer::Done
+            }
             Call::Flush => Answer::Settled(self.flush_round().await),
             Call::Hold(range) => Answer::Held(self.holds.hold(range).await),
             Call::Release(id) => {
@@ -383,7 +407,10 @@ impl<W: World> Device for Array<W> {
             Ok((slot, place)) => {
                 let _on_the_way = self.balance.begin(slot);
                 match self.member(slot).read(self.on_device(slot, place), into).await {
-                    Err(error) => Box::pin(self.read_around(range, failure(slot, Operation::Read, error))).await,
+                    Err(error) => {
+                        let failed = self.read_error(slot, place, range.length, error);
+                        Box::pin(self.read_around(range, failed)).await
+                    }
                     Ok(pieces) => Ok(pieces),
                 }
             }

@@ -8,13 +8,16 @@ pub mod assemble;
 mod balance;
 mod flush;
 mod gather;
+mod health;
 mod holds;
 mod late;
 mod lifecycle;
 mod mail;
 pub mod mark;
+mod member_counts;
 mod mirror;
 mod read;
+mod read_errors;
 mod record;
 mod resync;
 mod row;
@@ -33,8 +36,10 @@ pub use array::{Array, Config, Counters};
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
 };
+pub use health::{ErrorCount, MemberErrors};
 pub use lifecycle::{FailError, StartError, Status, StopError};
 pub use mail::Mail;
+pub use member_counts::{MemberCounts, RequestCounts, RequestKind, Slowest};
 pub use resync::Progress;
 pub use steward::MemberState;
 pub use world::{Pool, World};

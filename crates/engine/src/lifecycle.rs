@@ -4,6 +4,7 @@
 
 use crate::World;
 use crate::array::{Array, Counters, failure};
+use crate::health::MemberErrors;
 use crate::mark::{self, Mark};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
@@ -96,6 +97,8 @@ pub struct Status {
     pub events: u64,
     /// Each member of the start plan, in its order.
     pub members: Vec<MemberState>,
+    /// Errors of each of them, of all shards.
+    pub errors: Vec<MemberErrors>,
     /// What the array is like as a device.
     pub geometry: Geometry,
     /// Rounds of superblock writes so far.
@@ -310,6 +313,7 @@ impl<W: World> Array<W> {
             is_dirty: master.is_dirty,
             events: master.events,
             members: master.members.clone(),
+            errors: self.steward().health.errors(),
             geometry: self.geometry().clone(),
             records: master.records,
             last_record: master.last_record,

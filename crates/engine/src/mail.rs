@@ -2,7 +2,9 @@
 //! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
 //! Invariant: every call is answered once, to the shard that made it.
 
+use crate::health::ReadError;
 use crate::holds::HoldId;
+use crate::member_counts::ErrorReport;
 use crate::steward::{Condemned, Recorded};
 use crate::view::{Epoch, View};
 use std::time::Duration;
@@ -19,8 +21,17 @@ pub(crate) struct CallId(pub(crate) u64);
 
 #[derive(Debug)]
 pub(crate) enum Letter {
-    Call { id: CallId, from: ShardIndex, call: Call },
-    Answer { id: CallId, answer: Answer },
+    Call {
+        id: CallId,
+        from: ShardIndex,
+        call: Call,
+    },
+    Answer {
+        id: CallId,
+        answer: Answer,
+    },
+    /// Shard to steward: what the log is to tell.
+    Errors(ErrorReport),
 }
 
 #[derive(Debug)]
@@ -35,6 +46,8 @@ pub(crate) enum Call {
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
     Condemn(Vec<Failure>),
+    /// Shard to steward: a request has met these read errors; answer when they are counted, and who has too many is failed.
+    ReadErrors { errors: Vec<ReadError>, made_up: bool },
     /// Shard to steward: make everything answered so far stable.
     Flush,
     /// Shard to the keeper of a stretch: answer when no earlier write of it is under way.

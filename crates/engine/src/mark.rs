@@ -75,6 +75,12 @@ marks! {
     FailedByHand,
     /// One that cannot be spared.
     NeededByHand,
+    /// A member taken out for too many read errors.
+    FailedByReadErrors,
+    /// One with too many read errors that cannot be spared.
+    NeededDespiteReadErrors,
+    /// Read errors that no other member made up for.
+    ReadErrorsOfAll,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
     /// Superblocks: a round met a failure, and another one follows.

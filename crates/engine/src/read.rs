@@ -4,6 +4,7 @@
 //! Invariant: a success holds right bytes in every sector; a failed piece is read again elsewhere or fails the request.
 
 use crate::array::{Array, failure};
+use crate::health::ReadError;
 use crate::mail::{Call, Failure, RowRead};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
@@ -63,6 +64,14 @@ struct Got {
     pieces: ReadPieces,
 }
 
+/// What is left to do of a request, and what came of the rest.
+struct Work {
+    wanted: Vec<Wanted>,
+    got: Vec<Got>,
+    /// Reads of members that failed.
+    failed: Vec<ReadError>,
+}
+
 impl<W: World> Array<W> {
     /// Where all of the range can be read at once; where it cannot, which copy was chosen for its parts.
     #[inline]
@@ -86,22 +95,22 @@ impl<W: World> Array<W> {
     }
 
     /// The whole request again, after the one member it was sent to has failed.
-    pub(crate) async fn read_around(&self, range: ArrayRange, failed: Failure) -> Result<ReadPieces, IoError> {
+    pub(crate) async fn read_around(&self, range: ArrayRange, failed: ReadError) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::ReadAround);
         if failed.error.kind == ErrorKind::Late {
             let into = self.take_buffers(Pool::Request, range.length).await;
             let tried = Tried { late: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
-            return self.read_wanted(range, vec![Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }]).await;
+            return self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await;
         }
-        self.refuse_other_version(range, failed)?;
-        self.note_read_failure(failed).await?;
+        self.refuse_other_version(range, failed.failure())?;
+        self.note_read_failure(failed.failure()).await?;
         let mut into = self.take_buffers(Pool::Request, range.length).await;
         if sabotage::is(Sabotage::ZeroesForError) {
             into.fill(0);
             return Ok(into);
         }
         let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
-        self.read_wanted(range, vec![Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }]).await
+        self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }
 
     /// The whole request, which is no single piece of a healthy member.
@@ -111,23 +120,36 @@ impl<W: World> Array<W> {
         into: ReadPieces,
         choice: CopyChoice,
     ) -> Result<ReadPieces, IoError> {
-        self.read_wanted(range, vec![Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }]).await
+        self.read_wanted(range, Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await
     }
 
-    /// Works a list of wanted parts off. Each round gets a part, adds a slot to what it avoids, halves it, or waits for
-    /// a member that is late: it ends.
-    async fn read_wanted(&self, range: ArrayRange, mut wanted: Vec<Wanted>) -> Result<ReadPieces, IoError> {
-        let mut got: Vec<Got> = Vec::new();
-        while let Some(part) = wanted.pop() {
-            self.read_part(range, part, &mut wanted, &mut got).await?;
+    /// Reads all, and tells the steward of reads that failed, `failed` before and others now.
+    async fn read_wanted(&self, range: ArrayRange, all: Wanted, failed: Vec<ReadError>) -> Result<ReadPieces, IoError> {
+        let mut work = Work { wanted: vec![all], got: Vec::new(), failed };
+        let outcome = self.read_parts(range, &mut work).await;
+        let Work { wanted, got, failed } = work;
+        // The buffers of a request that failed are of use to others meanwhile.
+        drop((wanted, got));
+        if !failed.is_empty() {
+            self.settle_read_errors(failed, outcome.is_ok()).await;
         }
+        outcome
+    }
+
+    /// Works wanted parts off. Each round gets a part, adds a slot to what it avoids, halves it, or waits for a member that
+    /// is late: it ends.
+    async fn read_parts(&self, range: ArrayRange, work: &mut Work) -> Result<ReadPieces, IoError> {
+        while let Some(part) = work.wanted.pop() {
+            self.read_part(range, part, work).await?;
+        }
+        let got = &mut work.got;
         if let [part] = &mut got[..] {
             assert_eq!((part.offset, part.pieces.length()), (Sectors::ZERO, range.length));
             return Ok(std::mem::take(&mut part.pieces));
         }
         got.sort_by_key(|part| part.offset);
         let mut whole = ReadPieces::new();
-        for part in got {
+        for part in got.drain(..) {
             assert_eq!(part.offset, whole.length(), "the parts cover the request without a gap");
             whole.append(part.pieces);
         }
@@ -135,13 +157,7 @@ impl<W: World> Array<W> {
         Ok(whole)
     }
 
-    async fn read_part(
-        &self,
-        range: ArrayRange,
-        part: Wanted,
-        wanted: &mut Vec<Wanted>,
-        got: &mut Vec<Got>,
-    ) -> Result<(), IoError> {
+    async fn read_part(&self, range: ArrayRange, part: Wanted, work: &mut Work) -> Result<(), IoError> {
         let view = self.view();
         let (base, tried) = (part.offset, part.tried);
         let of_part = ArrayRange::new(range.start + base, part.into.length());
@@ -153,7 +169,7 @@ impl<W: World> Array<W> {
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
         let plan = self.shape.layout.plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
-            return halve(part, wanted);
+            return halve(part, &mut work.wanted);
         }
         let order = in_order(&plan);
         let (runs, lost) = match &order {
@@ -170,35 +186,36 @@ impl<W: World> Array<W> {
             && outcomes.iter().all(|(_, outcome)| outcome.is_ok())
         {
             let of_runs = outcomes.into_iter().filter_map(|(_, outcome)| outcome.ok());
-            got.push(Got { offset: base, pieces: weave(&order, of_runs) });
+            work.got.push(Got { offset: base, pieces: weave(&order, of_runs) });
             return Ok(());
         }
         let mut failures = Vec::new();
         for (run, outcome) in outcomes {
             let parts = plan.parts_of(run);
             match outcome {
-                Ok(mut pieces) => got.extend(parts.iter().map(|of_run| Got {
+                Ok(mut pieces) => work.got.extend(parts.iter().map(|of_run| Got {
                     offset: base + of_run.offset,
                     pieces: pieces.split_to(of_run.length.len_bytes()),
                 })),
-                Err(error) => failures.push((failure(run.slot, Operation::Read, error), parts)),
+                Err(error) => failures.push((self.read_error(run.slot, run.at, run.length, error), parts)),
             }
         }
         for (failed, parts) in failures {
-            let tried = self.tried_in_vain(of_part, tried, failed, parts).await?;
+            let tried = self.tried_in_vain(of_part, tried, failed.failure(), parts).await?;
+            work.failed.extend((failed.error.kind != ErrorKind::Late).then_some(failed));
             for of_run in parts {
                 // Of what it failed to give, or an earlier one did, this is not all.
                 let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
                 let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
                 let tried = Tried { is_suspicion, ..tried };
-                wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
+                work.wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
             }
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
             let pieces = self.read_lost(at, into, tried.avoid).await?;
-            got.push(Got { offset: base + of_plan.offset, pieces });
+            work.got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
     }

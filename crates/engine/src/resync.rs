@@ -306,7 +306,7 @@ impl<W: World> Array<W> {
                 Err(failed) => {
                     if failed.error.kind == ErrorKind::Gone {
                         mark::hit(Mark::ResyncMemberGone);
-                        self.settle_pass(&[failed]).await?;
+                        self.settle_pass(&[failed.failure()]).await?;
                         continue;
                     }
                     self.count(|counters| counters.read_errors += 1);

@@ -5,6 +5,7 @@
 //! every failed read.
 
 use crate::array::{Array, failure};
+use crate::health::ReadError;
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
 use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
@@ -85,7 +86,7 @@ impl<W: World> Array<W> {
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         let at = map.start + interval.start;
-        let mut unreadable = SlotSet::EMPTY;
+        let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
             let view = self.view();
             let blocks = blocks(map, &view, unreadable);
@@ -96,6 +97,7 @@ impl<W: World> Array<W> {
                     return Box::pin(self.write_halves(map, &interval, fua)).await;
                 }
                 mark::hit(Mark::RowImpossible);
+                Box::pin(self.settle_read_errors(read_errors, false)).await;
                 return Err(failed(lost_error(unreadable)));
             };
             match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
@@ -108,14 +110,18 @@ impl<W: World> Array<W> {
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
                     for failure in failures {
-                        Box::pin(self.note_read_failure(failure)).await.map_err(failed)?;
+                        Box::pin(self.note_read_failure(failure.failure())).await.map_err(failed)?;
                         unreadable.insert(failure.slot);
+                        read_errors.push(failure);
                     }
                 }
             }
         };
         let (start, length) = (interval.start, interval.length);
         let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua)).await;
+        if !read_errors.is_empty() {
+            Box::pin(self.settle_read_errors(read_errors, true)).await;
+        }
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
 
@@ -177,7 +183,7 @@ impl<W: World> Array<W> {
         wanted: SlotSet,
         at: MemberSector,
         length: Sectors,
-    ) -> Result<OldBytes, Vec<Failure>> {
+    ) -> Result<OldBytes, Vec<ReadError>> {
         let mut old = OldBytes::default();
         old.data.resize_with(map.data.len(), || None);
         if wanted.is_empty() {
@@ -211,16 +217,17 @@ impl<W: World> Array<W> {
         at: MemberSector,
         length: Sectors,
         pool: Pool,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Lease, ReadError> {
         let into = one_piece(self.take_contiguous(pool, length).await);
         self.read_into(slot, at, into).await
     }
 
-    async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, Failure> {
+    async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, ReadError> {
+        let length = into.length();
         match self.member(slot).read(self.on_device(slot, at), into).await {
             Ok(pieces) if pieces.count() == 1 => Ok(pieces.into_iter().next().expect("there is one piece")),
             Ok(pieces) => Ok(in_one_piece(&pieces)),
-            Err(error) => Err(failure(slot, Operation::Read, error)),
+            Err(error) => Err(self.read_error(slot, at, length, error)),
         }
     }
 
@@ -324,8 +331,25 @@ impl<W: World> Array<W> {
         map: &RowMap,
         data: usize,
         start: Sectors,
+        into: ReadPieces,
+        avoid: SlotSet,
+    ) -> Result<ReadPieces, IoError> {
+        let mut read_errors = Vec::new();
+        let outcome = self.recover_around(map, data, start, into, avoid, &mut read_errors).await;
+        if !read_errors.is_empty() {
+            self.settle_read_errors(read_errors, outcome.is_ok()).await;
+        }
+        outcome
+    }
+
+    async fn recover_around(
+        &self,
+        map: &RowMap,
+        data: usize,
+        start: Sectors,
         mut into: ReadPieces,
         avoid: SlotSet,
+        read_errors: &mut Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         self.count(|counters| counters.rows_recovered += 1);
@@ -335,6 +359,8 @@ impl<W: World> Array<W> {
             if self.rows.is_torn(map.row, start..start + length) {
                 if length > Sectors(1) {
                     drop(room);
+                    // The halves meet them again.
+                    read_errors.clear();
                     return self.recover_halves(map, data, start, into).await;
                 }
                 mark::hit(Mark::TornRowRefused);
@@ -348,6 +374,8 @@ impl<W: World> Array<W> {
             let Some(wanted) = wanted else {
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
+                    // The halves meet them again.
+                    read_errors.clear();
                     return self.recover_halves(map, data, start, into).await;
                 }
                 if suspected.is_empty() {
@@ -370,8 +398,9 @@ impl<W: World> Array<W> {
                 Err(failures) => {
                     mark::hit(Mark::RecoveredAround);
                     for failed in failures {
-                        self.note_read_failure(failed).await?;
+                        self.note_read_failure(failed.failure()).await?;
                         unreadable.insert(failed.slot);
+                        read_errors.push(failed);
                     }
                 }
             }

@@ -12,6 +12,7 @@
 
 use crate::array::Array;
 use crate::flush::Flusher;
+use crate::health::Health;
 use crate::mail::{Call, Failure};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
@@ -109,6 +110,7 @@ pub(crate) struct Steward {
     /// One round of superblocks at a time.
     pub(crate) recording: Rc<Semaphore>,
     pub(crate) flusher: Flusher,
+    pub(crate) health: Health,
     pub(crate) is_stopping: Cell<bool>,
     /// The idle array is being made clean, and its superblocks still say dirty: a write may take that back.
     clean_up: Cell<CleanUp>,
@@ -155,6 +157,7 @@ impl Steward {
             transition: Semaphore::new(1),
             recording: Semaphore::new(1),
             flusher: Flusher::new(),
+            health: Health::new(plan.members.len()),
             is_stopping: Cell::new(false),
             clean_up: Cell::new(CleanUp::Committed),
             clean_up_changed: Notify::new(),

@@ -17,6 +17,8 @@ pub enum Operation {
     Superblock,
     /// Nothing: the operator said so.
     Command,
+    /// Reads, more of them than the limit of read errors allows.
+    ReadErrors,
 }
 
 /// What follows from a member's error.
@@ -43,7 +45,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             Operation::Read | Operation::Write => Verdict::FailRequest,
             // What the failed flush lost is not known, and a later one that succeeds would hide it.
             Operation::Flush => Verdict::Freeze,
-            Operation::Superblock | Operation::Command => Verdict::CondemnOrFreeze,
+            Operation::Superblock | Operation::Command | Operation::ReadErrors => Verdict::CondemnOrFreeze,
         };
     }
     match (operation, kind) {
@@ -76,7 +78,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             | ErrorKind::Late,
         ) => Verdict::CondemnOrFreeze,
         (
-            Operation::Flush | Operation::Command,
+            Operation::Flush | Operation::Command | Operation::ReadErrors,
             ErrorKind::Media
             | ErrorKind::Gone
             | ErrorKind::NoSpace

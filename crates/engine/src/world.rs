@@ -43,6 +43,12 @@ pub trait World: Clone + 'static {
     /// The monotonic clock.
     fn now(&self) -> Tick;
 
+    /// The same as of the beginning of this turn of the shard, where reading the clock costs something: to measure by,
+    /// not to wait by.
+    fn turn_time(&self) -> Tick {
+        self.now()
+    }
+
     /// Seconds since 1970, for the superblock's update time only: never to decide what is newer.
     fn unix_seconds(&self) -> u64;
 

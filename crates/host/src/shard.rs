@@ -163,6 +163,7 @@ where
         spin: options.spin,
         spins_left: Cell::new(0),
         mail_turns: Cell::new(0),
+        turn_began: Cell::new(now()),
     };
     // After the ring, whose helper threads must not stand in each other's way.
     if let Some(&processor) = options.processors.get(usize::from(index.0)) {
@@ -207,6 +208,8 @@ async fn watch_members(local: Local, timeout: Duration) {
 
 /// Everything once: completions, mail, timers, tasks; sleeps when there is nothing to do.
 fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
+    let began = now();
+    machine.turn_began.set(began);
     if door.answer() {
         machine.executor.take_remote_wakes();
         if post.fetch() {
@@ -214,11 +217,8 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
         }
     }
     post.deliver();
-    if let Some(next) = machine.timers.next() {
-        let now = now();
-        if next <= now {
-            machine.timers.fire(now);
-        }
+    if machine.timers.next().is_some_and(|next| next <= began) {
+        machine.timers.fire(began);
     }
     machine.executor.turn(POLLS_PER_TURN);
     post.send_all();
@@ -283,6 +283,7 @@ struct Machine {
     spins_left: Cell<u32>,
     // Turns that brought mail since the shard last looked round.
     mail_turns: Cell<u32>,
+    turn_began: Cell<Tick>,
 }
 
 /// One shard's machine without its mail: what faces and members need. Clones are handles of the same shard.
@@ -311,6 +312,11 @@ impl Local {
     /// The monotonic clock: the same on all shards.
     pub fn now(&self) -> Tick {
         now()
+    }
+
+    /// The same as of the beginning of this turn of the shard: no look at the clock.
+    pub fn turn_time(&self) -> Tick {
+        self.0.turn_began.get()
     }
 
     /// Seconds since 1970.

@@ -22,6 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uraid_block::ErrorKind;
 
+/// Unreadable sectors of one round, at most, and the limit of read errors that seeds run with: a member that has nothing but
+/// these is never failed for them.
+pub const READ_ERRORS_MAX: u32 = 6;
+
 /// What can go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FaultKind {
@@ -234,7 +238,7 @@ impl Rig {
     /// Unreadable sectors on any members, as long as each of their stripes can do without.
     fn draw_unreadable(&mut self, plan: &mut Plan) {
         let missing = self.judge.missing(&plan.victims);
-        for _ in 0..self.rng.between(0, 6) {
+        for _ in 0..self.rng.between(0, u64::from(READ_ERRORS_MAX)) {
             let slot = self.any_slot();
             let sector = self.rng.below(self.setup.data_sizes[usize::from(slot)]);
             let bad = |place: Place, list: &BTreeMap<u16, BTreeSet<u64>>| {

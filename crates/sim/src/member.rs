@@ -123,6 +123,7 @@ pub struct Disk {
     watch: RefCell<Option<Rc<dyn Watch>>>,
     hits: RefCell<[u64; FaultKind::COUNT]>,
     is_hurt: Cell<bool>,
+    read_errors: faulty::ReadErrors,
     has_no_space: Cell<bool>,
     lies_about_flushes: Cell<bool>,
     sectors_lost: Cell<u64>,
@@ -165,6 +166,7 @@ impl Disk {
             watch: RefCell::default(),
             hits: RefCell::default(),
             is_hurt: Cell::new(false),
+            read_errors: faulty::ReadErrors::default(),
             has_no_space: Cell::new(false),
             lies_about_flushes: Cell::new(false),
             sectors_lost: Cell::new(0),
@@ -218,6 +220,7 @@ impl Disk {
     pub fn reset_faults(&self) {
         self.hits.replace([0; FaultKind::COUNT]);
         self.is_hurt.set(false);
+        self.read_errors.forget();
         self.has_no_space.set(false);
     }
 
@@ -399,7 +402,7 @@ impl Disk {
                 if let Some(watch) = watch {
                     watch.failed(Access { disk: self.index, op, at, length }, kind);
                 }
-                Err((IoError::new(kind), has_effect))
+                Err((faulty::error(kind), has_effect))
             }
         }
     }

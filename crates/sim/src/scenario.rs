@@ -4,7 +4,7 @@
 
 use crate::client::Tally;
 use crate::executor::{Ended, Executor};
-use crate::faults::{FaultKind, Plan};
+use crate::faults::{FaultKind, Plan, READ_ERRORS_MAX};
 use crate::member::Lie;
 use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
 use crate::rng::Rng;
@@ -206,7 +206,8 @@ impl Rig {
         let Some(start) = self.assemble(&away)? else { return Ok(false) };
         let plan = if is_calm { Plan::default() } else { self.draw_plan() };
         self.prepare_oracle(&start, &plan.unsure());
-        let live = self.boot(&start, &Config::default())?;
+        let config = Config { read_errors_max: READ_ERRORS_MAX, ..Config::default() };
+        let live = self.boot(&start, &config)?;
         self.carry_out(&plan);
         let victims = &plan.victims;
         let is_clean = self.work(&live, victims, is_calm)?;

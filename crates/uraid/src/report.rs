@@ -3,6 +3,9 @@
 //! a running array, `detail` for its members). Invariant: text and JSON say the same. Spec: md-reference 4.4.
 
 mod hints;
+mod member_io;
+
+pub use member_io::{MemberIo, MemberRequests, SlowestRequest};
 
 use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};
@@ -178,6 +181,9 @@ pub struct Member {
     /// leads to the file.
     #[serde(default)]
     pub path_state: Option<String>,
+    /// Of a running array: what it was asked for and how it answered.
+    #[serde(default)]
+    pub io: Option<MemberIo>,
 }
 
 impl Member {
@@ -191,6 +197,7 @@ impl Member {
             reason: None,
             data_offset: None,
             path_state: None,
+            io: None,
         }
     }
 
@@ -429,6 +436,7 @@ impl Report {
             out.push_str(line.trim_end());
             out.push('\n');
         }
+        member_io::write_table(&self.members, out);
     }
 }
 
@@ -482,7 +490,7 @@ mod tests {
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
         let (state, path) = (state.to_owned(), path.map(str::to_owned));
-        Member { number, slot, state, path, reason: None, data_offset: None, path_state: None }
+        Member { number, slot, state, path, reason: None, data_offset: None, path_state: None, io: None }
     }
 
     #[test]

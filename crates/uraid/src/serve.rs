@@ -124,6 +124,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let patience = Patience::begin();
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
+    stack.read_errors_max = args.max_read_errors;
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
@@ -166,7 +167,7 @@ pub fn stack(
     options: &AssembleOptions,
     patience: &Patience,
 ) -> Result<Stack, ServeError> {
-    let stack = Stack { arrays: assemble_all(groups, options, patience)?, force: options.force };
+    let stack = Stack::new(assemble_all(groups, options, patience)?, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 

@@ -15,7 +15,7 @@ use crate::overseer::Overseer;
 use crate::paths::STOP_WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::stack::{Members, Stack, StackError};
-use crate::world::{ArrayIndex, HostArray, Letter};
+use crate::world::{ArrayCounts, ArrayIndex, HostArray, Letter};
 use crate::{control, print, warn, watch, with_causes};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
-use uraid_engine::{Counters, MemberState, Progress};
+use uraid_engine::{MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Local, Options, Shard, Signal, Stream};
 use uraid_layout::Level;
@@ -73,7 +73,7 @@ struct Heard {
     close: Cell<bool>,
     end: Cell<bool>,
     closed_shards: Cell<u16>,
-    counts: RefCell<BTreeMap<ShardIndex, (Vec<Counters>, Statistics)>>,
+    counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
     changed: Notify,
 }
 
@@ -128,7 +128,9 @@ impl Station {
             Letter::Engine(of, mail) => return self.arrays[of.0].deliver(mail),
             Letter::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
             Letter::CountsWanted => {
-                let counts = self.arrays.iter().map(|array| array.counters()).collect();
+                let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
+                let counts = self.arrays.iter().map(of);
+                let counts = counts.map(|(requests, members)| ArrayCounts { requests, members }).collect();
                 return self.shard.post(FIRST, Letter::Counts(self.shard.index(), counts, self.nbd.statistics()));
             }
             Letter::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
@@ -273,7 +275,7 @@ impl Session {
 
     /// What each shard has counted for one array, and all together for the clients of the process; what has come after a
     /// while where a shard is slow.
-    pub async fn counts(&self, of: ArrayIndex) -> (Vec<Counters>, Statistics) {
+    pub async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
         heard.counts.borrow_mut().clear();
@@ -283,7 +285,7 @@ impl Session {
         let all = heard.counts.borrow();
         let mut clients = Statistics::default();
         all.values().for_each(|(_, shard)| clients += *shard);
-        (all.values().map(|(counts, _)| counts[of.0]).collect(), clients)
+        (all.values().map(|(counts, _)| counts[of.0].clone()).collect(), clients)
     }
 
     /// From the first start to the last stop.

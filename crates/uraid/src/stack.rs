@@ -59,6 +59,13 @@ pub struct Stack {
     pub arrays: Vec<Assembled>,
     /// The operator said `--force`.
     pub force: bool,
+    /// More read errors than this fail a member; 0: never.
+    pub read_errors_max: u32,
+}
+
+/// The limit of read errors where nothing else is asked for.
+pub fn read_errors_max_default() -> u32 {
+    Config::default().read_errors_max
 }
 
 /// Why arrays could not be run from start to stop.
@@ -108,6 +115,11 @@ pub enum StackError {
 }
 
 impl Stack {
+    /// These arrays, with the engine's limit of read errors.
+    pub fn new(arrays: Vec<Assembled>, force: bool) -> Stack {
+        Stack { arrays, force, read_errors_max: read_errors_max_default() }
+    }
+
     /// All arrays by index.
     pub fn indexes(&self) -> impl DoubleEndedIterator<Item = ArrayIndex> + use<> {
         (0..self.arrays.len()).map(ArrayIndex)
@@ -214,7 +226,8 @@ impl Stack {
                     .map(ArrayMember::Array)
                     .collect(),
             };
-            let config = Config { read_only, force: self.force, ..Config::default() };
+            let (force, read_errors_max) = (self.force, self.read_errors_max);
+            let config = Config { read_only, force, read_errors_max, ..Config::default() };
             built.push((Array::new(world.clone(), &assembled.plan, members, config), world));
         }
         built.into_iter().map(|(array, _)| array).collect()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use uraid_block::IoError;
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
-use uraid_engine::{MemberState, Status};
+use uraid_engine::{ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 use uraid_host::Local;
 
 /// What the host gives for a member that did not answer.
@@ -29,6 +29,10 @@ pub async fn members(array: Rc<Overseer>, local: Local) {
 /// What is new in `now`.
 pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
     let mut lines = Vec::new();
+    // What a member did comes before what followed from it.
+    for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
+        lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
+    }
     for (index, (old, new)) in before.members.iter().zip(&now.members).enumerate() {
         if let (MemberState::Active(_) | MemberState::Spare, MemberState::Faulty { operation, error, slot, .. }) =
             (old, new)
@@ -44,6 +48,33 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
     lines
 }
 
+/// The first error of each kind, then one line for every tenfold count.
+fn errors(before: &MemberErrors, now: &MemberErrors) -> impl Iterator<Item = String> {
+    let of_kinds = RequestKind::ALL.into_iter().zip(before.of.iter().zip(&now.of));
+    let lines: Vec<String> = of_kinds.filter_map(|(kind, (before, now))| error_line(kind, before, now)).collect();
+    let is_needed = (now.is_needed && !before.is_needed).then(|| {
+        "has more read errors than --max-read-errors allows, and stays: the array cannot serve without it".to_owned()
+    });
+    lines.into_iter().chain(is_needed)
+}
+
+/// `10 read errors so far, the last at sector 4096 (8 sectors): the medium failed (errno 5)`
+fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Option<String> {
+    let (range, error) = now.last?;
+    if now.count.checked_ilog10() == before.count.checked_ilog10() {
+        return None;
+    }
+    let (name, count) = (kind.name(), now.count);
+    let what =
+        if count == 1 { format!("first {name} error") } else { format!("{count} {name} errors so far, the last") };
+    let place = if range.length.is_zero() {
+        String::new()
+    } else {
+        format!(" at its sector {} ({})", range.start.0, range.length)
+    };
+    Some(format!("{what}{place}: {error}"))
+}
+
 /// `a write failed: no space left under the member (errno 28)`
 pub fn failure_text(operation: Operation, error: IoError) -> String {
     if error.os == ETIMEDOUT {
@@ -52,7 +83,7 @@ pub fn failure_text(operation: Operation, error: IoError) -> String {
             Operation::Write => "a write",
             Operation::Flush => "a flush",
             Operation::Superblock => "the write of its superblock",
-            Operation::Command => "the system",
+            Operation::Command | Operation::ReadErrors => "the system",
         };
         return format!("it did not answer {what} in time (--member-timeout)");
     }
@@ -62,5 +93,47 @@ pub fn failure_text(operation: Operation, error: IoError) -> String {
         Operation::Flush => format!("a flush failed: {error}"),
         Operation::Superblock => format!("its superblock could not be written: {error}"),
         Operation::Command => "by command".to_owned(),
+        Operation::ReadErrors => format!("more read errors than --max-read-errors allows, the last one: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::{ErrorKind, Range, Sector, Sectors};
+
+    fn count(count: u64) -> ErrorCount {
+        let error = IoError { kind: ErrorKind::Media, os: 5 };
+        let last = (count > 0).then_some((Range::new(Sector(4096), Sectors(8)), error));
+        ErrorCount { count, last }
+    }
+
+    #[test]
+    fn the_first_error_is_said_and_then_each_tenfold_count() {
+        let mut before = count(0);
+        let mut said = Vec::new();
+        for n in 1..=1000 {
+            if let Some(line) = error_line(RequestKind::Read, &before, &count(n)) {
+                said.push((n, line));
+            }
+            before = count(n);
+        }
+        assert_eq!(said.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 10, 100, 1000]);
+        assert_eq!(said[0].1, "first read error at its sector 4096 (8 sectors): the medium failed (errno 5)");
+        assert_eq!(
+            said[1].1,
+            "10 read errors so far, the last at its sector 4096 (8 sectors): the medium failed (errno 5)"
+        );
+        // Several at once are one line.
+        let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");
+        assert!(line.starts_with("37 flush errors so far, "), "{line}");
+        assert_eq!(error_line(RequestKind::Flush, &count(0), &count(0)), None);
+    }
+
+    #[test]
+    fn that_a_member_stays_in_spite_of_its_errors_is_said_once() {
+        let stays = MemberErrors { is_needed: true, ..MemberErrors::default() };
+        assert_eq!(errors(&MemberErrors::default(), &stays).count(), 1);
+        assert_eq!(errors(&stays, &stays).count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
-use uraid_engine::{Array, Counters, Mail, Pool, World};
+use uraid_engine::{Array, Counters, Mail, MemberCounts, Pool, World};
 use uraid_export_nbd::Statistics;
 use uraid_host::{Options, Shard};
 
@@ -19,6 +19,15 @@ pub type HostArray = Array<HostWorld>;
 /// Which array of the process: arrays that are members of others come before them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ArrayIndex(pub usize);
+
+/// What one shard has counted of an array so far.
+#[derive(Clone, Debug)]
+pub struct ArrayCounts {
+    /// Of its requests.
+    pub requests: Counters,
+    /// Of each member of its plan.
+    pub members: Vec<MemberCounts>,
+}
 
 /// Mail between the shards of a serving process.
 pub enum Letter {
@@ -33,7 +42,7 @@ pub enum Letter {
     /// From shard 0: say what you have counted.
     CountsWanted,
     /// To shard 0: what a shard has counted so far, for each array and for its clients.
-    Counts(ShardIndex, Vec<Counters>, Statistics),
+    Counts(ShardIndex, Vec<ArrayCounts>, Statistics),
     /// From shard 0: the arrays have been stopped, this shard may end.
     End,
 }
@@ -81,6 +90,10 @@ impl World for HostWorld {
 
     fn now(&self) -> Tick {
         self.shard.now()
+    }
+
+    fn turn_time(&self) -> Tick {
+        self.shard.turn_time()
     }
 
     fn unix_seconds(&self) -> u64 {

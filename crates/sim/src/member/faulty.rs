@@ -4,9 +4,10 @@
 //! Invariant: a fault counts when it changed a result or a byte, and once.
 
 use super::{Disk, Op};
-use crate::faults::FaultKind;
+use crate::faults::{FaultKind, READ_ERRORS_MAX};
+use std::cell::Cell;
 use std::time::Duration;
-use uraid_block::{ErrorKind, SECTOR_BYTES};
+use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 
 /// Which operations a fault is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +60,43 @@ pub struct Fault {
     pub effect: Effect,
 }
 
+/// Failed reads of a member since its faults began.
+#[derive(Default)]
+pub(super) struct ReadErrors {
+    all: Cell<u64>,
+    /// Those of planned faults; the others are of unreadable sectors.
+    planned: Cell<u64>,
+}
+
+impl ReadErrors {
+    fn note(&self) {
+        self.all.set(self.all.get() + 1);
+    }
+
+    fn note_planned(&self, op: Op) {
+        if op == Op::Read {
+            self.planned.set(self.planned.get() + 1);
+        }
+    }
+
+    /// A member without planned faults has at most [`READ_ERRORS_MAX`] unreadable sectors, each of which counts once, so it
+    /// must stay.
+    fn may_cost_the_place(&self) -> bool {
+        self.planned.get() > 0 && self.all.get() > u64::from(READ_ERRORS_MAX)
+    }
+
+    pub(super) fn forget(&self) {
+        self.all.set(0);
+        self.planned.set(0);
+    }
+}
+
+/// The error as a device gives it: what it could not read or write has an errno.
+pub(super) fn error(kind: ErrorKind) -> IoError {
+    const EIO: i32 = 5;
+    IoError { kind, os: if kind == ErrorKind::Media { EIO } else { 0 } }
+}
+
 impl Disk {
     pub(super) fn take_fault(&self, op: Op, at: u64) -> Option<Effect> {
         let is_super = at < self.data_start;
@@ -85,7 +123,10 @@ impl Disk {
         let (index, effect) = hit?;
         match effect {
             Effect::ErrorsFromNow(kind) => faults[index].effect = Effect::StillErrors(kind),
-            Effect::StillErrors(_) => return Some(effect),
+            Effect::StillErrors(_) => {
+                self.read_errors.note_planned(op);
+                return Some(effect);
+            }
             Effect::Error(_) | Effect::ErrorAfter(_) | Effect::Vanish | Effect::Hang(_) | Effect::NeverAnswer => {
                 faults.remove(index);
             }
@@ -94,6 +135,9 @@ impl Disk {
             }
         }
         drop(faults);
+        if let Effect::Error(_) | Effect::ErrorAfter(_) | Effect::ErrorsFromNow(_) = effect {
+            self.read_errors.note_planned(op);
+        }
         self.count_effect(op, is_super, effect);
         Some(effect)
     }
@@ -164,6 +208,12 @@ impl Disk {
 
     /// What an error means for the member: some are never held against it.
     pub(super) fn note_error(&self, op: Op, kind: ErrorKind) {
+        if op == Op::Read && kind == ErrorKind::Media {
+            self.read_errors.note();
+            if self.read_errors.may_cost_the_place() {
+                self.is_hurt.set(true);
+            }
+        }
         let is_mild = match op {
             Op::Read | Op::Discard => kind != ErrorKind::Gone,
             Op::Write { .. } | Op::Zeroes => kind == ErrorKind::NoSpace,

@@ -141,7 +141,7 @@ impl Tracer {
         let members = members
             .map(|(number, geometry)| TraceMember { number, geometry: geometry.clone(), log: log.clone() })
             .collect();
-        let config = Config { read_only: false, clean_after: super::NEVER, force: false };
+        let config = Config { clean_after: super::NEVER, ..Config::default() };
         let places = plan.members.iter().map(|member| {
             let slot = match member.place {
                 Place::Slot(slot) => Some(slot),

@@ -95,6 +95,11 @@ pub struct ServeArgs {
     /// fewer clients. Members in memory count beside it [default: as much as serves best, about 260M for each thread]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<Sectors>,
+    /// How many failed reads a member may have; with one more it is failed, where the array can do without it. Only reads
+    /// count that other members made up for, each stretch of sectors once, and the count is halved for every hour without
+    /// one. 0: it is never failed for that
+    #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
+    pub max_read_errors: u32,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,

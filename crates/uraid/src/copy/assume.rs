@@ -92,7 +92,7 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, 
         bad: BadSectors::default(),
         left_out: Vec::new(),
     };
-    Ok((Stack { arrays: vec![array], force: false }, text))
+    Ok((Stack::new(vec![array], false), text))
 }
 
 /// `raid5, left-symmetric, chunk 64K`.

@@ -240,6 +240,7 @@ fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String)
         reason: None,
         data_offset: Some(superblock.data_offset.0),
         path_state: None,
+        io: None,
     }
 }
 

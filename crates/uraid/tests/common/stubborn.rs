@@ -81,6 +81,7 @@ impl Journal {
 pub enum Fails {
     #[default]
     Nothing,
+    Reads,
     /// Every write that covers this byte.
     WritesOf(u64),
     Flushes,
@@ -101,7 +102,7 @@ impl Server {
     /// Whether this goes through; what does is in the journal.
     fn take(&self, event: Event) -> bool {
         let fails = match &mut *self.fails.lock().expect("no holder panics") {
-            Fails::Nothing => false,
+            Fails::Nothing | Fails::Reads => false,
             Fails::WritesOf(place) => event.writes(*place).is_some(),
             Fails::Flushes | Fails::FlushesAfter(0) => event == Event::Flush,
             Fails::FlushesAfter(left) => {
@@ -195,6 +196,10 @@ impl Filesystem for Server {
             self.gate.set(true);
         }
         self.gate.pass();
+        if *self.fails.lock().expect("no holder panics") == Fails::Reads {
+            reply.error(Errno::EIO);
+            return;
+        }
         let mut bytes = vec![0; size as usize];
         match self.file.read_at(&mut bytes, offset) {
             Ok(count) => reply.data(&bytes[..count]),
@@ -289,6 +294,11 @@ impl StubbornFile {
     /// Whether it does not answer now.
     pub fn is_hung(&self) -> bool {
         *self.gate.is_held.lock().expect("no holder panics")
+    }
+
+    /// Fails every read with EIO, or nothing. What the page cache has is read all the same.
+    pub fn fail_reads(&self, fails: bool) {
+        *self.fails.lock().expect("no holder panics") = if fails { Fails::Reads } else { Fails::Nothing };
     }
 
     /// Answers everything.

@@ -55,7 +55,7 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
         bad: BadSectors::default(),
         left_out: Vec::new(),
     }];
-    let stack = Stack { arrays, force: false };
+    let stack = Stack::new(arrays, false);
     let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
     let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
     Ok(session::run(Setup { stack, faces, shards, options, limits, paths })?)

@@ -1,0 +1,297 @@
+//! What a member was asked for and how it answered, counted by each shard for itself.
+//! Owns: [`CountedMember`], [`MemberCounts`], when an error is reported to the steward for the log. Not here: summing over
+//! shards (the caller), what follows from errors (`verdict`, `health`).
+//! Invariant: a request that succeeds costs plain cells of its shard: no allocation, no lock, no atomic, no clock reading
+//! of its own (`World::turn_time`).
+
+use crate::World;
+use crate::array::STEWARD;
+use crate::mail::{Letter, Mail};
+use std::cell::Cell;
+use std::time::Duration;
+use uraid_block::{
+    Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Tick,
+    WritePieces,
+};
+
+/// What a member was asked to do, as counts tell it apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestKind {
+    /// A read.
+    Read,
+    /// A write: data, parity, superblocks, zeroes.
+    Write,
+    /// A cache flush.
+    Flush,
+    /// A discard.
+    Discard,
+}
+
+impl RequestKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 4;
+    /// All of them, in the order of their numbers.
+    pub const ALL: [RequestKind; RequestKind::COUNT] =
+        [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard];
+
+    /// `read`, `write`, `flush`, `discard`.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestKind::Read => "read",
+            RequestKind::Write => "write",
+            RequestKind::Flush => "flush",
+            RequestKind::Discard => "discard",
+        }
+    }
+}
+
+/// Requests of one kind that a member has answered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RequestCounts {
+    /// All of them, also those that failed.
+    pub requests: u64,
+    /// Bytes of those that succeeded; none for flushes.
+    pub bytes: u64,
+    /// Those that failed.
+    pub errors: u64,
+}
+
+/// The request that took longest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slowest {
+    /// What it was.
+    pub kind: RequestKind,
+    /// How long it took, to within a turn of its thread.
+    pub time: Duration,
+    /// When it ended.
+    pub at: Tick,
+}
+
+/// What one shard, or all of them together, have counted of a member since the array was started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MemberCounts {
+    /// By [`RequestKind`].
+    pub of: [RequestCounts; RequestKind::COUNT],
+    /// Sectors of failed reads that the other members made up for. They are not rewritten.
+    pub made_up: Sectors,
+    /// None before the first request ended.
+    pub slowest: Option<Slowest>,
+}
+
+impl MemberCounts {
+    /// Those of one kind.
+    pub fn kind(&self, kind: RequestKind) -> RequestCounts {
+        self.of[kind as usize]
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: &MemberCounts) -> MemberCounts {
+        for (mine, theirs) in self.of.iter_mut().zip(&other.of) {
+            mine.requests += theirs.requests;
+            mine.bytes += theirs.bytes;
+            mine.errors += theirs.errors;
+        }
+        self.made_up += other.made_up;
+        self.slowest = [self.slowest, other.slowest].into_iter().flatten().max_by_key(|slowest| slowest.time);
+        self
+    }
+}
+
+/// Errors of one kind that a shard has met on a member so far, for the steward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorReport {
+    pub(crate) shard: ShardIndex,
+    /// Of the start plan.
+    pub(crate) member: usize,
+    pub(crate) kind: RequestKind,
+    /// Of this shard.
+    pub(crate) count: u64,
+    /// The last of them.
+    pub(crate) range: Range,
+    pub(crate) error: IoError,
+}
+
+#[derive(Default)]
+struct Cells {
+    requests: Cell<u64>,
+    bytes: Cell<u64>,
+    errors: Cell<u64>,
+}
+
+/// A member as one shard drives it, counting.
+pub(crate) struct CountedMember<W: World> {
+    world: W,
+    member: W::Member,
+    /// Its place in the start plan.
+    index: usize,
+    of: [Cells; RequestKind::COUNT],
+    made_up: Cell<u64>,
+    slowest: Cell<Option<Slowest>>,
+    /// The array has failed it: what its requests end with since is no news.
+    is_dead: Cell<bool>,
+}
+
+/// One request under way.
+struct Begun {
+    kind: RequestKind,
+    range: Range,
+    at: Tick,
+}
+
+impl<W: World> CountedMember<W> {
+    pub(crate) fn new(world: W, member: W::Member, index: usize) -> CountedMember<W> {
+        let (of, made_up, slowest, is_dead) = Default::default();
+        CountedMember { world, member, index, of, made_up, slowest, is_dead }
+    }
+
+    pub(crate) fn counts(&self) -> MemberCounts {
+        let of = self.of.each_ref().map(|cells| RequestCounts {
+            requests: cells.requests.get(),
+            bytes: cells.bytes.get(),
+            errors: cells.errors.get(),
+        });
+        MemberCounts { of, made_up: Sectors(self.made_up.get()), slowest: self.slowest.get() }
+    }
+
+    /// Counts sectors that it failed to give and the others made up for.
+    pub(crate) fn note_made_up(&self, sectors: Sectors) {
+        self.made_up.set(self.made_up.get() + sectors.0);
+    }
+
+    #[inline]
+    fn begin(&self, kind: RequestKind, at: Sector, length: Sectors) -> Begun {
+        Begun { kind, range: Range::new(at, length), at: self.world.turn_time() }
+    }
+
+    #[inline]
+    fn end<T>(&self, begun: Begun, outcome: Result<T, IoError>) -> Result<T, IoError> {
+        let cells = &self.of[begun.kind as usize];
+        cells.requests.set(cells.requests.get() + 1);
+        let now = self.world.turn_time();
+        let time = now.since(begun.at);
+        if self.slowest.get().is_none_or(|slowest| time > slowest.time) {
+            self.slowest.set(Some(Slowest { kind: begun.kind, time, at: now }));
+        }
+        match &outcome {
+            Ok(_) => cells.bytes.set(cells.bytes.get() + begun.range.length.bytes()),
+            Err(error) => self.note_error(&begun, *error),
+        }
+        outcome
+    }
+
+    #[cold]
+    fn note_error(&self, begun: &Begun, error: IoError) {
+        if self.is_dead.get() || !is_of_member(error) {
+            return;
+        }
+        let cells = &self.of[begun.kind as usize];
+        let count = cells.errors.get() + 1;
+        cells.errors.set(count);
+        if is_reported(count) {
+            let (shard, member, kind, range) = (self.world.shard(), self.index, begun.kind, begun.range);
+            let report = ErrorReport { shard, member, kind, count, range, error };
+            self.world.post(STEWARD, Mail(Letter::Errors(report)));
+        }
+    }
+}
+
+/// Whether an error says that the member did badly: not where it was not asked, or cannot do such a thing.
+fn is_of_member(error: IoError) -> bool {
+    match error.kind {
+        ErrorKind::Media => error.is_of_device(),
+        ErrorKind::Gone | ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::OutOfRange | ErrorKind::TooManyLost => {
+            true
+        }
+        ErrorKind::Late | ErrorKind::Unsupported | ErrorKind::NoMemory | ErrorKind::Frozen | ErrorKind::Stopping => {
+            false
+        }
+    }
+}
+
+/// Whether the steward hears of the shard's error number `count`: of each of the first 128, then of each that differs in
+/// the first seven binary digits. So the sum over shards is right to within one in 64, and a member that fails everything
+/// costs mail by the logarithm of that only.
+fn is_reported(count: u64) -> bool {
+    let digits = u64::BITS - count.leading_zeros();
+    count.trailing_zeros() + 7 >= digits
+}
+
+impl<W: World> Device for CountedMember<W> {
+    fn geometry(&self) -> &Geometry {
+        self.member.geometry()
+    }
+
+    #[inline]
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        let begun = self.begin(RequestKind::Read, at, into.length());
+        let outcome = self.member.read(at, into).await;
+        self.end(begun, outcome)
+    }
+
+    #[inline]
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        let begun = self.begin(RequestKind::Write, at, from.length());
+        let outcome = self.member.write(at, from, fua).await;
+        self.end(begun, outcome)
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        let begun = self.begin(RequestKind::Flush, Sector(0), Sectors::ZERO);
+        let outcome = self.member.flush().await;
+        self.end(begun, outcome)
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        let begun = self.begin(RequestKind::Discard, range.start, range.length);
+        let outcome = self.member.discard(range).await;
+        self.end(begun, outcome)
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        let begun = self.begin(RequestKind::Write, range.start, range.length);
+        let outcome = self.member.write_zeroes(range).await;
+        self.end(begun, outcome)
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        self.member.allocation(range).await
+    }
+
+    fn cut_reads(&self) {
+        self.member.cut_reads();
+    }
+
+    fn mark_dead(&self) {
+        self.is_dead.set(true);
+        self.member.mark_dead();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_is_reported_first_and_then_ever_fewer() {
+        assert!((1..=128).all(is_reported));
+        let reported: Vec<u64> = (1..=1 << 20).filter(|&count| is_reported(count)).collect();
+        // 128, and 64 for each of the 13 doublings from 2^7 to 2^20.
+        assert_eq!(reported.len(), 128 + 13 * 64);
+        assert!(reported.windows(2).all(|pair| (pair[1] - pair[0]) * 64 <= pair[0].max(64)));
+        assert!(is_reported(1 << 63));
+    }
+
+    #[test]
+    fn sums_add_up_and_keep_the_slowest() {
+        let slowest =
+            |millis| Slowest { kind: RequestKind::Write, time: Duration::from_millis(millis), at: Tick(millis) };
+        let mut one = MemberCounts { made_up: Sectors(3), slowest: Some(slowest(5)), ..MemberCounts::default() };
+        one.of[RequestKind::Read as usize] = RequestCounts { requests: 7, bytes: 512, errors: 2 };
+        let mut other = MemberCounts { slowest: Some(slowest(4)), ..one };
+        let sum = one.and(&other).and(&MemberCounts::default());
+        assert_eq!(sum.kind(RequestKind::Read), RequestCounts { requests: 14, bytes: 1024, errors: 4 });
+        assert_eq!((sum.made_up, sum.slowest), (Sectors(6), Some(slowest(5))));
+        other.slowest = Some(slowest(9));
+        assert_eq!(one.and(&other).slowest, Some(slowest(9)));
+    }
+}

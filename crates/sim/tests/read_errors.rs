@@ -1,0 +1,243 @@
+//! Members whose reads fail, one after the other or all at once: who is failed for it, and who is not.
+//! Owns: the limit of read errors on every redundant level, over several shards. Not here: its arithmetic
+//! (`engine::read_errors`), the same among all other faults (seeds run with a limit, too).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, ErrorKind, Fua, Sector, Sectors, Slot};
+use uraid_engine::verdict::Operation;
+use uraid_engine::view::Gate;
+use uraid_engine::{Config, MemberState, RequestKind, Status};
+use uraid_format::Role;
+use uraid_sim::client::Tally;
+use uraid_sim::executor::Executor;
+use uraid_sim::faults::READ_ERRORS_MAX;
+use uraid_sim::judge::{Assembled, How};
+use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::model::Shape;
+use uraid_sim::rig::{Live, Rig};
+use uraid_sim::rng::Rng;
+use uraid_sim::setup::Setup;
+
+/// Level, members, who may be lost together.
+const LEVELS: [(i32, u16, &[u16]); 4] = [(1, 3, &[0, 2]), (10, 4, &[1, 2]), (5, 4, &[3]), (6, 5, &[0, 1])];
+/// Sectors of each member: more than the limit, of each data chunk of each row.
+const SIZE: u64 = 24;
+const SHARDS: u16 = 2;
+
+struct Case {
+    rig: Rig,
+    live: Live,
+}
+
+impl Case {
+    fn new(level: i32, slots: u16, read_errors_max: u32) -> Case {
+        let (layout, chunk) = match level {
+            1 => (0, 0),
+            10 => (0x102, 2),
+            _ => (2, 2),
+        };
+        let shape = Shape { level, layout, chunk, slots, size: SIZE, member_sizes: Vec::new() };
+        let mut rng = Rng::new(7);
+        let executor = Executor::new(rng.fork(), false);
+        let setup = Setup { shards: SHARDS, ..Setup::plain(shape) };
+        let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+        let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+        rig.prepare_oracle(&plan, &BTreeSet::new());
+        let live = rig.boot(&plan, &Config { read_errors_max, ..Config::default() }).expect("sizes agree");
+        let started = live.started.clone();
+        let case = Case { rig, live };
+        case.run(|| started.get().is_some());
+        case
+    }
+
+    fn run(&self, is_done: impl Fn() -> bool) {
+        let end = self.rig.executor.now() + Duration::from_secs(60);
+        let ended = self.rig.executor.run(1_000_000, end, is_done);
+        self.rig.judge_end(ended, &self.live, false).expect("no violation");
+    }
+
+    /// From now on each read of the member fails.
+    fn fail_reads(&self, slot: u16) {
+        let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+        self.rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
+    }
+
+    fn sectors(&self) -> u64 {
+        self.live.arrays[0].layout().array_size().0
+    }
+
+    /// Reads every sector by itself, on any shard; how many failed. In no order, for a stream keeps to its copy.
+    fn read_all(&self) -> u64 {
+        let failed = Rc::new(Cell::new(0));
+        let mut rng = Rng::new(self.sectors());
+        let mut sectors: Vec<u64> = (0..self.sectors()).collect();
+        while !sectors.is_empty() {
+            let at = sectors.swap_remove(rng.below(sectors.len() as u64) as usize);
+            let shard = rng.below(u64::from(SHARDS)) as u16;
+            let array = self.live.arrays[usize::from(shard)].clone();
+            let into = self.live.worlds[usize::from(shard)].client_arena().take(512).expect("room");
+            let (failed, done) = (failed.clone(), Rc::new(Cell::new(false)));
+            let inside = done.clone();
+            self.rig.executor.spawn(shard, "reader", async move {
+                if array.read(Sector(at), into).await.is_err() {
+                    failed.set(failed.get() + 1);
+                }
+                inside.set(true);
+            });
+            self.run(|| done.get());
+        }
+        failed.get()
+    }
+
+    /// Writes every sector by itself.
+    fn write_all(&self) {
+        for at in 0..self.sectors() {
+            let (array, guard) = (self.live.arrays[0].clone(), self.rig.guard.clone());
+            let pieces = self.live.worlds[0].client_arena().take(512).expect("room").freeze();
+            let done = Rc::new(Cell::new(false));
+            let inside = done.clone();
+            self.rig.executor.spawn(0, "writer", async move {
+                guard.open_range(at, 1);
+                array.write(Sector(at), pieces, Fua::No).await.expect("the others take it");
+                guard.close_range(at, 1);
+                inside.set(true);
+            });
+            self.run(|| done.get());
+        }
+    }
+
+    fn status(&self) -> Status {
+        self.live.arrays[0].status()
+    }
+
+    fn failed_for_reads(&self) -> Vec<u16> {
+        let members = (0..).zip(self.status().members);
+        let failed = members.filter(|(_, member)| match member {
+            MemberState::Faulty { operation, .. } => *operation == Operation::ReadErrors,
+            MemberState::Active(_) | MemberState::Spare => false,
+        });
+        failed.map(|(slot, _)| slot).collect()
+    }
+
+    /// Who has a slot if power fails now.
+    fn roles(&mut self) -> Vec<Role> {
+        let images = self.rig.judge.images(&mut self.rig.rng);
+        match self.rig.judge.assemble(&images, How::Forced).expect("legal") {
+            Assembled::Plan(plan) => plan.template.roles.clone(),
+            Assembled::DirtyDegraded | Assembled::Impossible => panic!("it does not start"),
+        }
+    }
+}
+
+#[test]
+fn members_that_fail_every_read_are_failed_and_recorded_and_every_read_is_served() {
+    for (level, slots, dying) in LEVELS {
+        let mut case = Case::new(level, slots, READ_ERRORS_MAX);
+        dying.iter().for_each(|&slot| case.fail_reads(slot));
+        for _ in 0..4 {
+            assert_eq!(case.read_all(), 0, "raid{level}");
+        }
+        assert_eq!(case.failed_for_reads(), dying, "raid{level}");
+        for &slot in dying {
+            let errors = case.status().errors[usize::from(slot)];
+            let reads = errors.of[RequestKind::Read as usize].count;
+            assert!(reads > u64::from(READ_ERRORS_MAX), "raid{level}: {reads} of both shards");
+            assert!(!errors.is_needed);
+            let counts = |shard: usize| case.live.arrays[shard].member_counts()[usize::from(slot)];
+            let both = counts(0).and(&counts(1));
+            assert_eq!(both.kind(RequestKind::Read).errors, reads, "what the log is told is what is counted");
+            assert_eq!(both.kind(RequestKind::Read).bytes, 0);
+            // What it failed to give came from the others.
+            assert!(both.made_up >= Sectors(reads), "raid{level}");
+        }
+        let roles = case.roles();
+        for (slot, role) in (0..slots).zip(roles) {
+            assert_eq!(role == Role::Faulty, dying.contains(&slot), "raid{level}: {slot}");
+        }
+        case.rig.power_off();
+    }
+}
+
+#[test]
+fn a_member_that_is_only_read_for_writes_is_failed_too() {
+    for (level, slots) in [(5, 4), (6, 5)] {
+        let case = Case::new(level, slots, 3);
+        case.fail_reads(1);
+        case.write_all();
+        assert_eq!(case.failed_for_reads(), [1], "raid{level}");
+        assert_eq!(case.read_all(), 0);
+        case.rig.power_off();
+    }
+}
+
+#[test]
+fn up_to_the_limit_a_member_stays_and_without_one_always() {
+    for read_errors_max in [0, SIZE as u32] {
+        let case = Case::new(1, 2, read_errors_max);
+        case.fail_reads(0);
+        for _ in 0..4 {
+            assert_eq!(case.read_all(), 0);
+        }
+        assert_eq!(case.status().usable.count(), 2, "--max-read-errors {read_errors_max}");
+        case.rig.power_off();
+    }
+}
+
+#[test]
+fn a_bad_sector_that_is_read_again_and_again_costs_nobody_the_place() {
+    let case = Case::new(5, 3, 1);
+    let start = case.rig.setup.data_offsets[0];
+    case.rig.disk(0).add_latent([start]);
+    for _ in 0..20 {
+        assert_eq!(case.read_all(), 0);
+    }
+    let errors = case.status().errors[0].of[RequestKind::Read as usize];
+    assert!(errors.count > 5, "{errors:?}");
+    assert_eq!(case.status().usable.count(), 3);
+    case.rig.power_off();
+}
+
+#[test]
+fn an_error_of_all_members_at_once_fails_none_of_them() {
+    for (level, slots, _) in LEVELS {
+        let case = Case::new(level, slots, 1);
+        (0..slots).for_each(|slot| case.fail_reads(slot));
+        assert_eq!(case.read_all(), case.sectors(), "raid{level}");
+        (0..slots).for_each(|slot| case.rig.disk(slot).forget_faults());
+        assert_eq!(case.read_all(), 0, "raid{level}");
+        assert_eq!(case.status().usable.count(), usize::from(slots), "raid{level}");
+        assert_eq!(case.status().gate, Gate::Open);
+        case.rig.power_off();
+    }
+}
+
+#[test]
+fn nobody_is_failed_whom_the_array_cannot_serve_without() {
+    for (level, slots, dying) in LEVELS {
+        let case = Case::new(level, slots, READ_ERRORS_MAX);
+        let mut out = dying.to_vec();
+        dying.iter().for_each(|&slot| case.fail_reads(slot));
+        for _ in 0..4 {
+            case.read_all();
+        }
+        // All others as well, one after the other.
+        for slot in (0..slots).filter(|slot| !dying.contains(slot)) {
+            case.fail_reads(slot);
+            for _ in 0..4 {
+                case.read_all();
+            }
+        }
+        let status = case.status();
+        out.extend(case.failed_for_reads());
+        out.sort_unstable();
+        out.dedup();
+        assert_eq!(out, dying, "raid{level}");
+        assert_eq!(status.gate, Gate::Open, "raid{level}: writes and repairs are still taken");
+        assert!(status.usable.iter().any(|slot| status.errors[slot.index()].is_needed), "raid{level}");
+        assert!(status.errors.iter().zip(0..).all(|(errors, n)| !errors.is_needed || status.usable.contains(Slot(n))));
+        case.rig.power_off();
+    }
+}

@@ -1,0 +1,137 @@
+//! What each member of a running array was asked for and how it answered.
+//! Owns: [`MemberIo`], its JSON, its table in `uraid detail`. Not here: who counts (`uraid_engine`), the sum over threads
+//! (`overseer`). Invariant: text and JSON say the same.
+
+use super::Member;
+use crate::{dates, sizes};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use uraid_block::Sectors;
+
+/// Since the array was started, by all threads.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct MemberIo {
+    /// Reads.
+    pub reads: MemberRequests,
+    /// Writes of data, parity, superblocks and zeroes.
+    pub writes: MemberRequests,
+    /// Cache flushes.
+    pub flushes: MemberRequests,
+    /// Discards.
+    pub discards: MemberRequests,
+    /// Sectors of its failed reads that the other members made up for. md would have rewritten them.
+    pub made_up_sectors: u64,
+    /// None before the first request has ended.
+    pub slowest: Option<SlowestRequest>,
+    /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without it.
+    pub is_needed: bool,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct MemberRequests {
+    /// All that ended, also those that failed.
+    pub count: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Those that failed.
+    pub errors: u64,
+}
+
+/// The request that took longest.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SlowestRequest {
+    /// `read`, `write`, `flush`, `discard`.
+    pub kind: String,
+    /// How long it took, in microseconds.
+    pub us: u64,
+    /// When it ended, in seconds since 1970.
+    pub ended: u64,
+}
+
+impl MemberIo {
+    /// `3 read, 1 write`; `-` for none.
+    fn errors(&self) -> String {
+        let kinds = [(self.reads, "read"), (self.writes, "write"), (self.flushes, "flush"), (self.discards, "discard")];
+        let some = kinds.iter().filter(|(requests, _)| requests.errors > 0);
+        let words: Vec<String> = some.map(|(requests, kind)| format!("{} {kind}", requests.errors)).collect();
+        if words.is_empty() { "-".to_owned() } else { words.join(", ") }
+    }
+
+    fn slowest(&self) -> String {
+        let Some(slowest) = &self.slowest else { return "-".to_owned() };
+        let (millis, when) = (slowest.us as f64 / 1e3, dates::stamp(slowest.ended));
+        format!("{} {millis:.1} ms, {when}", slowest.kind)
+    }
+}
+
+/// A table of members that have counts, and a line for each that stays in spite of its errors.
+pub(super) fn write_table(members: &[Member], out: &mut String) {
+    let counted: Vec<(&Member, &MemberIo)> = members.iter().filter_map(|m| Some((m, m.io.as_ref()?))).collect();
+    if counted.is_empty() {
+        return;
+    }
+    let text = "a string takes all";
+    let requests = |requests: &MemberRequests| {
+        format!("{} ({})", requests.count, sizes::binary(Sectors::from_bytes_floor(requests.bytes)))
+    };
+    writeln!(
+        out,
+        "\n    {:>6}   {:<22} {:<22} {:>7} {:>8}   {:<16} {:>9}   Slowest",
+        "Number", "Reads", "Writes", "Flushes", "Discards", "Errors", "Made Up"
+    )
+    .expect(text);
+    for (member, io) in &counted {
+        let number = member.number.map_or("-".to_owned(), |number| number.to_string());
+        let (reads, writes) = (requests(&io.reads), requests(&io.writes));
+        let (flushes, discards, errors) = (io.flushes.count, io.discards.count, io.errors());
+        let (made_up, slowest) = (io.made_up_sectors, io.slowest());
+        writeln!(
+            out,
+            "    {number:>6}   {reads:<22} {writes:<22} {flushes:>7} {discards:>8}   {errors:<16} {made_up:>9}   {slowest}"
+        )
+        .expect(text);
+    }
+    if counted.iter().any(|(_, io)| io.made_up_sectors > 0) {
+        out.push_str("    Made Up: sectors that the member failed to read and the others gave; not rewritten yet\n");
+    }
+    for (member, _) in counted.iter().filter(|(_, io)| io.is_needed) {
+        let path = member.path.as_deref().unwrap_or("a member");
+        writeln!(
+            out,
+            "    {path} has more read errors than --max-read-errors allows: the array cannot serve without it"
+        )
+        .expect(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::degraded;
+    use super::*;
+
+    #[test]
+    fn the_table_says_what_each_member_did_and_is_not_there_without_counts() {
+        let mut report = degraded();
+        assert!(!report.text().contains("Slowest"));
+        let io = MemberIo {
+            reads: MemberRequests { count: 21, bytes: 1 << 20, errors: 3 },
+            writes: MemberRequests { count: 2, bytes: 8192, errors: 1 },
+            made_up_sectors: 24,
+            slowest: Some(SlowestRequest { kind: "read".to_owned(), us: 12_345, ended: 1_700_000_000 }),
+            is_needed: true,
+            ..MemberIo::default()
+        };
+        report.members[0].io = Some(io);
+        report.members[2].io = Some(MemberIo::default());
+        let text = report.text();
+        assert!(text.contains("         0   21 (1.00 MiB)"), "{text}");
+        assert!(text.contains("   3 read, 1 write         24   read 12.3 ms, "), "{text}");
+        assert!(text.contains("not rewritten yet\n"), "{text}");
+        assert!(text.contains("a.img has more read errors than --max-read-errors allows"), "{text}");
+        assert!(text.contains("         2   0 (0"), "{text}");
+        let json = report.json();
+        assert_eq!(json["members"][0]["io"]["reads"]["errors"], 3);
+        assert_eq!(json["members"][0]["io"]["made_up_sectors"], 24);
+    }
+}
