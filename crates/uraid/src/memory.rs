@@ -39,8 +39,8 @@ pub struct Plan {
 pub enum MemoryError {
     /// `--memory-limit` is too small.
     #[error(
-        "--memory-limit {} MiB is too small for {shards} threads: expected at least {} MiB{}",
-        found / MIB, expected.div_ceil(MIB), with_fewer(*shards, *one_shard)
+        "--memory-limit {} MiB is too small for {}: expected at least {} MiB{}",
+        found / MIB, threads(*shards), expected.div_ceil(MIB), with_fewer(*shards, *one_shard)
     )]
     Limit {
         /// What was asked for, in bytes.
@@ -54,9 +54,8 @@ pub enum MemoryError {
     },
     /// The system does not give it.
     #[error(
-        "cannot have {} MiB of memory for the buffers of {shards} threads; --memory-limit SIZE, from {} MiB on, or \
-         --shards N ask for less",
-        wanted.div_ceil(MIB), least.div_ceil(MIB)
+        "cannot have {} MiB of memory for the buffers of {}; --memory-limit SIZE, from {} MiB on, or --shards N ask for less",
+        wanted.div_ceil(MIB), threads(*shards), least.div_ceil(MIB)
     )]
     System {
         /// Bytes of buffers.
@@ -68,6 +67,10 @@ pub enum MemoryError {
         /// Why.
         source: NoMemory,
     },
+}
+
+fn threads(shards: u16) -> String {
+    if shards == 1 { "1 thread".to_owned() } else { format!("{shards} threads") }
 }
 
 fn with_fewer(shards: u16, one_shard: u64) -> String {
