@@ -3,9 +3,9 @@
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uraid_blackbox::model::Model;
-use uraid_blackbox::nbd::{ClientError, Connection, Negotiate, Options, Request};
+use uraid_blackbox::nbd::{ClientError, Connection, Negotiate, Options, Request, Stream};
 use uraid_blackbox::random::Random;
 use uraid_blackbox::scratch::{Scratch, Shape, create};
 use uraid_blackbox::server::Server;
@@ -96,29 +96,97 @@ fn a_client_that_vanishes_with_requests_in_flight_and_in_the_middle_of_a_write_h
     });
 }
 
+/// A client behind its handshake that reads nothing more.
+fn deaf(server: &Server) -> Stream {
+    let mut stream = server.address().connect().expect("a server");
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).expect("a server");
+    stream.write_all(&[0, 0, 0, 3]).expect("a server");
+    let name = server.address().export.as_bytes();
+    stream.write_all(b"IHAVEOPT\0\0\0\x01").expect("a server");
+    stream.write_all(&u32::try_from(name.len()).expect("a short name").to_be_bytes()).expect("a server");
+    stream.write_all(name).expect("a server");
+    stream
+}
+
+const READ: u8 = 0;
+const WRITE: u8 = 1;
+
+/// Sends the headers of `count` requests from the start of the export, and no payload.
+fn ask(stream: &mut Stream, command: u8, count: u64, length: u32) {
+    for n in 0..count {
+        let mut request = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, command];
+        request.extend(n.to_be_bytes());
+        request.extend(0u64.to_be_bytes());
+        request.extend(length.to_be_bytes());
+        stream.write_all(&request).expect("a server");
+    }
+}
+
 #[test]
 fn a_client_that_never_reads_its_replies_stops_nobody_else() {
     beside_polite_writers(|server| {
         // No `Connection`: that one reads.
-        let mut stream = server.address().connect().expect("a server");
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).expect("a server");
-        stream.write_all(&[0, 0, 0, 3]).expect("a server");
-        let name = server.address().export.as_bytes();
-        stream.write_all(b"IHAVEOPT\0\0\0\x01").expect("a server");
-        stream.write_all(&u32::try_from(name.len()).expect("a short name").to_be_bytes()).expect("a server");
-        stream.write_all(name).expect("a server");
-        for n in 0..64u64 {
-            let mut request = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0];
-            request.extend(n.to_be_bytes());
-            request.extend(0u64.to_be_bytes());
-            request.extend((1u32 << 20).to_be_bytes());
-            stream.write_all(&request).expect("a server");
-        }
+        let mut stream = deaf(server);
+        ask(&mut stream, READ, 64, 1 << 20);
         std::thread::sleep(Duration::from_millis(300));
         let mut polite = Connection::open(server.address(), &Options::default()).expect("a server");
         polite.read(0, 4096).expect("an answer while the other does not read");
         stream.shutdown();
+    });
+}
+
+/// A good client goes on with small and large requests while `rude` clients, on the same shard, hold what they can get.
+fn large_requests_go_on_beside(rude: impl FnOnce(&Server) -> Vec<Stream>) {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "rude", &ARRAY);
+    let server = Server::start(scratch.path(), &members, &["--shards", "1"]);
+    let mut good = Connection::open(server.address(), &Options::default()).expect("a server");
+    good.write(0, &vec![0x5a; 1 << 20]).expect("a server");
+    let all = rude(&server);
+    std::thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..50 {
+        for length in [4096, 256 << 10, 1 << 20] {
+            let asked = Instant::now();
+            let data = good.read(0, length).expect("an answer while the others keep what they hold");
+            assert!(data.iter().all(|byte| *byte == 0x5a));
+            good.write(0, &data).expect("an answer while the others keep what they hold");
+            slowest = slowest.max(asked.elapsed());
+        }
+    }
+    println!("300 requests beside {} rude clients took {:?}, the slowest {slowest:?}", all.len(), begin.elapsed());
+    // A client that holds no more than its share is left alone for 5 s.
+    assert!(begin.elapsed() < Duration::from_secs(20), "the good client was kept waiting for {slowest:?}");
+    drop(all);
+    server.stop();
+}
+
+#[test]
+fn large_requests_go_on_beside_eight_clients_that_read_no_replies() {
+    large_requests_go_on_beside(|server| {
+        let mut all: Vec<Stream> = (0..8).map(|_| deaf(server)).collect();
+        all.iter_mut().for_each(|stream| ask(stream, READ, 100, 1 << 20));
+        all
+    });
+}
+
+#[test]
+fn large_requests_go_on_beside_sixty_clients_that_read_no_replies_to_small_requests() {
+    large_requests_go_on_beside(|server| {
+        let mut all: Vec<Stream> = (0..60).map(|_| deaf(server)).collect();
+        all.iter_mut().for_each(|stream| ask(stream, READ, 120, 16 << 10));
+        all
+    });
+}
+
+#[test]
+fn large_requests_go_on_beside_clients_that_never_send_the_payload_of_their_writes() {
+    large_requests_go_on_beside(|server| {
+        let mut all: Vec<Stream> = (0..16).map(|_| deaf(server)).collect();
+        all.iter_mut().for_each(|stream| ask(stream, WRITE, 1, 16 << 20));
+        all
     });
 }
 

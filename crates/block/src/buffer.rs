@@ -357,6 +357,11 @@ impl Arena {
         self.inner().bytes
     }
 
+    /// Blocks of both sizes that it has.
+    pub fn blocks(&self) -> usize {
+        self.inner().blocks.len()
+    }
+
     /// Blocks that are leased now.
     pub fn blocks_in_use(&self) -> usize {
         self.inner().take_back();

@@ -122,6 +122,11 @@ impl Semaphore {
         self.free.get()
     }
 
+    /// How many permits the first one that waits wants; `None` when none waits.
+    pub fn first_wanted(&self) -> Option<usize> {
+        self.queue.borrow().front().map(|first| first.amount)
+    }
+
     /// Waits for `amount` permits, behind everybody who asked before. The amount must not exceed what the semaphore
     /// started with, or this waits forever.
     pub async fn acquire(self: &Rc<Self>, amount: usize) -> Permit {

@@ -9,11 +9,13 @@ use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
-use crate::outbox::{Hold, Outbox, Reply, next_send};
+use crate::outbox::{Outbox, Reply, next_send};
 use crate::pieces::{self, CLEARING_BYTES_MAX};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
+use crate::shares::{Account, Hold};
 use crate::status;
+use crate::watchdog::Debt;
 use crate::workers::Job;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -62,17 +64,18 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) peer: Peer,
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
-    credit: Rc<Semaphore>,
+    pub(crate) account: Rc<Account>,
     /// Bytes of trims and write-zeroes.
     pub(crate) clearing: Rc<Semaphore>,
     /// Of no meaning before the handshake's end.
     pub(crate) agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
-    /// When the phase began, or, as the watchdog sees it, when the connection last moved.
+    /// When the phase began.
     pub(crate) since: Cell<Tick>,
     /// The server's count of what came and went, when this one last had a part in it.
     pub(crate) moves: Cell<u64>,
-    /// The client owes us something: the rest of a payload, or taking its replies.
+    /// What the watchdog has seen the client owe: the rest of a payload, or taking its replies.
+    pub(crate) debt: Cell<Option<Debt>>,
     pub(crate) payload_is_due: Cell<bool>,
     pub(crate) is_sending: Cell<bool>,
     /// The client has said that it sends no more, and may close at once.
@@ -88,12 +91,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             transport,
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
-            credit: Semaphore::new(server.credit_bytes),
+            account: server.shares.open(),
             clearing: Semaphore::new(CLEARING_BYTES_MAX),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
+            debt: Cell::new(None),
             payload_is_due: Cell::new(false),
             is_sending: Cell::new(false),
             is_disconnected: Cell::new(false),
@@ -172,6 +176,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     fn device(&self) -> &D {
         &self.server.devices[self.agreement.get().export]
+    }
+
+    /// Bytes that the socket has and the client has not taken.
+    pub(crate) fn unsent(&self) -> usize {
+        self.transport.unsent()
     }
 
     fn moved(&self) {
@@ -365,9 +374,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Work::Read(range) | Work::Write(range, _) => Some(range.length.len_bytes()),
             Work::Flush | Work::Clear(..) | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => None,
         };
-        let hold = match self.room_now(bytes) {
-            Some(hold) => hold,
-            None => self.room(bytes).await,
+        let shares = &self.server.shares;
+        let hold = match bytes {
+            None => Hold::new(self.in_flight.acquire(1).await),
+            Some(bytes) => match shares.hold_now(&self.in_flight, &self.account, bytes) {
+                Some(hold) => hold,
+                None => shares.hold(&self.in_flight, &self.account, bytes).await,
+            },
         };
         let mut payload = None;
         if let Work::Write(range, _) = work {
@@ -381,26 +394,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         Ok(())
     }
 
-    /// Room for one more request, which has so many bytes of data, if there is some.
-    fn room_now(&self, bytes: Option<usize>) -> Option<Hold> {
-        let in_flight = Some(self.in_flight.try_acquire(1)?);
-        let hold = Hold { in_flight, ..Hold::default() };
-        match bytes {
-            None => Some(hold),
-            Some(bytes) => self.server.hold_now(&self.credit, bytes, hold),
-        }
-    }
-
-    /// Waits for it.
-    async fn room(&self, bytes: Option<usize>) -> Hold {
-        let in_flight = Some(self.in_flight.acquire(1).await);
-        let mut hold = Hold { in_flight, ..Hold::default() };
-        if let Some(bytes) = bytes {
-            self.server.hold(&self.credit, bytes, &mut hold).await;
-        }
-        hold
-    }
-
     /// Answers with the protocol's error. The payload is skipped, so that the next request is found; one that is larger
     /// than any is not waited for, and after a write that does not say whether a payload follows nothing can be found.
     async fn refuse(&self, request: Request, refusal: Refusal, inbox: &mut Inbox) -> Result<(), End> {
@@ -409,7 +402,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         if !is_last && !self.skip(payload as usize, inbox).await {
             return Err(End::Broken);
         }
-        let hold = Hold { in_flight: Some(self.in_flight.acquire(1).await), ..Hold::default() };
+        let hold = Hold::new(self.in_flight.acquire(1).await);
         self.server.count(|counts| counts.refused += 1);
         let text = refusal.to_string();
         self.outbox.push(Reply::error(self.form(), &request, refusal.code(), &text, hold));

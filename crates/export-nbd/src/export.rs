@@ -32,9 +32,11 @@ pub struct Limits {
     pub requests_max: usize,
     /// How long a handshake may take from the first byte to the last.
     pub handshake_time_max: Duration,
-    /// How long a client may keep buffers without sending the rest of a payload or taking replies, once others wait
-    /// for buffers.
+    /// How long a client that holds more than its share of the memory may neither send the rest of a payload nor take
+    /// replies, once another one waits for memory.
     pub stall_time_max: Duration,
+    /// The same of a client that holds no more than its share.
+    pub hold_time_max: Duration,
     /// How long replies may take to leave after the client's last request.
     pub linger_time_max: Duration,
 }
@@ -47,7 +49,8 @@ impl Default for Limits {
             handshakes_max: 512,
             requests_max: 128,
             handshake_time_max: Duration::from_secs(10),
-            stall_time_max: Duration::from_secs(30),
+            stall_time_max: Duration::from_millis(500),
+            hold_time_max: Duration::from_secs(30),
             linger_time_max: Duration::from_secs(10),
         }
     }

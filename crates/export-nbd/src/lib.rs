@@ -24,8 +24,10 @@ mod pieces;
 mod places;
 mod request;
 mod server;
+mod shares;
 mod statistics;
 mod status;
+mod watchdog;
 mod workers;
 
 pub use export::{Export, Limits};

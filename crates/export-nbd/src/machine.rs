@@ -25,6 +25,8 @@ pub trait Transport: 'static {
     fn peer(&self) -> Peer;
     /// Whether the peer has closed, or the connection broke; what the peer sent before may still be unread.
     fn is_hung_up(&self) -> bool;
+    /// Bytes that were sent and that the peer has not taken, as far as the system tells.
+    fn unsent(&self) -> usize;
     /// Ends the connection in both directions: waiting operations end.
     fn shutdown(&self);
 }
@@ -62,6 +64,9 @@ impl Transport for Stream {
     }
     fn is_hung_up(&self) -> bool {
         Stream::is_hung_up(self)
+    }
+    fn unsent(&self) -> usize {
+        Stream::unsent(self)
     }
     fn shutdown(&self) {
         Stream::shutdown(self);

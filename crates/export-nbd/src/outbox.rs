@@ -4,12 +4,13 @@
 //! permits) is given back then.
 
 use crate::handshake::Form;
+use crate::shares::Hold;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use uraid_block::buffer::{Piece, SMALL_BLOCK_BYTES};
-use uraid_block::local::{Notify, Permit};
+use uraid_block::local::Notify;
 use uraid_block::{Lease, WritePieces};
 use uraid_nbd::extended::{
     EXTENDED_CHUNK_HEADER_BYTES, EXTENDED_DATA_CHUNK_BYTES, extended_data_chunk, extended_done_chunk,
@@ -35,15 +36,6 @@ const ERROR_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 6 + ERROR_TEX
 /// Extents that one block status reply has at most: what fits a block of heads.
 pub(crate) const EXTENTS_MAX: usize = 250;
 const STATUS_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 8 + 16 * EXTENTS_MAX;
-
-/// What a request holds until its reply has left: it is given back by dropping this.
-#[derive(Default)]
-#[allow(dead_code, reason = "permits are held, not read")]
-pub(crate) struct Hold {
-    pub(crate) in_flight: Option<Permit>,
-    pub(crate) credit: Option<Permit>,
-    pub(crate) budget: Option<Permit>,
-}
 
 enum Head {
     Simple([u8; SIMPLE_REPLY_BYTES]),

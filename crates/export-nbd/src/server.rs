@@ -1,6 +1,6 @@
 //! One shard's server: its connections, their memory and their deadlines.
-//! Owns: [`Server`], [`Spread`]: accepting, buffers for all connections, the watchdog, stopping.
-//! Not here: what one connection does (`connection`).
+//! Owns: [`Server`], [`Spread`]: accepting, buffers for all connections, stopping.
+//! Not here: what one connection does (`connection`), how much it may hold (`shares`), who is too slow (`watchdog`).
 //! Invariant: memory for receiving and for heads of replies is set apart, so that replies can leave however full the
 //! arena of the clients' data is.
 
@@ -8,8 +8,8 @@ use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
-use crate::outbox::Hold;
 use crate::places::{self, Place, Use, Verdict};
+use crate::shares::Shares;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
-use uraid_block::local::{Either, Notify, Permit, Semaphore, race, yield_now};
+use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Peer, Stream};
 
@@ -30,10 +30,6 @@ use uraid_host::{Listener, Local, Peer, Stream};
 pub(crate) const SPARE_CONNECTIONS: usize = 16;
 /// Connections that have a large inbox at a time: those that send much at once.
 pub(crate) const LARGE_INBOXES_MAX: u32 = 256;
-/// The largest request that a connection may have in the spare memory.
-const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
-/// How often the watchdog looks, while there are connections.
-const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
 const ARENA_RETRY: Duration = Duration::from_millis(1);
 /// After this many a request takes memory of its own.
@@ -79,22 +75,14 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) limits: Limits,
     /// Blocks for receiving and for heads of replies.
     own: Arena,
-    /// The bytes of the machine's arena that are free, handed out in the order they are asked for.
-    budget: Rc<Semaphore>,
-    budget_bytes: usize,
-    /// Bytes that one connection may hold of the clients' arena: a quarter, or one largest request.
-    pub(crate) credit_bytes: usize,
-    /// Bytes of the arena for connections that hold nothing: one small request of each goes on while others hold all
-    /// the rest.
-    spare: Rc<Semaphore>,
+    /// The clients' arena: what each connection may hold of it.
+    pub(crate) shares: Shares,
     /// To ask a full arena again, for small blocks and for large ones.
     turns: [Rc<Semaphore>; 2],
-    /// How many requests wait for buffers.
-    waiting: Cell<usize>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
     workers: Workers<Job<M, T, D>>,
-    connections: RefCell<Connections<M, T, D>>,
+    pub(crate) connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
     /// Counts what came and went on all connections.
     moves: Cell<u64>,
@@ -110,8 +98,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
         let (small, large) = limits.own_blocks();
         let arena_bytes = machine.arena().capacity_bytes();
-        // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
-        let (budget_bytes, spare_bytes) = (arena_bytes / 4 * 3, arena_bytes / 8);
         let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, device.geometry(), arena_bytes);
         let offers: Vec<Offer> = exports.iter().map(offer).collect();
         let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
@@ -121,12 +107,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let server = Rc::new(Server {
             own: Arena::new(small, large),
-            budget: Semaphore::new(budget_bytes),
-            budget_bytes,
-            credit_bytes: (budget_bytes / 4).max(payload_max as usize).min(budget_bytes),
-            spare: Semaphore::new(spare_bytes),
+            shares: Shares::new(arena_bytes, machine.arena().blocks(), payload_max as usize),
             turns: [Semaphore::new(1), Semaphore::new(1)],
-            waiting: Cell::new(0),
             running: Cell::new(0),
             workers: Workers::default(),
             connections: RefCell::default(),
@@ -314,41 +296,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// What a read or write of so many bytes must hold before it may have buffers, if nothing has to be waited for.
-    pub(crate) fn hold_now(&self, credit: &Rc<Semaphore>, bytes: usize, mut hold: Hold) -> Option<Hold> {
-        let cost = cost(bytes);
-        hold.credit = Some(credit.try_acquire(cost.min(self.credit_bytes))?);
-        hold.budget = Some(self.budget.try_acquire(cost.min(self.budget_bytes))?);
-        Some(hold)
-    }
-
-    /// The same. Waits while the connection holds too much, or all together.
-    pub(crate) async fn hold(&self, credit: &Rc<Semaphore>, bytes: usize, hold: &mut Hold) {
-        let cost = cost(bytes);
-        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes)).await);
-        if let Some(permit) = self.budget.try_acquire(cost.min(self.budget_bytes)) {
-            hold.budget = Some(permit);
-        } else {
-            let _waiting = Waiting::new(&self.waiting);
-            let common = self.budget.acquire(cost.min(self.budget_bytes));
-            if cost > SPARE_REQUEST_BYTES_MAX {
-                hold.budget = Some(common.await);
-            } else {
-                // Clients that do not take their replies may hold the common part for long.
-                hold.credit = None;
-                match race(common, self.alone(credit, cost)).await {
-                    Either::Left(permit) => {
-                        hold.credit = Some(credit.acquire(cost.min(self.credit_bytes)).await);
-                        hold.budget = Some(permit);
-                    }
-                    Either::Right((all_credit, permit)) => {
-                        (hold.credit, hold.budget) = (Some(all_credit), Some(permit));
-                    }
-                }
-            }
-        }
-    }
-
     /// Buffers for a read or write that holds what it must. Waits where the arena has enough, but not in blocks that it
     /// can have: one request of each class asks again and again, the others wait behind it.
     pub(crate) async fn buffers(&self, bytes: usize) -> ReadPieces {
@@ -358,7 +305,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         {
             return pieces;
         }
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = self.shares.wait();
         let _turn = turn.acquire(1).await;
         for _ in 0..ARENA_RETRIES_MAX {
             if let Some(pieces) = self.take(bytes) {
@@ -374,52 +321,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.machine.arena().take(bytes).ok().filter(|pieces| pieces.count() <= self.segments_max)
     }
 
-    /// Part of the spare memory for the only request of a connection: its whole credit goes with it.
-    async fn alone(&self, credit: &Rc<Semaphore>, cost: usize) -> (Permit, Permit) {
-        let all_credit = credit.acquire(self.credit_bytes).await;
-        (all_credit, self.spare.acquire(cost).await)
-    }
-
-    /// Cuts clients that are too slow, until the server stops.
-    async fn watch(self: Rc<Self>) {
-        let mut moves = BTreeMap::new();
-        loop {
-            let has_clients = || match self.connections() {
-                0 => self.is_stopping.get().then_some(false),
-                _ => Some(true),
-            };
-            if !self.changed.wait_for(has_clients).await {
-                return;
-            }
-            self.machine.sleep(WATCH_EVERY).await;
-            self.sweep(&mut moves);
-        }
-    }
-
-    /// One look of the watchdog. `moves`: what each connection's counter was at the last look.
-    fn sweep(&self, moves: &mut BTreeMap<u64, u64>) {
-        let now = self.machine.now();
-        let connections = self.connections.borrow();
-        moves.retain(|name, _| connections.contains_key(name));
-        for (&name, connection) in connections.iter() {
-            let time = now.since(connection.since.get());
-            let must_go = match connection.phase.get() {
-                Phase::Handshake => time > self.limits.handshake_time_max,
-                Phase::Ending => time > self.limits.linger_time_max,
-                Phase::Transmission => {
-                    let has_moved = moves.insert(name, connection.moves.get()) != Some(connection.moves.get());
-                    let is_due = connection.payload_is_due.get() || connection.is_sending.get();
-                    if has_moved || !is_due {
-                        connection.since.set(now);
-                    }
-                    is_due && self.waiting.get() > 0 && now.since(connection.since.get()) > self.limits.stall_time_max
-                }
-            };
-            if must_go {
-                self.count(|counts| counts.broken += 1);
-                connection.kill();
-            }
-        }
+    /// Whether there is a connection to watch, as soon as there is one; `false` when the server stops.
+    pub(crate) async fn has_clients(&self) -> bool {
+        let has_clients = || match self.connections() {
+            0 => self.is_stopping.get().then_some(false),
+            _ => Some(true),
+        };
+        self.changed.wait_for(has_clients).await
     }
 }
 
@@ -486,27 +394,6 @@ fn allow_descriptors() {
     }
 }
 
-/// What a request of so many bytes takes from the arena: whole blocks.
-fn cost(bytes: usize) -> usize {
-    bytes.next_multiple_of(block_bytes(bytes))
-}
-
 fn block_bytes(bytes: usize) -> usize {
     if bytes > 16 << 10 { LARGE_BLOCK_BYTES } else { SMALL_BLOCK_BYTES }
-}
-
-/// Somebody waits for buffers, as long as this lives.
-struct Waiting<'a>(&'a Cell<usize>);
-
-impl Waiting<'_> {
-    fn new(count: &Cell<usize>) -> Waiting<'_> {
-        count.set(count.get() + 1);
-        Waiting(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }

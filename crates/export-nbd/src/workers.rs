@@ -10,8 +10,8 @@
 
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
-use crate::outbox::Hold;
 use crate::request::Work;
+use crate::shares::Hold;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -133,7 +133,7 @@ fn small_requests_go_on_while_others_hold_all_they_can_and_take_no_replies() {
         good.write(&ask(Command::Read, PLAIN, n, 0, 64 << 10));
         good.write(&write(100 + n, 0, &[7; 4096]));
     }
-    bench.pass(Duration::from_secs(1));
+    bench.pass(Limits::default().stall_time_max / 2);
     assert_eq!(answers(&good.take(), |cookie| if cookie < 100 { 64 << 10 } else { 0 }).len(), 40);
     assert!(stuck.iter().all(|pipe| !pipe.is_shut_down()), "nobody had to go for it");
     for pipe in stuck.into_iter().chain([good]) {
@@ -141,6 +141,77 @@ fn small_requests_go_on_while_others_hold_all_they_can_and_take_no_replies() {
     }
     bench.pass(Duration::from_secs(60));
     assert_eq!(bench.arena().blocks_in_use(), 0);
+}
+
+#[test]
+fn clients_that_take_no_replies_leave_room_for_the_large_requests_of_others() {
+    // 72 MiB for requests, of which a new connection gets a sixteenth.
+    let (bench, ram) = (Bench::new(4096, 1280), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let stuck: Vec<Pipe> = (0..8).map(|_| ready(&bench, &server, true)).collect();
+    for pipe in &stuck {
+        pipe.set_stuck(true);
+        for n in 0..100 {
+            pipe.write(&ask(Command::Read, PLAIN, n, 0, MIB as u32));
+        }
+    }
+    bench.settle();
+    assert_eq!(ram.ops.borrow().len(), 8 * 4, "of each as much as a new connection may hold");
+    let good = ready(&bench, &server, true);
+    for n in 0..100 {
+        good.write(&ask(Command::Read, PLAIN, n, 0, MIB as u32));
+    }
+    bench.settle();
+    assert_eq!(answers(&good.take(), |_| MIB).len(), 100, "without any time");
+    bench.pass(Duration::from_secs(3600));
+    assert!(!stuck.iter().any(Pipe::is_shut_down), "they keep nothing that others wait for");
+}
+
+#[test]
+fn the_stalled_client_that_holds_most_goes_as_soon_as_another_one_waits() {
+    let (bench, ram) = (Bench::new(4096, 1280), Ram::new(32 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let slow = ready(&bench, &server, true);
+    slow.set_stuck(true);
+    slow.write(&ask(Command::Read, PLAIN, 0, 0, MIB as u32));
+    let stuck: Vec<Pipe> = (0..2).map(|_| ready(&bench, &server, true)).collect();
+    let read = |pipe: &Pipe, count: u64| {
+        (0..count).for_each(|n| pipe.write(&ask(Command::Read, PLAIN, n, 0, MIB as u32)));
+        bench.settle();
+    };
+    // Clients that have taken much may hold much.
+    for pipe in &stuck {
+        read(pipe, 64);
+        assert_eq!(answers(&pipe.take(), |_| MIB).len(), 64);
+        pipe.set_stuck(true);
+        read(pipe, 64);
+    }
+    bench.pass(Duration::from_secs(10));
+    assert!(!stuck.iter().any(Pipe::is_shut_down), "no other one waits");
+    let good = ready(&bench, &server, true);
+    read(&good, 64);
+    bench.pass(Duration::from_millis(100));
+    assert_eq!(answers(&good.take(), |_| MIB).len(), 64, "without the time of a stall, which was over");
+    assert!(stuck.iter().any(Pipe::is_shut_down) && !stuck.iter().all(Pipe::is_shut_down), "no more than necessary");
+    assert!(!slow.is_shut_down(), "it holds less than its share");
+}
+
+#[test]
+fn large_writes_without_their_payload_do_not_stop_the_writes_of_others() {
+    let (bench, ram) = (Bench::new(4096, 1280), Ram::new(32 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let owing: Vec<Pipe> = (0..16).map(|_| ready(&bench, &server, true)).collect();
+    owing.iter().for_each(|pipe| pipe.write(&ask(Command::Write, PLAIN, 0, 0, 32 << 20)));
+    bench.settle();
+    let good = ready(&bench, &server, true);
+    (0..20).for_each(|n| good.write(&write(n, 0, &vec![7; MIB])));
+    bench.settle();
+    assert_eq!(answers(&good.take(), |_| 0).len(), 20, "without any time");
+    // A large one is served as well when its turn comes.
+    let large = ready(&bench, &server, true);
+    large.write(&write(1, 0, &vec![8; 32 << 20]));
+    bench.pass(Duration::from_secs(30));
+    assert_eq!(answers(&large.take(), |_| 0).len(), 1);
 }
 
 #[test]
@@ -239,7 +310,7 @@ fn clients_that_were_served_and_fell_idle_stay_however_long_others_wait() {
 #[test]
 fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_others_wait() {
     let limits = Limits::default();
-    let (stall, look) = (limits.stall_time_max, Duration::from_secs(1));
+    let (stall, look) = (limits.hold_time_max, Duration::from_secs(1));
     for takes_no_reply in [false, true] {
         let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
         let server = server(&bench, &ram, limits.clone());
@@ -278,13 +349,13 @@ fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_o
 #[test]
 fn the_stall_time_begins_when_the_reply_is_ready_however_long_the_device_took() {
     let limits = Limits::default();
-    let (stall, look) = (limits.stall_time_max, Duration::from_secs(1));
+    let (stall, look) = (limits.stall_time_max, Duration::from_millis(100));
     let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
     let server = server(&bench, &ram, limits);
     let late = ready(&bench, &server, true);
     let busy = with_one_that_waits(&bench, &server, &ram);
     late.write(&ask(Command::Read, PLAIN, 1, 0, 4096));
-    bench.pass(3 * stall);
+    bench.pass(Duration::from_secs(90));
     late.set_stuck(true);
     // Replies that are not taken keep the memory that others wait for.
     busy.iter().for_each(|pipe| pipe.set_stuck(true));

@@ -364,6 +364,14 @@ impl Stream {
         sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
+    /// Bytes that were sent and that the peer has not taken, with what the system adds to them; 0 where it does not tell.
+    pub fn unsent(&self) -> usize {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ writes an int, which `bytes` is.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+    }
+
     /// Ends the connection in both directions: waiting receives end with 0, sends with [`NetError::Closed`].
     pub fn shutdown(&self) {
         // SAFETY: no pointers. An error means that it is down already.

@@ -312,6 +312,11 @@ impl Transport for Pipe {
         self.0.client_closed.get() || self.0.shut_down.get()
     }
 
+    /// What is sent is taken at once, or not at all.
+    fn unsent(&self) -> usize {
+        0
+    }
+
     fn shutdown(&self) {
         self.0.shut_down.set(true);
         self.0.changed.notify_all();

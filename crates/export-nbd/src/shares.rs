@@ -1,0 +1,264 @@
+//! The clients' memory: how much of it each connection may hold, and which request is next when it is short.
+//! Owns: [`Shares`], [`Account`], [`Hold`]. Not here: the blocks (`block::buffer`), cutting a client that gives nothing
+//! back (`watchdog`).
+//! Invariant: what all requests hold is at most the common part and the spare part of the arena; a connection that holds
+//! nothing gets its next request's memory after at most one request of each other connection that waits.
+//!
+//! ```text
+//!   arena   | common: first come, first served, one request of each connection at a time | spare | not given out |
+//! ```
+//! A connection starts with a small limit, which grows by what it gives back, for a client that takes no replies gives
+//! nothing back: eight of them hold half of the common part at most, however much they ask for. While a request waits, no
+//! connection gets more than an equal share.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
+use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
+
+/// The largest request that a connection may have in the spare part.
+const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
+/// A new connection may hold one such part of the common memory, or this much if that is more.
+const START_PART: usize = 16;
+const START_BYTES_MIN: usize = 1 << 20;
+/// Requests up to this size take small blocks.
+const SMALL_REQUEST_BYTES_MAX: usize = 16 << 10;
+
+/// What one connection holds of the clients' memory.
+pub(crate) struct Account {
+    held: Cell<usize>,
+    /// What it may hold. A single request may be larger.
+    limit: Cell<usize>,
+    limit_max: usize,
+    /// How many accounts of the server hold something.
+    holders: Rc<Cell<usize>>,
+    changed: Notify,
+}
+
+impl Account {
+    /// Bytes that it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    fn enter(self: &Rc<Self>, bytes: usize) -> Entry {
+        if self.held.get() == 0 {
+            self.holders.set(self.holders.get() + 1);
+        }
+        self.held.set(self.held.get() + bytes);
+        Entry { account: self.clone(), bytes }
+    }
+}
+
+/// Bytes that one request holds in its connection's account, until this is dropped.
+struct Entry {
+    account: Rc<Account>,
+    bytes: usize,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let account = &self.account;
+        account.held.set(account.held.get() - self.bytes);
+        if account.held.get() == 0 {
+            account.holders.set(account.holders.get() - 1);
+        }
+        // The client has taken the reply.
+        account.limit.set((account.limit.get() + self.bytes).min(account.limit_max));
+        account.changed.notify_all();
+    }
+}
+
+/// What a request holds until its reply has left: it is given back by dropping this.
+#[derive(Default)]
+#[allow(dead_code, reason = "permits are held, not read")]
+pub(crate) struct Hold {
+    in_flight: Option<Permit>,
+    /// Of the common part, or of the spare part.
+    memory: Option<Permit>,
+    large: Option<Permit>,
+    entry: Option<Entry>,
+}
+
+impl Hold {
+    /// For a request without data.
+    pub(crate) fn new(in_flight: Permit) -> Hold {
+        Hold { in_flight: Some(in_flight), ..Hold::default() }
+    }
+}
+
+/// The memory that all connections of a server share.
+pub(crate) struct Shares {
+    bytes: usize,
+    /// What one connection may hold: a quarter, or one largest request.
+    limit_max: usize,
+    /// The least that a request counts for.
+    request_bytes_min: usize,
+    common: Rc<Semaphore>,
+    /// For connections that hold nothing: one small request of each goes on while others hold all the rest.
+    spare: Rc<Semaphore>,
+    /// For requests beyond their connection's limit: together they hold at most half of the common part.
+    large: Rc<Semaphore>,
+    holders: Rc<Cell<usize>>,
+    /// Requests that wait for memory or blocks that others hold; of them, those that wait for `large`.
+    waiting: Cell<usize>,
+    waiting_large: Cell<usize>,
+    shortage: Notify,
+}
+
+impl Shares {
+    /// Of an arena with so many bytes and blocks; `request_bytes_max`: the largest request.
+    pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize) -> Shares {
+        // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
+        let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
+        Shares {
+            bytes,
+            limit_max: (bytes / 4).max(request_bytes_max).min(bytes),
+            request_bytes_min: bytes / blocks,
+            common: Semaphore::new(bytes),
+            spare: Semaphore::new(spare),
+            large: Semaphore::new(bytes / 2),
+            holders: Rc::default(),
+            waiting: Cell::new(0),
+            waiting_large: Cell::new(0),
+            shortage: Notify::new(),
+        }
+    }
+
+    /// The account of a new connection.
+    pub(crate) fn open(&self) -> Rc<Account> {
+        Rc::new(Account {
+            held: Cell::new(0),
+            limit: Cell::new((self.bytes / START_PART).max(START_BYTES_MIN).min(self.bytes / 4)),
+            limit_max: self.limit_max,
+            holders: self.holders.clone(),
+            changed: Notify::new(),
+        })
+    }
+
+    /// What a request with so many bytes of data counts for: its blocks. Small blocks run out sooner than bytes, so
+    /// small requests count twice, and none for less than one block's part of the memory.
+    fn cost(&self, bytes: usize) -> usize {
+        let cost = match bytes <= SMALL_REQUEST_BYTES_MAX {
+            true => 2 * bytes.next_multiple_of(SMALL_BLOCK_BYTES),
+            false => bytes.next_multiple_of(LARGE_BLOCK_BYTES),
+        };
+        cost.max(self.request_bytes_min).min(self.bytes)
+    }
+
+    /// What a request must hold before it may have buffers, if nothing has to be waited for.
+    pub(crate) fn hold_now(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Option<Hold> {
+        let cost = self.cost(bytes);
+        if account.held.get() + cost > self.limit(account) {
+            return None;
+        }
+        let mut hold = Hold::new(in_flight.try_acquire(1)?);
+        hold.memory = Some(self.common.try_acquire(cost)?);
+        hold.entry = Some(account.enter(cost));
+        Some(hold)
+    }
+
+    /// The same. Waits while the connection holds too much, or all together. One call of each connection at a time.
+    pub(crate) async fn hold(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Hold {
+        let cost = self.cost(bytes);
+        let mut hold = Hold::new(in_flight.acquire(1).await);
+        let fits = || account.held.get() == 0 || account.held.get() + cost <= self.limit(account);
+        account.changed.wait_for(|| fits().then_some(())).await;
+        if cost > account.limit.get() {
+            hold.large = Some(self.hold_large(cost).await);
+        }
+        hold.memory = match self.common.try_acquire(cost) {
+            Some(permit) => Some(permit),
+            None => {
+                let _waiting = self.wait();
+                let common = self.common.acquire(cost);
+                if cost > SPARE_REQUEST_BYTES_MAX {
+                    Some(common.await)
+                } else {
+                    // Clients that do not take their replies may hold the common part for long.
+                    match race(common, self.hold_spare(account, cost)).await {
+                        Either::Left(permit) | Either::Right(permit) => Some(permit),
+                    }
+                }
+            }
+        };
+        hold.entry = Some(account.enter(cost));
+        hold
+    }
+
+    async fn hold_large(&self, cost: usize) -> Permit {
+        let cost = cost.min(self.bytes / 2);
+        match self.large.try_acquire(cost) {
+            Some(permit) => permit,
+            None => {
+                let _waiting = self.wait();
+                let _large = Waiting::new(&self.waiting_large);
+                self.large.acquire(cost).await
+            }
+        }
+    }
+
+    async fn hold_spare(&self, account: &Account, cost: usize) -> Permit {
+        account.changed.wait_for(|| (account.held.get() == 0).then_some(())).await;
+        self.spare.acquire(cost).await
+    }
+
+    /// What the connection may hold now.
+    fn limit(&self, account: &Account) -> usize {
+        match self.is_short() {
+            true => account.limit.get().min(self.bytes / (self.holders.get() + self.waiting.get())),
+            false => account.limit.get(),
+        }
+    }
+
+    /// Counts a request as one that waits for what others hold, until the result is dropped.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        let waiting = Waiting::new(&self.waiting);
+        self.shortage.notify_all();
+        waiting
+    }
+
+    /// Whether a request waits for what others hold.
+    pub(crate) fn is_short(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// Waits until one does.
+    pub(crate) async fn shortage(&self) {
+        self.shortage.wait_for(|| self.is_short().then_some(())).await;
+    }
+
+    /// Whether the connection holds more than it may while the first request waits that waits for common memory: if all
+    /// held no more, that one would have what it wants. Or whether it holds a request beyond its limit while another one
+    /// waits for that.
+    pub(crate) fn is_over(&self, account: &Account) -> bool {
+        let held = account.held.get();
+        let level = match self.common.first_wanted() {
+            Some(wanted) => (self.bytes - wanted).checked_div(self.holders.get()),
+            None => self.bytes.checked_div(self.holders.get() + self.waiting.get()),
+        };
+        let is_large = self.waiting_large.get() > 0 && held > account.limit.get();
+        is_large || level.is_some_and(|level| held > level)
+    }
+
+    /// So much is got back at once where memory is short: a quarter.
+    pub(crate) fn enough(&self) -> usize {
+        self.bytes / 4
+    }
+}
+
+/// A request waits, as long as this lives.
+pub(crate) struct Waiting<'a>(&'a Cell<usize>);
+
+impl Waiting<'_> {
+    fn new(count: &Cell<usize>) -> Waiting<'_> {
+        count.set(count.get() + 1);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

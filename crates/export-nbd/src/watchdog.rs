@@ -1,0 +1,95 @@
+//! Cuts clients that are too slow.
+//! Owns: the deadlines of handshakes and of last replies; who goes when memory is short and does not come back.
+//! Not here: how memory is shared (`shares`), who gets a place (`places`).
+//! Invariant: a client that owes nothing, or moves, is never cut here; where memory is plentiful, none is cut in the
+//! middle of its work.
+
+use crate::connection::{Connection, Phase};
+use crate::machine::{Machine, Transport};
+use crate::server::Server;
+use std::cmp::Reverse;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::race;
+use uraid_block::{Device, Tick};
+
+/// How often the watchdog looks, while there are connections.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// The same while a request waits for memory that others hold.
+const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
+
+/// A client that owes something, as one look found it: the rest of a payload, or taking its replies.
+#[derive(Clone, Copy)]
+pub(crate) struct Debt {
+    moves: u64,
+    /// What is in the socket and was not taken: a slow client is seen to move within one large send.
+    unsent: usize,
+    /// The first look that found it so.
+    since: Tick,
+}
+
+impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
+    /// Looks at all connections again and again, until the server stops.
+    pub(crate) async fn watch(self: Rc<Self>) {
+        while self.has_clients().await {
+            // When memory becomes short, clients that have stalled for long go at once.
+            race(self.machine.sleep(WATCH_EVERY), self.shares.shortage()).await;
+            self.look();
+            if self.shares.is_short() {
+                self.machine.sleep(WATCH_EVERY_IF_SHORT).await;
+            }
+        }
+    }
+
+    /// One look at all connections.
+    fn look(&self) {
+        let now = self.machine.now();
+        let mut stalled = Vec::new();
+        let connections = self.connections.borrow();
+        for connection in connections.values() {
+            let time = now.since(connection.since.get());
+            let must_go = match connection.phase.get() {
+                Phase::Handshake => time > self.limits.handshake_time_max,
+                Phase::Ending => time > self.limits.linger_time_max,
+                Phase::Transmission => false,
+            };
+            if must_go {
+                self.cut(connection);
+            } else if connection.phase.get() != Phase::Handshake && self.has_stalled(connection, now) {
+                stalled.push(connection);
+            }
+        }
+        // Those that hold the most; the next look finds whether that was enough.
+        stalled.sort_by_key(|connection| Reverse(connection.account.held()));
+        let mut missing = self.shares.enough();
+        for connection in stalled {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(connection.account.held().max(1));
+            self.cut(connection);
+        }
+    }
+
+    fn cut(&self, connection: &Connection<M, T, D>) {
+        self.count(|counts| counts.broken += 1);
+        connection.kill();
+    }
+
+    /// Whether the client has not moved for too long while others wait for what it may hold.
+    fn has_stalled(&self, connection: &Connection<M, T, D>, now: Tick) -> bool {
+        if !connection.payload_is_due.get() && !connection.is_sending.get() {
+            connection.debt.set(None);
+            return false;
+        }
+        let (moves, unsent) = (connection.moves.get(), connection.unsent());
+        let before = connection.debt.get().filter(|debt| debt.moves == moves && debt.unsent == unsent);
+        let since = before.map_or(now, |debt| debt.since);
+        connection.debt.set(Some(Debt { moves, unsent, since }));
+        let time_max = match self.shares.is_over(&connection.account) {
+            true => self.limits.stall_time_max,
+            false => self.limits.hold_time_max,
+        };
+        self.shares.is_short() && now.since(since) > time_max
+    }
+}
