@@ -10,7 +10,7 @@ use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::outbox::{Outbox, Reply, next_send};
-use crate::pieces::{self, CLEARING_BYTES_MAX};
+use crate::pieces::{self, Clearing};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
 use crate::shares::{Account, Hold};
@@ -59,14 +59,13 @@ enum End {
 }
 
 pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
-    server: Rc<Server<M, T, D>>,
+    pub(crate) server: Rc<Server<M, T, D>>,
     transport: T,
     pub(crate) peer: Peer,
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
     pub(crate) account: Rc<Account>,
-    /// Bytes of trims and write-zeroes.
-    pub(crate) clearing: Rc<Semaphore>,
+    pub(crate) clearing: Clearing,
     /// Of no meaning before the handshake's end.
     pub(crate) agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
@@ -92,7 +91,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
             account: server.shares.open(),
-            clearing: Semaphore::new(CLEARING_BYTES_MAX),
+            clearing: Clearing::new(),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
@@ -540,6 +539,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     fn count(&self, request: &Request, is_ok: bool) {
         let bytes = if is_ok { request.length } else { 0 };
+        self.clearing.answered(request.command);
         self.server.finished(|counts| {
             counts.failed += u64::from(!is_ok);
             match request.command {

@@ -1,13 +1,19 @@
 //! Trim and write-zeroes in pieces: one request may cover the whole device.
 //! Owns: how long a piece is and where it ends, what happens between two pieces, how much of this one connection may
-//! have under way. Not here: what a piece does (`Device`), replies (`connection`).
+//! have under way, how much time pieces take from reads and writes of other clients.
+//! Not here: what a piece does (`Device`), replies (`connection`).
 //! Invariant: a request that has to end early ends at a piece, with an error; a request with FUA is flushed behind its
 //! last piece, before its answer.
 
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
-use uraid_block::local::{Either, race, yield_now};
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, Permit, Semaphore, race, yield_now};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
+use uraid_nbd::Command;
 
 /// The longest piece of zeroes. 4 MiB: a member that has to write them, at 100 MB/s, is done after 40 ms.
 const ZEROES_MAX: Sectors = Sectors(4 << 11);
@@ -15,7 +21,35 @@ const ZEROES_MAX: Sectors = Sectors(4 << 11);
 const TRIM_MAX: Sectors = Sectors(32 << 11);
 /// Bytes that one connection may have under way in trims and write-zeroes. A request counts with its length, at most
 /// with [`ZEROES_MAX`]: two long requests run at a time, so that a device does not idle between the pieces of one.
-pub(crate) const CLEARING_BYTES_MAX: usize = 2 * ZEROES_MAX.len_bytes();
+const CLEARING_BYTES_MAX: usize = 2 * ZEROES_MAX.len_bytes();
+/// The longest piece of zeroes while other clients read or write.
+const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
+/// A request up to this length takes no longer than a write, and has no pause.
+const SHORT_MAX: Sectors = Sectors(64 << 1);
+/// While other clients read or write, a piece is followed by a pause of so many times its own time: all pieces of a
+/// shard together take a sixteenth of the time.
+const PAUSE_FACTOR: u32 = 15;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What a connection knows of its trims and write-zeroes, and of reads and writes beside them.
+pub(crate) struct Clearing {
+    bytes: Rc<Semaphore>,
+    /// Reads and writes of this connection that were answered.
+    transfers: Cell<u64>,
+    /// Those of all others, when it was last asked for them.
+    seen_of_others: Cell<u64>,
+}
+
+impl Clearing {
+    pub(crate) fn new() -> Clearing {
+        Clearing { bytes: Semaphore::new(CLEARING_BYTES_MAX), transfers: Cell::new(0), seen_of_others: Cell::new(0) }
+    }
+
+    /// A request of the connection is answered.
+    pub(crate) fn answered(&self, command: Command) {
+        self.transfers.set(self.transfers.get() + u64::from(matches!(command, Command::Read | Command::Write)));
+    }
+}
 
 /// What a request makes of its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,20 +73,29 @@ pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
     fua: Fua,
 ) -> Result<(), IoError> {
     // The others of this connection wait here; other connections do not.
-    let _permit = match race(connection.closes(), connection.clearing.acquire(cost(range.length))).await {
-        Either::Left(()) => return Err(ErrorKind::Stopping.into()),
-        Either::Right(permit) => permit,
-    };
+    let _permit = unless_closed(connection, connection.clearing.bytes.acquire(cost(range.length))).await?;
     let mut rest = range;
     while !rest.length.is_zero() {
         if connection.is_given_up() {
             return Err(ErrorKind::Stopping.into());
         }
-        let piece = first_piece(device.geometry(), what, rest);
+        // One piece of the shard at a time, and its pause.
+        let turn = match range.length > SHORT_MAX && is_contended(connection) {
+            true => take_turn(connection).await?,
+            false => None,
+        };
+        let begin = connection.server.machine.now();
+        let piece = first_piece(device.geometry(), longest(what, turn.is_some()), rest);
         let outcome = match what {
             Clear::Trim => device.discard(piece).await,
             Clear::Zeroes => device.write_zeroes(piece).await,
         };
+        if turn.is_some() {
+            let time = connection.server.machine.now().since(begin);
+            let pause = (time * PAUSE_FACTOR).min(PAUSE_MAX);
+            unless_closed(connection, connection.server.machine.sleep(pause)).await?;
+        }
+        drop(turn);
         match (what, outcome) {
             (Clear::Trim | Clear::Zeroes, Ok(())) => {}
             // A trim is a hint: a device that cannot take it has done its part.
@@ -70,17 +113,52 @@ pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
     }
 }
 
-/// The piece at the start of `rest`. It ends where a stripe ends, if a stripe is no longer than a piece or its chunks
+/// Waits, unless the connection closes before.
+async fn unless_closed<M: Machine, T: Transport, D: Device + 'static, V>(
+    connection: &Connection<M, T, D>,
+    what: impl Future<Output = V>,
+) -> Result<V, IoError> {
+    match race(connection.closes(), what).await {
+        Either::Left(()) => Err(ErrorKind::Stopping.into()),
+        Either::Right(value) => Ok(value),
+    }
+}
+
+/// Whether other connections have had reads or writes answered since the last call.
+fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>) -> bool {
+    let (counts, clearing) = (connection.server.statistics(), &connection.clearing);
+    let others = counts.reads + counts.writes - clearing.transfers.get();
+    clearing.seen_of_others.replace(others) != others
+}
+
+/// Waits until no other piece of the shard runs or pauses; `None` when others have read and written nothing meanwhile.
+async fn take_turn<M: Machine, T: Transport, D: Device + 'static>(
+    connection: &Connection<M, T, D>,
+) -> Result<Option<Permit>, IoError> {
+    let turns = &connection.server.clearing_turn;
+    if let Some(turn) = turns.try_acquire(1) {
+        return Ok(Some(turn));
+    }
+    let turn = unless_closed(connection, turns.acquire(1)).await?;
+    Ok(is_contended(connection).then_some(turn))
+}
+
+/// The longest piece.
+fn longest(what: Clear, is_contended: bool) -> Sectors {
+    match (what, is_contended) {
+        (Clear::Trim, _) => TRIM_MAX,
+        (Clear::Zeroes, false) => ZEROES_MAX,
+        (Clear::Zeroes, true) => ZEROES_BESIDE_OTHERS_MAX,
+    }
+}
+
+/// The piece at the start of `rest`, not much longer than `longest`. It ends where a stripe ends, if a stripe is no longer than a piece or its chunks
 /// are not: so parity is not computed twice for the stripe that a cut goes through.
 ///
 /// ```text
 ///   stripe 3 MiB, rest from 1 MiB on:   1..3  3..6  6..9  ...
 /// ```
-fn first_piece(geometry: &Geometry, what: Clear, rest: Range) -> Range {
-    let longest = match what {
-        Clear::Trim => TRIM_MAX,
-        Clear::Zeroes => ZEROES_MAX,
-    };
+fn first_piece(geometry: &Geometry, longest: Sectors, rest: Range) -> Range {
     let stripe = geometry.stripe;
     let furthest = if longest < stripe && geometry.chunk <= longest { stripe } else { longest };
     let end = rest.start.0 + furthest.0.min(rest.length.0);
@@ -111,7 +189,7 @@ mod tests {
         let mut rest = Range::new(Sector(start), Sectors(length));
         let mut list = Vec::new();
         while !rest.length.is_zero() {
-            let piece = first_piece(&geometry, what, rest);
+            let piece = first_piece(&geometry, longest(what, false), rest);
             assert_eq!(piece.start, rest.start);
             list.push((piece.start.0, piece.length.0));
             rest = Range::between(piece.end(), rest.end());

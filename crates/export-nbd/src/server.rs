@@ -79,6 +79,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) shares: Shares,
     /// To ask a full arena again, for small blocks and for large ones.
     turns: [Rc<Semaphore>; 2],
+    /// For one piece of a trim or write-zeroes beside other clients' reads and writes.
+    pub(crate) clearing_turn: Rc<Semaphore>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
     workers: Workers<Job<M, T, D>>,
@@ -109,6 +111,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             own: Arena::new(small, large),
             shares: Shares::new(arena_bytes, machine.arena().blocks(), payload_max as usize),
             turns: [Semaphore::new(1), Semaphore::new(1)],
+            clearing_turn: Semaphore::new(1),
             running: Cell::new(0),
             workers: Workers::default(),
             connections: RefCell::default(),

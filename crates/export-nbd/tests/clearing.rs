@@ -77,6 +77,79 @@ fn long_requests_of_one_connection_take_turns_and_those_of_others_do_not_wait_fo
     assert_eq!(answers(&other.take(), |_| 0).len(), 1);
 }
 
+/// A device of which each piece of zeroes takes 10 ms, and the rest nothing.
+struct Slow {
+    ram: Rc<Ram>,
+    bench: Bench,
+    pieces: Cell<usize>,
+}
+
+impl Device for Slow {
+    fn geometry(&self) -> &Geometry {
+        self.ram.geometry()
+    }
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        self.ram.read(at, into).await
+    }
+    async fn write(&self, _at: Sector, _from: WritePieces, _fua: Fua) -> Result<(), IoError> {
+        panic!("not asked for")
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        panic!("not asked for")
+    }
+    async fn discard(&self, _range: Range) -> Result<(), IoError> {
+        panic!("not asked for")
+    }
+    async fn write_zeroes(&self, _range: Range) -> Result<(), IoError> {
+        self.pieces.set(self.pieces.get() + 1);
+        self.bench.sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+    async fn allocation(&self, _range: Range) -> Result<Allocation, IoError> {
+        panic!("not asked for")
+    }
+}
+
+#[test]
+fn pieces_take_a_sixteenth_of_the_time_while_another_client_reads() {
+    let bench = Bench::new(64, 16);
+    let device = Rc::new(Slow { ram: Ram::new(64 * MIB), bench: bench.clone(), pieces: Cell::new(0) });
+    let export = Export { name: "md0".into(), description: String::new(), read_only: false };
+    let server = Server::new(bench.clone(), vec![(export, device.clone())], Limits::default());
+    let open = || {
+        let pipe = Pipe::default();
+        let (server, transport) = (server.clone(), pipe.clone());
+        bench.spawn(async move { server.serve(transport).await });
+        pipe.write(&hello(false));
+        bench.settle();
+        pipe.take();
+        pipe
+    };
+    let (all, good) = ([open(), open(), open(), open()], open());
+    for pipe in &all {
+        (0..100).for_each(|cookie| pipe.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, 64 << 20)));
+    }
+    let pieces = |reads: bool| {
+        let before = device.pieces.get();
+        for _ in 0..320 {
+            if reads {
+                good.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+            }
+            bench.pass(Duration::from_millis(5));
+        }
+        device.pieces.get() - before
+    };
+    // In 1.6 s: two requests of each client at a time, or one piece in 160 ms.
+    assert!(pieces(false) >= 8 * 160);
+    // Those that were under way when the first read came are without a pause.
+    let beside = pieces(true);
+    assert!((10..=20).contains(&beside), "{beside} pieces");
+    assert_eq!(answers(&good.take(), |_| 512).len(), 320);
+    // Each of the eight ends the pause that it has waited for.
+    pieces(false);
+    assert!(pieces(false) >= 8 * 160);
+}
+
 #[test]
 fn long_requests_end_at_a_piece_when_their_client_has_gone() {
     // 300: more than may be in flight, so that the server does not read up to the end.
