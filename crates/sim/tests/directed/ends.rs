@@ -7,9 +7,12 @@ use uraid_block::{Range, Tick};
 /// Whether a request went well, and when it ended.
 type Ending = Pin<Box<dyn Future<Output = (bool, Tick)>>>;
 
+/// Shorter than the time after which a read goes elsewhere.
+const HANGS: Duration = Duration::from_millis(100);
+
 /// ```text
-///   0 s   a read meets an unreadable sector of member 0, and goes on to member 1, which takes 2 s and cannot read it either
-///   1 s   a write freezes the array: members 0 and 1 have it, the full member 2 has not
+///    0 ms   a read meets an unreadable sector of member 0, and goes on to member 1, which takes 100 ms and cannot read it
+///   50 ms   a write freezes the array: members 0 and 1 have it, the full member 2 has not
 /// ```
 /// Nothing of member 2 is given any more: a later read would give the other version.
 #[test]
@@ -24,26 +27,27 @@ fn a_retry_that_began_before_a_freeze_gives_no_other_version() {
             assert_eq!(kind(&all(&rig, &live, vec![read(&live, 0, 1)])[0]), None);
         }
         (0..2).for_each(|disk| rig.disk(disk).add_latent([DATA_AT + 3]));
-        let slow = Effect::Hang(Duration::from_secs(2));
+        let slow = Effect::Hang(HANGS);
         rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect: slow });
         let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
         rig.disk(2).add_fault(Fault { victim: Victim::Writes, after: 0, effect: full });
         let (reading, writing) = (read(&live, 2, 2), write(&rig, &live, 2, 1, 2));
         let (executor, clock) = (rig.executor.clone(), rig.executor.clone());
+        let began = rig.executor.now();
         let requests: Vec<Ending> = vec![
             Box::pin(async move {
                 let answer = reading.await;
                 (answer.is_ok(), clock.now())
             }),
             Box::pin(async move {
-                executor.sleep(Duration::from_secs(1)).await;
+                executor.sleep(HANGS / 2).await;
                 (writing.await.is_ok(), executor.now())
             }),
         ];
         let answers = all(&rig, &live, requests);
         assert!(!answers[1].0, "the write is not on every member");
         let (is_read, ended) = answers[0];
-        let is_after = ended > Tick(0) + Duration::from_secs(2);
+        let is_after = ended > began + HANGS;
         assert!(!is_read || !is_after, "turn {turn}: bytes of a copy that missed the write");
         retried += u32::from(is_after);
         rig.power_off();
