@@ -31,6 +31,7 @@ mod work;
 
 use crate::cli::{BenchArgs, Processors, chunk_size, layout_number};
 use crate::{names, print};
+pub use nbd::Others;
 pub use scenario::ScenarioName;
 use session::{Case, MeasureError, Outcome};
 use std::fs::File;
@@ -181,7 +182,11 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
         return Ok(kernels::run(run.rounds, !args.json));
     }
     if args.members[0] == "nbd" {
-        return Ok(nbd::run(&args.members[1..], &work, run, args.destructive, !args.json)?);
+        let (uris, is_shown) = (&args.members[1..], !args.json);
+        return Ok(match args.beside.as_slice() {
+            [] => nbd::run(uris, &work, run, args.destructive, is_shown)?,
+            others => nbd::run_beside(uris, others, &work, run, args.destructive, is_shown)?,
+        });
     }
     let members = args.raid_devices.map_or(args.members.len(), usize::from);
     ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;

@@ -360,6 +360,7 @@ fn options_that_mean_nothing_to_a_word_are_wrong_usage() {
             "kernels --bs 4K --iodepth 3",
             "`bench kernels` does not take --bs, --iodepth, only --rounds, --json, --plot; ",
         ),
+        ("-l 5 -n 3 --beside idle mem:8M", "--beside is of `bench nbd` only"),
         ("-l 5 -n 3 --destructive kernels b c", "a member that is called kernels is given as ./kernels"),
         (&format!("nbd {uri} -l 5"), "`bench nbd` does not take --level, only --rw, --bs, "),
         (&format!("nbd {uri} -n 5"), "`bench nbd` does not take --raid-devices, only "),
@@ -414,5 +415,24 @@ fn a_client_stays_on_its_processors_and_a_server_is_measured() {
     wait(|| is_pinned().is_some()).expect("one thread is kept there");
     let rows: Vec<Value> = serde_json::from_str(&client.end().expect_done().stdout).expect("a JSON array");
     assert!(rows.len() == 1 && number(&rows[0], "array") > 0.0, "{rows:?}");
+    assert_eq!(server.stop().code, Some(0));
+}
+
+#[test]
+fn a_client_is_measured_alone_and_beside_others() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("trial.nbd");
+    let server = scratch.command(words("bench -l 0 -n 2 mem:8M --serve").into_iter().chain([socket.clone()]));
+    let server = Served::start(&mut { server });
+    server.wait_until_ready();
+    let uri = [PathBuf::from(format!("nbd+unix:///?socket={}", socket.display()))];
+    let line = "nbd --bs 64K --iodepth 4 --beside";
+    bench(&scratch, &format!("{line} zeroers"), &uri).expect_refused(&["--destructive says that it may be lost"]);
+    let rows = rows(&scratch, &format!("{line} non-readers,half-open,zeroers --destructive"), &uri);
+    let works: Vec<&str> = rows.iter().filter_map(|row| row["work"].as_str()).collect();
+    for (work, others) in works.iter().zip(["beside 8 non-readers", "beside 1,000 half-open", "beside 4 zeroers"]) {
+        assert!(work.contains(others), "{work}");
+    }
+    assert!(rows.len() == 3 && rows.iter().all(|row| row["against"] == "alone"), "{rows:?}");
     assert_eq!(server.stop().code, Some(0));
 }

@@ -5,6 +5,7 @@
 //! Common clients send one request in a system call and saturate long before a good server does. Where client and server
 //! share a machine that others use too, the server's own time on processors says what a request costs it.
 
+mod beside;
 mod connection;
 mod peer;
 mod trial;
@@ -16,13 +17,17 @@ use super::figures::{Interval, median};
 use super::progress::Progress;
 use super::table::{self, Latency, Row};
 use super::work::{Request, Work, WorkError};
+pub use beside::Others;
 use connection::Connection;
 pub use connection::LoadError;
 use hdrhistogram::Histogram;
 use peer::Peer;
+use std::sync::OnceLock;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 pub use trial::{ServeTrialError, listen, serve};
 use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_host::TooFewDescriptors;
 use uraid_nbd::TransmissionFlags;
 pub use uri::{Address, UriError};
 
@@ -50,10 +55,10 @@ pub enum NbdError {
         source: WorkError,
     },
     /// The work writes.
-    #[error("--rw {pattern} overwrites what {uri} holds; --destructive says that it may be lost")]
+    #[error("{option} overwrites what {uri} holds; --destructive says that it may be lost")]
     Destructive {
-        /// fio's word.
-        pattern: &'static str,
+        /// What writes.
+        option: String,
         /// Which server.
         uri: String,
     },
@@ -64,6 +69,30 @@ pub enum NbdError {
         pattern: &'static str,
         /// Which server.
         uri: String,
+    },
+    /// Clients beside the one that is measured could not connect.
+    #[error("{kind} clients cannot connect to {uri}")]
+    Others {
+        /// Which ones.
+        kind: &'static str,
+        /// Which server.
+        uri: String,
+        /// Why not.
+        source: LoadError,
+    },
+    /// One server is measured beside others' clients.
+    #[error("bench nbd --beside takes one URI; {found} are given")]
+    BesideCount {
+        /// How many there are.
+        found: usize,
+    },
+    /// The system allows too few open files.
+    #[error("cannot open {connections} connections")]
+    Descriptors {
+        /// How many.
+        connections: usize,
+        /// What is missing.
+        source: TooFewDescriptors,
     },
     /// A connection ended.
     #[error("{uri}")]
@@ -113,7 +142,7 @@ struct Tally {
 }
 
 /// When requests are counted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Window {
     begin: Instant,
     end: Instant,
@@ -122,6 +151,21 @@ struct Window {
 impl Window {
     fn has(self, time: Instant) -> bool {
         (self.begin..self.end).contains(&time)
+    }
+}
+
+/// Measures one server alone and beside others' clients.
+pub fn run_beside(
+    uris: &[String],
+    others: &[Others],
+    work: &Work,
+    run: &Run,
+    destructive: bool,
+    is_shown: bool,
+) -> Result<Vec<Row>, NbdError> {
+    match uris {
+        [uri] => beside::run(uri, others, work, run, destructive, is_shown),
+        _ => Err(NbdError::BesideCount { found: uris.len() }),
     }
 }
 
@@ -157,7 +201,7 @@ impl Server {
         let named = || uri.to_owned();
         let pattern = work.pattern.name();
         if work.pattern.writes() && !destructive {
-            return Err(NbdError::Destructive { pattern, uri: named() });
+            return Err(NbdError::Destructive { option: format!("--rw {pattern}"), uri: named() });
         }
         let mut jobs = Vec::new();
         for job in 0..work.jobs_in_all() {
@@ -187,15 +231,31 @@ impl Server {
 
     /// Every job on a thread of its own.
     fn measure(&mut self, work: &Work, run: &Run) -> Result<Sample, NbdError> {
+        self.measure_after(work, run, || Ok(()))
+    }
+
+    /// The same; the jobs run already while `ready` is waited for.
+    fn measure_after(
+        &mut self,
+        work: &Work,
+        run: &Run,
+        ready: impl FnOnce() -> Result<(), NbdError>,
+    ) -> Result<Sample, NbdError> {
         let time = || self.peer.and_then(Peer::time);
         let before = time();
-        let begin = Instant::now() + run.runtime / WARM_UP_PART;
-        let window = Window { begin, end: begin + run.runtime };
-        let tallies: Vec<Result<Tally, LoadError>> = std::thread::scope(|scope| {
+        let window = OnceLock::new();
+        let (is_ready, tallies) = std::thread::scope(|scope| {
+            let window = &window;
             let start = |job| scope.spawn(move || drive(job, work, run.has_latencies, window));
             let threads: Vec<_> = self.jobs.iter_mut().map(start).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
+            let is_ready = ready();
+            let begin = Instant::now() + run.runtime / WARM_UP_PART;
+            let end = if is_ready.is_ok() { begin + run.runtime } else { begin };
+            window.set(Window { begin, end }).expect("it is set once");
+            let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("a job does not panic");
+            (is_ready, threads.into_iter().map(join).collect::<Vec<Result<Tally, LoadError>>>())
         });
+        is_ready?;
         // All that was asked for is answered: the times are those of these requests, the warm-up's too.
         let server_time = before.zip(time()).map(|(before, after)| after.saturating_sub(before));
         let mut sum = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
@@ -217,8 +277,9 @@ impl Server {
     }
 }
 
-/// One job: keeps its depth of requests in flight until the end, and counts those that are answered in the window.
-fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: Window) -> Result<Tally, LoadError> {
+/// One job: keeps its depth of requests in flight until the end, and counts those that are answered in the window, which
+/// may be set later.
+fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: &OnceLock<Window>) -> Result<Tally, LoadError> {
     let block = work.block.len_bytes();
     let payload = vec![0xa5; if work.pattern.writes() { block } else { 0 }];
     let Job { connection, list, next, processor } = job;
@@ -228,15 +289,21 @@ fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: Window) -> Res
     let mut tally = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
     let cpu_before = thread_time();
     let mut now = Instant::now();
-    while now < window.end || connection.in_flight() > 0 {
-        while now < window.end && connection.room() > 0 {
+    loop {
+        let window = window.get();
+        let is_over = window.is_some_and(|window| now >= window.end);
+        if is_over && connection.in_flight() == 0 {
+            break;
+        }
+        let has = |time| window.is_some_and(|window| window.has(time));
+        while !is_over && connection.room() > 0 {
             let request = list[*next];
             *next = (*next + 1) % list.len();
             let offset = Sectors(request.at.0).bytes();
             connection.put(offset, block, request.is_write.then_some(&payload), now);
         }
         let mut ended = 0;
-        let is_noted = has_latencies && window.has(now);
+        let is_noted = has_latencies && has(now);
         connection.turn(&mut |began: Instant| {
             ended += 1;
             if is_noted {
@@ -245,7 +312,7 @@ fn drive(job: &mut Job, work: &Work, has_latencies: bool, window: Window) -> Res
         })?;
         now = Instant::now();
         tally.ended += ended;
-        if window.has(now) {
+        if has(now) {
             tally.counted += ended;
         }
     }

@@ -5,7 +5,7 @@
 use super::create::level;
 use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
-use crate::bench::{Pattern, ScenarioName, parse_bytes};
+use crate::bench::{Others, Pattern, ScenarioName, parse_bytes};
 use crate::sizes::parse_size;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
@@ -52,6 +52,9 @@ EXAMPLES
       uraid bench -l 6 -n 8 -c 64K mem:64M --serve /run/trial.nbd &
       uraid bench nbd --size 256M --bs 4K --iodepth 64 --runtime 100ms --rounds 21 \
           'nbd+unix:///?socket=/run/trial.nbd' 'nbd+unix:///?socket=/run/nbdkit.sock'
+  A server under a good client, alone and beside clients that take no replies or flood it:
+      uraid bench nbd --rw read --bs 1M --iodepth 8 --runtime 1s --rounds 9 --destructive \
+          --beside non-readers,zeroers,half-open,idle 'nbd+unix:///?socket=/run/trial.nbd'
   Members that take 20 us for each request, as a controller does, and are drained meanwhile:
       uraid bench -l 0 -n 2 -c 256K null:1T,request=20us --rw read --bs 192K --drain-every 10ms
   Parity kernels, each beside the portable one:
@@ -70,7 +73,7 @@ JSON
   requests, counted, in_flight, member_ios, is_chosen.";
 
 /// What a scenario says itself.
-const OWN_WORK: [&str; 17] = [
+const OWN_WORK: [&str; 18] = [
     "level",
     "members",
     "rw",
@@ -85,6 +88,7 @@ const OWN_WORK: [&str; 17] = [
     "size",
     "drain_every",
     "serve",
+    "beside",
     "run",
     "force",
     "destructive",
@@ -108,6 +112,7 @@ const OF_WORDS: [(&str, &[&str]); 2] = [
             "runtime",
             "rounds",
             "gtod_reduce",
+            "beside",
             "destructive",
             "json",
             "plot",
@@ -119,6 +124,9 @@ const OF_WORDS: [(&str, &[&str]); 2] = [
 /// could be read; `command` is that of `uraid bench`.
 pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
     let first = given.get_many::<String>("members")?.next()?;
+    if first != "nbd" && given.value_source("beside") == Some(ValueSource::CommandLine) {
+        return Some("--beside is of `bench nbd` only: it measures a server".to_owned());
+    }
     let (word, taken) = OF_WORDS.into_iter().find(|(word, _)| word == first)?;
     let is_other =
         |id: &str| id != "members" && !taken.contains(&id) && given.value_source(id) == Some(ValueSource::CommandLine);
@@ -201,6 +209,9 @@ pub struct BenchArgs {
     /// SIGTERM or SIGINT
     #[arg(long, value_name = "SOCKET", requires = "level")]
     pub serve: Option<PathBuf>,
+    /// Of `nbd` with one URI: measure the client alone and, in turn, beside each of these kinds of clients
+    #[arg(long, value_name = "CLIENTS", value_delimiter = ',')]
+    pub beside: Vec<Others>,
     /// Start an array that exists although more members are missing than its superblocks know of
     #[arg(short = 'R', long, conflicts_with = "level")]
     pub run: bool,

@@ -66,18 +66,21 @@ pub enum LoadError {
     Silent,
 }
 
-fn failed(action: &'static str) -> impl Fn(io::Error) -> LoadError {
+pub fn failed(action: &'static str) -> impl Fn(io::Error) -> LoadError {
     move |source| LoadError::Io { action, source }
 }
 
 /// Both kinds of sockets.
-enum Stream {
+pub enum Stream {
+    /// A unix socket.
     Unix(UnixStream),
+    /// A TCP connection.
     Tcp(TcpStream),
 }
 
 impl Stream {
-    fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+    /// Connects, without any handshake.
+    pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         match endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -215,11 +218,34 @@ impl<T: Copy> Connection<T> {
         }
     }
 
+    /// Puts a write-zeroes of so many bytes.
+    pub fn put_zeroes(&mut self, offset: u64, bytes: u64, note: T) {
+        let index = self.free.pop().expect("there is room");
+        self.open[index] = Some(Open { is_read: false, offset, bytes: 0, note });
+        let (flags, cookie) = (CommandFlags::NO_HOLE, Cookie(index as u64));
+        let request = Request { flags, command: Command::WriteZeroes, cookie, offset, length: bytes };
+        self.out.extend_from_slice(&request.encode());
+    }
+
+    /// Sends what can be sent, receives what has come; whether there was either.
+    pub fn turn_now(&mut self, ended: &mut impl FnMut(T)) -> Result<bool, LoadError> {
+        let has_sent = self.send()?;
+        Ok(self.receive(ended)? || has_sent)
+    }
+
+    /// Whether the server keeps the connection; takes no reply.
+    pub fn check(&self) -> Result<(), LoadError> {
+        let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), PollFlags::empty())];
+        match poll(&mut descriptors, Some(&rustix::event::Timespec::default())) {
+            // Hung up: that comes unasked.
+            Ok(1..) => Err(failed("the connection")(ErrorKind::ConnectionAborted.into())),
+            Ok(0) | Err(_) => Ok(()),
+        }
+    }
+
     /// Sends what can be sent, receives what has come, waits if there was neither; gives out the requests that ended.
     pub fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
-        let has_sent = self.send()?;
-        let has_received = self.receive(ended)?;
-        if !has_sent && !has_received {
+        if !self.turn_now(ended)? {
             let mut wanted = PollFlags::IN;
             wanted.set(PollFlags::OUT, self.sent < self.out.len());
             let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), wanted)];
@@ -246,7 +272,8 @@ impl<T: Copy> Connection<T> {
         let _ = self.stream.write(&bye.encode());
     }
 
-    fn send(&mut self) -> Result<bool, LoadError> {
+    /// Sends what can be sent; whether there was something.
+    pub fn send(&mut self) -> Result<bool, LoadError> {
         if self.sent == self.out.len() {
             return Ok(false);
         }
@@ -316,7 +343,8 @@ fn handshake_failed(error: io::Error) -> LoadError {
     if error.kind() == ErrorKind::WouldBlock { LoadError::Silent } else { failed("the handshake")(error) }
 }
 
-fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
+/// The handshake: waits for the export of this name.
+pub fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).map_err(handshake_failed)?;
     let offered = parse_greeting(&greeting)?;
