@@ -35,12 +35,14 @@ struct Seen {
     /// As last seen.
     state: Cell<PathState>,
     is_looking: Cell<bool>,
+    /// How many looks have ended.
+    ended: Cell<u64>,
 }
 
 impl MemberPaths {
     /// Of one array of the session.
     pub fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
-        let unseen = || Seen { state: Cell::new(PathState::Same), is_looking: Cell::new(false) };
+        let unseen = || Seen { state: Cell::new(PathState::Same), is_looking: Cell::new(false), ended: Cell::new(0) };
         let members = claimed(&session, index).iter().map(|_| unseen()).collect();
         Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
     }
@@ -62,8 +64,11 @@ impl MemberPaths {
                 local.spawn(async move { paths.look_at(member).await });
             }
         }
-        let is_quiet = || (!self.members.iter().any(|seen| seen.is_looking.get())).then_some(());
-        race(self.looked.wait_for(is_quiet), local.sleep(waits_max)).await;
+        // Those that others begin meanwhile are not waited for.
+        let ended: Vec<u64> = self.members.iter().map(|seen| seen.ended.get()).collect();
+        let have_ended =
+            || self.members.iter().zip(&ended).all(|(seen, before)| seen.ended.get() > *before).then_some(());
+        race(self.looked.wait_for(have_ended), local.sleep(waits_max)).await;
     }
 
     /// What was last seen of a member of the plan.
@@ -101,7 +106,9 @@ impl MemberPaths {
             let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
             warn(&format!("{array}: member {name} ({place}): {text}"));
         }
-        self.members[member].is_looking.set(false);
+        let seen = &self.members[member];
+        seen.is_looking.set(false);
+        seen.ended.set(seen.ended.get() + 1);
         self.looked.notify_all();
     }
 }
