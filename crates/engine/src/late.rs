@@ -37,8 +37,10 @@ impl<W: World> Array<W> {
     }
 
     async fn watch_reads(self: Rc<Self>) {
-        while !self.has_stopped() {
-            self.world.sleep(LOOK).await;
+        loop {
+            if let Either::Right(()) = race(self.world.sleep(LOOK), self.stopped()).await {
+                return;
+            }
             let stuck = self.balance.stuck();
             let view = self.view();
             if view.copies == Copies::Any {
@@ -47,8 +49,9 @@ impl<W: World> Array<W> {
         }
     }
 
-    fn has_stopped(&self) -> bool {
-        self.with_view(|view| view.gate == Gate::Stopped)
+    async fn stopped(&self) {
+        let has_stopped = || self.with_view(|view| view.gate == Gate::Stopped);
+        self.view_changed.wait_for(|| has_stopped().then_some(())).await;
     }
 
     fn leave_slow(self: &Rc<Self>, slot: Slot) {
@@ -59,8 +62,7 @@ impl<W: World> Array<W> {
         self.member(slot).cut_reads();
         let array = self.clone();
         self.world.spawn(async move {
-            let stopped = array.view_changed.wait_for(|| array.has_stopped().then_some(()));
-            if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), stopped).await {
+            if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), array.stopped()).await {
                 // Of a member that is gone the steward must know. Whether it could be recorded matters to no write here.
                 let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
             }
