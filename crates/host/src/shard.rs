@@ -153,12 +153,13 @@ where
     Fut: Future<Output = T>,
 {
     let door = inboxes[usize::from(index.0)].door().clone();
+    let driver = Rc::new(Driver::new(options, &door));
     let machine = Machine {
         index,
         count: inboxes.len() as u16,
         executor: Executor::new(door.clone()),
-        timers: Timers::default(),
-        driver: Rc::new(Driver::new(options, &door)),
+        timers: driver.timers().clone(),
+        driver,
         arenas: options.arenas.map(|blocks| Arena::new(blocks.small, blocks.large)),
         spin: options.spin,
         spins_left: Cell::new(0),
@@ -276,7 +277,7 @@ struct Machine {
     index: ShardIndex,
     count: u16,
     executor: Executor,
-    timers: Timers,
+    timers: Rc<Timers>,
     driver: Rc<Driver>,
     arenas: [Arena; ARENAS],
     spin: Duration,

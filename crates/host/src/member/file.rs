@@ -3,6 +3,7 @@
 //! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
 
 use super::device_error;
+use super::retry::Retries;
 use super::turns::Turns;
 use super::watch::Watch;
 use crate::ring::{Buffers, Depth, Driver, Holder, Kind, Lane, SEGMENTS_MAX, TracedKind, cut};
@@ -61,16 +62,15 @@ enum Stop {
 }
 
 /// How far a transfer of `count` bytes got: whole sectors, as direct I/O can only go on at one.
+#[derive(Default)]
 struct Progress {
     failed_once: bool,
+    retries: Retries,
 }
 
 impl Progress {
     /// Bytes to step on; `Err` when there is no sense in going on.
     fn step(&mut self, count: i32, bytes: usize) -> Result<usize, Stop> {
-        if count == -libc::EINTR {
-            return Ok(0);
-        }
         if count < 0 {
             return Err(Stop::Failed(-count));
         }
@@ -171,6 +171,17 @@ impl FileIo {
         if result < 0 { Err(device_error(-result)) } else { Ok(()) }
     }
 
+    /// How far a transfer got. After an error that passes by itself this waits, and says 0: the same again.
+    async fn step(&self, progress: &mut Progress, count: i32, bytes: usize) -> Result<usize, IoError> {
+        match progress.step(count, bytes) {
+            Err(Stop::Failed(os)) if progress.retries.outlast(&self.driver, os).await => Ok(0),
+            step => {
+                progress.retries = Retries::default();
+                self.noted(step)
+            }
+        }
+    }
+
     /// Remembers a transfer that ended too early.
     fn noted(&self, step: Result<usize, Stop>) -> Result<usize, IoError> {
         step.map_err(|stop| match stop {
@@ -221,11 +232,12 @@ impl FileIo {
         self.start(kind, buffers).await
     }
 
-    /// Any operation without buffers: its result, with interruptions repeated.
+    /// Any operation without buffers: its result, which errors that pass by themselves do not end.
     pub(super) async fn call(&self, kind: impl Fn() -> Kind) -> i32 {
+        let mut retries = Retries::default();
         loop {
             let (_, result) = self.start(kind(), Buffers::None).await;
-            if result != -libc::EINTR {
+            if !retries.outlast(&self.driver, -result).await {
                 return result;
             }
         }
@@ -235,7 +247,7 @@ impl FileIo {
         // The usual way in few instructions; everything else in a box of its own, so that this future stays small.
         self.watch.check()?;
         if into.count() > SEGMENTS_MAX || !self.suits(&into) {
-            return Box::pin(self.read_slowly(at, into, 0)).await;
+            return Box::pin(self.read_slowly(at, into, 0, Progress::default())).await;
         }
         let bytes = into.bytes();
         // As `transfer`, but without room for the buffers in one more future.
@@ -251,16 +263,27 @@ impl FileIo {
         if usize::try_from(result) == Ok(bytes) {
             return Ok(pieces);
         }
-        let step = self.noted(Progress { failed_once: false }.step(result, bytes))?;
-        Box::pin(self.read_slowly(at, pieces, step)).await
+        Box::pin(self.read_on(at, pieces, result)).await
     }
 
-    async fn read_slowly(&self, at: u64, mut rest: ReadPieces, done: usize) -> Result<ReadPieces, IoError> {
+    /// The rest of what a first call did not read whole.
+    async fn read_on(&self, at: u64, pieces: ReadPieces, result: i32) -> Result<ReadPieces, IoError> {
+        let mut progress = Progress::default();
+        let step = self.step(&mut progress, result, pieces.bytes()).await?;
+        self.read_slowly(at, pieces, step, progress).await
+    }
+
+    async fn read_slowly(
+        &self,
+        at: u64,
+        mut rest: ReadPieces,
+        done: usize,
+        mut progress: Progress,
+    ) -> Result<ReadPieces, IoError> {
         if !self.suits(&rest) {
             return self.read_bounced(at, rest).await;
         }
         let mut all = rest.split_to(done);
-        let mut progress = Progress { failed_once: false };
         while !rest.is_empty() {
             let part = cut(&mut rest);
             let bytes = part.bytes();
@@ -268,7 +291,7 @@ impl FileIo {
             let (buffers, result) = self.transfer(kind, Buffers::Read(part), bytes).await;
             self.watch.check()?;
             let Buffers::Read(mut part) = buffers else { return Err(not_answered(result)) };
-            let step = self.noted(progress.step(result, bytes))?;
+            let step = self.step(&mut progress, result, bytes).await?;
             all.append(part.split_to(step));
             part.append(rest);
             rest = part;
@@ -277,14 +300,14 @@ impl FileIo {
     }
 
     async fn read_bounced(&self, at: u64, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
-        let bounce = Box::pin(self.read_slowly(at, bounce(into.bytes()), 0)).await?;
+        let bounce = Box::pin(self.read_slowly(at, bounce(into.bytes()), 0, Progress::default())).await?;
         into.copy_from_pieces(&bounce);
         Ok(into)
     }
 
     pub(super) async fn write(&self, at: u64, from: WritePieces, sync: bool) -> Result<(), IoError> {
         if from.count() > SEGMENTS_MAX || !self.suits(&from) || (sync && !self.has_durable_write.get()) {
-            return Box::pin(self.write_slowly(at, from, sync, 0)).await;
+            return Box::pin(self.write_slowly(at, from, sync, 0, Progress::default())).await;
         }
         let bytes = from.bytes();
         self.look().await?;
@@ -299,15 +322,28 @@ impl FileIo {
             return if is_quick { self.look().await } else { self.look_after().await };
         }
         let Buffers::Write(pieces) = buffers else { return Err(not_answered(result)) };
+        Box::pin(self.write_on(at, pieces, sync, result)).await
+    }
+
+    /// The rest of what a first call did not write whole.
+    async fn write_on(&self, at: u64, pieces: WritePieces, sync: bool, result: i32) -> Result<(), IoError> {
+        let mut progress = Progress::default();
         let step = if self.cannot_write_durably(sync, result) {
             0
         } else {
-            self.noted(Progress { failed_once: false }.step(result, bytes))?
+            self.step(&mut progress, result, pieces.bytes()).await?
         };
-        Box::pin(self.write_slowly(at, pieces, sync, step)).await
+        self.write_slowly(at, pieces, sync, step, progress).await
     }
 
-    async fn write_slowly(&self, mut at: u64, mut rest: WritePieces, sync: bool, done: usize) -> Result<(), IoError> {
+    async fn write_slowly(
+        &self,
+        mut at: u64,
+        mut rest: WritePieces,
+        sync: bool,
+        done: usize,
+        mut progress: Progress,
+    ) -> Result<(), IoError> {
         if !self.suits(&rest) {
             let mut bounce = bounce(rest.bytes());
             bounce.copy_from_pieces(&rest);
@@ -315,8 +351,8 @@ impl FileIo {
         }
         drop(rest.split_to(done));
         at += done as u64;
+        // A first call that was cut short was durable in what it wrote, if that was asked for.
         let mut is_stable = true;
-        let mut progress = Progress { failed_once: false };
         while !rest.is_empty() {
             let part = cut(&mut rest);
             let bytes = part.bytes();
@@ -326,8 +362,11 @@ impl FileIo {
             let (buffers, result) =
                 self.transfer(Kind::Write { at: self.place(at), sync: sync_now }, Buffers::Write(part), bytes).await;
             let Buffers::Write(mut part) = buffers else { return Err(not_answered(result)) };
-            let step =
-                if self.cannot_write_durably(sync_now, result) { 0 } else { self.noted(progress.step(result, bytes))? };
+            let step = if self.cannot_write_durably(sync_now, result) {
+                0
+            } else {
+                self.step(&mut progress, result, bytes).await?
+            };
             drop(part.split_to(step));
             at += step as u64;
             part.append(rest);
@@ -346,14 +385,21 @@ impl FileIo {
         cannot
     }
 
+    /// An error of a flush may tell of writes that the page cache has lost, and it does so once: the next flush succeeds.
+    /// Only an interruption is none of these, and what a device says of itself where no page cache is used.
+    fn may_flush_again(&self, os: i32) -> bool {
+        os == libc::EINTR || matches!(self.way, Way::Direct { .. })
+    }
+
     pub(super) async fn flush(&self) -> Result<(), IoError> {
         self.watch.check()?;
+        let mut retries = Retries::default();
         let result = loop {
             self.lane.note_flush();
             let operation = self.driver.start_with(&self.lane, self.flush_holder.clone(), Kind::Sync, Buffers::None);
             match operation.await.1 {
                 0.. => break Ok(()),
-                os if os == -libc::EINTR => {}
+                os if self.may_flush_again(-os) && retries.outlast(&self.driver, -os).await => {}
                 os => {
                     self.watch.error(self.lane.as_raw_fd(), -os);
                     break Err(Errno(-os));

@@ -17,6 +17,7 @@ mod origin;
 mod path;
 #[cfg(test)]
 mod pretend;
+mod retry;
 mod target;
 mod trial;
 mod turns;

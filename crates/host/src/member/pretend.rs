@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use uraid_block::SECTOR_BYTES;
+use uraid_block::{SECTOR_BYTES, Tick};
 
 /// How a write ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,9 @@ pub(super) struct Disk {
     refusals: Cell<u32>,
     syncs: Cell<u32>,
     sync_errno: Cell<i32>,
+    /// What the next operations fail with, whatever they are.
+    failing: RefCell<VecDeque<i32>>,
+    operations: Cell<u32>,
     at_next_end: RefCell<Option<(RawFd, Event)>>,
 }
 
@@ -54,6 +57,8 @@ impl Disk {
             refusals: Cell::new(0),
             syncs: Cell::new(0),
             sync_errno: Cell::new(0),
+            failing: RefCell::default(),
+            operations: Cell::new(0),
             at_next_end: RefCell::default(),
         })
     }
@@ -72,6 +77,16 @@ impl Disk {
     /// From the n-th write on, what shall be durable in one call gets EOPNOTSUPP.
     pub(super) fn refuse_durable_writes_from(&self, n: u32) {
         self.refused_from.set(n);
+    }
+
+    /// The next operations fail with these.
+    pub(super) fn fail_next(&self, errnos: impl IntoIterator<Item = i32>) {
+        self.failing.borrow_mut().extend(errnos);
+    }
+
+    /// Operations of any kind that came.
+    pub(super) fn operations(&self) -> u32 {
+        self.operations.get()
     }
 
     /// Syncs get this errno from now on; 0: they succeed.
@@ -155,7 +170,10 @@ impl Ring for PretendRing {
             // SAFETY: under way, so it is there and the ring's.
             let cargo = unsafe { &mut *cargo };
             let bytes = cargo.segments.iter().map(|segment| segment.iov_len).sum::<usize>();
+            self.disk.operations.set(self.disk.operations.get() + 1);
+            let failure = self.disk.failing.borrow_mut().pop_front();
             let result = match &mut cargo.kind {
+                _ if failure.is_some() => -failure.expect("there is one"),
                 Kind::Read { .. } => bytes as i32,
                 Kind::Write { at, sync } => self.disk.write(*at, bytes, *sync),
                 Kind::Sync => self.disk.sync(),
@@ -184,6 +202,11 @@ pub(super) fn drive<T>(driver: &Driver, future: impl Future<Output = T>) -> T {
             return value;
         }
         driver.wait(Wait::No);
+        if let Some(due) = driver.timers().next() {
+            let now = || Tick(crate::sys::monotonic_nanos());
+            std::thread::sleep(due.since(now()));
+            driver.timers().fire(now());
+        }
     }
     panic!("the operation goes on for ever");
 }

@@ -20,6 +20,7 @@ pub(crate) use merge::Limits;
 pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
+use crate::timers::Timers;
 use answers::{Answer, Owed};
 use dispatch::{Merged, Spare, Which};
 use smallvec::SmallVec;
@@ -33,7 +34,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use trials::Trials;
 use uraid_block::buffer::Piece;
-use uraid_block::{Arena, Lease, Pieces, ReadPieces, WritePieces};
+use uraid_block::{Arena, Lease, Pieces, ReadPieces, Tick, WritePieces};
 
 /// The most pieces of memory in one system call (IOV_MAX).
 pub(crate) const SEGMENTS_MAX: usize = 1024;
@@ -210,6 +211,7 @@ pub(crate) struct Driver {
     lanes: RefCell<Vec<Weak<Lane>>>,
     merges: bool,
     traces: bool,
+    timers: Rc<Timers>,
 }
 
 /// A file that the ring knows; forgotten on drop.
@@ -269,7 +271,19 @@ impl Driver {
             lanes: RefCell::default(),
             merges: options.merging,
             traces: options.trace,
+            timers: Rc::default(),
         }
+    }
+
+    /// The timers of the shard; it fires them.
+    pub(crate) fn timers(&self) -> &Rc<Timers> {
+        &self.timers
+    }
+
+    /// Ends after `time` has passed.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        let now = || Tick(crate::sys::monotonic_nanos());
+        self.timers.sleep_until(now() + time, now).await;
     }
 
     /// Whether what goes down to members is written down.

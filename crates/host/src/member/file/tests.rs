@@ -18,14 +18,14 @@ impl AsRawFd for Owned {
 
 #[test]
 fn a_transfer_goes_on_at_a_sector_or_not_at_all() {
-    let mut progress = Progress { failed_once: false };
+    let mut progress = Progress::default();
     assert_eq!(progress.step(4096, 4096), Ok(4096));
     assert_eq!(progress.step(1000, 4096), Ok(512));
-    assert_eq!(progress.step(-libc::EINTR, 4096), Ok(0));
+    assert_eq!(progress.step(-libc::EINTR, 4096), Err(Stop::Failed(libc::EINTR)));
     assert_eq!(progress.step(-libc::EIO, 4096), Err(Stop::Failed(libc::EIO)));
     assert_eq!(progress.step(100, 4096), Ok(0), "one more look");
     assert_eq!(progress.step(100, 4096), Err(Stop::Ended));
-    assert_eq!(Progress { failed_once: false }.step(0, 512), Err(Stop::Ended));
+    assert_eq!(Progress::default().step(0, 512), Err(Stop::Ended));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_small_file_in_memory_that_shrinks_between_look_and_write_is_gone_before_the
         let disk = Disk::new(0);
         let file = file_on(&disk, Way::InMemory, 64 << 10);
         let write = async || match is_slow {
-            true => file.write_slowly(0, pieces(4096, false), false, 0).await,
+            true => file.write_slowly(0, pieces(4096, false), false, 0, Progress::default()).await,
             false => file.write(0, pieces(4096, false), false).await,
         };
         // Now and then a write lets other tasks run, between its look at the file and what it does.
@@ -302,4 +302,66 @@ fn a_read_of_more_pieces_than_one_call_takes_gets_each_its_own_bytes() {
         });
     }
     std::fs::remove_file(&path).expect("removed");
+}
+
+/// Errors that are about the system at this moment.
+const PASSING: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
+
+#[test]
+fn errors_that_pass_by_themselves_are_outlasted() {
+    const BYTES: usize = 20 << 10;
+    for (way, os) in WAYS.into_iter().flat_map(|way| PASSING.map(|os| (way, os))) {
+        let disk = Disk::new(2 * BYTES);
+        let file = file_on(&disk, way, 2 * BYTES as u64);
+        let case = format!("{way:?}, errno {os}");
+        disk.fail_next([os; 3]);
+        let read = drive(&file.driver, file.read(0, bounce(BYTES)));
+        assert_eq!(read.map(|pieces| pieces.bytes()), Ok(BYTES), "{case}");
+        for sync in [false, true] {
+            disk.fail_next([os; 3]);
+            assert_eq!(drive(&file.driver, file.write(0, pieces(BYTES, false), sync)), Ok(()), "{case}, {sync}");
+            assert_eq!(disk.is_stable(0..BYTES), sync, "{case}");
+        }
+        disk.fail_next([os; 3]);
+        let allocated = drive(&file.driver, file.call(|| Kind::Allocate { mode: 0, at: 0, length: 512 }));
+        assert_eq!(allocated, 0, "{case}");
+        disk.fail_next([libc::EINTR; 3]);
+        assert_eq!(drive(&file.driver, file.flush()), Ok(()), "{case}");
+    }
+}
+
+#[test]
+fn an_error_that_does_not_pass_is_told_of_after_some_tries() {
+    const BYTES: usize = 20 << 10;
+    for os in PASSING {
+        let disk = Disk::new(BYTES);
+        let file = file_on(&disk, Way::Cached, BYTES as u64);
+        disk.fail_next([os; 1000]);
+        let read = drive(&file.driver, file.read(0, bounce(BYTES)));
+        assert_eq!(read.map(|_| ()).map_err(|error| error.os), Err(os));
+        assert_eq!(disk.operations(), 1 + Retries::TRIES_MAX);
+        assert_eq!(drive(&file.driver, file.write(0, pieces(BYTES, false), false)).map_err(|error| error.os), Err(os));
+        assert_eq!(disk.operations(), 2 + 2 * Retries::TRIES_MAX);
+    }
+    for os in [libc::EIO, libc::ENOSPC, libc::ENODEV] {
+        let disk = Disk::new(BYTES);
+        let file = file_on(&disk, Way::Cached, BYTES as u64);
+        disk.fail_next([os; 1000]);
+        assert!(drive(&file.driver, file.read(0, bounce(BYTES))).is_err());
+        assert_eq!(disk.operations(), 1, "errno {os}");
+    }
+}
+
+/// The page cache tells of a lost write once, with the errno that the device gave: a second flush would say that all is
+/// well. A flush of a device says nothing of any page.
+#[test]
+fn a_flush_that_may_tell_of_lost_writes_is_never_repeated() {
+    for (way, os) in WAYS.into_iter().flat_map(|way| [libc::EIO, libc::ENOMEM, libc::EAGAIN].map(|os| (way, os))) {
+        let disk = Disk::new(4096);
+        let file = file_on(&disk, way, 4096);
+        disk.fail_next([os]);
+        let is_repeated = matches!(way, Way::Direct { .. }) && os != libc::EIO;
+        assert_eq!(drive(&file.driver, file.flush()).is_ok(), is_repeated, "{way:?}, errno {os}");
+        assert_eq!(disk.operations(), 1 + u32::from(is_repeated), "{way:?}, errno {os}");
+    }
 }
