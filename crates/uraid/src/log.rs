@@ -17,6 +17,8 @@ use uraid_host::drop_privileges;
 
 /// Bytes that may wait to be written. A longer line finds room in an empty queue.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
+/// How long a line on stdout waits for the lines on stderr that came before it.
+const ORDER_TIME_MAX: Duration = Duration::from_millis(200);
 /// How long the end of the process waits for what is still to be written.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -152,7 +154,11 @@ pub fn begin() {
     };
     let to_stdout = |outputs: &'static Outputs| {
         let _ = drop_privileges();
-        outputs.stdout.write_all(|entry| print_now(&entry.text()));
+        outputs.stdout.write_all(|entry| {
+            // Who reads the URI of an array finds what was said of its start in the log already.
+            outputs.stderr.finish(Instant::now() + ORDER_TIME_MAX);
+            print_now(&entry.text())
+        });
     };
     if start("uraid-log", to_stderr) && start("uraid-stdout", to_stdout) {
         let is_first = OUTPUTS.set(outputs).is_ok();
