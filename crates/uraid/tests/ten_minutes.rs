@@ -184,10 +184,11 @@ fn fio_finds_what_it_wrote_while_members_hang_are_failed_and_pulled_among_rude_c
     let said = rig.served.stderr();
     assert!(!said.contains("frozen"), "{said}");
     assert_eq!(said.matches(" is faulty: ").count(), 2, "the failed one and the pulled one, no other: {said}");
-    // Rude clients have all gone, so what they held is back.
-    let (first, last) = (used[1], used[PHASES.len() - 1]);
-    assert!(last.0 < first.0 + first.0 / 4 + 8192, "memory grew: {used:?}");
-    assert!(last.1 < first.1 + 64, "descriptors grew: {used:?}");
+    // Buffers take memory when they are first used, as they all are while a member hangs; then it is flat. Rude clients
+    // have up to 100 descriptors at a time.
+    let (settled, last) = (used[3], used[PHASES.len() - 1]);
+    assert!(last.0 < settled.0 + (64 << 10), "memory grew, in KiB: {used:?}");
+    assert!(last.1 < 256, "descriptors grew: {used:?}");
     let Rig { served, scratch: _scratch, hangs: _hangs, pulled: _pulled } = rig;
     let done = served.stop();
     assert_eq!(done.code, Some(0), "{done:?}");
