@@ -30,14 +30,14 @@ pub(crate) struct Balance {
 /// What this shard knows of one member's reads.
 #[derive(Default)]
 struct Load {
-    /// Reads that are on the way in the low half, those that have ended in the high one.
+    /// Reads under way in the low half, reads that have ended in the high one.
     reads: Cell<u64>,
     /// The same at the last look.
     reads_seen: Cell<u64>,
     is_slow: Cell<bool>,
 }
 
-/// One read has ended: one less on the way, one more that was.
+/// One read has ended: one less in the low half, one more in the high one.
 const ENDED: u64 = (1 << 32) - 1;
 
 impl Load {
@@ -74,7 +74,7 @@ impl Balance {
         OnTheWay(reads)
     }
 
-    /// The members that had reads on the way at the last look, and have ended none since.
+    /// The members that had reads under way at the last call, and have ended none since.
     pub(crate) fn stuck(&self) -> SlotSet {
         let is_stuck = |load: &Load| {
             let (now, seen) = (load.reads.get(), load.reads_seen.replace(load.reads.get()));

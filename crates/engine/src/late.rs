@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const QUESTION: Sectors = Sectors(8);
 
 impl<W: World> Array<W> {
-    /// Looks at this shard's reads from now on, where there are copies to choose from.
+    /// Starts the watch over this shard's reads, where there are copies to choose from. Once is enough.
     pub(crate) fn begin_watching_reads(self: &Rc<Self>) {
         if self.shape.layout.copies_count() > 1 && !self.watches_reads.replace(true) {
             self.world.spawn(self.clone().watch_reads());

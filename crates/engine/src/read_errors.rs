@@ -67,7 +67,7 @@ mod tests {
         Tick(7 + hours * HOUR_NANOS)
     }
 
-    /// A member with so many errors, all of hour 0.
+    /// A member with `count` errors, all of hour 0.
     fn with(count: u64) -> ReadErrors {
         let mut errors = ReadErrors::default();
         for n in 0..count {

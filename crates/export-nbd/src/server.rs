@@ -131,7 +131,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         server
     }
 
-    /// Whom to tell of clients from now on; the first one that asks.
+    /// Sets what is called when clients come, go or are turned away. Only the first call counts.
     pub fn log_to(&self, log: impl Fn(News) + 'static) {
         let _ = self.log.set(Box::new(log));
     }

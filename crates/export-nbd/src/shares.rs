@@ -107,7 +107,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Of an arena with so many bytes and blocks; `request_bytes_max`: the largest request.
+    /// Shares of an arena of `arena_bytes` in `blocks` blocks; the largest request has `request_bytes_max`.
     pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize) -> Shares {
         // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
         let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
@@ -136,7 +136,7 @@ impl Shares {
         })
     }
 
-    /// What a request with so many bytes of data counts for: its blocks. Small blocks run out sooner than bytes, so
+    /// What a request with `bytes` of data counts for: its blocks. Small blocks run out sooner than bytes, so
     /// small requests count twice, and none for less than one block's part of the memory.
     fn cost(&self, bytes: usize) -> usize {
         let cost = match bytes <= SMALL_REQUEST_BYTES_MAX {

@@ -17,7 +17,7 @@ pub struct PrivilegeError {
     errno: Errno,
 }
 
-/// Gives up all capabilities of this thread, and so of each that it starts from now on. Threads that run already keep
+/// Gives up all capabilities of this thread, and of each thread that it starts afterwards. Threads that run already keep
 /// theirs. To be called when all is open that needs them; without any, nothing changes.
 pub fn drop_privileges() -> Result<(), PrivilegeError> {
     // Where the system does not know this, it is as before.

@@ -94,7 +94,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// So many bytes, not zero: with memory, which is never touched, or without.
+    /// Maps `bytes` bytes, not zero: with memory, which is never touched, or without.
     pub(crate) fn new(bytes: u64, has_memory: bool) -> Result<Mapping, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno(libc::ENOMEM))?;
         let rights = if has_memory { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };

@@ -172,7 +172,7 @@ fn a_loop_device_is_in_use_while_another_process_has_its_file() {
     let Some(device) = LoopDevice::new(&image.path(), &[]) else { return };
     // Another description of the file is as good as another process: locks belong to it.
     let other = OpenOptions::new().read(true).write(true).open(image.path()).expect("there");
-    other.lock().expect("nobody has it");
+    other.lock().expect("it is free");
     expect_in_use(device.claim());
     drop(other);
     let claimed = device.claim().expect("free");

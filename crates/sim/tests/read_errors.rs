@@ -59,7 +59,7 @@ impl Case {
         self.rig.judge_end(ended, &self.live, false).expect("no violation");
     }
 
-    /// From now on each read of the member fails.
+    /// Makes each later read of the member fail.
     fn fail_reads(&self, slot: u16) {
         let effect = Effect::ErrorsFromNow(ErrorKind::Media);
         self.rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after: 0, effect });

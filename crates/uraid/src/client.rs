@@ -191,7 +191,7 @@ fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
     let (sender, receiver) = mpsc::channel();
     let asked = control_sockets().into_iter().enumerate().map(|(place, path)| {
         let sender = sender.clone();
-        // Whoever asked may have what it wants and be gone.
+        // The caller may have its answer already, and has dropped the receiver.
         std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
     });
     asked.for_each(drop);
@@ -202,7 +202,7 @@ fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
             crate::complain(&error);
             None
         }
-        // Nobody listens there any more, or it is none of ours.
+        // No process listens there any more, or it is no socket of uraid.
         Err(_) => None,
     })
 }

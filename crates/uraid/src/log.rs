@@ -52,7 +52,7 @@ struct State {
 #[derive(PartialEq, Eq, Debug)]
 enum Entry {
     Text(String),
-    /// So many lines were lost here.
+    /// The count of lines that were lost here.
     Lost(u64),
 }
 

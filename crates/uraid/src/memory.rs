@@ -77,7 +77,7 @@ fn with_fewer(shards: u16, one_shard: u64) -> String {
     if shards == 1 { String::new() } else { format!(", or {} MiB with --shards 1", one_shard.div_ceil(MIB)) }
 }
 
-/// What a server of so many arrays and threads has.
+/// What the buffers of a server are sized by.
 #[derive(Clone, Copy)]
 struct Shape {
     arrays: u64,

@@ -7,7 +7,7 @@ use common::{Client, MIB, Scratch, Served, pattern, wait};
 use std::fs;
 use std::path::PathBuf;
 
-/// `uraid serve` with at most so many MiB of address space.
+/// `uraid serve` with at most this many MiB of address space.
 fn serve_within(scratch: &Scratch, mebibytes: u64, options: &[&str], members: &[PathBuf]) -> Served {
     let inner = scratch.command([""; 0]);
     let mut command = std::process::Command::new("sh");

@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// Nobody has asked the device for what is listed.
+    /// An error of sectors that are listed as bad carries no errno, as if the device had not been asked.
     #[cold]
     fn bad_error(&self, range: Range, error: IoError) -> IoError {
         if self.claim.listed.first_in(range).is_some() { IoError::new(error.kind) } else { error }

@@ -85,7 +85,7 @@ pub enum Fails {
     /// Every write that covers this byte.
     WritesOf(u64),
     Flushes,
-    /// Flushes, but for so many that come first.
+    /// Flushes, after this many that succeed.
     FlushesAfter(usize),
 }
 
@@ -276,7 +276,7 @@ impl StubbornFile {
         self.folder.join(NAME)
     }
 
-    /// From now on.
+    /// Sets what fails.
     pub fn fail(&self, what: Fails) {
         *self.fails.lock().expect("no holder panics") = what;
     }

@@ -45,7 +45,7 @@ impl Probes {
         Probes { at, phase: AtomicUsize::new(0), begun: Instant::now(), samples: Mutex::default() }
     }
 
-    /// From now on requests count for this phase.
+    /// Begins a phase: later requests count for it.
     pub(crate) fn enter(&self, phase: usize) {
         self.phase.store(phase, Ordering::Relaxed);
     }

@@ -218,7 +218,7 @@ impl<T: Copy> Connection<T> {
         }
     }
 
-    /// Puts a write-zeroes of so many bytes.
+    /// Queues a write-zeroes request of `bytes` bytes.
     pub fn put_zeroes(&mut self, offset: u64, bytes: u64, note: T) {
         let index = self.free.pop().expect("there is room");
         self.open[index] = Some(Open { is_read: false, offset, bytes: 0, note });
