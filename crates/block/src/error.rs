@@ -41,6 +41,25 @@ pub struct IoError {
     pub os: i32,
 }
 
+impl ErrorKind {
+    /// Whether it speaks of the sectors that were asked for, so that others may well be readable.
+    pub fn is_of_sectors(self) -> bool {
+        match self {
+            ErrorKind::Media => true,
+            ErrorKind::Gone
+            | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutOfRange
+            | ErrorKind::Unsupported
+            | ErrorKind::NoMemory
+            | ErrorKind::TooManyLost
+            | ErrorKind::Frozen
+            | ErrorKind::Stopping
+            | ErrorKind::Late => false,
+        }
+    }
+}
+
 impl IoError {
     /// An error that no syscall reported.
     pub const fn new(kind: ErrorKind) -> IoError {
@@ -82,5 +101,31 @@ struct OsSuffix(i32);
 impl std::fmt::Display for OsSuffix {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0 == 0 { Ok(()) } else { write!(out, " (errno {})", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of a member that is gone would go on for ever, and give up every sector of it.
+    #[test]
+    fn only_a_medium_error_is_about_its_sectors_and_lets_a_copy_go_on() {
+        let others = [
+            ErrorKind::Gone,
+            ErrorKind::NoSpace,
+            ErrorKind::ReadOnly,
+            ErrorKind::OutOfRange,
+            ErrorKind::Unsupported,
+            ErrorKind::NoMemory,
+            ErrorKind::TooManyLost,
+            ErrorKind::Frozen,
+            ErrorKind::Stopping,
+            ErrorKind::Late,
+        ];
+        assert!(ErrorKind::Media.is_of_sectors());
+        for kind in others {
+            assert!(!kind.is_of_sectors(), "{kind:?}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::verdict::Operation;
 use crate::view::Gate;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sectors, ShardIndex, Slot};
+use uraid_block::{IoError, MemberSector, Range, Sectors, ShardIndex, Slot};
 
 /// Errors of one kind of a member, of all shards.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -146,17 +146,5 @@ impl<W: World> Array<W> {
 /// Whether a failed read counts towards the limit: the device was asked for these sectors and could not give them. A list
 /// of bad blocks and a member that is an array speak for themselves; other kinds are judged by the first error.
 fn counts(error: IoError) -> bool {
-    match error.kind {
-        ErrorKind::Media => error.is_of_device(),
-        ErrorKind::Gone
-        | ErrorKind::Late
-        | ErrorKind::NoSpace
-        | ErrorKind::ReadOnly
-        | ErrorKind::OutOfRange
-        | ErrorKind::Unsupported
-        | ErrorKind::NoMemory
-        | ErrorKind::TooManyLost
-        | ErrorKind::Frozen
-        | ErrorKind::Stopping => false,
-    }
+    error.kind.is_of_sectors() && error.is_of_device()
 }

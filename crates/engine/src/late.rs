@@ -20,13 +20,11 @@ use crate::{Pool, World};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, race};
-use uraid_block::{Device, ErrorKind, IoError, MemberSector, Sectors, Slot};
+use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 
 /// A disk that is busy, or spins up a head, answers something in this time; one that recovers a sector may take longer,
 /// and then its copy is the better one to read.
 const LOOK: Duration = Duration::from_millis(250);
-/// What a slow member is asked to read: a logical block of any disk.
-const QUESTION: Sectors = Sectors(8);
 
 impl<W: World> Array<W> {
     /// Starts the watch over this shard's reads, where there are copies to choose from. Once is enough.
@@ -71,9 +69,10 @@ impl<W: World> Array<W> {
     }
 
     async fn ask_whether_it_answers(&self, slot: Slot) -> Result<(), IoError> {
+        let member = self.member(slot);
         loop {
-            let into = self.take_buffers(Pool::Request, QUESTION).await;
-            match self.member(slot).read(self.on_device(slot, MemberSector(0)), into).await {
+            let into = self.take_buffers(Pool::Request, member.geometry().logical_block).await;
+            match member.read(self.on_device(slot, MemberSector(0)), into).await {
                 Ok(_) => return Ok(()),
                 // Others' reads were cut, and this one with them.
                 Err(error) if error.kind == ErrorKind::Late => self.world.sleep(LOOK).await,

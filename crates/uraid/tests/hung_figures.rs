@@ -6,7 +6,7 @@
 mod common;
 
 use common::stubborn::StubbornFile;
-use common::{Client, MIB, Scratch, Served, pattern, wait};
+use common::{Client, MIB, Scratch, Served, next_random, pattern, wait};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,9 @@ fn is_needed(level: &str, chunk: u64, hung: usize) -> bool {
 fn reads(client: &mut Client, chunks: &[u64], state: &mut u64) -> f64 {
     let (begin, mut count) = (Instant::now(), 0_u32);
     while begin.elapsed() < WINDOW {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let chunk = chunks[(*state >> 33) as usize % chunks.len()];
-        let at = chunk * CHUNK + (*state >> 40) % 16 * 4096;
+        let random = next_random(state);
+        let chunk = chunks[(random >> 33) as usize % chunks.len()];
+        let at = chunk * CHUNK + (random >> 40) % 16 * 4096;
         client.read(at, 4096).expect("connected").expect("no error");
         count += 1;
     }

@@ -11,6 +11,7 @@ mod probe;
 #[path = "ten_minutes/rude.rs"]
 mod rude;
 
+use common::loop_device::LoopDevice;
 use common::stubborn::StubbornFile;
 use common::{MIB, Scratch, Served};
 use probe::{Phase, Probes};
@@ -39,30 +40,29 @@ const PHASES: [(Phase, f64); 6] = [
 /// A partition of a loop device. It can become smaller while it is open, as a disk that is pulled does, and unlike a
 /// loop device whose file is cut, it gives no zeroes for what it has lost.
 struct Partition {
-    disk: PathBuf,
     path: PathBuf,
+    // Last, for the partition goes first.
+    disk: LoopDevice,
 }
 
 impl Partition {
     fn new(file: &Path) -> Option<Partition> {
-        let output = Command::new("losetup").args(["--find", "--show", "--partscan"]).arg(file).output().ok()?;
-        let disk = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        let path = PathBuf::from(format!("{}p1", disk.display()));
+        let disk = LoopDevice::with_options(file, &["--partscan"])?;
+        let path = PathBuf::from(format!("{}p1", disk.path().display()));
         let sectors = (MEMBER_BYTES / 512 - 2048).to_string();
-        let added = Command::new("addpart").arg(&disk).args(["1", "2048", &sectors]).status().ok()?;
-        (output.status.success() && added.success() && path.exists()).then_some(Partition { disk, path })
+        let added = Command::new("addpart").arg(disk.path()).args(["1", "2048", &sectors]).status().ok()?;
+        (added.success() && path.exists()).then_some(Partition { path, disk })
     }
 
     fn pull(&self) {
-        let resized = Command::new("resizepart").arg(&self.disk).args(["1", "1"]).status().expect("resizepart");
+        let resized = Command::new("resizepart").arg(self.disk.path()).args(["1", "1"]).status().expect("resizepart");
         assert!(resized.success());
     }
 }
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        let _ = Command::new("delpart").arg(&self.disk).arg("1").status();
-        let _ = Command::new("losetup").arg("--detach").arg(&self.disk).status();
+        let _ = Command::new("delpart").arg(self.disk.path()).arg("1").status();
     }
 }
 

@@ -199,19 +199,7 @@ impl Driver {
     /// Ends the lane's reads that are under way with `os`. The member owes no answer for that: others go on, and what
     /// comes later goes down.
     pub(crate) fn cut_reads(&self, lane: &Lane, os: i32) {
-        let mut wakers = Vec::new();
-        self.for_each_started(|state, slot| {
-            let answer = slot.answer.get();
-            if slot.lane.get() != lane.number() || !answer.is_read {
-                return;
-            }
-            let State::Started(waker) = std::mem::replace(state, State::Cut(os)) else {
-                unreachable!("it was started")
-            };
-            wakers.extend(waker);
-            slot.answer.set(Answer { is_left: true, ..answer });
-        });
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        self.cut_started(lane, os, |answer| answer.is_read, |answer| Answer { is_left: true, ..answer });
     }
 
     /// To be called at even intervals. A request that has been under way for more than `looks_max` calls fails with ETIMEDOUT.
@@ -236,26 +224,15 @@ impl Driver {
 
     /// Ends what is chosen of what is under way, and all that has not gone down yet.
     fn cut(&self, lane: &Lane, os: i32, is_chosen: impl Fn(Answer) -> bool) {
-        let number = lane.number();
-        let owed = self.owed(number);
-        let mut wakers = Vec::new();
-        self.for_each_started(|state, slot| {
-            if slot.lane.get() != number || !is_chosen(slot.answer.get()) {
-                return;
-            }
-            let State::Started(waker) = std::mem::replace(state, State::Cut(os)) else {
-                unreachable!("it was started")
-            };
-            wakers.extend(waker);
-            let answer = slot.answer.get();
-            slot.answer.set(Answer { is_owed: true, ..answer });
+        let owed = self.owed(lane.number());
+        self.cut_started(lane, os, is_chosen, |answer| {
             owed.unanswered.set(owed.unanswered.get() + 1);
             if answer.is_change {
                 // Before any future hears of it, so before a client can try again on another shard.
                 owed.changes.fetch_add(1, Ordering::Release);
             }
+            Answer { is_owed: true, ..answer }
         });
-        wakers.into_iter().for_each(std::task::Waker::wake);
         // What the system does not have ends for good. From here on the lane refuses what comes, also parts of a merged
         // request that would go down again by themselves.
         let mut not_gone_down: Vec<u32> = lane.waiting.borrow_mut().drain(..).map(|waiting| waiting.token).collect();
@@ -263,6 +240,23 @@ impl Driver {
         for token in not_gone_down {
             self.complete(token, -os);
         }
+    }
+
+    /// Ends what is chosen of the lane's requests that were started, noted by `note`; their slots stay until the device is done.
+    fn cut_started(&self, lane: &Lane, os: i32, is_chosen: impl Fn(Answer) -> bool, note: impl Fn(Answer) -> Answer) {
+        let mut wakers = Vec::new();
+        self.for_each_started(|state, slot| {
+            let answer = slot.answer.get();
+            if slot.lane.get() != lane.number() || !is_chosen(answer) {
+                return;
+            }
+            let State::Started(waker) = std::mem::replace(state, State::Cut(os)) else {
+                unreachable!("it was started")
+            };
+            wakers.extend(waker);
+            slot.answer.set(note(answer));
+        });
+        wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// Operations that a member owes the answer of, with the merged ones that carried them: nothing is waited for of these.

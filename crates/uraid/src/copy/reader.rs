@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Receiver, oneshot, race};
-use uraid_block::{Allocation, Device, ErrorKind, IoError, Range, Sector, Sectors};
+use uraid_block::{Allocation, Device, IoError, Range, Sector, Sectors};
 use uraid_host::{CLIENT_ARENA, Local};
 
 /// The most that is read at once.
@@ -161,7 +161,8 @@ async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch
         };
         match array.read(part.start, into).await {
             Ok(pieces) => jobs.push(Job::Data(part, pieces.to_vec())),
-            Err(error) if !is_of_the_sectors(error.kind) => return Err((part.start, error)),
+            // The array itself failed, and going on would give up sectors for nothing.
+            Err(error) if !error.kind.is_of_sectors() => return Err((part.start, error)),
             Err(_) if part.length > Sectors(1) => {
                 let middle = part.start + Sectors(part.length.0.div_ceil(2));
                 left.push(Range::between(middle, part.end()));
@@ -174,48 +175,4 @@ async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch
         }
     }
     Ok(jobs)
-}
-
-/// Whether the next sector may well be readable. Otherwise the array is what failed, and going on would give up
-/// sectors for nothing.
-fn is_of_the_sectors(kind: ErrorKind) -> bool {
-    match kind {
-        ErrorKind::Media => true,
-        ErrorKind::Gone
-        | ErrorKind::NoSpace
-        | ErrorKind::ReadOnly
-        | ErrorKind::OutOfRange
-        | ErrorKind::Unsupported
-        | ErrorKind::NoMemory
-        | ErrorKind::TooManyLost
-        | ErrorKind::Frozen
-        | ErrorKind::Stopping
-        | ErrorKind::Late => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A copy of a member that is gone would go on for ever, and give up every sector of it.
-    #[test]
-    fn only_a_medium_error_is_about_its_sectors_and_lets_a_copy_go_on() {
-        let others = [
-            ErrorKind::Gone,
-            ErrorKind::NoSpace,
-            ErrorKind::ReadOnly,
-            ErrorKind::OutOfRange,
-            ErrorKind::Unsupported,
-            ErrorKind::NoMemory,
-            ErrorKind::TooManyLost,
-            ErrorKind::Frozen,
-            ErrorKind::Stopping,
-            ErrorKind::Late,
-        ];
-        assert!(is_of_the_sectors(ErrorKind::Media));
-        for kind in others {
-            assert!(!is_of_the_sectors(kind), "{kind:?}");
-        }
-    }
 }

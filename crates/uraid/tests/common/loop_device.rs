@@ -11,7 +11,12 @@ pub struct LoopDevice(PathBuf);
 impl LoopDevice {
     /// `None` where that is not allowed: it needs root and losetup.
     pub fn new(file: &Path) -> Option<LoopDevice> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        LoopDevice::with_options(file, &[])
+    }
+
+    /// The same with more options of losetup.
+    pub fn with_options(file: &Path, options: &[&str]) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().ok()?;
         output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
     }
 

@@ -348,6 +348,12 @@ impl Client {
     }
 }
 
+/// The next number of a sequence; its high bits are the good ones.
+pub fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state
+}
+
 /// Bytes that tell their place.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| ((n / 512 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 8 * 8)) as u8).collect()

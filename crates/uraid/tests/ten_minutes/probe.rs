@@ -2,7 +2,7 @@
 //! Owns: their reads and writes of 4 KiB, the check of what they read, the table and the picture of their times.
 //! Not here: what happens to the array meanwhile (`ten_minutes`).
 
-use crate::common::{Client, MIB, Served};
+use crate::common::{Client, MIB, Served, next_random};
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,8 +74,8 @@ impl Probes {
         }
         let mut state = probe + 1;
         while !is_over.load(Ordering::Relaxed) {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (n, is_write) = ((state >> 33) % BLOCKS, state >> 60 & 1 == 0);
+            let random = next_random(&mut state);
+            let (n, is_write) = ((random >> 33) % BLOCKS, random >> 60 & 1 == 0);
             let (at, version) = (base + n * BYTES as u64, &mut versions[n as usize]);
             let (phase, begun, clock) = (self.phase.load(Ordering::Relaxed), self.begun.elapsed(), Instant::now());
             if is_write {
