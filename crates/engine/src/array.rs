@@ -26,7 +26,7 @@ use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces,
     Sector, Sectors, ShardIndex, Slot, SlotSet, WritePieces,
 };
-use uraid_layout::{CopyChoice, Layout, Level, RowPart};
+use uraid_layout::{CopyChoice, Layout, RowPart};
 
 /// The shard that the steward runs on.
 pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
@@ -217,10 +217,7 @@ impl<W: World> Array<W> {
     }
 
     pub(crate) fn is_redundant(&self) -> bool {
-        match self.shape.layout.level() {
-            Level::Linear | Level::Raid0 => false,
-            Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => true,
-        }
+        self.shape.layout.level().is_redundant()
     }
 
     /// Waits until the view lets the request in.

@@ -79,6 +79,14 @@ impl Level {
             Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => false,
         }
     }
+
+    /// Whether there is more than one way to each byte, so that a member may be lost.
+    pub const fn is_redundant(self) -> bool {
+        match self {
+            Level::Linear | Level::Raid0 => false,
+            Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => true,
+        }
+    }
 }
 
 impl fmt::Display for Level {

@@ -27,7 +27,6 @@ use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Local, Options, Shard, Signal, Stream};
-use uraid_layout::Level;
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -424,8 +423,7 @@ impl Session {
                 Either::Right(()) => {
                     // What it waits for cannot be taken back: as after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();
-                    let level = self.station.arrays[index.0].layout().level();
-                    let is_redundant = !matches!(level, Level::Linear | Level::Raid0);
+                    let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
                     Err(StackError::NotAnswering { array: name.clone(), requests, after: time_max, is_redundant })
                 }
             };
