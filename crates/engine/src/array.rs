@@ -12,7 +12,7 @@ use crate::member_counts::{CountedMember, MemberCounts};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
-use crate::verdict::{self, Operation, Verdict};
+use crate::verdict::{OnFull, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
 use crate::{MemberPlan, Place, Pool, StartPlan, World};
 use std::cell::{Cell, RefCell};
@@ -48,10 +48,19 @@ pub struct Config {
     /// A member with more read errors than this is failed, where the array can serve without it (md: max_read_errors);
     /// the count is halved for each hour without one. 0: never.
     pub read_errors_max: u32,
+    /// How long the failure of a member is kept back for those of others that come with it, as when a controller or a
+    /// cable fails: if they are more than the level tolerates, the array freezes, and none of them is failed.
+    pub collect_failures: Duration,
+    /// What becomes of a member that has no room for a write.
+    pub on_full: OnFull,
 }
 
 /// md's limit for mirrors; its parity levels allow as many as they have stripes in their cache.
 const READ_ERRORS_MAX: u32 = 20;
+
+/// A controller that is reset gives the requests of all its disks back within some ten milliseconds, and busy shards tell
+/// of them as late. A client waits so long once for each member that fails, which took its disk longer to say.
+const COLLECT_FAILURES: Duration = Duration::from_millis(200);
 
 impl Default for Config {
     fn default() -> Config {
@@ -60,6 +69,8 @@ impl Default for Config {
             clean_after: Duration::from_millis(200),
             force: false,
             read_errors_max: READ_ERRORS_MAX,
+            collect_failures: COLLECT_FAILURES,
+            on_full: OnFull::Freeze,
         }
     }
 }
@@ -142,6 +153,7 @@ impl<W: World> Array<W> {
         let view = View {
             epoch: Epoch(0),
             usable,
+            readable: usable,
             gate: Gate::Closed,
             takes_writes: false,
             copies: if plan.is_dirty { Copies::Canonical } else { Copies::Any },
@@ -343,7 +355,7 @@ impl<W: World> Array<W> {
         let mut grave = Vec::new();
         let mut answer = Condemned::Recorded;
         for failure in failures {
-            match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
+            match self.verdict(failure) {
                 Verdict::CondemnOrFreeze | Verdict::Freeze => grave.push(*failure),
                 Verdict::ReadElsewhere => {}
                 Verdict::FailRequest => {

@@ -1,6 +1,6 @@
 //! Members that fail reads: what the log is told, and when one has failed too many.
 //! Owns: [`MemberErrors`], the limit of read errors and who is failed by it. Not here: the count's arithmetic
-//! (`read_errors`), failing a member (`steward`), how each shard counts (`member_counts`).
+//! (`read_errors`), failing a member (`failing`), how each shard counts (`member_counts`).
 //! Invariant: a member is failed for read errors only by reads that the others made up for, and only where the array can
 //! serve without it; so what keeps every member from being read at once fails none.
 //!
@@ -125,7 +125,8 @@ impl<W: World> Array<W> {
         if master.view.gate != Gate::Open || !master.view.usable.contains(error.slot) {
             return false;
         }
-        let can_go = self.shape.layout.can_serve(&master.view.usable.without(error.slot));
+        // Without those that are about to be failed, too.
+        let can_go = self.shape.layout.can_serve(&master.view.usable.minus(self.collected()).without(error.slot));
         if can_go && !made_up {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;

@@ -8,7 +8,7 @@ use crate::health::MemberErrors;
 use crate::mark::{self, Mark};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, MemberState};
+use crate::steward::{Condemned, MemberState, StaysFrozen};
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
 use std::rc::Rc;
@@ -78,6 +78,27 @@ pub enum FailError {
     /// It could not be recorded.
     #[error("the failure could not be recorded, the array is frozen")]
     Frozen(#[source] IoError),
+    /// The array froze, and would stay so without the member.
+    #[error(
+        "the array is frozen and stays so without {slot}: {cause}; stop it and start it again, which makes it consistent"
+    )]
+    StaysFrozen {
+        /// The slot that was named.
+        slot: Slot,
+        /// Why.
+        cause: StaysFrozen,
+    },
+    /// The array froze over full members, and cannot be served without them and this one.
+    #[error(
+        "the array is frozen because members have no room for writes (slots {full:?}), and cannot be served \
+         without them and {slot}: make room for them, then stop the array and start it again"
+    )]
+    TooManyFull {
+        /// The slot that was named.
+        slot: Slot,
+        /// The slots of the full members.
+        full: SlotSet,
+    },
 }
 
 /// What the array says about itself.
@@ -103,7 +124,7 @@ pub struct Status {
     pub geometry: Geometry,
     /// Rounds of superblock writes so far.
     pub records: u64,
-    /// How long the last failure took from the report to the durable record.
+    /// How long the last failure took from the report to the durable record, with the time that it was kept back.
     pub last_record: Option<Duration>,
     /// What shard 0 has counted.
     pub counters: Counters,
@@ -135,6 +156,7 @@ impl<W: World> Array<W> {
         if !self.is_redundant() {
             self.publish(|master| {
                 master.view.gate = Gate::Open;
+                master.has_started = true;
                 master.view.takes_writes = true;
                 master.view.copies = Copies::Any;
             })
@@ -164,6 +186,7 @@ impl<W: World> Array<W> {
         }
         self.publish(|master| {
             master.view.gate = Gate::Open;
+            master.has_started = true;
             if !master.is_suspect {
                 master.view.copies = Copies::Any;
             }
@@ -241,6 +264,7 @@ impl<W: World> Array<W> {
             None => self.leave_clean().await,
         };
         // A member that failed meanwhile may still be on its way into the superblocks; after this nothing is written.
+        self.collection_over().await;
         let version = steward.master.borrow().version;
         if outcome.is_ok() && !is_read_only && self.is_redundant() {
             let _ = self.record_up_to(version).await;
@@ -265,20 +289,23 @@ impl<W: World> Array<W> {
         if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
     }
 
-    /// Takes a member out by hand; returns when the superblocks of the others say so. Shard 0 only.
+    /// Takes a member out by hand; returns when the superblocks of the others say so. An array that froze because this
+    /// member was full takes writes again then. Shard 0 only.
     pub async fn fail(&self, slot: Slot) -> Result<(), FailError> {
         let view = self.view();
-        if slot.0 >= self.shape.layout.slots() || !view.usable.contains(slot) {
+        let is_frozen = matches!(view.gate, Gate::Frozen(_));
+        if slot.0 >= self.shape.layout.slots() || !(view.usable.contains(slot) || is_frozen && self.is_faulty(slot)) {
             return Err(FailError::NoMember { slot });
         }
         match view.gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
             // While copies may still differ, the one to be taken out may be the one that readers have seen.
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
-            Gate::Frozen(kind) => return Err(FailError::Frozen(kind.into())),
+            Gate::Frozen(_) => return self.fail_frozen(slot).await,
             Gate::Open => {}
         }
-        if !self.is_redundant() || !self.shape.layout.can_serve(&view.usable.without(slot)) {
+        let left = view.usable.minus(self.collected()).without(slot);
+        if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
             mark::hit(Mark::NeededByHand);
             let working = view.usable.count();
             return Err(FailError::Needed { slot, working, needed: self.needed() });
@@ -288,6 +315,55 @@ impl<W: World> Array<W> {
             Condemned::Recorded => Ok(()),
             Condemned::Frozen(error) => Err(FailError::Frozen(error)),
         }
+    }
+
+    /// Whether the slot's member has failed since the start.
+    fn is_faulty(&self, slot: Slot) -> bool {
+        let of_slot =
+            |member: &MemberState| matches!(member, MemberState::Faulty { slot: Some(of), .. } if *of == slot);
+        self.steward().master.borrow().members.iter().any(of_slot)
+    }
+
+    /// `fail` in a frozen array. What a crash finds, and what a reader is told, at each step:
+    ///
+    /// ```text
+    ///   the array froze        all members in their slots, dirty             read round full members, if that can be
+    ///   trust away, publish    the same                                      the same
+    ///   round 1 of 2           the same; the failed one is an event behind   the same
+    ///   round 2 of 2           without the failed member, dirty              the same
+    ///   thaw, publish          the same                                      writes go down again
+    /// ```
+    ///
+    /// Each write that the array refused went to all its members before. Without those that missed it, copies agree and
+    /// parity is right. As long as one of these is left in use, the array stays frozen.
+    async fn fail_frozen(&self, slot: Slot) -> Result<(), FailError> {
+        let steward = self.steward();
+        {
+            let master = steward.master.borrow();
+            if let Some(cause) = master.stays_frozen {
+                mark::hit(Mark::StaysFrozen);
+                return Err(FailError::StaysFrozen { slot, cause });
+            }
+            let full = master.behind.and(master.view.usable);
+            let left = master.view.usable.minus(full).minus(self.collected()).without(slot);
+            if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
+                return Err(FailError::TooManyFull { slot, full });
+            }
+        }
+        mark::hit(Mark::FailedFrozen);
+        self.judge_together(&[failure(slot, Operation::Command, ErrorKind::Gone.into())]).await;
+        self.revoke_clean_up().await;
+        let _one = steward.transition.acquire(1).await;
+        if steward.is_stopping.get() {
+            return Err(FailError::NotOpen);
+        }
+        let version = steward.master.borrow().version;
+        self.record_frozen(version).await.map_err(FailError::Frozen)?;
+        if steward.master.borrow_mut().thaw() {
+            mark::hit(Mark::Thawed);
+            self.publish(|_| {}).await;
+        }
+        Ok(())
     }
 
     fn needed(&self) -> usize {

@@ -81,6 +81,12 @@ marks! {
     NeededDespiteReadErrors,
     /// Read errors that no other member made up for.
     ReadErrorsOfAll,
+    /// A member taken out by hand of an array that is frozen over full members.
+    FailedFrozen,
+    /// The same where the array would stay frozen without it.
+    StaysFrozen,
+    /// It takes writes again.
+    Thawed,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
     /// Superblocks: a round met a failure, and another one follows.

@@ -2,7 +2,7 @@
 //! Owns: what each superblock says, the order in which they go out. Not here: their bytes (`uraid_format`), when a
 //! round is needed (`steward`).
 //! Invariant: when a round is done, every member that the array still trusts says the same, durably; events never step
-//! back; a failed member ends at least two events behind. It takes no row, claim or epoch and has its own buffers, so
+//! back; a failed member ends at least two events behind, and the first of these rounds does not name it. It takes no row, claim or epoch and has its own buffers, so
 //! nothing that waits for it can be in its way.
 //!
 //! ```text
@@ -26,6 +26,18 @@ use uraid_format::{Features, Role, Superblock};
 impl<W: World> Array<W> {
     /// Writes superblocks until they show at least `version`. Rounds repeat until one meets no new failure.
     pub(crate) async fn record_up_to(&self, version: u64) -> Result<(), IoError> {
+        self.record(version, Master::frozen_error).await
+    }
+
+    /// The same in an array that is frozen over full members, until one of them has no room for its superblock either, or
+    /// more is wrong.
+    pub(crate) async fn record_frozen(&self, version: u64) -> Result<(), IoError> {
+        let refused = self.steward().master.borrow().superblocks_refused;
+        let is_over = |master: &Master| master.stays_frozen.is_some() || master.superblocks_refused > refused;
+        self.record(version, |master| master.frozen_error().filter(|_| is_over(master))).await
+    }
+
+    async fn record(&self, version: u64, refusal: impl Fn(&Master) -> Option<IoError>) -> Result<(), IoError> {
         let steward = self.steward();
         if self.config.read_only {
             // Nothing is written, so nothing is answered on the strength of a record; a lost member is left out of reads.
@@ -36,7 +48,7 @@ impl<W: World> Array<W> {
         loop {
             {
                 let master = steward.master.borrow();
-                if let Some(error) = master.frozen_error() {
+                if let Some(error) = refusal(&master) {
                     mark::hit(Mark::RecordFrozen);
                     return Err(error);
                 }
@@ -60,39 +72,45 @@ impl<W: World> Array<W> {
     pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
         let steward = self.steward();
         let _one = steward.recording.acquire(1).await;
-        let images: Vec<(usize, Superblock)> = {
-            let master = steward.master.borrow();
-            let of_member = |member: &usize| {
-                let mut superblock = master.superblocks[*member].clone();
-                superblock.events = master.template.events;
-                superblock.updated = master.template.updated;
-                superblock.resync_offset = master.template.resync_offset;
-                superblock.roles.clone_from(&master.template.roles);
-                (*member, superblock)
-            };
-            master.lagging.iter().map(of_member).collect()
-        };
+        let images = self.freshest_images(|master, member| master.lagging.contains(&member));
         if !images.is_empty() {
             mark::hit(Mark::CaughtUp);
         }
-        let failed = self.write_superblocks(images.iter()).await;
-        if !failed.is_empty() {
+        let mut failed = self.write_superblocks(images.iter()).await;
+        steward.master.borrow_mut().lagging.clear();
+        while !failed.is_empty() {
             mark::hit(Mark::CatchUpFailed);
-        }
-        let changed = {
-            let mut master = steward.master.borrow_mut();
-            master.lagging.clear();
-            self.judge_record(&mut master, &failed)
-        };
-        if changed {
-            self.publish(|_| {}).await;
+            self.judge_record(&failed).await;
+            if steward.master.borrow().frozen_error().is_some() {
+                break;
+            }
+            // The others once more, word for word, before a round counts up: see `record_round`.
+            let images =
+                self.freshest_images(|master, member| matches!(master.members[member], MemberState::Active(_)));
+            failed = self.write_round(&images).await;
         }
         steward.master.borrow().frozen_error().map_or(Ok(()), Err)
     }
 
+    /// The freshest superblock, for some of the members.
+    fn freshest_images(&self, is_wanted: impl Fn(&Master, usize) -> bool) -> Vec<(usize, Superblock)> {
+        let master = self.steward().master.borrow();
+        let of_member = |member: usize| {
+            let mut superblock = master.superblocks[member].clone();
+            superblock.events = master.template.events;
+            superblock.updated = master.template.updated;
+            superblock.resync_offset = master.template.resync_offset;
+            superblock.roles.clone_from(&master.template.roles);
+            (member, superblock)
+        };
+        (0..master.members.len()).filter(|member| is_wanted(&master, *member)).map(of_member).collect()
+    }
+
+    /// One round: repeated as it is, without the members that fail, until all others have taken it. So those that failed
+    /// while it was written are no more than one event behind when the next one fails and freezes the array.
     async fn record_round(&self) {
         let steward = self.steward();
-        let (showing, events, images) = {
+        let (showing, hidden, says_dirty, mut images) = {
             let mut master = steward.master.borrow_mut();
             master.events = if sabotage::is(Sabotage::EventsStepBack) {
                 master.events.saturating_sub(1)
@@ -101,8 +119,44 @@ impl<W: World> Array<W> {
             };
             // What assembly refused to write on is far below: it could not be read again.
             assert!(master.events < Superblock::EVENTS_END);
-            (master.version, master.events, self.images(&master))
+            (master.version, master.unnamed.clone(), master.says_dirty(), self.images(&master))
         };
+        let proven = loop {
+            let proven = steward.master.borrow().unnamed.clone();
+            let failed = self.write_round(&images).await;
+            steward.master.borrow_mut().records += 1;
+            if failed.is_empty() {
+                break proven;
+            }
+            mark::hit(Mark::RecordRepeated);
+            self.judge_record(&failed).await;
+            let master = steward.master.borrow();
+            let before = images.len();
+            images.retain(|(member, _)| master.members[*member].is_trusted());
+            if master.frozen_error().is_some() || images.len() == before {
+                return;
+            }
+        };
+        let changed = {
+            let mut master = steward.master.borrow_mut();
+            master.events_recorded = master.events;
+            master.showed_dirty = says_dirty;
+            if hidden.is_empty() {
+                master.recorded = showing;
+            }
+            master.unnamed.retain(|member| !proven.contains(member));
+            let is_recorded = master.is_recorded(master.version);
+            let changed = is_recorded && !master.view.is_recorded;
+            master.view.is_recorded |= is_recorded;
+            changed
+        };
+        if changed {
+            self.publish(|_| {}).await;
+        }
+    }
+
+    /// Says whose failed.
+    async fn write_round(&self, images: &[(usize, Superblock)]) -> Vec<(usize, IoError)> {
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         // One alone until one has it. The others follow in the same round even if an earlier one could not: a member
         // that is left two rounds behind would look stale after a crash, though nothing was answered without it.
@@ -118,24 +172,7 @@ impl<W: World> Array<W> {
             }
         }
         failed.extend(self.write_superblocks(waiting).await);
-        let changed = {
-            let mut master = steward.master.borrow_mut();
-            master.records += 1;
-            if failed.is_empty() {
-                master.recorded = showing;
-                master.events_recorded = events;
-                let is_recorded = master.is_recorded(master.version);
-                let changed = is_recorded && !master.view.is_recorded;
-                master.view.is_recorded |= is_recorded;
-                changed
-            } else {
-                mark::hit(Mark::RecordRepeated);
-                self.judge_record(&mut master, &failed)
-            }
-        };
-        if changed {
-            self.publish(|_| {}).await;
-        }
+        failed
     }
 
     /// What a sabotaged stop does: one member is left two rounds ahead of all others.
@@ -150,9 +187,10 @@ impl<W: World> Array<W> {
         }
     }
 
-    fn judge_record(&self, master: &mut Master, failed: &[(usize, IoError)]) -> bool {
+    async fn judge_record(&self, failed: &[(usize, IoError)]) {
         let mut failures: Vec<Failure> = Vec::new();
         for (member, error) in failed {
+            let mut master = self.steward().master.borrow_mut();
             match master.members[*member] {
                 MemberState::Active(slot) => failures.push(failure(slot, Operation::Superblock, *error)),
                 MemberState::Spare => {
@@ -168,23 +206,20 @@ impl<W: World> Array<W> {
                 MemberState::Faulty { .. } => {}
             }
         }
-        self.judge(master, &failures)
+        self.judge_together(&failures).await;
     }
 
     /// What each trusted member's superblock is to say now.
     fn images(&self, master: &Master) -> Vec<(usize, Superblock)> {
         let roles = roles(master);
         let now = self.world.unix_seconds();
-        let trusted = master.members.iter().enumerate().filter(|(_, member)| match member {
-            MemberState::Active(_) | MemberState::Spare => true,
-            MemberState::Faulty { .. } => false,
-        });
+        let trusted = master.members.iter().enumerate().filter(|(_, member)| member.is_trusted());
         trusted
             .map(|(index, _)| {
                 let mut superblock = master.superblocks[index].clone();
                 superblock.events = master.events;
                 superblock.updated = now;
-                superblock.resync_offset = if master.is_dirty { 0 } else { Superblock::CLEAN };
+                superblock.resync_offset = if master.says_dirty() { 0 } else { Superblock::CLEAN };
                 superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
                 superblock.recovery_offset = 0;
                 superblock.roles.clone_from(&roles);
@@ -208,8 +243,17 @@ impl<W: World> Array<W> {
     }
 }
 
+impl Master {
+    /// Whether the next round says dirty. One that names a failed member as if it still worked must not call the array
+    /// clean for the first time: that member may not have been flushed, and after a crash it would be believed.
+    fn says_dirty(&self) -> bool {
+        self.is_dirty || (self.showed_dirty && !self.unnamed.is_empty())
+    }
+}
+
 /// The role table: by permanent device number, who has which slot. A slot's member that is missing or condemned is
-/// called faulty, so that its return is seen as stale whatever its own superblock says.
+/// called faulty, so that its return is seen as stale whatever its own superblock says. One that has failed just now
+/// keeps its slot for one round, see [`Master::fail_member`].
 fn roles(master: &Master) -> Vec<Role> {
     let mut roles = master.template.roles.clone();
     for role in &mut roles {
@@ -220,12 +264,13 @@ fn roles(master: &Master) -> Vec<Role> {
             Role::Reserved(raw) => Role::Reserved(raw),
         };
     }
-    for (state, superblock) in master.members.iter().zip(&master.superblocks) {
+    for (member, (state, superblock)) in master.members.iter().zip(&master.superblocks).enumerate() {
         let number = superblock.dev_number as usize;
         assert!(number < roles.len(), "assembly checks device numbers");
         roles[number] = match state {
             MemberState::Active(slot) => Role::Slot(*slot),
             MemberState::Spare => Role::Spare,
+            MemberState::Faulty { slot: Some(slot), .. } if master.unnamed.contains(&member) => Role::Slot(*slot),
             MemberState::Faulty { .. } => Role::Faulty,
         };
     }

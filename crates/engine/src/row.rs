@@ -68,6 +68,9 @@ impl RowState {
     }
 }
 
+/// A part of a row, from the start of its chunks, and the members that missed a write of it.
+type Torn = (Range<Sectors>, SlotSet);
+
 /// Rows are looked up in so many lists, by their number.
 const LISTS: usize = 64;
 
@@ -78,9 +81,9 @@ pub(crate) struct Rows {
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array: nothing can
-    /// be computed from them any more.
-    torn: RefCell<BTreeMap<Row, Vec<Range<Sectors>>>>,
+    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array, and the members
+    /// that missed it. As long as these are in use, nothing can be computed with their blocks.
+    torn: RefCell<BTreeMap<Row, Vec<Torn>>>,
 }
 
 /// A task's interest in a row; the table forgets the row with the last one.
@@ -133,14 +136,16 @@ impl Rows {
         Visit { rows: self, state }
     }
 
-    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>) {
-        self.torn.borrow_mut().entry(row).or_default().push(part);
+    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>, missed: SlotSet) {
+        self.torn.borrow_mut().entry(row).or_default().push((part, missed));
     }
 
-    /// Whether any sector of this part of the row was left half written.
-    pub(crate) fn is_torn(&self, row: Row, part: Range<Sectors>) -> bool {
+    /// Members that missed a write of any sector of this part of the row, which the others have.
+    pub(crate) fn torn(&self, row: Row, part: Range<Sectors>) -> SlotSet {
         let torn = self.torn.borrow();
-        torn.get(&row).is_some_and(|parts| parts.iter().any(|torn| torn.start < part.end && part.start < torn.end))
+        let parts = torn.get(&row).into_iter().flatten();
+        let parts = parts.filter(|(torn, _)| torn.start < part.end && part.start < torn.end);
+        parts.fold(SlotSet::EMPTY, |all, (_, missed)| all.or(*missed))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::pin::pin;
 use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
-use uraid_block::local::join_each;
+use uraid_block::local::{Permit, join_each};
 use uraid_block::{
     Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
 };
@@ -89,7 +89,7 @@ impl<W: World> Array<W> {
         let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
             let view = self.view();
-            let blocks = blocks(map, &view, unreadable);
+            let blocks = blocks(map, &view, view.readable.minus(unreadable));
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
                 if !unreadable.is_empty() && interval.length > Sectors(1) {
@@ -118,7 +118,7 @@ impl<W: World> Array<W> {
             }
         };
         let (start, length) = (interval.start, interval.length);
-        let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua)).await;
+        let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua, room)).await;
         if !read_errors.is_empty() {
             Box::pin(self.settle_read_errors(read_errors, true)).await;
         }
@@ -153,6 +153,7 @@ impl<W: World> Array<W> {
         parity: NewParity,
         view: &View,
         fua: Fua,
+        room: Permit,
     ) -> Result<Recorded, IoError> {
         let at = map.start + interval.start;
         let torn = interval.start..interval.start + interval.length;
@@ -167,11 +168,13 @@ impl<W: World> Array<W> {
             outcome.map_err(|error| failure(slot, Operation::Write, error))
         }));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
+        // All that this row read or computed is given back. Other rows need not wait for the record of this one.
+        drop(room);
         let outcome = self.settle(view, &failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: what one of them held can no longer be computed.
-            self.rows.mark_torn(map.row, torn);
+            self.rows.mark_torn(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
     }
@@ -356,22 +359,26 @@ impl<W: World> Array<W> {
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
-            if self.rows.is_torn(map.row, start..start + length) {
-                if length > Sectors(1) {
-                    drop(room);
-                    // The halves meet them again.
-                    read_errors.clear();
-                    return self.recover_halves(map, data, start, into).await;
-                }
-                mark::hit(Mark::TornRowRefused);
-                return Err(ErrorKind::Media.into());
-            }
             let view = self.view();
-            let blocks = blocks(map, &view, unreadable);
+            let torn = self.rows.torn(map.row, start..start + length).and(view.usable);
+            if !torn.is_empty() && length > Sectors(1) {
+                drop(room);
+                // The halves meet them again.
+                read_errors.clear();
+                return self.recover_halves(map, data, start, into).await;
+            }
+            let blocks = blocks(map, &view, view.usable.minus(unreadable).minus(torn));
             let slot = map.data[data];
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
+            // What it held before the write that it missed, where its new bytes cannot be computed.
+            let own = torn.contains(slot) && !unreadable.contains(slot);
+            let wanted = wanted.or(own.then_some(SlotSet::EMPTY.with(slot)));
             let Some(wanted) = wanted else {
+                if !torn.is_empty() {
+                    mark::hit(Mark::TornRowRefused);
+                    return Err(ErrorKind::Media.into());
+                }
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
                     // The halves meet them again.
@@ -433,14 +440,14 @@ fn in_one_piece(pieces: &ReadPieces) -> Lease {
     one
 }
 
-/// What `view` says of a row, and `unreadable` besides: members that have failed to give these sectors.
-fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
+/// What `view` says of a row, of which `readable` can be asked for these sectors.
+fn blocks(map: &RowMap, view: &View, readable: SlotSet) -> Blocks {
     Blocks {
         data: map.data.iter().copied().collect(),
         parity: map.parity,
         syndrome: map.syndrome,
         usable: view.usable,
-        readable: view.usable.minus(unreadable),
+        readable,
     }
 }
 

@@ -11,6 +11,10 @@ pub enum Sabotage {
     SkipRecord,
     /// Records a failure with one round of superblocks, so that `mdadm --assemble --force` takes the member back.
     RecordOnce,
+    /// Fails each member by itself as soon as it fails, also where several fail together.
+    FailOneByOne,
+    /// Names a failed member in the first round of superblocks after it, before the others have shown that they work.
+    NameAtOnce,
     /// Writes all superblocks of a round at the same time, so that power can tear every one of them.
     RecordTogether,
     /// Lets writes down before the dirty mark is durable.
@@ -71,9 +75,11 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 30] = [
+    pub const ALL: [Sabotage; 32] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
+        Sabotage::FailOneByOne,
+        Sabotage::NameAtOnce,
         Sabotage::RecordTogether,
         Sabotage::SkipDirtyMark,
         Sabotage::WaitForDead,

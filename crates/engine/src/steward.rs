@@ -1,5 +1,5 @@
 //! The one task of an array that changes its view: members, gate, dirty mark.
-//! Owns: the master state, `publish`, `drain`, dirty and clean, condemning members. Not here: writing superblocks
+//! Owns: the master state, `publish`, `drain`, dirty and clean. Not here: who is failed (`failing`), writing superblocks
 //! (`record`), start and stop (`lifecycle`).
 //! Invariant: trust is only taken away at once; it is never given, nor a mark lifted, before older requests have left.
 //!
@@ -11,12 +11,13 @@
 //! ```
 
 use crate::array::Array;
+use crate::failing::Collection;
 use crate::flush::Flusher;
 use crate::health::Health;
 use crate::mail::{Call, Failure};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
-use crate::verdict::{self, Operation, Verdict};
+use crate::verdict::Operation;
 use crate::view::{Copies, Epoch, Gate, View};
 use crate::{Place, StartPlan, World};
 use std::cell::{Cell, RefCell};
@@ -70,6 +71,30 @@ pub enum MemberState {
     },
 }
 
+impl MemberState {
+    /// Whether it has not failed.
+    pub(crate) fn is_trusted(&self) -> bool {
+        match self {
+            MemberState::Active(_) | MemberState::Spare => true,
+            MemberState::Faulty { .. } => false,
+        }
+    }
+}
+
+/// Why a frozen array takes no writes before it was stopped and started again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StaysFrozen {
+    /// What was lost by a flush is not known.
+    #[error("a flush failed on more members than the array can lose, and what they lost is not known")]
+    LostFlush,
+    /// More members failed together than the array can lose, and none of them was failed.
+    #[error("more members failed at the same time than the array can lose, and it is not known which writes each has")]
+    TooMany,
+    /// It was not consistent yet.
+    #[error("it was still being started, and may not be consistent")]
+    Starting,
+}
+
 /// The truth about the array, of which every view is a copy.
 pub(crate) struct Master {
     pub(crate) view: View,
@@ -78,8 +103,17 @@ pub(crate) struct Master {
     pub(crate) is_dirty: bool,
     /// A sector could neither be read nor computed when the array was made consistent: it stays dirty.
     pub(crate) is_suspect: bool,
-    /// Since an error that the array could not survive as a change of its members; for good.
+    /// Since an error that the array could not survive as a change of its members. It may end when full members are
+    /// failed by command, see [`Array::fail`].
     pub(crate) frozen: Option<ErrorKind>,
+    /// Members in use that may have missed writes, since they or others froze the array.
+    pub(crate) behind: SlotSet,
+    /// Why no member that is failed lets the frozen array take writes again.
+    pub(crate) stays_frozen: Option<StaysFrozen>,
+    /// How often a full member has refused its superblock.
+    pub(crate) superblocks_refused: u64,
+    /// It is consistent, and requests have been let in.
+    pub(crate) has_started: bool,
     /// A flush failed on more members than the array can lose.
     pub(crate) has_lost_flush: bool,
     pub(crate) events: u64,
@@ -91,6 +125,10 @@ pub(crate) struct Master {
     /// The event count that the superblocks must reach before the changes count as recorded, and the one that they
     /// have all reached: see [`Master::leave_behind`].
     events_min: u64,
+    /// Failed members that the superblocks do not name yet, by their place in `members`: see [`Master::fail_member`].
+    pub(crate) unnamed: Vec<usize>,
+    /// Whether the last round that reached every member said dirty.
+    pub(crate) showed_dirty: bool,
     /// Nothing was recorded since the start, and a device that is not in use may have as many events as the members.
     has_outsiders: bool,
     pub(crate) events_recorded: u64,
@@ -111,6 +149,8 @@ pub(crate) struct Steward {
     pub(crate) recording: Rc<Semaphore>,
     pub(crate) flusher: Flusher,
     pub(crate) health: Health,
+    /// Failures that are to be judged in a moment.
+    pub(crate) collecting: RefCell<Option<Rc<Collection>>>,
     pub(crate) is_stopping: Cell<bool>,
     /// The idle array is being made clean, and its superblocks still say dirty: a write may take that back.
     clean_up: Cell<CleanUp>,
@@ -141,12 +181,18 @@ impl Steward {
                 is_dirty: plan.is_dirty,
                 is_suspect: false,
                 frozen: None,
+                behind: SlotSet::EMPTY,
+                stays_frozen: None,
+                superblocks_refused: 0,
+                has_started: false,
                 has_lost_flush: false,
                 events: plan.events,
                 lagging: plan.lagging().collect(),
                 version: 0,
                 recorded: 0,
                 events_min: 0,
+                unnamed: Vec::new(),
+                showed_dirty: plan.is_dirty,
                 has_outsiders: has_outsiders(plan),
                 events_recorded: 0,
                 template: plan.template.clone(),
@@ -158,6 +204,7 @@ impl Steward {
             recording: Semaphore::new(1),
             flusher: Flusher::new(),
             health: Health::new(plan.members.len()),
+            collecting: RefCell::default(),
             is_stopping: Cell::new(false),
             clean_up: Cell::new(CleanUp::Committed),
             clean_up_changed: Notify::new(),
@@ -203,6 +250,22 @@ impl Master {
         self.has_outsiders = false;
     }
 
+    /// Takes trust from a member that is in use. The first of the two rounds that follow still has it in its slot: should
+    /// others fail this round, the array freezes, and no superblock says that a member is missing.
+    pub(crate) fn fail_member(&mut self, failure: &Failure, at: Tick) {
+        let Failure { slot, operation, error } = *failure;
+        let member = self.member_of(slot).expect("a usable slot has an active member");
+        self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
+        self.view.usable.remove(slot);
+        self.view.readable.remove(slot);
+        self.view.is_recorded = false;
+        self.version += 1;
+        self.leave_behind();
+        if !sabotage::is(Sabotage::RecordOnce) && !sabotage::is(Sabotage::NameAtOnce) {
+            self.unnamed.push(member);
+        }
+    }
+
     /// [`Master::leave_behind`] for devices that the array was started without: once, before it first writes.
     pub(crate) fn leave_outsiders_behind(&mut self) {
         if self.has_outsiders {
@@ -219,11 +282,37 @@ impl Master {
     /// consistent.
     pub(crate) fn freeze(&mut self, kind: ErrorKind) {
         self.frozen.get_or_insert(kind);
+        if !self.has_started {
+            self.stays_frozen.get_or_insert(StaysFrozen::Starting);
+        }
         match self.view.gate {
             Gate::Open | Gate::Closed => self.view.gate = Gate::Frozen(kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
         self.view.copies = Copies::Canonical;
+    }
+
+    /// [`Master::freeze`], for good: no member that is failed by command would make it right.
+    pub(crate) fn freeze_for_good(&mut self, kind: ErrorKind, cause: StaysFrozen) {
+        self.freeze(kind);
+        self.stays_frozen.get_or_insert(cause);
+    }
+
+    /// Lets writes in again, once no member in use has missed any. All others hold the same then: each write that the
+    /// array refused went to all of them before it was refused. Whether it was done.
+    pub(crate) fn thaw(&mut self) -> bool {
+        let may = self.stays_frozen.is_none() && self.behind.and(self.view.usable).is_empty();
+        if self.frozen.is_none() || !may || !matches!(self.view.gate, Gate::Frozen(_)) {
+            return false;
+        }
+        self.frozen = None;
+        self.behind = SlotSet::EMPTY;
+        self.view.gate = Gate::Open;
+        self.view.readable = self.view.usable;
+        if !self.is_suspect {
+            self.view.copies = Copies::Any;
+        }
+        true
     }
 
     /// Whether the superblocks may be made to say clean, once all is flushed.
@@ -279,89 +368,6 @@ impl<W: World> Array<W> {
             return Ok(Recorded(()));
         }
         Box::pin(self.report(failures)).await.into_recorded()
-    }
-
-    /// Takes trust from failed members, tells every shard, writes it to the others' superblocks. With no failures:
-    /// waits until everything known so far is written.
-    pub(crate) async fn condemn(&self, failures: &[Failure]) -> Condemned {
-        let began = self.world.now();
-        let steward = self.steward();
-        let (version, is_new) = {
-            let mut master = steward.master.borrow_mut();
-            let is_new = self.judge(&mut master, failures);
-            (master.version, is_new)
-        };
-        if is_new {
-            self.publish(|_| {}).await;
-        }
-        let outcome = self.record_up_to(version).await;
-        let mut master = steward.master.borrow_mut();
-        if is_new && outcome.is_ok() {
-            master.last_record = Some(self.world.now().since(began));
-        }
-        match outcome {
-            Ok(()) => Condemned::Recorded,
-            Err(error) => Condemned::Frozen(error),
-        }
-    }
-
-    /// Applies the verdicts to the master state; says whether anything changed. All failures of one report are judged
-    /// together: when an error hits more members than the array can lose, none of them is condemned.
-    pub(crate) fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
-        let mut fresh: Vec<Failure> = Vec::new();
-        for failure in failures {
-            if !master.view.usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
-                mark::hit(Mark::FailedBefore);
-                continue;
-            }
-            match verdict::decide(failure.operation, failure.error.kind, self.is_redundant()) {
-                Verdict::Freeze => {
-                    let is_flush = failure.operation == Operation::Flush;
-                    mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
-                    master.has_lost_flush |= is_flush;
-                    master.freeze(failure.error.kind);
-                    return true;
-                }
-                Verdict::CondemnOrFreeze => fresh.push(*failure),
-                Verdict::ReadElsewhere | Verdict::FailRequest => {}
-            }
-        }
-        if fresh.is_empty() {
-            return false;
-        }
-        let mut left: SlotSet = master.view.usable;
-        for failure in &fresh {
-            left.remove(failure.slot);
-        }
-        if fresh.len() > 1 {
-            mark::hit(Mark::FailedTogether);
-        }
-        if !master.is_recorded(master.version) {
-            mark::hit(Mark::FailedWhileRecording);
-        }
-        if !self.shape.layout.can_serve(&left) {
-            mark::hit(Mark::FrozenTooMany);
-            if fresh.iter().any(|failure| failure.operation == Operation::Flush) {
-                mark::hit(Mark::FrozenFlushLost);
-                master.has_lost_flush = true;
-            }
-            master.freeze(fresh[0].error.kind);
-            return true;
-        }
-        for failure in &fresh {
-            let member = master.member_of(failure.slot).expect("a usable slot has an active member");
-            master.members[member] = MemberState::Faulty {
-                slot: Some(failure.slot),
-                operation: failure.operation,
-                error: failure.error,
-                at: self.world.now(),
-            };
-        }
-        master.view.usable = left;
-        master.view.is_recorded = false;
-        master.version += 1;
-        master.leave_behind();
-        true
     }
 
     /// Makes the dirty mark durable and lets writes in.

@@ -34,13 +34,32 @@ pub enum Verdict {
     FailRequest,
 }
 
-/// The table. `is_redundant` is whether the level keeps more than one way to each byte.
+/// What becomes of a member that has no room for a write, as a sparse file on a full file system.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OnFull {
+    /// It stays, and the array freezes. A full thin file system usually fills up for all members at once, and failing
+    /// them one after the other would lose the array.
+    #[default]
+    Freeze,
+    /// It is failed, as after any other error of a write.
+    Fail,
+}
+
+/// What a verdict depends on besides the error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// The level keeps more than one way to each byte.
+    pub is_redundant: bool,
+    /// What becomes of full members.
+    pub on_full: OnFull,
+}
+
+/// The table.
 ///
-/// A full file system under sparse members hits all of them within moments; kicking them one after the other would
-/// throw redundancy away for nothing, so it freezes. A failed flush may have lost any write since the last good one
+/// A failed flush may have lost any write since the last good one
 /// (the kernel drops the dirty pages and says yes to the next flush): the member is out, it is never asked again.
-pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verdict {
-    if !is_redundant {
+pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict {
+    if !policy.is_redundant {
         return match operation {
             Operation::Read | Operation::Write => Verdict::FailRequest,
             // What the failed flush lost is not known, and a later one that succeeds would hide it.
@@ -63,7 +82,10 @@ pub fn decide(operation: Operation, kind: ErrorKind, is_redundant: bool) -> Verd
             | ErrorKind::Stopping
             | ErrorKind::Late,
         ) => Verdict::ReadElsewhere,
-        (Operation::Write | Operation::Superblock, ErrorKind::NoSpace) => Verdict::Freeze,
+        (Operation::Write | Operation::Superblock, ErrorKind::NoSpace) => match policy.on_full {
+            OnFull::Freeze => Verdict::Freeze,
+            OnFull::Fail => Verdict::CondemnOrFreeze,
+        },
         (
             Operation::Write | Operation::Superblock,
             ErrorKind::Media

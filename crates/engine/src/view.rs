@@ -47,6 +47,9 @@ pub struct View {
     pub epoch: Epoch,
     /// Slots whose member may be read and must be written.
     pub usable: SlotSet,
+    /// Slots whose member is asked for data where there is a choice: those that are usable. In a frozen array not those
+    /// that missed writes, if it can be served without them: what is read stays the same when they are failed.
+    pub readable: SlotSet,
     /// Who may pass.
     pub gate: Gate,
     /// Whether the dirty mark is durable, so that a write may go down. Always for levels that never go dirty.
@@ -184,6 +187,7 @@ mod tests {
             let view = View {
                 epoch: Epoch(1),
                 usable: SlotSet::first(2),
+                readable: SlotSet::first(2),
                 gate,
                 takes_writes: false,
                 copies: Copies::Any,

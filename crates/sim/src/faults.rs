@@ -21,6 +21,7 @@ use crate::setup::OverBudget;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uraid_block::ErrorKind;
+use uraid_engine::verdict::OnFull;
 
 /// Unreadable sectors of one round, at most, and the limit of read errors that seeds run with: a member that has nothing but
 /// these is never failed for them.
@@ -68,11 +69,14 @@ pub enum FaultKind {
     /// Nothing is answered any more: what was asked fails when it has taken too long, or when the member is given up,
     /// and may be done much later.
     NeverAnswers,
+    /// What several members hang on fails, and they answer nothing well any more: more of them than the level survives.
+    /// None of them may be left out because of it.
+    Bus,
 }
 
 impl FaultKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
     /// All of them.
     pub const ALL: [FaultKind; FaultKind::COUNT] = [
         FaultKind::ReadError,
@@ -94,6 +98,7 @@ impl FaultKind {
         FaultKind::ByHand,
         FaultKind::Hang,
         FaultKind::NeverAnswers,
+        FaultKind::Bus,
     ];
 }
 
@@ -108,7 +113,9 @@ impl Kinds {
         let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
         // In a quarter, for a hang takes half a minute. Not drawn, so that the choices of the other seeds stay what they were.
         let hangs = bits & (1 << FaultKind::Hang as u32) != 0 && bits & (1 << FaultKind::Vanish as u32) != 0;
-        let bits = bits | u32::from(hangs) << drawn;
+        let is_on_bus =
+            bits & (1 << FaultKind::SuperError as u32) != 0 && bits & (1 << FaultKind::WriteError as u32) != 0;
+        let bits = bits | u32::from(hangs) << drawn | u32::from(is_on_bus) << FaultKind::Bus as u32;
         let sure = *rng.pick(&[FaultKind::ReadError, FaultKind::WriteError, FaultKind::Unreadable]);
         Kinds(bits | 1 << sure as u32)
     }
@@ -116,6 +123,11 @@ impl Kinds {
     /// These but one.
     pub fn without(self, kind: FaultKind) -> Kinds {
         Kinds(self.0 & !(1 << kind as u32))
+    }
+
+    /// What becomes of full members. By what is drawn anyway, as above.
+    pub fn on_full(self) -> OnFull {
+        if self.has(FaultKind::NoSpace) && self.has(FaultKind::Shrink) { OnFull::Fail } else { OnFull::Freeze }
     }
 
     /// Whether this kind exists.
@@ -133,6 +145,8 @@ pub struct Plan {
     pub unreadable: BTreeMap<u16, BTreeSet<u64>>,
     faults: Vec<(u16, Fault)>,
     liar: Option<u16>,
+    /// Members that go together, through no fault of theirs.
+    pub(crate) bus: BTreeSet<u16>,
 }
 
 impl Plan {
@@ -153,6 +167,30 @@ impl Tally {
 impl Rig {
     fn has(&self, kind: FaultKind) -> bool {
         self.setup.has_faults && self.setup.kinds.has(kind)
+    }
+
+    /// Members that a bus takes away, one more than the array can do without. None where others are hurt or out: it
+    /// would be hard to say which of them may be left out.
+    pub(crate) fn draw_bus(&mut self, plan: &Plan) -> BTreeSet<u16> {
+        let mut away = BTreeSet::new();
+        let missing = self.judge.missing(&BTreeSet::new());
+        let are_all_in = missing.iter().all(|slot| *slot >= self.setup.shape.slots);
+        let is_calm = plan.faults.is_empty() && plan.liar.is_none() && !self.judge.is_over_budget.get();
+        if !is_calm || !are_all_in || !self.has(FaultKind::Bus) || !self.setup.is_redundant() || self.rng.chance(1, 2) {
+            return away;
+        }
+        while self.is_within(&away) {
+            let slot = self.any_slot();
+            away.insert(slot);
+        }
+        away
+    }
+
+    /// Members that the array can do without beside those that are hurt.
+    pub(crate) fn can_do_without(&self, plan: &Plan) -> Vec<u16> {
+        let slots = 0..self.setup.shape.slots;
+        let is_spare = |slot: &u16| self.is_within(&plan.unsure().into_iter().chain([*slot]).collect());
+        slots.filter(is_spare).collect()
     }
 
     fn any_slot(&mut self) -> u16 {
@@ -220,7 +258,15 @@ impl Rig {
             let victim = *self.rng.pick(&[Victim::Writes, Victim::SuperWrites]);
             let effect = *self.rng.pick(&[Effect::Error, Effect::ErrorsFromNow]);
             let fault = Fault { victim, after: self.rng.below(30), effect: effect(ErrorKind::NoSpace) };
-            plan.faults.push((self.any_slot(), fault));
+            let slot = self.any_slot();
+            let is_failed = self.setup.is_redundant() && self.setup.kinds.on_full() == OnFull::Fail;
+            let with = plan.victims.iter().copied().chain([slot]).collect();
+            if !is_failed || self.judge.is_over_budget.get() {
+                plan.faults.push((slot, fault));
+            } else if self.is_within(&with) {
+                plan.victims = with;
+                plan.faults.push((slot, fault));
+            }
         }
         for (kind, effect) in [(FaultKind::LostWrite, Effect::LoseWrite), (FaultKind::Misdirected, Effect::Misdirect)] {
             if self.has(kind) && self.may_spoil() && self.rng.chance(1, 8) {

@@ -120,6 +120,10 @@ pub struct Disk {
     latent: RefCell<BTreeMap<u64, bool>>,
     lie: Cell<Option<Lie>>,
     is_gone: Cell<bool>,
+    /// What it hangs on has failed: what everything ends with.
+    bus: Cell<Option<ErrorKind>>,
+    /// An array fails it when it is full.
+    is_failed_when_full: Cell<bool>,
     watch: RefCell<Option<Rc<dyn Watch>>>,
     hits: RefCell<[u64; FaultKind::COUNT]>,
     is_hurt: Cell<bool>,
@@ -163,6 +167,8 @@ impl Disk {
             latent: RefCell::default(),
             lie: Cell::new(None),
             is_gone: Cell::new(false),
+            bus: Cell::new(None),
+            is_failed_when_full: Cell::new(false),
             watch: RefCell::default(),
             hits: RefCell::default(),
             is_hurt: Cell::new(false),
@@ -179,11 +185,6 @@ impl Disk {
     /// Who looks at every access.
     pub fn set_watch(&self, watch: Option<Rc<dyn Watch>>) {
         *self.watch.borrow_mut() = watch;
-    }
-
-    /// Plans a fault.
-    pub fn add_fault(&self, fault: Fault) {
-        self.faults.borrow_mut().push(fault);
     }
 
     /// Makes sectors unreadable until they are written.
@@ -305,12 +306,6 @@ impl Disk {
         self.hang.forget();
     }
 
-    /// No planned fault is left.
-    pub fn forget_faults(&self) {
-        self.faults.borrow_mut().clear();
-        self.latent.borrow_mut().clear();
-    }
-
     /// Other bytes, as if they had always been there.
     pub fn replace(&self, image: Vec<u8>) {
         self.medium.borrow_mut().replace(image);
@@ -389,7 +384,10 @@ impl Disk {
             Fate::Fine if self.is_gone.get() => {
                 Fate::Error { kind: ErrorKind::Gone, has_effect: self.executor.luck(|rng| rng.chance(1, 2)) }
             }
-            Fate::Fine | Fate::Error { .. } => fate,
+            Fate::Fine | Fate::Error { .. } => match self.bus.get() {
+                Some(kind) => Fate::Error { kind, has_effect: self.executor.luck(|rng| rng.chance(1, 4)) },
+                None => fate,
+            },
         };
         self.in_flight.set(self.in_flight.get().saturating_sub(1));
         let is_ok = matches!(fate, Fate::Fine);

@@ -24,6 +24,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Device, SECTOR_BYTES};
+use uraid_engine::verdict::OnFull;
 use uraid_engine::{Array, Config, StartPlan};
 
 /// Polls and events that a piece of work may take before it counts as a loop without end.
@@ -223,6 +224,8 @@ impl Rig {
         let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
         let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks * self.setup.pool_factor };
         self.judge.disks.iter().for_each(Disk::begin_anew);
+        let is_failed = config.on_full == OnFull::Fail && self.setup.is_redundant();
+        self.judge.disks.iter().for_each(|disk| disk.set_failed_when_full(is_failed));
         let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
         let mut arrays = Vec::new();
         for world in &worlds {

@@ -16,14 +16,17 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::Slot;
+use uraid_block::{ErrorKind, Slot};
 use uraid_engine::Config;
+use uraid_engine::verdict::OnFull;
 use uraid_engine::view::Gate;
 
 /// What a long seed has had when it ends: client operations and faults.
 pub const LONG_OPERATIONS: u64 = 1_000;
 /// Faults that changed a result or a byte.
 pub const LONG_FAULTS: u64 = 20;
+/// How often an operator looks whether the array froze.
+const LOOKS_MAX: u64 = 300;
 /// Rounds of a seed, at most.
 const ROUNDS_MAX: u64 = 1_000;
 
@@ -204,13 +207,16 @@ impl Rig {
         }
         let away = if is_calm { BTreeSet::new() } else { self.draw_away() };
         let Some(start) = self.assemble(&away)? else { return Ok(false) };
-        let plan = if is_calm { Plan::default() } else { self.draw_plan() };
+        let mut plan = if is_calm { Plan::default() } else { self.draw_plan() };
+        if !is_calm && start.missing.is_empty() {
+            plan.bus = self.draw_bus(&plan);
+        }
         self.prepare_oracle(&start, &plan.unsure());
-        let config = Config { read_errors_max: READ_ERRORS_MAX, ..Config::default() };
+        let on_full = self.setup.kinds.on_full();
+        let config = Config { read_errors_max: READ_ERRORS_MAX, on_full, ..Config::default() };
         let live = self.boot(&start, &config)?;
         self.carry_out(&plan);
-        let victims = &plan.victims;
-        let is_clean = self.work(&live, victims, is_calm)?;
+        let is_clean = self.work(&live, &plan, is_calm)?;
         if self.setup.over_budget == OverBudget::Passing {
             // The errors are over and no member was lost for good: from now on everything must be as it should.
             self.judge.is_over_budget.set(false);
@@ -296,9 +302,56 @@ impl Rig {
         });
     }
 
+    /// Some members go at the same moment, and none of them is to blame.
+    fn take_bus_away(&mut self, plan: &Plan) {
+        let away = &plan.bus;
+        if away.is_empty() {
+            return;
+        }
+        let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Gone]);
+        let wait = Duration::from_micros(self.rng.below(5_000));
+        let disks: Vec<_> = away.iter().map(|slot| self.disk(*slot).clone()).collect();
+        let executor = self.executor.clone();
+        self.executor.spawn(0, "bus", async move {
+            executor.sleep(wait).await;
+            disks.iter().for_each(|disk| disk.take_bus_away(kind));
+        });
+    }
+
+    /// An operator who waits for the array to freeze over a full member, and fails that one.
+    fn fail_full_by_hand(&mut self, live: &Live, plan: &Plan) {
+        let is_wanted = self.setup.kinds.has(FaultKind::NoSpace) && self.setup.is_redundant();
+        if !is_wanted || self.setup.kinds.on_full() == OnFull::Fail || self.judge.is_over_budget.get() {
+            return;
+        }
+        let spare = self.can_do_without(plan);
+        let (array, executor, judge) = (live.arrays[0].clone(), self.executor.clone(), self.judge.clone());
+        let (look, tally) = (Duration::from_micros(self.rng.between(20, 2_000)), self.tally.clone());
+        self.executor.spawn(0, "operator", async move {
+            for _ in 0..LOOKS_MAX {
+                executor.sleep(look).await;
+                if !matches!(array.view().gate, Gate::Frozen(ErrorKind::NoSpace)) {
+                    continue;
+                }
+                let is_full = |slot: &u16| judge.disks[usize::from(*slot)].has_no_space();
+                let Some(slot) = spare.iter().copied().find(is_full) else { return };
+                judge.lost.borrow_mut().insert(slot);
+                let outcome = array.fail(Slot(slot)).await;
+                executor.record(Event::Note { what: "full and failed by hand", value: u64::from(outcome.is_ok()) });
+                tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
+                return;
+            }
+        });
+    }
+
     /// Lets clients work and the array stop, or power fail. True after a clean stop.
-    fn work(&mut self, live: &Live, victims: &BTreeSet<u16>, is_calm: bool) -> Result<bool, String> {
+    fn work(&mut self, live: &Live, plan: &Plan, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
+        if !is_calm {
+            self.take_bus_away(plan);
+            self.fail_full_by_hand(live, plan);
+        }
+        let victims = &plan.victims;
         if let Some(&slot) = victims.first()
             && self.setup.kinds.has(FaultKind::ByHand)
             && self.rng.chance(1, 4)

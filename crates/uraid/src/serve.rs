@@ -125,6 +125,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
     stack.read_errors_max = args.max_read_errors;
+    stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
     let faces = faces::listen(args, nbd, &stack, shards, &patience)?;

@@ -9,6 +9,7 @@ use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
 use crate::{assembly, client, warn};
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_engine::verdict::OnFull;
 use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard};
@@ -61,6 +62,8 @@ pub struct Stack {
     pub force: bool,
     /// More read errors than this fail a member; 0: never.
     pub read_errors_max: u32,
+    /// What becomes of full members.
+    pub on_full: OnFull,
 }
 
 /// The limit of read errors where nothing else is asked for.
@@ -117,7 +120,7 @@ pub enum StackError {
 impl Stack {
     /// These arrays, with the engine's limit of read errors.
     pub fn new(arrays: Vec<Assembled>, force: bool) -> Stack {
-        Stack { arrays, force, read_errors_max: read_errors_max_default() }
+        Stack { arrays, force, read_errors_max: read_errors_max_default(), on_full: OnFull::default() }
     }
 
     /// All arrays by index.
@@ -226,8 +229,8 @@ impl Stack {
                     .map(ArrayMember::Array)
                     .collect(),
             };
-            let (force, read_errors_max) = (self.force, self.read_errors_max);
-            let config = Config { read_only, force, read_errors_max, ..Config::default() };
+            let (force, read_errors_max, on_full) = (self.force, self.read_errors_max, self.on_full);
+            let config = Config { read_only, force, read_errors_max, on_full, ..Config::default() };
             built.push((Array::new(world.clone(), &assembled.plan, members, config), world));
         }
         built.into_iter().map(|(array, _)| array).collect()

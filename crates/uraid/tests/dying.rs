@@ -105,7 +105,10 @@ fn members_that_fail_every_read_are_failed_where_the_level_allows_it_and_no_clie
                 assert!(rig.member(file)["reason"].as_str().expect("a reason").contains("--max-read-errors"));
             }
         }
-        rig.served.wait_for("is faulty: more read errors than --max-read-errors allows, the last one: ");
+        for slot in &dying {
+            let why = "is faulty: more read errors than --max-read-errors allows, the last one: ";
+            rig.served.wait_for(&format!("(slot {slot}) {why}"));
+        }
         let text = rig.text();
         assert!(text.contains(" read ") && text.contains("Made Up"), "{text}");
         // One line for the first, for the tenth, and what follows; none for the hundredth.

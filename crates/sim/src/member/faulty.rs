@@ -98,6 +98,28 @@ pub(super) fn error(kind: ErrorKind) -> IoError {
 }
 
 impl Disk {
+    /// What it hangs on has failed: everything ends with this error, until power fails. It is not the member's fault.
+    pub fn take_bus_away(&self, kind: ErrorKind) {
+        self.bus.set(Some(kind));
+    }
+
+    /// An array fails it when it is full.
+    pub fn set_failed_when_full(&self, is_failed: bool) {
+        self.is_failed_when_full.set(is_failed);
+    }
+
+    /// Plans a fault.
+    pub fn add_fault(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    /// No planned fault is left.
+    pub fn forget_faults(&self) {
+        self.bus.set(None);
+        self.faults.borrow_mut().clear();
+        self.latent.borrow_mut().clear();
+    }
+
     pub(super) fn take_fault(&self, op: Op, at: u64) -> Option<Effect> {
         let is_super = at < self.data_start;
         let mut faults = self.faults.borrow_mut();
@@ -208,6 +230,12 @@ impl Disk {
 
     /// What an error means for the member: some are never held against it.
     pub(super) fn note_error(&self, op: Op, kind: ErrorKind) {
+        if self.bus.get().is_some() {
+            if self.hits.borrow()[FaultKind::Bus as usize] == 0 {
+                self.count(FaultKind::Bus);
+            }
+            return;
+        }
         if op == Op::Read && kind == ErrorKind::Media {
             self.read_errors.note();
             if self.read_errors.may_cost_the_place() {
@@ -216,7 +244,7 @@ impl Disk {
         }
         let is_mild = match op {
             Op::Read | Op::Discard => kind != ErrorKind::Gone,
-            Op::Write { .. } | Op::Zeroes => kind == ErrorKind::NoSpace,
+            Op::Write { .. } | Op::Zeroes => kind == ErrorKind::NoSpace && !self.is_failed_when_full.get(),
             Op::Flush => false,
         };
         if !is_mild {

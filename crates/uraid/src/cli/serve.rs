@@ -9,6 +9,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 
 pub(super) const SERVE: &str = "\
@@ -51,6 +52,24 @@ impl From<Ring> for RingChoice {
         match ring {
             Ring::Auto => RingChoice::Auto,
             Ring::Threads => RingChoice::Threads,
+        }
+    }
+}
+
+/// What becomes of members without room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Full {
+    /// The array takes no more writes, and no member is failed
+    Freeze,
+    /// The member is failed
+    Fail,
+}
+
+impl From<Full> for OnFull {
+    fn from(full: Full) -> OnFull {
+        match full {
+            Full::Freeze => OnFull::Freeze,
+            Full::Fail => OnFull::Fail,
         }
     }
 }
@@ -100,6 +119,11 @@ pub struct ServeArgs {
     /// one. 0: it is never failed for that
     #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
     pub max_read_errors: u32,
+    /// What to do when a write finds no space under a member, as a sparse file on a full file system. freeze: the array takes
+    /// no more writes until `uraid fail` takes the member out, or until there is room and the array was started again; so no
+    /// member is lost where all of them are on one file system. fail: the member is failed where the array can do without it
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Full::Freeze)]
+    pub on_full: Full,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,

@@ -89,11 +89,15 @@ pub enum Fails {
     FlushesAfter(usize),
 }
 
+/// What the next reads, writes and syncs end with, and how many of them.
+type Failing = Mutex<Option<(Errno, u32)>>;
+
 struct Server {
     gate: Arc<Gate>,
     /// The first read that starts here holds the gate.
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
+    failing: Arc<Failing>,
     journal: Option<(Journal, usize)>,
     file: File,
 }
@@ -115,9 +119,20 @@ impl Server {
         }
         !fails
     }
-}
 
-impl Server {
+    /// Waits until it may answer; then, whether with an error.
+    fn pass(&self) -> Result<(), Errno> {
+        self.gate.pass();
+        let mut failing = self.failing.lock().expect("no holder panics");
+        match &mut *failing {
+            Some((errno, left)) if *left > 0 => {
+                *left -= 1;
+                Err(*errno)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let size = self.file.metadata().expect("ours").len();
         let is_file = inode == FILE;
@@ -195,7 +210,9 @@ impl Filesystem for Server {
         if self.hangs_at.lock().expect("no holder panics").take_if(|part| part.contains(&offset)).is_some() {
             self.gate.set(true);
         }
-        self.gate.pass();
+        if let Err(errno) = self.pass() {
+            return reply.error(errno);
+        }
         if *self.fails.lock().expect("no holder panics") == Fails::Reads {
             reply.error(Errno::EIO);
             return;
@@ -219,7 +236,9 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.gate.pass();
+        if let Err(errno) = self.pass() {
+            return reply.error(errno);
+        }
         if !self.take(Event::Write { at: offset, bytes: data.to_vec() }) {
             return reply.error(Errno::EIO);
         }
@@ -230,7 +249,9 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.gate.pass();
+        if let Err(errno) = self.pass() {
+            return reply.error(errno);
+        }
         if self.take(Event::Flush) { reply.ok() } else { reply.error(Errno::EIO) }
     }
 
@@ -244,6 +265,7 @@ pub struct StubbornFile {
     gate: Arc<Gate>,
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
+    failing: Arc<Failing>,
     folder: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -265,10 +287,18 @@ impl StubbornFile {
         let file = File::options().read(true).write(true).open(stored).expect("ours");
         let fails = Arc::<Mutex<Fails>>::default();
         let hangs_at = Arc::<Mutex<Option<Range<u64>>>>::default();
-        let server = Server { gate: gate.clone(), hangs_at: hangs_at.clone(), fails: fails.clone(), journal, file };
+        let failing = Arc::<Failing>::default();
+        let server = Server {
+            gate: gate.clone(),
+            hangs_at: hangs_at.clone(),
+            fails: fails.clone(),
+            failing: failing.clone(),
+            journal,
+            file,
+        };
         let session = fuser::spawn_mount(server, folder, &Config::default())
             .unwrap_or_else(|error| panic!("FUSE is needed for this test (/dev/fuse, package fuse3): {error}"));
-        StubbornFile { gate, hangs_at, fails, folder: folder.to_owned(), session: Some(session) }
+        StubbornFile { gate, hangs_at, fails, failing, folder: folder.to_owned(), session: Some(session) }
     }
 
     /// Its name.
@@ -279,6 +309,11 @@ impl StubbornFile {
     /// Sets what fails.
     pub fn fail(&self, what: Fails) {
         *self.fails.lock().expect("no holder panics") = what;
+    }
+
+    /// Answers the next `count` reads, writes and syncs with this error.
+    pub fn fail_next(&self, errno: Errno, count: u32) {
+        *self.failing.lock().expect("no holder panics") = Some((errno, count));
     }
 
     /// Stops answering.

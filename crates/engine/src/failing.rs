@@ -1,0 +1,263 @@
+//! Members that fail: what is collected before it is judged, who is failed, when the array freezes.
+//! Owns: [`Collection`], `condemn`, `judge`. Not here: what an error means (`verdict`), writing superblocks (`record`),
+//! the order of a view's changes (`steward`).
+//! Invariant: an error fails no member that the array cannot serve without, nor one that failed together with more
+//! members than the array can lose. Too many read errors (`health`) never freeze it.
+//!
+//! Members that share a controller or a cable fail together, but not in the same microsecond: each shows it with the
+//! request that meets it first. Were the first one failed at once, its failure would be in the superblocks by the time
+//! the second one shows it, and the next start would lack one more than it has to. So failures are collected for a
+//! moment, and a member that is to be failed is not named before all others have taken a superblock since:
+//!
+//! ```text
+//!   member 0 fails a write          |<-- Config::collect_failures -->|  judged      round 1        round 2
+//!   member 1 fails a write                 x  too many: the array freezes, no superblock is written
+//!   member 1 fails its superblock                                                      x  the same: round 1 names no member
+//! ```
+//!
+//! What waits for the record waits that moment, too. A member that is failed by command is not waited for.
+
+use crate::World;
+use crate::array::Array;
+use crate::mail::Failure;
+use crate::mark::{self, Mark};
+use crate::sabotage::{self, Sabotage};
+use crate::steward::{Condemned, Master, StaysFrozen};
+use crate::verdict::{self, Operation, Policy, Verdict};
+use crate::view::View;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use uraid_block::SlotSet;
+use uraid_block::local::{Notify, race};
+
+/// Failures that are judged together.
+pub(crate) struct Collection {
+    failures: RefCell<Vec<Failure>>,
+    /// A failure was added, or a member was failed by command.
+    changed: Notify,
+    /// They were judged, and every shard has the view that came of it.
+    is_over: Cell<bool>,
+    over: Notify,
+}
+
+impl Collection {
+    fn new() -> Rc<Collection> {
+        Rc::new(Collection {
+            failures: RefCell::default(),
+            changed: Notify::new(),
+            is_over: Cell::new(false),
+            over: Notify::new(),
+        })
+    }
+
+    fn slots(&self) -> SlotSet {
+        self.failures.borrow().iter().map(|failure| failure.slot).collect()
+    }
+
+    /// Those that cannot stay.
+    fn slots_of_errors(&self) -> SlotSet {
+        self.failures.borrow().iter().filter(|failure| is_error(failure)).map(|failure| failure.slot).collect()
+    }
+}
+
+impl<W: World> Array<W> {
+    /// Takes trust from failed members, tells every shard, writes it to the others' superblocks. With no failures:
+    /// waits until everything known so far is written.
+    pub(crate) async fn condemn(&self, failures: &[Failure]) -> Condemned {
+        let began = self.world.now();
+        let is_new = self.judge_together(failures).await;
+        let steward = self.steward();
+        let version = steward.master.borrow().version;
+        let outcome = self.record_up_to(version).await;
+        let mut master = steward.master.borrow_mut();
+        if is_new && outcome.is_ok() {
+            master.last_record = Some(self.world.now().since(began));
+        }
+        match outcome {
+            Ok(()) => Condemned::Recorded,
+            Err(error) => Condemned::Frozen(error),
+        }
+    }
+
+    /// Judges failures, together with what other members fail at within [`crate::Config::collect_failures`]. When this
+    /// returns, every shard has the view that came of it. Whether this call has changed anything.
+    pub(crate) async fn judge_together(&self, failures: &[Failure]) -> bool {
+        let mut is_new = false;
+        let mut waits = Vec::new();
+        let mut at_once = Vec::new();
+        for failure in self.fresh(failures) {
+            match self.verdict(&failure) {
+                Verdict::CondemnOrFreeze if failure.operation != Operation::Command => waits.push(failure),
+                Verdict::CondemnOrFreeze | Verdict::Freeze => at_once.push(failure),
+                Verdict::ReadElsewhere | Verdict::FailRequest => {}
+            }
+        }
+        if !at_once.is_empty() {
+            is_new |= self.judge_now(&at_once).await;
+        }
+        if !waits.is_empty() {
+            is_new |= self.collect(waits).await;
+        }
+        is_new
+    }
+
+    /// Those of members that are still in use, one for each member.
+    fn fresh(&self, failures: &[Failure]) -> Vec<Failure> {
+        let usable = self.steward().master.borrow().view.usable;
+        let mut fresh: Vec<Failure> = Vec::new();
+        for failure in failures {
+            if !usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+                mark::hit(Mark::FailedBefore);
+                continue;
+            }
+            fresh.push(*failure);
+        }
+        fresh
+    }
+
+    pub(crate) fn verdict(&self, failure: &Failure) -> Verdict {
+        let policy = Policy { is_redundant: self.is_redundant(), on_full: self.config.on_full };
+        verdict::decide(failure.operation, failure.error.kind, policy)
+    }
+
+    /// Adds failures to those that are being collected, and waits until they are judged. The first call of a collection
+    /// is the one that judges.
+    async fn collect(&self, failures: Vec<Failure>) -> bool {
+        let slot = &self.steward().collecting;
+        let joined = slot.borrow().clone();
+        if let Some(collection) = joined {
+            collection.failures.borrow_mut().extend(failures);
+            collection.changed.notify_all();
+            collection.over.wait_for(|| collection.is_over.get().then_some(())).await;
+            return false;
+        }
+        let collection = Collection::new();
+        collection.failures.borrow_mut().extend(failures);
+        *slot.borrow_mut() = Some(collection.clone());
+        let moment = self.config.collect_failures;
+        if !moment.is_zero() && !sabotage::is(Sabotage::FailOneByOne) {
+            let is_settled = collection.changed.wait_for(|| self.is_settled(&collection).then_some(()));
+            race(is_settled, self.world.sleep(moment)).await;
+        }
+        slot.borrow_mut().take();
+        let failures = collection.failures.take();
+        let is_new = self.judge_now(&failures).await;
+        collection.is_over.set(true);
+        collection.over.notify_all();
+        is_new
+    }
+
+    /// Whether nothing that comes later could change what follows: too many have failed already, or each was failed by
+    /// command meanwhile.
+    fn is_settled(&self, collection: &Collection) -> bool {
+        let usable = self.steward().master.borrow().view.usable;
+        let failed = collection.slots_of_errors().and(usable);
+        let is_empty = collection.slots().and(usable).is_empty();
+        is_empty || !self.shape.layout.can_serve(&usable.minus(failed))
+    }
+
+    /// Waits until failures that are being collected are judged.
+    pub(crate) async fn collection_over(&self) {
+        let collection = self.steward().collecting.borrow().clone();
+        if let Some(collection) = collection {
+            collection.over.wait_for(|| collection.is_over.get().then_some(())).await;
+        }
+    }
+
+    /// Members whose failures are being collected.
+    pub(crate) fn collected(&self) -> SlotSet {
+        self.steward().collecting.borrow().as_ref().map_or(SlotSet::EMPTY, |collection| collection.slots())
+    }
+
+    async fn judge_now(&self, failures: &[Failure]) -> bool {
+        let is_new = self.judge(&mut self.steward().master.borrow_mut(), failures);
+        if is_new {
+            self.publish(|_| {}).await;
+        }
+        if let Some(collection) = &*self.steward().collecting.borrow() {
+            collection.changed.notify_all();
+        }
+        is_new
+    }
+
+    /// Applies the verdicts to the master state; says whether anything changed. All failures of one call are judged
+    /// together: when they hit more members than the array can lose, none of them is failed.
+    fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
+        let mut fresh: Vec<Failure> = Vec::new();
+        let mut is_new = false;
+        for failure in failures {
+            if !master.view.usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+                mark::hit(Mark::FailedBefore);
+                continue;
+            }
+            match self.verdict(failure) {
+                Verdict::Freeze => {
+                    self.freeze_over(master, failure);
+                    is_new = true;
+                }
+                Verdict::CondemnOrFreeze => fresh.push(*failure),
+                Verdict::ReadElsewhere | Verdict::FailRequest => {}
+            }
+        }
+        if master.frozen.is_some() || !self.can_lose(master, &fresh) {
+            // A member with too many read errors takes writes. With what has failed meanwhile, it may be needed.
+            fresh.retain(is_error);
+        }
+        if !fresh.is_empty() {
+            self.fail_or_freeze(master, &fresh);
+            is_new = true;
+        }
+        if is_new && master.frozen.is_some() {
+            let View { usable, .. } = master.view;
+            let up_to_date = usable.minus(master.behind);
+            master.view.readable = if self.shape.layout.can_serve(&up_to_date) { up_to_date } else { usable };
+        }
+        is_new
+    }
+
+    fn freeze_over(&self, master: &mut Master, failure: &Failure) {
+        let kind = failure.error.kind;
+        master.behind.insert(failure.slot);
+        if failure.operation == Operation::Flush {
+            mark::hit(Mark::FrozenFlushLost);
+            master.has_lost_flush = true;
+            return master.freeze_for_good(kind, StaysFrozen::LostFlush);
+        }
+        mark::hit(Mark::FrozenNoSpace);
+        master.superblocks_refused += u64::from(failure.operation == Operation::Superblock);
+        master.freeze(kind);
+    }
+
+    fn can_lose(&self, master: &Master, failures: &[Failure]) -> bool {
+        let failed = failures.iter().map(|failure| failure.slot).collect();
+        self.shape.layout.can_serve(&master.view.usable.minus(failed))
+    }
+
+    fn fail_or_freeze(&self, master: &mut Master, fresh: &[Failure]) {
+        if fresh.len() > 1 {
+            mark::hit(Mark::FailedTogether);
+        }
+        if !master.is_recorded(master.version) {
+            mark::hit(Mark::FailedWhileRecording);
+        }
+        if !self.can_lose(master, fresh) {
+            mark::hit(Mark::FrozenTooMany);
+            master.behind = fresh.iter().fold(master.behind, |behind, failure| behind.with(failure.slot));
+            let kind = fresh[0].error.kind;
+            if fresh.iter().any(|failure| failure.operation == Operation::Flush) {
+                mark::hit(Mark::FrozenFlushLost);
+                master.has_lost_flush = true;
+                return master.freeze_for_good(kind, StaysFrozen::LostFlush);
+            }
+            return master.freeze_for_good(kind, StaysFrozen::TooMany);
+        }
+        for failure in fresh {
+            master.fail_member(failure, self.world.now());
+        }
+    }
+}
+
+/// Whether the member failed a request that only it could serve, or may have missed a write.
+fn is_error(failure: &Failure) -> bool {
+    failure.operation != Operation::ReadErrors
+}

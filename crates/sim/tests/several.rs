@@ -1,0 +1,376 @@
+//! Several members fail at the same time, or are full: who is failed, what the superblocks say, how it starts again.
+//! Owns: buses that take several members away, arrays that froze over full members. Not here: single members
+//! (`directed`), what seeds have found (`own_mistakes`).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot, SlotSet};
+use uraid_engine::verdict::OnFull;
+use uraid_engine::view::Gate;
+use uraid_engine::{Config, FailError, MemberState, StartPlan, StaysFrozen};
+use uraid_format::Role;
+use uraid_sim::client::Tally;
+use uraid_sim::executor::Executor;
+use uraid_sim::judge::{Assembled, How};
+use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::model::Shape;
+use uraid_sim::rig::{Live, Rig};
+use uraid_sim::rng::Rng;
+use uraid_sim::setup::Setup;
+
+type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
+
+/// Two shards, chunks of two sectors, four rows.
+fn rig(level: i32, slots: u16) -> Rig {
+    let (layout, chunk) = match level {
+        1 => (0, 0),
+        10 => (0x102, 2),
+        _ => (2, 2),
+    };
+    let shape = Shape { level, layout, chunk, slots, size: 8, member_sizes: Vec::new() };
+    let mut rng = Rng::new(11);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { shards: 2, pool_factor: 4, ..Setup::plain(shape) };
+    Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
+}
+
+fn start(rig: &mut Rig, config: &Config) -> Live {
+    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+    rig.prepare_oracle(&plan, &BTreeSet::new());
+    let live = rig.boot(&plan, config).expect("sizes agree");
+    let started = live.started.clone();
+    run(rig, &live, || started.get().is_some());
+    assert_eq!(started.get(), Some(true));
+    live
+}
+
+fn run(rig: &Rig, live: &Live, is_done: impl Fn() -> bool) {
+    let end = rig.executor.now() + Duration::from_secs(60);
+    let ended = rig.executor.run(1_000_000, end, is_done);
+    rig.judge_end(ended, live, false).expect("no violation");
+}
+
+/// Makes requests at the same time, and waits for all of them.
+fn all<T: 'static>(rig: &Rig, live: &Live, requests: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
+    let answers: Rc<RefCell<Vec<(usize, T)>>> = Rc::default();
+    let count = requests.len();
+    for (at, request) in requests.into_iter().enumerate() {
+        let answers = answers.clone();
+        rig.executor.spawn(0, "request", async move {
+            let answer = request.await;
+            answers.borrow_mut().push((at, answer));
+        });
+    }
+    run(rig, live, || answers.borrow().len() == count);
+    let mut answers = answers.take();
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// A write of one byte value, past the oracle, which therefore is not asked afterwards.
+fn write(rig: &Rig, live: &Live, at: u64, length: u64, byte: u8) -> Request {
+    let (array, guard) = (live.arrays[0].clone(), rig.guard.clone());
+    let mut pieces = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
+    pieces.fill(byte);
+    guard.open_range(at, length);
+    Box::pin(async move {
+        let answer = array.write(Sector(at), pieces.freeze(), Fua::No).await;
+        guard.close_range(at, length);
+        answer
+    })
+}
+
+/// Member `slot` answers nothing well any more, from `after` requests of each kind on.
+fn take_away(rig: &Rig, slot: u16, kind: ErrorKind, after: u64) {
+    for victim in [Victim::Writes, Victim::SuperWrites, Victim::Flushes] {
+        rig.disk(slot).add_fault(Fault { victim, after, effect: Effect::ErrorsFromNow(kind) });
+    }
+    if kind == ErrorKind::Gone {
+        rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after, effect: Effect::ErrorsFromNow(kind) });
+    }
+}
+
+/// What would be started, without force, if power failed now.
+fn plan_now(rig: &mut Rig) -> Result<Box<StartPlan>, &'static str> {
+    plan_of(rig, How::Plain)
+}
+
+/// How many members the superblocks count.
+fn counted(rig: &mut Rig) -> usize {
+    in_slots(&plan_of(rig, How::Forced).expect("it starts"))
+}
+
+fn plan_of(rig: &mut Rig, how: How) -> Result<Box<StartPlan>, &'static str> {
+    let images = rig.judge.images(&mut rig.rng);
+    match rig.judge.assemble(&images, how).expect("legal") {
+        Assembled::Plan(plan) => Ok(plan),
+        Assembled::DirtyDegraded => Err("dirty and degraded: it wants --force"),
+        Assembled::Impossible => Err("it does not start"),
+    }
+}
+
+fn in_slots(plan: &StartPlan) -> usize {
+    plan.template.roles.iter().filter(|role| matches!(role, Role::Slot(_))).count()
+}
+
+/// A bus or a cable takes two members of a raid5 away, three of a raid6, both copies of a raid10, all of a raid1. Which
+/// of them a write meets first, and whether all at once or one after the other, is of no matter.
+#[test]
+fn members_that_fail_together_are_not_recorded_as_failed() {
+    let cases: [(i32, u16, &[u16]); 5] =
+        [(5, 3, &[0, 1]), (5, 3, &[1, 2]), (6, 4, &[0, 1, 3]), (10, 4, &[2, 3]), (1, 2, &[0, 1])];
+    for (level, slots, away) in cases {
+        for kind in [ErrorKind::Media, ErrorKind::Gone] {
+            for (at, length) in [(0, 1), (2, 1), (0, 4), (4, 2), (6, 1)] {
+                let mut rig = rig(level, slots);
+                rig.judge.is_over_budget.set(true);
+                let live = start(&mut rig, &Config::default());
+                assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
+                away.iter().for_each(|slot| take_away(&rig, *slot, kind, 0));
+                let case = format!("level {level} without {away:?}, {kind:?}, a write at {at}+{length}");
+                let answers = all(&rig, &live, vec![write(&rig, &live, at, length, 2)]);
+                if answers[0].is_ok() {
+                    // It needed none of them.
+                    rig.power_off();
+                    continue;
+                }
+                assert!(matches!(live.arrays[0].status().gate, Gate::Frozen(_)), "{case}");
+                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
+                assert_eq!((in_slots(&plan), plan.is_dirty), (usize::from(slots), true), "{case}");
+                rig.power_off();
+            }
+        }
+    }
+}
+
+/// Two writers of a raid5: the second member fails a moment after the first one. How many members are failed.
+fn failed_of_two(later: u64) -> usize {
+    let mut rig = rig(5, 3);
+    rig.judge.is_over_budget.set(true);
+    let live = start(&mut rig, &Config::default());
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
+    let fails = Effect::ErrorsFromNow(ErrorKind::Media);
+    for slot in [0, 1] {
+        // Their superblocks could be written.
+        rig.disk(slot).add_fault(Fault { victim: Victim::Writes, after: 0, effect: fails });
+    }
+    // Row 0 has its data on members 0 and 1, its parity on member 2.
+    let (first, second, executor) = (write(&rig, &live, 0, 1, 2), write(&rig, &live, 8, 1, 2), rig.executor.clone());
+    let second: Request = Box::pin(async move {
+        executor.sleep(Duration::from_millis(later)).await;
+        second.await
+    });
+    let answers = all(&rig, &live, vec![first, second]);
+    let failed = failed_slots(&live).len();
+    if failed == 0 {
+        assert!(answers.iter().all(Result::is_err), "{later} ms: {answers:?}");
+        let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{later} ms: {found}"));
+        assert_eq!(in_slots(&plan), 3, "{later} ms");
+    }
+    rig.power_off();
+    failed
+}
+
+fn failed_slots(live: &Live) -> Vec<u16> {
+    let slot = |member| match member {
+        MemberState::Faulty { slot, .. } => slot.map(|slot: Slot| slot.0),
+        MemberState::Active(_) | MemberState::Spare => None,
+    };
+    live.arrays[0].status().members.into_iter().filter_map(slot).collect()
+}
+
+#[test]
+fn a_failure_waits_for_those_that_come_a_moment_later() {
+    for later in [1, 20, 150] {
+        assert_eq!(failed_of_two(later), 0, "{later} ms");
+    }
+}
+
+/// The canary of the same, which no seed of the first thousands shows.
+#[cfg(feature = "sabotage")]
+#[test]
+fn an_engine_that_fails_one_by_one_is_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    set(Some(Sabotage::FailOneByOne));
+    let failed = [1, 20, 150].map(failed_of_two);
+    set(None);
+    assert!(failed.into_iter().all(|count| count > 0), "{failed:?}");
+}
+
+/// Member 0 of a raid5 passes the limit of read errors while member 1 fails a write: the array needs member 0, whose
+/// writes go well. That is no reason to freeze; and where the full member 1 froze it, none to fail member 0.
+#[test]
+fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
+    for (kind, failed) in [(ErrorKind::Media, vec![1]), (ErrorKind::NoSpace, vec![])] {
+        let mut rig = rig(5, 3);
+        rig.judge.is_over_budget.set(true);
+        let live = start(&mut rig, &Config { read_errors_max: 1, ..Config::default() });
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
+        for (slot, victim, kind) in [(0, Victim::Reads, ErrorKind::Media), (1, Victim::Writes, kind)] {
+            rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(kind) });
+        }
+        // Row 0 has its data on members 0 and 1; row 1 is written as a whole, without a read.
+        let reads = [0, 1].map(|at| {
+            let (array, into) = (live.arrays[0].clone(), live.worlds[0].client_arena().take(512).expect("room"));
+            Box::pin(async move { array.read(Sector(at), into).await.map(drop) }) as Request
+        });
+        let (late, executor) = (write(&rig, &live, 4, 4, 2), rig.executor.clone());
+        let late: Request = Box::pin(async move {
+            executor.sleep(Duration::from_millis(50)).await;
+            late.await
+        });
+        let answers = all(&rig, &live, reads.into_iter().chain([late]).collect());
+        let written = if kind == ErrorKind::NoSpace { Err(kind.into()) } else { Ok(()) };
+        assert_eq!(answers, [Ok(()), Ok(()), written], "{kind:?}");
+        assert_eq!(failed_slots(&live), failed, "{kind:?}");
+        let gate = if kind == ErrorKind::NoSpace { Gate::Frozen(kind) } else { Gate::Open };
+        assert_eq!(live.arrays[0].status().gate, gate, "{kind:?}");
+        rig.power_off();
+    }
+}
+
+fn fail(live: &Live, slot: u16) -> Pin<Box<dyn Future<Output = Result<(), FailError>>>> {
+    let array = live.arrays[0].clone();
+    Box::pin(async move { array.fail(Slot(slot)).await })
+}
+
+/// Each sector by itself, so that one that cannot be had spoils no other.
+fn read_all(rig: &Rig, live: &Live) -> Vec<Result<Vec<u8>, ErrorKind>> {
+    let size = live.arrays[0].geometry().size.0;
+    let reads = (0..size).map(|at| {
+        let (array, shard) = (live.arrays[at as usize % 2].clone(), at as usize % 2);
+        let into = live.worlds[shard].client_arena().take(512).expect("room");
+        async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()).map_err(|error| error.kind) }
+    });
+    all(rig, live, reads.collect())
+}
+
+fn fill_up(rig: &Rig, slot: u16, victim: Victim) {
+    rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) });
+}
+
+/// Whether copies agree and parity is right, on what would be started now.
+fn assert_redundant(rig: &mut Rig, case: &str) {
+    let images: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
+    let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else { panic!("{case}") };
+    rig.judge.check_redundancy(&images, &plan).unwrap_or_else(|found| panic!("{case}: {found}"));
+}
+
+/// The array froze over one full member. It is failed by command: the superblocks say so, writes go down again, reads
+/// give what they gave before, and all that is left agrees.
+#[test]
+fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
+    for (level, slots) in [(1, 2), (1, 3), (10, 4), (5, 3), (6, 4)] {
+        for slot in 0..slots {
+            for victim in [Victim::Writes, Victim::SuperWrites] {
+                let case = format!("level {level}, member {slot} of {slots}, {victim:?}");
+                let mut rig = rig(level, slots);
+                let live = start(&mut rig, &Config::default());
+                let size = live.arrays[0].geometry().size.0;
+                if victim == Victim::Writes {
+                    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
+                }
+                fill_up(&rig, slot, victim);
+                let writes = [(0, size), (1, 2), (3, 1), (size - 2, 2)].into_iter().zip(2..);
+                let writes: Vec<Request> =
+                    writes.map(|((at, length), byte)| write(&rig, &live, at, length, byte)).collect();
+                let answers = all(&rig, &live, writes);
+                assert!(answers.contains(&Err(ErrorKind::NoSpace.into())), "{case}: {answers:?}");
+                assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
+                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
+                assert_eq!(in_slots(&plan), usize::from(slots), "{case}: no member is failed");
+                let before = read_all(&rig, &live);
+                assert!(before.iter().all(Result::is_ok), "{case}");
+
+                rig.judge.lost.borrow_mut().insert(slot);
+                assert_eq!(all(&rig, &live, vec![fail(&live, slot)]), [Ok(())], "{case}");
+                assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
+                assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
+                assert_redundant(&mut rig, &case);
+                let answers = all(&rig, &live, vec![write(&rig, &live, 1, 3, 9), write(&rig, &live, 4, 2, 8)]);
+                assert_eq!(answers, [Ok(()), Ok(())], "{case}");
+                assert_redundant(&mut rig, &case);
+                assert_eq!(rig.stop(&live), Ok(true), "{case}: clean");
+                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
+                assert_eq!((in_slots(&plan), plan.is_dirty), (usize::from(slots) - 1, false), "{case}");
+                rig.power_off();
+            }
+        }
+    }
+}
+
+/// A raid6 goes on after both of its full members are failed, and not before; a raid5 cannot do without two.
+#[test]
+fn an_array_stays_frozen_as_long_as_a_full_member_is_in_use() {
+    let mut rig6 = rig(6, 4);
+    let live = start(&mut rig6, &Config::default());
+    [1, 2].into_iter().for_each(|slot| fill_up(&rig6, slot, Victim::Writes));
+    assert!(all(&rig6, &live, vec![write(&rig6, &live, 0, 4, 1)])[0].is_err());
+    rig6.judge.lost.borrow_mut().extend([1, 2]);
+    assert_eq!(all(&rig6, &live, vec![fail(&live, 1)]), [Ok(())]);
+    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
+    assert_eq!(counted(&mut rig6), 3, "it is recorded all the same");
+    assert_eq!(all(&rig6, &live, vec![fail(&live, 2)]), [Ok(())]);
+    assert_eq!(live.arrays[0].status().gate, Gate::Open);
+    assert_eq!(all(&rig6, &live, vec![write(&rig6, &live, 0, 7, 2)]), [Ok(())]);
+    rig6.power_off();
+
+    let mut rig5 = rig(5, 3);
+    let live = start(&mut rig5, &Config::default());
+    [1, 2].into_iter().for_each(|slot| fill_up(&rig5, slot, Victim::Writes));
+    assert!(all(&rig5, &live, vec![write(&rig5, &live, 0, 4, 1)])[0].is_err());
+    let full = SlotSet::EMPTY.with(Slot(1)).with(Slot(2));
+    for slot in 0..3 {
+        let refused = FailError::TooManyFull { slot: Slot(slot), full };
+        assert_eq!(all(&rig5, &live, vec![fail(&live, slot)]), [Err(refused)]);
+    }
+    assert_eq!(plan_now(&mut rig5).map(|plan| in_slots(&plan)), Ok(3));
+    rig5.power_off();
+}
+
+/// What is wrong is not that a member is full: no member that is failed would make it right.
+#[test]
+fn an_array_that_froze_over_more_than_full_members_stays_frozen() {
+    for (victim, cause) in [(Victim::Writes, StaysFrozen::TooMany), (Victim::Flushes, StaysFrozen::LostFlush)] {
+        let mut rig = rig(5, 3);
+        rig.judge.is_over_budget.set(true);
+        let live = start(&mut rig, &Config::default());
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        for slot in [0, 2] {
+            rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::Error(ErrorKind::Media) });
+        }
+        let array = live.arrays[0].clone();
+        let requests: Vec<Request> = vec![write(&rig, &live, 0, 4, 2), Box::pin(async move { array.flush().await })];
+        assert!(all(&rig, &live, requests).iter().any(Result::is_err));
+        let refused = FailError::StaysFrozen { slot: Slot(0), cause };
+        assert_eq!(all(&rig, &live, vec![fail(&live, 0)]), [Err(refused)], "{victim:?}");
+        assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
+        rig.power_off();
+    }
+}
+
+/// `--on-full=fail`: a full member is failed like any other; more of them than can be lost freeze the array, and stay.
+#[test]
+fn a_full_member_is_failed_at_once_where_that_is_wanted() {
+    let config = Config { on_full: OnFull::Fail, ..Config::default() };
+    for (level, slots) in [(1, 2), (10, 4), (5, 3), (6, 4)] {
+        let mut rig = rig(level, slots);
+        let live = start(&mut rig, &config);
+        fill_up(&rig, 1, Victim::Writes);
+        rig.judge.lost.borrow_mut().insert(1);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())], "level {level}");
+        assert_eq!(counted(&mut rig), usize::from(slots) - 1, "level {level}");
+        assert_eq!(live.arrays[0].status().gate, Gate::Open);
+        rig.power_off();
+    }
+    let mut rig = rig(5, 3);
+    let live = start(&mut rig, &config);
+    (0..3).for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Err(ErrorKind::NoSpace.into())]);
+    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
+    assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
+    rig.power_off();
+}
