@@ -26,6 +26,8 @@ pub(crate) struct Debt {
     unsent: usize,
     /// The first look that found it so.
     since: Tick,
+    /// The last look found that it had taken too long.
+    is_due: bool,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
@@ -85,11 +87,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let (moves, unsent) = (connection.moves.get(), connection.unsent());
         let before = connection.debt.get().filter(|debt| debt.moves == moves && debt.unsent == unsent);
         let since = before.map_or(now, |debt| debt.since);
-        connection.debt.set(Some(Debt { moves, unsent, since }));
         let time_max = match self.shares.is_over(&connection.account) {
             true => self.limits.stall_time_max,
             false => self.limits.hold_time_max,
         };
-        self.shares.is_short() && now.since(since) > time_max
+        let is_due = now.since(since) > time_max;
+        connection.debt.set(Some(Debt { moves, unsent, since, is_due }));
+        // Twice in a row: this thread may have been held up itself, and not have seen that the client moved.
+        self.shares.is_short() && is_due && before.is_some_and(|debt| debt.is_due)
     }
 }

@@ -89,6 +89,16 @@ impl Bench {
         }
     }
 
+    /// Lets so much time pass in which nothing runs, as where the processor was elsewhere.
+    pub fn hold_up(&self, time: Duration) {
+        let end = self.0.now.get() + time.as_nanos() as u64;
+        self.0.now.set(end);
+        let later = self.0.timers.borrow_mut().split_off(&(end + 1, 0));
+        let over = self.0.timers.replace(later);
+        over.into_values().for_each(Waker::wake);
+        self.settle();
+    }
+
     /// Lets so much time pass, timer by timer.
     pub fn pass(&self, time: Duration) {
         let end = self.0.now.get() + time.as_nanos() as u64;
