@@ -442,14 +442,14 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Marks the array clean: no writes, no older requests, every member flushed, then the superblocks.
-    /// Leaves it dirty when that fails half way. The caller holds the transition.
+    /// Marks a stopped array clean: every member flushed, then the superblocks. Leaves it dirty when that fails half way.
+    /// The caller holds the transition, has closed the gate, and has seen the last request leave.
     pub(crate) async fn go_clean(&self) {
+        assert_ne!(self.view().gate, Gate::Open, "no write may come any more");
         if !self.steward().master.borrow().can_go_clean() {
             return;
         }
-        let epoch = self.publish(|master| master.view.takes_writes = false).await;
-        self.drain(epoch).await;
+        self.publish(|master| master.view.takes_writes = false).await;
         if self.flush_before_clean().await {
             self.record_clean().await;
         }
