@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::tmpfs::Tmpfs;
 use common::{Client, MIB, Scratch, pattern};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -283,25 +284,6 @@ fn no_space_under_a_sparse_member() {
     }
     assert_eq!(client.write(28 * MIB, &data).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));
-}
-
-/// A mount that goes with the test.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn mount(scratch: &Scratch, options: &str) -> Option<Tmpfs> {
-        let path = scratch.path("tmpfs");
-        fs::create_dir(&path).expect("a folder");
-        let mut mount = Command::new("mount");
-        let done = mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).output().ok()?;
-        done.status.success().then_some(Tmpfs(path))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

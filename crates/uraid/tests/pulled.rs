@@ -5,7 +5,7 @@
 mod common;
 
 use common::loop_device::LoopDevice;
-use common::{MIB, Scratch, pattern};
+use common::{MIB, Scratch, pattern, wait};
 
 /// Slot 1 of an array is a block device that loses all sectors or the later ones between two writes of the whole array.
 fn pull(options: &str, count: usize, bytes_left: u64) {
@@ -52,4 +52,30 @@ fn a_block_device_that_is_pulled_under_writes_is_failed_and_no_client_notices() 
             pull(options, count, bytes_left);
         }
     }
+}
+
+#[test]
+fn a_loop_device_that_is_detached_in_use_serves_until_the_array_stops() {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 3, 8 * MIB);
+    let Some(device) = LoopDevice::new(&members[1]) else {
+        eprintln!("SKIPPED pulled, detached: a loop device cannot be made here (needs root and losetup)");
+        return;
+    };
+    let file = std::mem::replace(&mut members[1], device.path().to_owned());
+    scratch.create("pulled", "-l 5 -n 3 -c 64K --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let mut client = served.client();
+    let data = pattern(1, client.size as usize);
+    device.detach();
+    assert_eq!(client.write(0, &data).expect("connected"), 0);
+    assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    assert!(device.is_attached(), "it is open");
+    assert!(!served.stderr().contains("faulty"), "{}", served.stderr());
+    assert_eq!(served.stop().code, Some(0));
+    wait(|| !device.is_attached()).expect("it was closed");
+    members[1] = file;
+    let served = scratch.ready(&[], &members);
+    assert!(served.client().read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    assert_eq!(served.stop().code, Some(0));
 }

@@ -1,6 +1,7 @@
-//! Minutes of writing and verifying while one member hangs and returns, one is failed, one is pulled, and rude clients
+//! Minutes of writing and verifying while one member hangs and returns, one fills up, one is pulled, and rude clients
 //! come and go.
-//! Owns: the plan of it, what must hold at its end. Not here: each of these alone (`hung`, `pulled`, `rude_clients`).
+//! Owns: the plan of it, what must hold at its end. Not here: each of these alone (`hung`, `several`, `pulled`,
+//! `rude_clients`).
 //! Needs root, losetup, addpart, FUSE, and fio with its nbd engine; says SKIPPED where one is missing. `URAID_SECONDS` says how
 //! long (25); figures: `URAID_SECONDS=600 cargo test --release -p uraid --test ten_minutes -- --nocapture`, and
 //! `URAID_PLOT=FILE.svg` draws them.
@@ -13,8 +14,10 @@ mod rude;
 
 use common::loop_device::LoopDevice;
 use common::stubborn::StubbornFile;
+use common::tmpfs::Tmpfs;
 use common::{MIB, Scratch, Served};
 use probe::{Phase, Probes};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +36,7 @@ const PHASES: [(Phase, f64); 6] = [
     (Phase("rude clients"), 0.15),
     (Phase("a member hangs for 2 s, again and again"), 0.15),
     (Phase("it answers again"), 0.1),
-    (Phase("a member is failed by command"), 0.2),
+    (Phase("a member fills up"), 0.2),
     (Phase("a member is pulled"), 0.25),
 ];
 
@@ -95,6 +98,7 @@ struct Rig {
     // First, so that a test that fails ends: a process cannot leave a server that does not answer.
     hangs: StubbornFile,
     served: Served,
+    full: Tmpfs,
     pulled: Partition,
     scratch: Scratch,
 }
@@ -104,11 +108,15 @@ fn rig() -> Option<Rig> {
     let mut members = scratch.members("m", 6, MEMBER_BYTES);
     let hangs = StubbornFile::new(&scratch.path("mount"), &members[0]);
     members[0] = hangs.path();
+    // A sparse file, with room for all of it.
+    let full = Tmpfs::mount(&scratch, &format!("size={}", MEMBER_BYTES + 4 * MIB))?;
+    members[1] = full.0.join("m1");
+    File::create(&members[1]).and_then(|file| file.set_len(MEMBER_BYTES)).expect("a sparse file");
     let pulled = Partition::new(&members[2])?;
     members[2].clone_from(&pulled.path);
     scratch.create("ten", "-l 6 -n 6 -c 64K --assume-clean", &members);
-    let served = scratch.ready(&["--member-timeout", "20s"], &members);
-    Some(Rig { hangs, served, pulled, scratch })
+    let served = scratch.ready(&["--member-timeout", "20s", "--on-full", "fail"], &members);
+    Some(Rig { hangs, served, full, pulled, scratch })
 }
 
 fn can_run() -> bool {
@@ -136,8 +144,8 @@ impl Rig {
                 }
             }
             4 => {
-                self.scratch.uraid(["fail", "ten", "1"]).expect_done();
-                // Much that was never written, too, from here on.
+                self.full.fill();
+                // From here on also much that was never written, for which there is no room.
                 fio_bytes.store(2 * FIO_BYTES, Ordering::Relaxed);
             }
             5 => self.pulled.pull(),
@@ -154,7 +162,7 @@ fn fio_finds_what_it_wrote_while_members_hang_are_failed_and_pulled_among_rude_c
     }
     let Some(rig) = rig() else {
         eprintln!(
-            "SKIPPED ten_minutes: a partition of a loop device cannot be made here (needs root, losetup, addpart)"
+            "SKIPPED ten_minutes: a tmpfs or a partition of a loop device cannot be made here (needs root, losetup, addpart)"
         );
         return;
     };
@@ -183,13 +191,14 @@ fn fio_finds_what_it_wrote_while_members_hang_are_failed_and_pulled_among_rude_c
     }
     let said = rig.served.stderr();
     assert!(!said.contains("frozen"), "{said}");
-    assert_eq!(said.matches(" is faulty: ").count(), 2, "the failed one and the pulled one, no other: {said}");
+    assert_eq!(said.matches(" is faulty: ").count(), 2, "the full one and the pulled one, no other: {said}");
+    assert!(said.contains("no space left under the member"), "{said}");
     // Buffers take memory when they are first used, as they all are while a member hangs; then it is flat. Rude clients
     // have up to 100 descriptors at a time.
     let (settled, last) = (used[3], used[PHASES.len() - 1]);
     assert!(last.0 < settled.0 + (64 << 10), "memory grew, in KiB: {used:?}");
     assert!(last.1 < 256, "descriptors grew: {used:?}");
-    let Rig { served, scratch: _scratch, hangs: _hangs, pulled: _pulled } = rig;
+    let Rig { served, scratch: _scratch, hangs: _hangs, full: _full, pulled: _pulled } = rig;
     let done = served.stop();
     assert_eq!(done.code, Some(0), "{done:?}");
 }

@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A loop device, gone with the test.
 pub struct LoopDevice(PathBuf);
@@ -30,10 +30,22 @@ impl LoopDevice {
         let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
         assert!(resized.success());
     }
+
+    /// Where it is open, Linux puts this off until it is closed.
+    pub fn detach(&self) {
+        let detached = Command::new("losetup").arg("--detach").arg(&self.0).status().expect("losetup");
+        assert!(detached.success());
+    }
+
+    /// Whether it has a file.
+    pub fn is_attached(&self) -> bool {
+        let name = self.0.file_name().expect("a device has a name");
+        Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+    }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).stderr(Stdio::null()).status();
     }
 }

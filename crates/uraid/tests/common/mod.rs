@@ -8,6 +8,7 @@ pub mod golden;
 pub mod loop_device;
 pub mod stubborn;
 pub mod superblock;
+pub mod tmpfs;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
