@@ -317,7 +317,7 @@ impl Master {
 
     /// Whether the superblocks may be made to say clean, once all is flushed.
     fn can_go_clean(&self) -> bool {
-        self.view.takes_writes && !self.is_suspect
+        self.view.takes_writes && !self.is_suspect && self.frozen.is_none()
     }
 
     /// What a write is refused with since the array froze. The gate does not tell: a stop closes it over the frost.
@@ -435,9 +435,10 @@ impl<W: World> Array<W> {
             flushed.await == Some(true)
         };
         let outcome = race(steward.clean_up_revoked(), is_quiet).await;
-        // Nothing was awaited since. A write or stop that comes now waits for the transition, or has revoked this already.
-        let was_revoked = steward.clean_up.replace(CleanUp::Committed) == CleanUp::Revoked;
-        if !was_revoked && matches!(outcome, Either::Right(true)) {
+        // Nothing was awaited since. A write or stop that comes now waits for the transition.
+        let before = steward.clean_up.replace(CleanUp::Committed);
+        if matches!(outcome, Either::Right(true)) {
+            assert_eq!(before, CleanUp::Revocable, "one that was revoked has ended as such");
             self.record_clean().await;
         }
     }

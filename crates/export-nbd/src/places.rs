@@ -109,6 +109,9 @@ mod tests {
         let busy = places(&[(EVE, Use::Busy); 4]);
         assert_eq!(decide(&busy, EVE, &LIMITS()), Verdict::Full);
         assert_eq!(decide(&busy, BOB, &LIMITS()), Verdict::Free);
+        let working =
+            [(EVE, Use::Busy), (EVE, Use::Busy), (EVE, Use::Busy), (EVE, idle(9)), (ANN, idle(0)), (ANN, idle(1))];
+        assert_eq!(decide(&places(&working), EVE, &LIMITS()), Verdict::Instead(3), "ANN has more that are idle");
     }
 
     #[test]

@@ -97,6 +97,8 @@ fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
             (outcome.is_ok(), stopped.now())
         }),
         Box::pin(async move {
+            // Behind the gate, in any case.
+            served.sleep(Duration::from_nanos(1)).await;
             let outcome = reading.await;
             (outcome.is_ok(), served.now())
         }),
@@ -104,6 +106,34 @@ fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
     let ends = all(&rig, &live, requests);
     assert_eq!((ends[0].0, ends[1].0), (false, true), "the array froze, and is read from its canonical copy");
     assert!(ends[0].1 >= ends[1].1, "stopped at {:?}, read at {:?}", ends[0].1, ends[1].1);
+    rig.power_off();
+}
+
+/// The array freezes while the clean-up of the idle array waits for a flush that takes long. The stop takes the clean-up
+/// back, and does not wait for that flush.
+#[test]
+fn a_stop_of_a_frozen_array_waits_for_no_flush_of_its_clean_up() {
+    let mut rig = rig(5, 3, false);
+    rig.judge.is_over_budget.set(true);
+    let live = start(&mut rig, &[]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
+    let takes = Effect::Hang(Duration::from_secs(50));
+    rig.disk(2).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+    for disk in 0..2 {
+        let gone = Effect::ErrorsFromNow(ErrorKind::Gone);
+        rig.disk(disk).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+    }
+    let (executor, later) = (rig.executor.clone(), read(&live, 0, 8));
+    let reading = async move {
+        executor.sleep(Duration::from_secs(1)).await;
+        later.await
+    };
+    assert!(all(&rig, &live, vec![reading])[0].is_err());
+    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::Gone));
+    let (array, begun) = (live.arrays[0].clone(), rig.executor.now());
+    let stopped = all(&rig, &live, vec![async move { array.stop().await }]);
+    assert!(matches!(stopped[0], Err(StopError::Frozen(_))), "{stopped:?}");
+    assert!(rig.executor.now().since(begun) < Duration::from_secs(5));
     rig.power_off();
 }
 
