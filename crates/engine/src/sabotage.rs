@@ -59,7 +59,8 @@ pub enum Sabotage {
     Raid0OtherZones,
     /// Does that for discards only (R2's twin).
     Raid0DiscardOtherZones,
-    /// Takes a member one event behind although the freshest superblock records its failure (R3).
+    /// Records a failure by one round, and takes a member one event behind although the freshest superblock records its
+    /// failure (R3).
     EventsSlack,
     /// Writes the second copy from memory that the client has changed meanwhile (R17).
     BufferChanges,

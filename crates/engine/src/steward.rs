@@ -216,6 +216,11 @@ impl Steward {
     }
 }
 
+/// Sabotage: a failure is recorded by one round, as md does it.
+fn records_once() -> bool {
+    sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
+}
+
 /// Whether a slot has no member, or a device that has or had a slot is not in use.
 fn has_outsiders(plan: &StartPlan) -> bool {
     let is_used = |number: u32| {
@@ -245,7 +250,7 @@ impl Master {
     ///   events     left out: 7     the others: 7 -> 8 -> 9, then the answer
     /// ```
     pub(crate) fn leave_behind(&mut self) {
-        let rounds = if sabotage::is(Sabotage::RecordOnce) { 1 } else { 2 };
+        let rounds = if records_once() { 1 } else { 2 };
         self.events_min = self.events + rounds;
         self.has_outsiders = false;
     }
@@ -261,7 +266,7 @@ impl Master {
         self.view.is_recorded = false;
         self.version += 1;
         self.leave_behind();
-        if !sabotage::is(Sabotage::RecordOnce) && !sabotage::is(Sabotage::NameAtOnce) {
+        if !records_once() && !sabotage::is(Sabotage::NameAtOnce) {
             self.unnamed.push(member);
         }
     }
