@@ -3,7 +3,7 @@
 //! Not here: reading superblocks (`format`, `host`), acting on the decision (`array`).
 //! Invariant: the order of the candidates never matters; a member that a durable round of superblocks left out is
 //! never chosen, unless `--force` had to.
-//! Spec: md-reference 1.5 "Assembling", 3.1; md's margin of one event only where the freshest superblock agrees.
+//! Spec: docs/md/behaviour.md#assembly; md's margin of one event only where the freshest superblock agrees.
 
 mod choose;
 mod error;

@@ -81,7 +81,7 @@ fn a_member_that_missed_two_rounds_is_stale() {
 
 #[test]
 fn a_failed_raid6_member_with_an_event_count_right_behind_is_not_taken_after_a_crash() {
-    // The corruption that md had until 6.8: the member failed, its slot stayed, the count moved on by one only.
+    // R3, the corruption that md had until 6.8: the member failed, its slot stayed, the count moved on by one only.
     let mut members = array(Level::Raid6, 6, 0);
     record_failure(&mut members, &[0, 1, 2, 3, 4], &[5]);
     members[..5].iter_mut().for_each(|member| member.superblock.resync_offset = 0);

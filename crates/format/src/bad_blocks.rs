@@ -1,6 +1,7 @@
 //! The bad-block log of a member: bytes <-> ranges.
 //! Owns: the codec of the list. Not here: whether the list counts (`Features::BAD_BLOCKS`), what to do about it (`engine`).
-//! Invariant: what is parsed, encoded and parsed again is the same list. Spec: md-reference 1.6.
+//! Invariant: what is parsed, encoded and parsed again is the same list.
+//! Spec: docs/format/bad-blocks.md; docs/md/formats.md#bad-blocks.
 
 use crate::{Features, Superblock};
 use uraid_block::{Extent, SECTOR_BYTES, Sector, Sectors};

@@ -1,7 +1,7 @@
 //! What a new array looks like: offsets, sizes and the first superblocks, the numbers that `mdadm --create` chooses.
 //! Owns: the first state of an array. Not here: asking the user, writing the devices, making ids (`uraid`).
 //! Invariant: every superblock made here parses at its place, and the members agree on everything but themselves.
-//! Spec: md-reference 1.4.
+//! Spec: docs/md/formats.md#what-mdadm-creates.
 
 mod geometry;
 

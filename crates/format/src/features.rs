@@ -1,7 +1,7 @@
 //! The feature map of a version-1 superblock.
 //! Owns: the bits and their names. Not here: what an array with such a bit may be used for (`engine::assemble`).
 //! Invariant: bits that we do not know are kept, so that what they announce is never silently lost.
-//! Spec: md-reference 1.2, "Feature map bits".
+//! Spec: docs/format/superblock-1.md#feature-bits; docs/md/formats.md#feature-bits.
 
 use std::fmt;
 

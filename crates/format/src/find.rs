@@ -2,7 +2,7 @@
 //! Owns: which places are tried, which superblock counts, which error is told. Not here: the read itself (the caller).
 //! Invariant: a good superblock is found whatever stands at, or cannot be read from, the other places; but never one
 //! that a damaged one has among its data.
-//! Spec: md-reference 1.1; docs/format/superblock-1.md, "Several superblocks on one device".
+//! Spec: docs/md/formats.md#places-of-the-superblock; docs/format/superblock-1.md#several-superblocks-on-one-device.
 
 use crate::version::DEVICE_SECTORS_MIN;
 use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};

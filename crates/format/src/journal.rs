@@ -1,6 +1,7 @@
 //! The journal of a raid4, 5 or 6: its meta blocks.
 //! Owns: the codec of one meta block, its sums. Not here: the blocks of data that follow it, replaying (`engine`).
-//! Invariant: what is parsed, encoded and parsed again is the same block. Spec: docs/format/journal.md; md-reference 1.9.
+//! Invariant: what is parsed, encoded and parsed again is the same block.
+//! Spec: docs/format/journal.md; docs/md/formats.md#journal.
 
 use crate::crc32::CASTAGNOLI;
 use uraid_block::{ArraySector, MemberSector, Sector, Sectors};

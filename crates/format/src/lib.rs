@@ -1,7 +1,7 @@
 //! md's bytes on disk: superblocks, bitmaps, logs, what `--create` chooses, signatures of other owners of a device.
 //! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), who is trusted (`engine`).
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
-//! Spec: docs/format; md-reference sections 1.1 to 1.5.
+//! Spec: docs/format; docs/md/formats.md.
 
 pub mod bad_blocks;
 pub mod bitmap;

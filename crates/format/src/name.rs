@@ -1,6 +1,6 @@
 //! The name of an array as its superblocks carry it.
 //! Owns: the 32 bytes, the rule that adds the host. Not here: names of sockets or files (`uraid`).
-//! Spec: md-reference 1.2, `set_name`.
+//! Spec: docs/md/formats.md#version-1-superblock.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
 //! The partial parity log of a raid5: header and entries.
 //! Owns: the codec of one header, its sums. Not here: the partial parity behind it, when to log, how to recover
 //! (`engine`), the place on a member (`Superblock::ppl_extent`).
-//! Invariant: what is parsed, encoded and parsed again is the same header. Spec: docs/format/ppl.md; md-reference 1.8.
+//! Invariant: what is parsed, encoded and parsed again is the same header.
+//! Spec: docs/format/ppl.md; docs/md/formats.md#partial-parity-log.
 
 use crate::crc32::CASTAGNOLI;
 use std::mem::offset_of;

@@ -2,7 +2,7 @@
 //! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`),
 //! the words of 0.90 (`old`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
-//! Spec: docs/format/superblock-1.md; md-reference 1.2, 1.3.
+//! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
 mod error;
 mod old;
@@ -324,7 +324,7 @@ fn decode(
 }
 
 /// The sum of the little-endian words, folded once; `bytes` are the header and the table, the checksum field counts as
-/// zero. md-reference 1.3.
+/// zero: docs/md/formats.md#checksums.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut sum = 0u64;
     for (at, word) in bytes.chunks(4).enumerate() {

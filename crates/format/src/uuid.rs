@@ -1,6 +1,6 @@
 //! Array and device ids as people read them.
 //! Owns: text <-> 16 bytes. Not here: making new ones (that takes luck, `uraid`).
-//! Spec: md-reference 1.2, `set_uuid`: four groups of eight hex digits, in byte order.
+//! Spec: docs/md/formats.md#version-1-superblock: four groups of eight hex digits, in byte order.
 
 /// As mdadm prints it: `10111213:14151617:18191a1b:1c1d1e1f`.
 pub fn text(bytes: &[u8; 16]) -> String {

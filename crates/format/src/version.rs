@@ -1,7 +1,7 @@
 //! The versions of md's superblock, and the place of each on a device.
 //! Owns: names, places. Not here: the bytes (`superblock`), trying all places (`find`).
 //! Invariant: a version's place depends on nothing but the size of the device.
-//! Spec: docs/format/superblock-1.md; md-reference 1.1.
+//! Spec: docs/format/superblock-1.md; docs/md/formats.md#places-of-the-superblock.
 
 use uraid_block::{Sector, Sectors};
 

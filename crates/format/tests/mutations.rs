@@ -46,7 +46,7 @@ fn made(level: Level, slots: u16) -> Superblock {
     create(&options, &members).unwrap().superblocks.remove(0).unwrap()
 }
 
-/// The checksum as md-reference 1.3 words it, written once more and differently.
+/// The checksum by docs/md/formats.md#checksums, written once more and differently.
 fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()).min(1920) as usize;
     bytes[216..220].fill(0);

@@ -16,7 +16,7 @@ fn set(bytes: &mut Bytes, word: usize, value: u32) {
     bytes[word * 4..word * 4 + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The sum of md-reference 1.3, written once more.
+/// The sum of docs/md/formats.md#checksums, written once more.
 fn seal(bytes: &mut Bytes) {
     set(bytes, 38, 0);
     let words = bytes.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())));

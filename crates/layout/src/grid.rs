@@ -97,7 +97,7 @@ impl Grid {
     /// The cells between a column's first and last one all belong to the range, so one stretch is enough.
     ///
     /// Only the copies of the first and of the last chunk are cut, and *all* their copies are: md cut one copy only, and
-    /// destroyed up to a chunk of the other (md-reference 3.7). In the picture, with chunks of 8, data 4..16:
+    /// destroyed up to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16:
     /// columns 0 and 1 start at 4 (both copies of c0), column 2 at 0, and column 0 goes on to 16 with its copy of c1.
     pub(crate) fn column(&self, column: u64, from: u64, to: u64) -> Option<(u64, u64)> {
         assert!(column < self.width);

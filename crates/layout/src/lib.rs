@@ -2,7 +2,7 @@
 //! Owns: levels and layouts with their names, the map of each level, plans of member runs, rows of the parity levels.
 //! Not here: bytes on disk (`format`), the choice of members and the I/O itself (`engine`).
 //! Invariant: a plan covers exactly its range, never leaves it, and no two array sectors share a place.
-//! Spec: md-reference sections 2 (formulas), 3.1 (who can serve), 3.7 (discards); DESIGN section 3 (as few runs as possible).
+//! Spec: docs/md/address-mapping.md; docs/md/behaviour.md#when-an-array-starts, docs/md/behaviour.md#discard.
 
 mod error;
 mod grid;

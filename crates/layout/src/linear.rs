@@ -1,5 +1,5 @@
 //! linear: one member after the other.
-//! Owns: the map. Not here: anything shared (`plan`, `grid`). Spec: md-reference 2.1.
+//! Owns: the map. Not here: anything shared (`plan`, `grid`). Spec: docs/md/address-mapping.md#linear.
 
 use crate::grid::bounded;
 use crate::plan::{Images, Place, Places, Stretch};

@@ -162,7 +162,7 @@ impl Layout {
         }
     }
 
-    /// Whether every sector can be served from these slots (md-reference 3.1).
+    /// Whether every sector can be served from these slots: docs/md/behaviour.md#when-an-array-starts.
     pub fn can_serve(&self, usable: &SlotSet) -> bool {
         let missing = (0..self.slots()).filter(|&slot| !usable.contains(Slot(slot))).count();
         match &self.map {

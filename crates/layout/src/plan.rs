@@ -1,7 +1,6 @@
 //! Plans: a request as few member runs as the layout allows.
 //! Owns: [`Plan`] and the merger of pieces into runs. Not here: where a piece lies (the level files).
 //! Invariant: the parts of a plan and its lost pieces cover the request; runs of a slot ascend and never touch.
-//! Spec: DESIGN section 3, "Planning is pure".
 
 use smallvec::SmallVec;
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! raid0: striped over members of any size, in zones.
-//! Owns: the zones and the map. Not here: anything shared (`plan`, `grid`). Spec: md-reference 2.2.
+//! Owns: the zones and the map. Not here: anything shared (`plan`, `grid`). Spec: docs/md/address-mapping.md#raid0.
 //! Invariant: zones follow each other in the array and on each member, so a member's runs join across zones.
 //!
 //! ```text

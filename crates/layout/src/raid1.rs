@@ -1,5 +1,5 @@
 //! raid1: every member holds everything.
-//! Owns: the map. Not here: anything shared (`plan`). Spec: md-reference 2.3.
+//! Owns: the map. Not here: anything shared (`plan`). Spec: docs/md/address-mapping.md#raid1.
 
 use crate::grid::bounded;
 use crate::plan::{Images, Place, Places, Stretch};

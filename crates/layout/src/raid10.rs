@@ -1,7 +1,7 @@
 //! raid10: striped copies, near, far, offset.
 //! Owns: the layout word, the map, which layouts are sound. Not here: anything shared (`plan`, `grid`).
 //! Invariant: no two chunks share a place and no two copies share a member; a layout that breaks it is refused.
-//! Spec: md-reference 2.4, 3.1, 3.7.
+//! Spec: docs/md/address-mapping.md#raid10; docs/md/behaviour.md#discard.
 //!
 //! ```text
 //!  near 2 on 3      far 2 on 3          offset 2 on 3

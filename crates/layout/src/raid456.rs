@@ -1,7 +1,7 @@
 //! raid4, raid5, raid6: striped, with parity.
 //! Owns: where P, Q and each data chunk of a row sit, and the exponents of Q. Not here: any parity byte (`parity`).
 //! Invariant: P, Q and the data of a row are on different slots, and no two exponents of a row are equal.
-//! Spec: md-reference 2.5, 2.6.
+//! Spec: docs/md/address-mapping.md#raid4-and-raid5, docs/md/address-mapping.md#raid6.
 //!
 //! ```text
 //!  left-symmetric, 4 slots          raid6 left-symmetric, 5 slots

@@ -1,6 +1,6 @@
 //! The map of every level against vectors of an independent model that was compared with the kernel's own functions.
-//! Owns: linear, raid0, raid10, raid456. The files are copies of the project's shared vectors; what a field means stands in
-//! their heads. Sectors are counted from each member's data_offset.
+//! Owns: linear, raid0, raid10, raid456. What a field of the files means stands in their heads. Sectors are counted
+//! from each member's data_offset.
 
 use serde_json::Value;
 use uraid_block::{ArraySector, MemberSector, Sectors, Slot, SlotSet};
@@ -146,7 +146,7 @@ fn raid4_raid5_raid6_agree_with_the_vectors() {
     println!("raid456: {points} rows");
 }
 
-/// The kernel of 2020 discarded the second copy from 70656, the start of the chunk (LP 1907262, md-reference 3.7).
+/// The kernel of 2020 discarded the second copy from 70656, the start of the chunk (LP 1907262): R1.
 #[test]
 fn the_raid10_discard_of_2020_leaves_both_copies_of_the_sectors_before_it() {
     use uraid_block::ArrayRange;

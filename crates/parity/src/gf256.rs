@@ -1,6 +1,6 @@
 //! The field GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), generator 2: single elements.
 //! Owns: the tables and the laws. Not here: whole blocks (the kernels).
-//! Invariant: `mul(exp(log(a)), 1) == a` for every a but zero. Spec: md-reference.md 2.6.
+//! Invariant: `mul(exp(log(a)), 1) == a` for every a but zero. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 /// How many elements the generator reaches: exponents are meaningful modulo this.
 pub const ORDER: u8 = 255;

@@ -1,7 +1,7 @@
 //! One set of kernels behind safe functions, and the choice among the sets.
 //! Owns: checking the arguments, ordering a row for Horner's rule, detecting the processor (once).
 //! Not here: the loops (`portable`, `vector`), recovery (`recover`).
-//! Invariant: a `Kernel` that exists can run on this processor. Spec: md-reference.md 2.6.
+//! Invariant: a `Kernel` that exists can run on this processor. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::{gf256, portable};
 use smallvec::SmallVec;

@@ -1,7 +1,7 @@
 //! Every xor and GF(2^8) operation: P, Q, updates, recovery.
 //! Owns: the arithmetic of raid4/5/6 rows, and the choice of the fastest kernel this processor has.
 //! Not here: which block of a row is data, P or Q, and which exponent a data block has (`layout`).
-//! Invariant: every kernel gives the bytes of the portable one. Spec: md-reference.md 2.6.
+//! Invariant: every kernel gives the bytes of the portable one. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 //!
 //! A row is n data blocks D0..Dn-1 of equal length with
 //!

@@ -1,6 +1,6 @@
 //! The kernels in plain Rust: shaped so that the compiler vectorises them, and the judge of all others.
 //! Owns: the meaning of every entry of `Table`. Not here: instructions of one processor (`vector`, `x86`).
-//! Invariant: no `unsafe`; a wrong length panics. Spec: md-reference.md 2.6.
+//! Invariant: no `unsafe`; a wrong length panics. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::gf256;
 use crate::kernel::{Factors, Stores, Sum, Table};

@@ -1,7 +1,7 @@
 //! Filling the lost blocks of a row from those that are left.
 //! Owns: which equation gives which block, for every tolerated loss.
 //! Not here: who is lost (`engine`), the loops (the kernels).
-//! Invariant: a block that is not lost is never written. Spec: md-reference.md 2.6, the table of recovery.
+//! Invariant: a block that is not lost is never written. Spec: docs/md/address-mapping.md#recovery.
 
 use crate::gf256;
 use crate::kernel::{Factors, Kernel, Stores, Sum, Table, with_steps};

@@ -1,7 +1,7 @@
 //! The kernels over any vector register: one text for all instruction sets.
 //! Owns: the order of loads and stores. Not here: instructions (`x86`).
 //! Invariant: a block is only touched in whole registers that lie within it; the rest of a block that is no multiple of a
-//! register goes to the portable kernel. Spec: md-reference.md 2.6.
+//! register goes to the portable kernel. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 //!
 //! A row is worked on in columns of a few registers: all blocks are read once, the sums stay in registers, and what is to
 //! be solved for is solved there. So every kernel is one pass: no byte is read or written twice.

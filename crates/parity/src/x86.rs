@@ -1,6 +1,7 @@
 //! The registers of x86-64: AVX2 and AVX-512, each with and without GFNI.
 //! Owns: the instructions, and detecting them. Not here: the loops (`vector`).
-//! Invariant: a table is said to be there only after its instructions were detected. Spec: md-reference.md 2.6.
+//! Invariant: a table is said to be there only after its instructions were detected.
+//! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::gf256;
 use crate::kernel::{Factors, Stores, Sum, Table};

@@ -2,7 +2,7 @@
 //! at most two blocks, aligned and not, with either kind of store.
 //! Owns: the widths of real arrays. Not here: odd sizes (`kernels`), md's own bytes (`vectors`). A debug build takes fewer
 //! widths; all with `cargo test --release -p uraid-parity --test judge`.
-//! Spec: md-reference.md 2.6.
+//! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 mod blocks;
 

@@ -1,6 +1,7 @@
 //! Every kernel against a slow model of the definition: all losses, sizes around the registers, unaligned blocks.
 //! Owns: the exhaustive grid. Not here: md's own bytes (`vectors`), the laws of the field (`gf256`).
-//! Invariant: what a kernel writes is what the portable one writes, and nothing around it. Spec: md-reference.md 2.6.
+//! Invariant: what a kernel writes is what the portable one writes, and nothing around it.
+//! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 mod blocks;
 

@@ -1,7 +1,7 @@
 //! The bytes of md: stripes of every raid6 layout, and the table of the field.
-//! Owns: reading the vectors, and the exponents of each layout once more, from the reference's table.
-//! Not here: the grid of sizes (`kernels`). Spec: md-reference.md 2.6; the files come from a model of its formulas that was
-//! compared with mdadm's own `test_stripe`.
+//! Owns: reading the vectors, and the exponents of each layout once more, from the table of the Spec.
+//! Not here: the grid of sizes (`kernels`). Spec: docs/md/address-mapping.md#raid6; the files come from a model of its
+//! formulas that was compared with mdadm's own `test_stripe`.
 
 use serde_json::Value;
 use uraid_parity::{Kernel, Lost, Row, gf256};
@@ -31,7 +31,8 @@ fn the_field_is_the_one_of_md() {
     }
 }
 
-/// The data slots of a row in ascending order, and the exponent of each, by the last column of the reference's table.
+/// The data slots of a row in ascending order, and the exponent of each: the last column of
+/// docs/md/address-mapping.md#raid6.
 fn exponents_by_slot(layout: u64, disks: usize, p: usize, q: usize) -> Vec<(usize, u8)> {
     let is_data = |slot: &usize| *slot != p && *slot != q;
     let mut exponents: Vec<_> = match layout {

@@ -3,7 +3,7 @@
 //! (`member`), what power failure leaves (`disk`).
 //! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to go beyond. A fault
 //! counts when it changed a result or a byte: a delay does not, nor does a second error of a member that fails for good.
-//! Spec: reliability 2, 4.3.
+//! Spec: docs/reliability.md#failure-model.
 //!
 //! ```text
 //!   a member    errors, vanishing, becoming smaller, an old image, lost metadata, flushes that lie    a slot of the budget

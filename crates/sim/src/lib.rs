@@ -1,7 +1,7 @@
 //! The deterministic simulator: the engine unchanged, on simulated members.
 //! Owns: the executor, the members, the oracle, the scenarios. Not here: any code of the engine.
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
-//! Spec: reliability.md sections 2 to 4.
+//! Spec: docs/reliability.md.
 
 mod checks;
 pub mod client;

@@ -1,7 +1,7 @@
 //! The slow, second opinion on where every sector is and on what parity must be.
-//! Owns: [`Model`], written from the formulas of md-reference section 2 and from nothing else. Not here: speed.
+//! Owns: [`Model`], written from docs/md/address-mapping.md and from nothing else. Not here: speed.
 //! Invariant: shares no code with `layout`, `parity` or `engine`; a table of every sector, made once for a tiny array.
-//! Spec: md-reference 2.1 to 2.6, 3.1.
+//! Spec: docs/md/address-mapping.md; docs/md/behaviour.md#when-an-array-starts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -276,7 +276,7 @@ impl Model {
             return lost.range(..self.shape.slots).count() <= self.parities();
         }
         if self.shape.level == 10 {
-            // md's rule, which knows nothing of how little of a tiny array is used: 2.4, "complete enough".
+            // md's rule, which knows nothing of how little of a tiny array is used: docs/md/address-mapping.md#raid10.
             let (near, far) = (self.shape.layout & 255, (self.shape.layout >> 8) & 255);
             let slots = u32::from(self.shape.slots);
             let is_alive = |start: u32| (0..near * far).any(|k| !lost.contains(&(((start + k) % slots) as u16)));

@@ -2,14 +2,14 @@
 //! Owns: [`ENTRIES`]: what happened there, which switch puts it back, what is to find it; `hunt`. Not here: the
 //! switches (`uraid_engine::sabotage`), mistakes this engine once made (`tests/own_mistakes.rs`).
 //! Invariant: a switch is written from the bug's description, not from what a checker looks at.
-//! Spec: reliability 7, whose numbers these are.
+//! Spec: docs/reliability.md#historical-bugs, whose numbers these are.
 
 use uraid_engine::sabotage::Sabotage;
 
 /// One bug.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its number in the study.
+    /// Its number in docs/reliability.md.
     pub id: &'static str,
     /// Where it was, and what went wrong.
     pub description: &'static str,
@@ -91,7 +91,7 @@ pub const ENTRIES: [Entry; 12] = [
     },
     Entry {
         id: "R23, capacity",
-        description: "the device was larger than what its members hold: the last sectors could not be read (ublkpp H3)",
+        description: "the device was larger than what its members hold: the last sectors could not be read (ublkpp)",
         switch: Sabotage::SizePastEnd,
         finders: &["C14"],
     },

@@ -2,7 +2,7 @@
 //! Owns: [`Guard`]: I8 (nothing outside the client's range and its parity), I9 (data in the data area, superblocks in
 //! their place), M1 (events never step back, checksums are right). Not here: what bytes are right (`oracle`).
 //! Invariant: judges from the model and the raw bytes alone.
-//! Spec: reliability I8, I9, M1; md-reference 1.2, 1.3.
+//! Spec: I8, I9 and M1 of docs/reliability.md; docs/md/formats.md#version-1-superblock, docs/md/formats.md#checksums.
 
 use crate::member::{Access, Op, Watch};
 use crate::model::{Model, Place};

@@ -1,6 +1,7 @@
 //! What a person can type.
 //! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do.
-//! Invariant: an option that mdadm has too is spelled, and means, the same. Spec: mdadm(8); md-reference 4.1.
+//! Invariant: an option that mdadm has too is spelled, and means, the same.
+//! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 
 mod arrays;
 mod bench;

@@ -2,7 +2,7 @@
 //! Owns: the order of checks and writes, what is said about them. Not here: offsets, sizes, first state, bytes
 //! (`uraid_format::create`), how arrays are read and written as members (`create_over`).
 //! Invariant: every member is claimed and checked before any is changed; what was changed is durable before it is
-//! reported. Spec: md-reference 1.4.
+//! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
 pub mod steps;
 

@@ -2,7 +2,7 @@
 //! Owns: the choice of the form, what becomes of members without a superblock. Not here: the forms (`text` is mdadm's,
 //! `machine` is for scripts, `areas` what lies beside a superblock), what the fields mean for assembly (`engine`).
 //! Invariant: every superblock that parses gives a text, however strange its values; one with a wrong checksum is shown
-//! too, and counts as bad. Spec: md-reference 4.4, 4.1.
+//! too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod areas;
 mod machine;

@@ -1,7 +1,7 @@
 //! What arrays are called, and where their sockets are.
 //! Owns: which names `create` takes, the homehost, runtime directory, socket paths, the NBD URI.
 //! Not here: the 32 bytes of a set name (`format`). Invariant: a name from a superblock never leaves the runtime
-//! directory: it is outside input and becomes one plain file name. Spec: md-reference 1.2 `set_name`.
+//! directory: it is outside input and becomes one plain file name. Spec: docs/md/formats.md#version-1-superblock.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

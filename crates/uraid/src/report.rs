@@ -1,6 +1,7 @@
 //! The state of an array as people and scripts read it.
 //! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: where the facts come from (`control` for
-//! a running array, `detail` for its members). Invariant: text and JSON say the same. Spec: md-reference 4.4.
+//! a running array, `detail` for its members). Invariant: text and JSON say the same.
+//! Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod hints;
 mod member_io;

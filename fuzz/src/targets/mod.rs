@@ -20,7 +20,7 @@ pub(crate) mod superblock;
 use uraid_format::SUPERBLOCK_BYTES;
 
 /// Puts the right checksum of a superblock of major version 1 where it belongs, and of one of 0.90: else no mutated one
-/// would get past it. Written from md-reference 1.3, not from the code under test.
+/// would get past it. Written from docs/md/formats.md#checksums, not from the code under test.
 fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     let is_old = bytes[4..8] == [0; 4];
     let (at, covered) = if is_old {

@@ -12,7 +12,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let keeps = input.byte() & 1 != 0;
     let mut bytes: [u8; PPL_HEADER_BYTES] = input.array();
     if !keeps {
-        // md-reference 1.8: the signature behind 512 reserved bytes, the checksum at 532.
+        // docs/format/ppl.md: the signature behind 512 reserved bytes, the checksum at 532.
         bytes[512..516].copy_from_slice(&(!crc32c(!0, &SET)).to_le_bytes());
         bytes[532..536].fill(0);
         let sum = !crc32c(!0, &bytes);

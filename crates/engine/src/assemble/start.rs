@@ -1,6 +1,6 @@
 //! Whether the members that were chosen are enough to start, and in which state.
 //! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: who is current (`choose`).
-//! Spec: md-reference 3.1.
+//! Spec: docs/md/behaviour.md#when-an-array-starts.
 
 use super::choose::{Chosen, data_end, mismatch};
 use super::error::{AssembleError, Duplicate};

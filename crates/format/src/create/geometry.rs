@@ -1,6 +1,6 @@
 //! Where mdadm puts data, bitmap and bad-block list: arithmetic only.
 //! Owns: the reserve before the data, the bitmap's room and chunk. Not here: levels' rules (the parent).
-//! Spec: md-reference 1.4; every number is checked against tests/vectors/create.json.
+//! Spec: docs/md/formats.md#what-mdadm-creates; every number is checked against tests/vectors/create.json.
 
 use crate::Version;
 use uraid_block::{SECTOR_BYTES, Sectors};

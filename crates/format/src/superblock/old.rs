@@ -1,7 +1,7 @@
 //! The superblock 0.90: its own words, and what they are in the words of the later versions.
 //! Owns: parse, check, encode, its checksum, the conversion. Not here: its offsets (`old_raw`), who may use it (`engine`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
-//! Spec: docs/format/superblock-0.90.md; md-reference 1.3, 1.10.
+//! Spec: docs/format/superblock-0.90.md; docs/md/formats.md#version-090.
 
 use super::old_raw::{CHECKSUM_AT, DISKS, RawDisk, RawOld};
 use super::{BadBlocks, Checksum, DATA_SECTORS_MIN, MAGIC, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
@@ -264,7 +264,7 @@ fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockErr
     Ok(Checksum { found: raw.checksum.get(), computed: checksum(bytes) })
 }
 
-/// The sum of all words but its own, folded once. md-reference 1.3.
+/// The sum of all words but its own, folded once: docs/md/formats.md#checksums.
 fn checksum(bytes: &[u8; SUPERBLOCK_BYTES]) -> u32 {
     let mut sum = 0u64;
     for (at, word) in bytes.chunks_exact(4).enumerate() {

@@ -1,6 +1,6 @@
 //! The 4096 bytes of a 0.90 superblock, field by field.
 //! Owns: the offsets, checked at compile time. Not here: what the numbers mean (`old`).
-//! Spec: docs/format/superblock-0.90.md; md-reference 1.10.
+//! Spec: docs/format/superblock-0.90.md; docs/md/formats.md#version-090.
 
 use std::mem::offset_of;
 use zerocopy::little_endian::{I32, U32, U64};

@@ -1,7 +1,7 @@
 //! Where a superblock says that a member's other metadata is.
 //! Owns: signed distances from the superblock -> extents of the device. Not here: the bytes there (`bitmap`, `ppl`, ...).
 //! Invariant: an extent that is given starts inside what can be addressed and is not empty.
-//! Spec: docs/format/superblock-1.md; md-reference 1.2.
+//! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
 use super::{SECTORS_END, Superblock};
 use crate::Features;

@@ -1,6 +1,6 @@
 //! The first 256 bytes of a version-1 superblock, field by field.
 //! Owns: the offsets, checked at compile time. Not here: what the numbers mean (the parent).
-//! Spec: docs/format/superblock-1.md; md-reference 1.2.
+//! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
 use std::mem::offset_of;
 use zerocopy::little_endian::{I32, U16, U32, U64};

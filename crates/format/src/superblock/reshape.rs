@@ -1,7 +1,7 @@
 //! A reshape that has begun: from which shape to which, and how far it is.
 //! Owns: the fields on disk, what they mean together. Not here: doing it (nobody does yet).
 //! Invariant: a [`ReshapePlan`] has slots in both shapes, and both start inside what can be addressed.
-//! Spec: docs/format/reshape.md; md-reference 1.2, 1.5.
+//! Spec: docs/format/reshape.md; docs/md/formats.md#reshape-fields.
 
 use super::{ROLES_MAX, SECTORS_END, Superblock};
 use crate::{Features, Version};

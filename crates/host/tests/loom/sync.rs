@@ -26,8 +26,8 @@ thread_local! {
 }
 
 /// From now on every store of a bool is a swap. A swap stands right behind what it read, so what its own thread stores
-/// later comes behind both. loom does not know that: to it, the stores A1 A2 of one thread and a swap S that read A1
-/// may come in the order A1 A2 S, and a load that must see A2 may see S. It does order swaps.
+/// later comes behind both. loom does not know that: to it, the stores X1 X2 of one thread and a swap S that read X1
+/// may come in the order X1 X2 S, and a load that must see X2 may see S. It does order swaps.
 pub(crate) fn stores_are_swaps() {
     STORES_ARE_SWAPS.set(true);
 }

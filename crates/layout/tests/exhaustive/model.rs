@@ -1,4 +1,4 @@
-//! The slow reference: every sector of an array, one by one, by the formulas of md-reference section 2.
+//! The slow reference: every sector of an array, one by one, by docs/md/address-mapping.md.
 //! Owns: [`Model`]. Not here: anything of the crate under test; nothing is shared with it, not even a type.
 
 /// Where every sector is.
@@ -11,7 +11,7 @@ pub(crate) struct Model {
     pub(crate) rows: Vec<Row>,
     /// How many missing members never matter.
     pub(crate) tolerates: usize,
-    /// Levels with copies: sets of members (bits) of which one has to be there, 3.1.
+    /// Levels with copies: sets of members (bits) of which one has to be there.
     pub(crate) groups: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ impl Model {
         })
     }
 
-    /// 2.1
+    /// docs/md/address-mapping.md#linear
     pub(crate) fn linear(sizes: &[u64], rounding: u64) -> Model {
         let mut places = Vec::new();
         for (member, &size) in sizes.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Model {
         Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0, groups: Vec::new() }
     }
 
-    /// 2.2
+    /// docs/md/address-mapping.md#raid0
     pub(crate) fn raid0(sizes: &[u64], chunk: u64, layout: u32) -> Model {
         let rounded: Vec<u64> = sizes.iter().map(|size| size - size % chunk).collect();
         let array: u64 = rounded.iter().map(|size| size & !(chunk - 1)).sum();
@@ -92,7 +92,7 @@ impl Model {
         Model { members: sizes.len() as u64, copies: 1, places, rows: Vec::new(), tolerates: 0, groups: Vec::new() }
     }
 
-    /// 2.3
+    /// docs/md/address-mapping.md#raid1
     pub(crate) fn raid1(members: u64, size: u64) -> Model {
         let places = (0..size).flat_map(|x| (0..members).map(move |member| (member, x))).collect();
         Model {
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// 2.4; also of layouts that collide.
+    /// docs/md/address-mapping.md#raid10; also of layouts that collide.
     pub(crate) fn raid10(shape: Raid10, chunk: u64, size: u64) -> Model {
         let mut model = Model::raid10_places(shape, chunk, size);
         // As many rows as it takes to come round: md asks for every group also where the array is too short to have it.
@@ -147,7 +147,7 @@ impl Model {
         Model { members: d_count, copies: copies as usize, places, rows: Vec::new(), tolerates, groups: Vec::new() }
     }
 
-    /// 2.5
+    /// docs/md/address-mapping.md#raid4-and-raid5
     pub(crate) fn raid5(level: u32, layout: u32, d: u64, chunk: u64, rows: u64) -> Model {
         let row_of = |s: u64| {
             let p = match (level, layout) {
@@ -170,7 +170,7 @@ impl Model {
         Model::of_rows(d, chunk, (0..rows).map(row_of).collect(), 1)
     }
 
-    /// 2.6
+    /// docs/md/address-mapping.md#raid6
     pub(crate) fn raid6(layout: u32, d: u64, chunk: u64, rows: u64) -> Model {
         let m = d - 1;
         let row_of = |s: u64| {

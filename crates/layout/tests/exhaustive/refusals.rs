@@ -44,7 +44,7 @@ fn a_raid10_layout_is_refused_exactly_when_it_is_unsound() {
         };
         assert_eq!(layout.err(), expected, "{shape:?}");
     }
-    // md-reference 2.4 counts those with at most four near and four far copies.
+    // docs/md/address-mapping.md#raid10 counts those with at most four near and four far copies.
     assert_eq!(collide_in_reference, 76);
     println!("raid10 words: {collide} collide, {share} share members, {sound} are sound");
 }

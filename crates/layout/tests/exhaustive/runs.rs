@@ -1,4 +1,4 @@
-//! How few runs, where a number is promised (DESIGN sections 1 and 3), and arrays too large to walk.
+//! How few runs, where a number is promised, and arrays too large to walk.
 //! Owns: the bounds as numbers; `check` holds every plan to them. That no plan has a run too many is for `check`.
 
 use crate::check::{Verdict, ensure};

@@ -2,7 +2,7 @@
 //! a member that the freshest superblock calls faulty. So what such a member holds must be legal, too. Owns: that check.
 //! Not here: members that our own assembly takes (`content_after_cut`); members that are too small or have no good
 //! superblock, which mdadm leaves out as well.
-//! Spec: md-reference 1.5.
+//! Spec: docs/md/behaviour.md#assembly.
 //!
 //! ```text
 //!   a failed member's superblock   7 events

@@ -14,7 +14,7 @@ use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_host::Shard;
 use uraid_layout::{Level, default_layout, parse_layout};
 
-/// The report's four devices of 1.9 TB.
+/// One of four devices of 1.9 TB.
 const MEMBER: &str = "null:1900000000000";
 const MEMBERS: u16 = 4;
 const CHUNK: Sectors = Sectors(1024);

@@ -1,7 +1,7 @@
 //! What a superblock says is beside it: bitmap, list of bad blocks, partial parity log, journal.
 //! Owns: reading and showing them. Not here: their bytes and places (`format`), what they mean for assembly (`engine`).
 //! Invariant: an area that cannot be read or makes no sense is told as that, and hides nothing else; what is read at
-//! once has a bound. Spec: md-reference 1.6 to 1.9; `mdadm --examine-bitmap`, `--examine-badblocks`.
+//! once has a bound. Spec: docs/md/formats.md; `mdadm --examine-bitmap`, `--examine-badblocks`.
 
 use super::member::read_block;
 use super::text::field;

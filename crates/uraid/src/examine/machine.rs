@@ -1,7 +1,7 @@
 //! Superblocks for scripts: JSON, mdadm's `--export` and `--brief`.
 //! Owns: the keys, one line per array. Not here: the values (`member`).
 //! Invariant: keys stay; a new fact is a new key. No line can be broken by a name from a superblock.
-//! Spec: md-reference 4.4 and 4.2.
+//! Spec: docs/md/behaviour.md#mdadms-reports, docs/md/behaviour.md#mdadmconf.
 
 use super::member::Examined;
 use super::text::{flag_names, layout_word, level_word, reshape_of, role};

@@ -2,7 +2,7 @@
 //! Owns: the text, the keys of JSON that only 0.90 has. Not here: the fields (`format`), what later versions have too
 //! (`text`, `machine`). Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC),
 //! and for mdadm's remark that an array was made on this host, which it tells from a hash in the array's id.
-//! Spec: md-reference 1.10; `tests/examine.rs` compares with the installed mdadm.
+//! Spec: docs/md/formats.md#version-090; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
 use super::text::{self, field, layout_word, level_word};

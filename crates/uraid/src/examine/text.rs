@@ -2,7 +2,7 @@
 //! Owns: the text. Not here: the values (`member`, `areas`), the text of version 0.90 (`old`).
 //! Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC). On purpose unlike
 //! mdadm: control characters of names show as `_`, and space behind the data that is not there is no huge number.
-//! Spec: md-reference 4.4; `tests/examine.rs` compares with the installed mdadm.
+//! Spec: docs/md/behaviour.md#mdadms-reports; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
 use super::{areas, old};

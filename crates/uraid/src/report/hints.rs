@@ -1,6 +1,6 @@
 //! Lines of a report that are there to be copied: for mkfs and for mdadm.conf.
 //! Owns: what a file system is told of the stripes. Not here: the rest of the report (the parent).
-//! Spec: md-reference 3.8, io_min and io_opt: what mkfs finds out by itself on md's own devices.
+//! Spec: docs/md/behaviour.md#io-hints: what mkfs finds out by itself on md's own devices.
 
 use super::Report;
 use serde::Serialize;
