@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod citations;
 mod demo;
 mod floors;
 mod fuzz;
@@ -20,7 +21,7 @@ const HELP: &str = "\
 cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
-cargo xtask tidy        lengths, heads, SAFETY, reasons, links
+cargo xtask tidy        lengths, heads, SAFETY, reasons, links, citations
 cargo xtask fuzz [TARGET] [--time 10m] [--keep]
                         libFuzzer over the parsers and the planner; --keep adds to their corpora
 cargo xtask prove [--time 5m] [--json]

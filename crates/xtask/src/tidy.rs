@@ -1,7 +1,9 @@
 //! Rules of STYLE.md that a machine can check and clippy does not.
-//! Owns: lengths, heads, SAFETY, reasons, leftovers, links of the documents. Not here: imports (`floors`).
+//! Owns: lengths, heads, SAFETY, reasons, leftovers, links of the documents. Not here: imports (`floors`), citations
+//! (`citations`), which are checked with the rest.
 //! Invariant: every finding names the file, the line and the bound.
 
+use crate::citations;
 use crate::project::{self, Finding};
 use crate::source::{Source, words};
 use std::path::Path;
@@ -40,6 +42,7 @@ pub(crate) fn check(root: &Path) -> (Vec<Finding>, usize) {
         findings.extend(check_links(root, &path, &text));
     }
     findings.extend(check_manifests(root));
+    findings.extend(citations::check(root));
     findings.sort();
     (findings, looked_at)
 }
