@@ -8,7 +8,7 @@ use crate::gather::Streams;
 use crate::holds::Holds;
 use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail, RowWrite};
 use crate::mark::{self, Mark};
-use crate::member_counts::{CountedMember, MemberCounts};
+use crate::member_counts::{CountedMember, MemberCounts, RequestKind};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
@@ -415,12 +415,18 @@ impl<W: World> Device for Array<W> {
         let outcome = match self.one_place(range) {
             Ok((slot, place)) => {
                 let _on_the_way = self.balance.begin(slot);
-                match self.member(slot).read(self.on_device(slot, place), into).await {
+                let (member, at) = (self.member(slot), self.on_device(slot, place));
+                let begun = member.begin(RequestKind::Read, at, range.length);
+                match member.uncounted().read(at, into).await {
                     Err(error) => {
+                        member.end(&begun, Some(error));
                         let failed = self.read_error(slot, place, range.length, error);
                         Box::pin(self.read_around(range, failed)).await
                     }
-                    Ok(pieces) => Ok(pieces),
+                    Ok(pieces) => {
+                        member.end(&begun, None);
+                        Ok(pieces)
+                    }
                 }
             }
             Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,

@@ -6,6 +6,7 @@ use crate::World;
 use crate::array::{Array, failure};
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
+use crate::member_counts::RequestKind;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Recorded;
 use crate::verdict::Operation;
@@ -43,7 +44,11 @@ impl<W: World> Array<W> {
             }
             let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shape.layout.level() == Level::Raid10;
             let slot = if is_together { plan.runs[0].slot } else { run.slot };
-            (run, self.member(slot).write(self.on_device(slot, run.at), gather(&plan, run, from), fua).await)
+            let (member, at) = (self.member(slot), self.on_device(slot, run.at));
+            let begun = member.begin(RequestKind::Write, at, run.length);
+            let outcome = member.uncounted().write(at, gather(&plan, run, from), fua).await;
+            member.end(&begun, outcome.err());
+            (run, outcome)
         }));
         if sabotage::is(Sabotage::NeverAnswer) {
             std::future::pending::<()>().await;

@@ -8,6 +8,7 @@ use crate::array::{Array, failure};
 use crate::health::ReadError;
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
+use crate::member_counts::RequestKind;
 use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
@@ -164,7 +165,10 @@ impl<W: World> Array<W> {
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
             of_data.chain(of_parity).filter(|(slot, _)| view.usable.contains(*slot)).collect();
         let outcomes = join_each(writes.into_iter().map(async |(slot, from)| {
-            let outcome = self.member(slot).write(self.on_device(slot, at), from, fua).await;
+            let (member, at) = (self.member(slot), self.on_device(slot, at));
+            let begun = member.begin(RequestKind::Write, at, from.length());
+            let outcome = member.uncounted().write(at, from, fua).await;
+            member.end(&begun, outcome.err());
             outcome.map_err(|error| failure(slot, Operation::Write, error))
         }));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
@@ -227,10 +231,18 @@ impl<W: World> Array<W> {
 
     async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, ReadError> {
         let length = into.length();
-        match self.member(slot).read(self.on_device(slot, at), into).await {
-            Ok(pieces) if pieces.count() == 1 => Ok(pieces.into_iter().next().expect("there is one piece")),
-            Ok(pieces) => Ok(in_one_piece(&pieces)),
-            Err(error) => Err(self.read_error(slot, at, length, error)),
+        let (member, on_device) = (self.member(slot), self.on_device(slot, at));
+        let begun = member.begin(RequestKind::Read, on_device, length);
+        match member.uncounted().read(on_device, into).await {
+            Ok(pieces) => {
+                member.end(&begun, None);
+                let is_one = pieces.count() == 1;
+                Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
+            }
+            Err(error) => {
+                member.end(&begun, Some(error));
+                Err(self.read_error(slot, at, length, error))
+            }
         }
     }
 
