@@ -22,6 +22,10 @@ use uraid_block::{Arena, ShardIndex, Tick};
 
 /// Tasks polled before the shard looks at mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
+/// After so many polls the turn ends, if it has taken longer than this: a piece of zeroes or a row of parity takes up to a
+/// millisecond, and 64 of them in a row kept everything else waiting for 50.
+const POLLS_PER_LOOK: usize = 8;
+const TURN_TIME_MAX: Duration = Duration::from_micros(500);
 /// A shard looks round so often in vain before it sleeps at once again.
 const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries looking round after so many turns that brought mail. In vain, with 50 us, that is
@@ -221,7 +225,7 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     if machine.timers.next().is_some_and(|next| next <= began) {
         machine.timers.fire(began);
     }
-    machine.executor.turn(POLLS_PER_TURN);
+    run_tasks(&machine.executor, began);
     post.send_all();
     if machine.executor.is_busy() || post.is_busy() || looks_round(machine, door) {
         machine.driver.wait(Wait::No);
@@ -234,6 +238,15 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     };
     machine.driver.wait(if wait != Wait::No && door.may_sleep() { wait } else { Wait::No });
     door.is_awake();
+}
+
+/// Polls the tasks that are ready now, and some of those that become ready meanwhile.
+fn run_tasks(executor: &Executor, began: Tick) {
+    for _ in 0..POLLS_PER_TURN / POLLS_PER_LOOK {
+        if executor.turn(POLLS_PER_LOOK) < POLLS_PER_LOOK || now().since(began) > TURN_TIME_MAX {
+            return;
+        }
+    }
 }
 
 /// Waits a little without sleeping, if that has paid lately or is worth another try. True: something has come.

@@ -56,6 +56,29 @@ fn mail_comes_once_and_in_order_between_all_shards() {
 }
 
 #[test]
+fn tasks_that_take_long_let_timers_and_completions_in_after_a_few_of_them() {
+    for ring in RINGS {
+        run::<(), _, _, _>(1, &options(ring), async |shard| {
+            let polls = Rc::new(Cell::new(0));
+            for _ in 0..32 {
+                let polls = polls.clone();
+                shard.spawn(async move {
+                    loop {
+                        std::thread::sleep(Duration::from_millis(1));
+                        polls.set(polls.get() + 1);
+                        yield_now().await;
+                    }
+                });
+            }
+            shard.sleep(Duration::from_millis(1)).await;
+            let before = polls.get();
+            shard.sleep(Duration::from_millis(1)).await;
+            assert!(polls.get() - before <= 16, "{} polls before a timer of 1 ms", polls.get() - before);
+        });
+    }
+}
+
+#[test]
 fn a_letter_wakes_a_shard_that_sleeps() {
     for ring in RINGS {
         let rounds = 2000u32;
