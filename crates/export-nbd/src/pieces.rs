@@ -26,9 +26,9 @@ const CLEARING_BYTES_MAX: usize = 2 * ZEROES_MAX.len_bytes();
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
 /// A request up to this length takes no longer than a write, and has no pause.
 const SHORT_MAX: Sectors = Sectors(64 << 1);
-/// While other clients read or write, a piece that took 1 ms is followed by a pause of 15 ms: all pieces of a shard
-/// together take a sixteenth of the time.
-const PAUSE_FACTOR: u32 = 15;
+/// While other clients read or write, a piece that took 1 ms is followed by a pause of 23 ms: all pieces of a shard
+/// together take a 24th of the time.
+const PAUSE_FACTOR: u32 = 23;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a connection knows of its trims and write-zeroes, and of reads and writes beside them.

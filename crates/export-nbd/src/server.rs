@@ -9,6 +9,7 @@ use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::places::{self, Place, Use, Verdict};
+use crate::request::Work;
 use crate::shares::Shares;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
@@ -260,8 +261,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Somebody will do it.
+    /// Begins a job, or leaves it to a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
+        if matches!(job.work, Work::Clear(..)) {
+            // Hundreds of them wait for the two that their connection may have under way. Among the workers' jobs each of
+            // these would hold up the reads behind it for a turn of the shard.
+            self.machine.spawn(job.run());
+            return;
+        }
         if let Some(worker) = self.workers.put(job) {
             self.machine.spawn(self.clone().work(worker));
         }
@@ -275,8 +282,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             if let Some(other) = other {
                 self.machine.spawn(self.clone().work(other));
             }
-            let Job { connection, request, work, payload, hold } = job;
-            connection.work(&request, work, payload, hold).await;
+            job.run().await;
         }
     }
 

@@ -31,6 +31,14 @@ pub(crate) struct Job<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) hold: Hold,
 }
 
+impl<M: Machine, T: Transport, D: Device + 'static> Job<M, T, D> {
+    /// Does it, and answers.
+    pub(crate) async fn run(self) {
+        let Job { connection, request, work, payload, hold } = self;
+        connection.work(&request, work, payload, hold).await;
+    }
+}
+
 /// Jobs that nobody has begun, and workers that have nothing to do.
 pub(crate) struct Workers<J> {
     jobs: RefCell<VecDeque<J>>,
