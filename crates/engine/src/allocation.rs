@@ -1,10 +1,10 @@
-//! Which parts of an array read as zeroes, from what its members know, without reading them.
+//! Which parts of an array read as zeroes, as far as the members know it without reading.
 //! Owns: the walk over pieces, and the leap over stretches where no member stores anything. Not here: what a member
-//! knows (`host`). Invariant: what is called zero reads as zero on every copy that a read may take; in doubt it is not.
+//! knows (`host`). Invariant: a stretch is called zero only if it reads as zero on every copy that a read may take.
 //!
-//! A leap is what makes a sparse 18 TB array cheap: whether [from, to) of the array is zero needs one question a member,
-//! because all addresses are linear. Where every member stores nothing there is nothing to compute from either: parity
-//! of zeroes is zero, so lost members held zeroes too.
+//! A leap makes a sparse 18 TB array cheap. Addresses are linear, so one question to each member tells whether [from,
+//! to) of the array is zero. If no member stores anything there, lost members held zeroes too, because the parity of
+//! zeroes is zero.
 
 use crate::World;
 use crate::array::Array;
@@ -14,17 +14,17 @@ use uraid_block::{
 };
 use uraid_layout::CopyChoice;
 
-/// Pieces that one question looks at before it answers with what it has.
+/// The most pieces that one question walks; the answer then covers what was walked.
 const PIECES_MAX: usize = 256;
 /// The first leap is this many stripes, then twice as many, and so on.
 const LEAP_STRIPES: u64 = 16;
 
 impl<W: World> Array<W> {
-    /// The first stretch of one kind in `range`; inside an epoch.
+    /// The first stretch of one kind in `range`. The caller is inside an epoch.
     pub(crate) async fn allocation_of(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let mut known = self.first_piece(range).await?;
         if known.is_zero {
-            // Once: where it ends, some member stores something within the next leap.
+            // Leap only once: the leap ends where some member stores something.
             known.length = self.leap(range, known.length).await?;
         }
         for _ in 1..PIECES_MAX {
@@ -42,7 +42,7 @@ impl<W: World> Array<W> {
         Ok(known)
     }
 
-    /// What the one member that holds the start of `range` knows, as far as it holds it in one piece.
+    /// The state of the first piece of `range`, cut where its one member's knowledge or the piece ends.
     async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let layout = &self.shape.layout;
         let view = self.view();
@@ -56,13 +56,13 @@ impl<W: World> Array<W> {
         Ok(self.ask_member(run.slot, on_member).await)
     }
 
-    /// A member that cannot say is read when the time comes, and has its verdict there.
+    /// A member that cannot tell counts as data. If it fails, the read that follows finds out and gets the verdict.
     async fn ask_member(&self, slot: Slot, range: Range) -> Allocation {
         let unknown = Allocation { length: range.length, is_zero: false };
         self.member(slot).allocation(range).await.unwrap_or(unknown)
     }
 
-    /// How far from the start of `range` everything is zero, `known` of it being known already.
+    /// How far from the start of `range` everything is zero. The first `known` sectors are known to be zero already.
     async fn leap(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
         let view = self.view();
         let stripe = self.shape.layout.stripe().0.max(1);
@@ -78,7 +78,7 @@ impl<W: World> Array<W> {
         Ok(Sectors(length))
     }
 
-    /// Whether no usable member stores anything where `range` lies: then it is zero whatever is lost.
+    /// Whether no usable member stores anything for `range`: it is then zero, whichever members are lost.
     async fn is_all_zero(&self, view: &View, range: ArrayRange) -> Result<bool, IoError> {
         if !self.shape.layout.can_serve(&view.usable) {
             return Err(ErrorKind::TooManyLost.into());

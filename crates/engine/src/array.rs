@@ -1,4 +1,4 @@
-//! One array on one shard: the door for requests and for mail.
+//! One array on one shard: the entry point for requests and for mail.
 //! Owns: [`Array`], admission, calls between shards. Not here: what a request does (`read`, `mirror`, `row`), who
 //! changes the view (`steward`).
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
@@ -36,30 +36,32 @@ const IO_MAX_BYTES: u64 = 32 << 20;
 /// In a superblock's `devflags`: read this member last.
 const WRITE_MOSTLY: u8 = 1;
 
-/// What may be tuned. Every limit is set at start.
+/// Tunable settings. Every limit is set at start.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Open for reading only; no member is written.
     pub read_only: bool,
     /// How long an array must be without a write before it is marked clean (md: safe_mode_delay).
     pub clean_after: Duration,
-    /// Serve a dirty read-only mirror from another copy where the canonical one cannot be read.
+    /// Serve a dirty read-only mirror from another copy if the canonical one cannot be read.
     pub force: bool,
-    /// A member with more read errors than this is failed, where the array can serve without it (md: max_read_errors);
-    /// the count is halved for each hour without one. 0: never.
+    /// A member with more read errors than this is failed if the array can serve without it (md: max_read_errors). The
+    /// count is halved for each hour without an error. 0: never.
     pub read_errors_max: u32,
-    /// How long the failure of a member is kept back for those of others that come with it, as when a controller or a
-    /// cable fails: if they are more than the level tolerates, the array freezes, and none of them is failed.
+    /// How long a member's failure is held before it is judged, to collect failures that happen together, as when a
+    /// controller or a cable fails. If more members fail than the level tolerates, the array freezes and fails none of
+    /// them.
     pub collect_failures: Duration,
-    /// What becomes of a member that has no room for a write.
+    /// What happens to a member that has no room for a write.
     pub on_full: OnFull,
 }
 
-/// md's limit for mirrors; its parity levels allow as many as they have stripes in their cache.
+/// md's limit for mirrors. On its parity levels the limit is the number of stripes in the stripe cache.
 const READ_ERRORS_MAX: u32 = 20;
 
-/// A controller that is reset gives the requests of all its disks back within some ten milliseconds, and busy shards tell
-/// of them as late. A client waits so long once for each member that fails, which took its disk longer to say.
+/// A controller that is reset returns the requests of all its disks within about ten milliseconds, and busy shards
+/// report them no later than that. A client waits this long once for each failed member; the disk itself took longer to
+/// fail.
 const COLLECT_FAILURES: Duration = Duration::from_millis(200);
 
 impl Default for Config {
@@ -78,7 +80,7 @@ impl Default for Config {
 /// What never changes while the array is open.
 pub(crate) struct Shape {
     pub(crate) layout: Layout,
-    /// Where each slot's member stands in the list of members.
+    /// For each slot, the index of its member in the list of members.
     pub(crate) members: Vec<Option<usize>>,
     /// First data sector of each member.
     pub(crate) data_offsets: Vec<Sector>,
@@ -100,9 +102,9 @@ pub struct Counters {
     pub rows_reconstructed: u64,
     /// Row parts read by computing what a lost member held.
     pub rows_recovered: u64,
-    /// Writes that were taken along by another write of their row.
+    /// Writes that the row's holder wrote together with its own.
     pub writes_absorbed: u64,
-    /// Reads that a member failed and others served.
+    /// Reads that failed on one member and were served by others.
     pub reads_retried: u64,
     /// Member reads that failed on the medium.
     pub read_errors: u64,
@@ -129,7 +131,7 @@ pub struct Array<W: World> {
     pub(crate) steward: Option<Steward>,
 }
 
-/// A request inside its epoch; dropping it leaves.
+/// A request inside its epoch. Dropping it leaves the epoch.
 pub(crate) struct Entered<'a, W: World> {
     array: &'a Array<W>,
     epoch: Epoch,
@@ -143,7 +145,7 @@ impl<W: World> Drop for Entered<'_, W> {
 
 impl<W: World> Array<W> {
     /// The array of `plan` on this shard; `members[i]` drives `plan.members[i]`. Nothing is read or written yet:
-    /// requests wait until `start` on shard 0 lets them in. Panics when `members` does not fit the plan or the row
+    /// requests wait until `start` on shard 0 opens the gate. Panics if `members` does not fit the plan or the row
     /// arena cannot hold one row: both are mistakes of the caller.
     pub fn new(world: W, plan: &StartPlan, members: Vec<W::Member>, mut config: Config) -> Rc<Array<W>> {
         config.read_only |= plan.read_only.is_some();
@@ -188,12 +190,12 @@ impl<W: World> Array<W> {
         })
     }
 
-    /// This shard's view of this moment. Not to be kept across an await.
+    /// This shard's current view. Do not keep it across an await.
     pub fn view(&self) -> Rc<View> {
         self.view.borrow().clone()
     }
 
-    /// The same where it is only looked at.
+    /// Calls `look` with this shard's current view, without cloning it.
     #[inline]
     pub(crate) fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         look(&self.view.borrow())
@@ -204,7 +206,7 @@ impl<W: World> Array<W> {
         self.counters.get()
     }
 
-    /// What this shard has asked of each member of the plan.
+    /// This shard's counts of requests to each member of the plan.
     pub fn member_counts(&self) -> Vec<MemberCounts> {
         self.members.iter().map(CountedMember::counts).collect()
     }
@@ -215,7 +217,7 @@ impl<W: World> Array<W> {
         self.counters.set(counters);
     }
 
-    /// The member in a slot. Panics for a slot that had none when the array was assembled: no view trusts such a slot.
+    /// The member in a slot. Panics for a slot that was empty when the array was assembled: no view trusts such a slot.
     #[inline]
     pub(crate) fn member(&self, slot: Slot) -> &CountedMember<W> {
         &self.members[self.shape.members[slot.index()].expect("a usable slot has a member")]
@@ -237,7 +239,7 @@ impl<W: World> Array<W> {
     pub(crate) async fn enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
         match self.with_view(|view| view.admit(wish)) {
             Admission::Enter => Ok(self.admit(wish)),
-            // Seldom, so that a request's future does not carry the room for it.
+            // Cold path, boxed to keep the request future small.
             Admission::WaitForGate | Admission::NeedsDirtyMark | Admission::Refused(_) => {
                 Box::pin(self.wait_to_enter(wish)).await
             }
@@ -252,7 +254,7 @@ impl<W: World> Array<W> {
         Entered { array: self, epoch: self.epochs.enter() }
     }
 
-    /// A write that needs the dirty mark asks the steward for it, outside of any epoch.
+    /// The cold path of `enter`. A write that needs the dirty mark asks the steward for it, outside of any epoch.
     async fn wait_to_enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
         loop {
             let (admission, seen) = self.with_view(|view| (view.admit(wish), view.epoch));
@@ -267,13 +269,13 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Makes `view` the one that requests enter with. Requests inside keep their epoch and look members up anew; what
-    /// they wait for from a member that the view leaves out is answered now.
+    /// Makes `view` the one that requests enter with. Requests already inside keep their epoch and look members up
+    /// anew. If they wait for a member that the view leaves out, they are answered now.
     pub(crate) fn switch(&self, view: View) {
         self.epochs.switch(view.epoch);
         let failed = self.with_view(|before| before.usable.minus(view.usable));
         self.view.replace(Rc::new(view));
-        // Some mistakes do harm only where a failed member goes on.
+        // Some sabotages do harm only if a failed member continues to work.
         let goes_on = [Sabotage::WaitForDead, Sabotage::FlushTogether, Sabotage::StaleRead];
         if !goes_on.into_iter().any(sabotage::is) {
             failed.iter().for_each(|slot| self.member(slot).mark_dead());
@@ -281,7 +283,7 @@ impl<W: World> Array<W> {
         self.view_changed.notify_all();
     }
 
-    /// Asks another shard, or this one, and waits for the answer.
+    /// Calls another shard, or this one, and waits for the answer.
     pub(crate) async fn call(&self, to: ShardIndex, call: Call) -> Answer {
         self.start_call(to, call).await.expect("every call is answered")
     }
@@ -296,7 +298,7 @@ impl<W: World> Array<W> {
         receiver
     }
 
-    /// Takes mail from a shard of the same array; the world calls this for each piece, in order.
+    /// Takes mail from a shard of the same array. The world calls this for each piece of mail, in order.
     pub fn deliver(self: &Rc<Self>, mail: Mail) {
         match mail.0 {
             Letter::Answer { id, answer } => {
@@ -305,7 +307,7 @@ impl<W: World> Array<W> {
             }
             Letter::Errors(report) => self.steward().health.note(&report),
             Letter::Call { id, from, call } => {
-                // A view takes effect at once and in order; everything else may wait.
+                // A view takes effect at once and in order. All other calls run as tasks.
                 if let Call::Switch(view) = call {
                     let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
                     self.switch(view);
@@ -349,8 +351,8 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Tells the steward of members that failed, and waits until the superblocks of the others say so. Those that the
-    /// verdict leaves alone are left out. With no failures at all: waits until what is known already is written.
+    /// Reports failed members to the steward and waits until the superblocks of the others record them. Failures that
+    /// the verdict ignores are dropped. With no failures, waits until every failure known already is recorded.
     pub(crate) async fn report(&self, failures: &[Failure]) -> Condemned {
         let mut grave = Vec::new();
         let mut answer = Condemned::Recorded;
@@ -381,7 +383,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Which copy to read: the best placed where all are equal, the one a resync copies from where they may differ.
+    /// Which copy to read: the best placed if all are equal, else the one that a resync copies from.
     #[inline]
     pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
         let is_canonical = view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead);
@@ -391,14 +393,14 @@ impl<W: World> Array<W> {
         CopyChoice::Nth(self.balance.choose(&self.shape.layout, range, usable))
     }
 
-    /// Requests of this shard that are inside.
+    /// Requests of this shard that are inside an epoch.
     pub fn requests_in_flight(&self) -> u64 {
         self.epochs.in_flight()
     }
 }
 
-/// The array as a device. A request's future must be driven to its end: a write that is dropped half way has told
-/// nobody which members have it. (A face runs each request as a task of its own.)
+/// The array as a device. The caller must drive a request's future to its end: if a write is dropped half way, no
+/// superblock records which members have it. (A face runs each request as a task of its own.)
 impl<W: World> Device for Array<W> {
     fn geometry(&self) -> &Geometry {
         &self.shape.geometry
@@ -410,8 +412,8 @@ impl<W: World> Device for Array<W> {
             return Ok(into);
         }
         let _inside = self.enter(Wish::Read).await?;
-        // One piece on a healthy member, nearly always: down at once. All else is boxed, so that its room is no part of
-        // every read's future.
+        // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
+        // the future of every read small.
         let outcome = match self.one_place(range) {
             Ok((slot, place)) => {
                 let _on_the_way = self.balance.begin(slot);
@@ -450,14 +452,14 @@ impl<W: World> Device for Array<W> {
             let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.with_view(|view| view.usable));
             let outcome = match self.only_own_row(range) {
                 Some(RowPart { row, start, .. }) => {
-                    // Pinned here, it is driven where it was made; awaited as a value it is moved first, 1.7 KiB.
+                    // Pinned here, the future is driven where it was made. Awaiting it by value first moves 1.7 KiB.
                     pin!(self.write_row_owned(RowWrite { row, start, from, fua, patience })).await
                 }
                 None => Box::pin(self.write_rows(range, from, fua, patience)).await,
             };
             self.streams.note_answered(range);
             match outcome {
-                // Seldom, so boxed.
+                // Cold path, so boxed.
                 Ok(recorded) if fua == Fua::Yes => {
                     let usable = before.unwrap_or_else(|| self.with_view(|view| view.usable));
                     Box::pin(self.flush_missing_data(range, usable, recorded)).await

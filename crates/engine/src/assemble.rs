@@ -1,9 +1,9 @@
-//! Which of the given members make up the array, and how far it may be trusted: one pure decision.
+//! Which of the given members make up the array, and how far each may be trusted: one pure decision.
 //! Owns: the choice of the freshest set, every refusal with its reason, what `--run` and `--force` allow.
 //! Not here: reading superblocks (`format`, `host`), acting on the decision (`array`).
-//! Invariant: the order of the candidates never matters; a member that a durable round of superblocks left out is
-//! never chosen, unless `--force` had to.
-//! Spec: docs/md/behaviour.md#assembly; md's margin of one event only where the freshest superblock agrees.
+//! Invariant: the order of the candidates never matters. A member that a durable round of superblocks left out is
+//! chosen only if `--force` needs it.
+//! Spec: docs/md/behaviour.md#assembly. md's margin of one event applies only if the freshest superblock agrees.
 
 mod choose;
 mod error;
@@ -30,14 +30,14 @@ pub struct Candidate {
 pub struct AssembleOptions {
     /// Start although data may be lost: see [`assemble`].
     pub force: bool,
-    /// Start although more members are missing than the superblocks know of, and write although md is still rebuilding
-    /// one: it is given up.
+    /// Start although more members are missing than the superblocks record. Write although md is still rebuilding a
+    /// member: that member is given up.
     pub run: bool,
     /// Change nothing on any member.
     pub read_only: bool,
 }
 
-/// Where a member stands.
+/// The place of a member in the array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
     /// In sync, in this slot.
@@ -51,10 +51,10 @@ pub enum Place {
 pub struct MemberPlan {
     /// Its index in the list of candidates.
     pub candidate: usize,
-    /// Where it stands, by the freshest superblock.
+    /// Its place in the freshest superblock.
     pub place: Place,
-    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`]. With the feature bit of bad blocks the
-    /// member's device must fail reads of what its list names: the engine does not know the list.
+    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`]. If the feature bit of bad blocks
+    /// is set, the member's device must fail reads of the listed blocks: the engine does not know the list.
     pub superblock: Superblock,
 }
 
@@ -67,7 +67,7 @@ pub struct Refused {
     pub reason: Refusal,
 }
 
-/// Why a candidate is left out. The text is for the operator, after the candidate's name and a colon.
+/// Why a candidate is left out. The text follows the candidate's name and a colon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It belongs to another array.
@@ -81,7 +81,7 @@ pub enum Refusal {
     Stale {
         /// Its event count.
         found: u64,
-        /// The freshest one; one below it can still be current.
+        /// The freshest event count. A member one below it can still be current.
         expected: u64,
     },
     /// The freshest superblock records it as failed or removed.
@@ -91,21 +91,21 @@ pub enum Refusal {
         /// The event count of the superblock that says so.
         recorded: u64,
     },
-    /// The freshest superblock has it in another slot than it was: its data belongs elsewhere.
+    /// The freshest superblock lists it in another slot than its own superblock does: its data belongs elsewhere.
     Moved {
         /// The slot by its own superblock.
         found: Slot,
         /// The slot by the freshest one.
         expected: Slot,
     },
-    /// Its history and the freshest one exclude each other, and `--force` chose the other.
+    /// Its history and the freshest one exclude each other, and `--force` chose the other history.
     SplitBrain {
         /// Its event count.
         found: u64,
         /// The event count of the chosen history.
         expected: u64,
     },
-    /// It was being rebuilt, and rebuilding cannot be continued yet.
+    /// It was being rebuilt, and uraid cannot continue a rebuild yet.
     NotInSync {
         /// The slot it was rebuilt for.
         slot: Slot,
@@ -114,7 +114,7 @@ pub enum Refusal {
         /// What a member in sync holds.
         expected: Sectors,
     },
-    /// The device is now smaller than its data.
+    /// The device is now smaller than the member's data.
     Shrank {
         /// The device's size.
         found: Sectors,
@@ -128,57 +128,57 @@ pub enum Refusal {
     },
     /// A spare that does not fit the array.
     Mismatch {
-        /// What it differs in.
+        /// The field that differs.
         field: &'static str,
-        /// What it says.
+        /// The candidate's value.
         found: i128,
-        /// What the freshest superblock says.
+        /// The freshest superblock's value.
         expected: i128,
     },
-    /// It has no part in the array that could be used: a journal, a reserved role, or no entry in the role table.
+    /// It has no usable part in the array: a journal, a reserved role, or no entry in the role table.
     NoRole,
 }
 
-/// Why the array may only be read.
+/// Why the array is read-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadOnlyReason {
-    /// The operator said so.
+    /// The operator asked for it.
     Requested,
-    /// The superblocks are of version 0.90, which are read and not written.
+    /// The superblocks are of version 0.90, which uraid reads and does not write.
     OldSuperblock,
-    /// An internal write-intent bitmap would have to be kept up to date.
+    /// An internal write-intent bitmap would have to be updated.
     Bitmap,
-    /// A partial parity log would have to be kept up to date.
+    /// A partial parity log would have to be updated.
     Ppl,
     /// A member has bad blocks recorded.
     BadBlocks,
-    /// The event count is so high that a later one could not be read back: see
-    /// [`Superblock::EVENTS_WRITE_END`].
+    /// The event count is so high that uraid could not read back a later one: see [`Superblock::EVENTS_WRITE_END`].
     Events {
-        /// What the freshest one counts.
+        /// The freshest event count.
         found: u64,
     },
-    /// A slot is being moved to another device, and writing without that device would give it up.
+    /// A slot is being moved to another device. Writing without that device would give it up.
     Replacement,
-    /// md was rebuilding a member, and writing without it would give it up: md would have to begin anew.
+    /// md was rebuilding a member. Writing without that member would give it up: md would have to start again.
     Rebuilding {
-        /// Its slot; of several the lowest.
+        /// Its slot; the lowest if there are several.
         slot: Slot,
         /// How far it is rebuilt.
         rebuilt: Sectors,
     },
-    /// A member is itself an array that may only be read. [`assemble`] never says this: it does not know what members are.
+    /// A member is itself an array that may only be read. [`assemble`] never sets this: it does not know what members
+    /// are.
     Member,
 }
 
-/// What `--force` was needed for. The engine writes it into the record of the start.
+/// What `--force` was needed for. The engine records it when the array starts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Forced {
     /// Candidates that were taken although they missed changes.
     pub raised: Vec<usize>,
-    /// Dirty and degraded: blocks of missing members may be reconstructed wrongly.
+    /// The array was dirty and degraded: blocks of missing members may be reconstructed wrongly.
     pub is_dirty_degraded: bool,
-    /// One of several histories was chosen.
+    /// One of several exclusive histories was chosen.
     pub is_split_brain: bool,
 }
 
@@ -187,31 +187,32 @@ pub struct Forced {
 pub struct StartPlan {
     /// The addresses.
     pub layout: Layout,
-    /// Who takes part: slots ascending, then spares by dev_number.
+    /// The members that take part: slots ascending, then spares by dev_number.
     pub members: Vec<MemberPlan>,
     /// Slots without a member.
     pub missing: SlotSet,
-    /// Who was left out, and why; in the order of the candidates.
+    /// The candidates that were left out, in the order of the candidates.
     pub refused: Vec<Refused>,
-    /// The freshest superblock: the source of everything the members share.
+    /// The freshest superblock. Everything that the members share is taken from it.
     pub template: Superblock,
-    /// Redundancy must be made consistent before the array serves writes.
+    /// A resync must run before the array serves writes.
     pub is_dirty: bool,
     /// The array may only be read.
     pub read_only: Option<ReadOnlyReason>,
     /// The event count of the freshest superblock. Members below it must be brought up to it, durably, before any
-    /// member gets a higher one: see [`StartPlan::lagging`].
+    /// member gets a higher count: see [`StartPlan::lagging`].
     pub events: u64,
     /// What `--force` was needed for.
     pub forced: Forced,
 }
 
 impl StartPlan {
-    /// Indexes into `members` of those in a slot whose superblock on disk is behind `events`.
+    /// Indexes into `members` of the members in a slot whose superblock on disk is behind `events`.
     ///
-    /// They must be written with `events` and the template's roles, and awaited, before the next round counts up.
-    /// Otherwise a crash in that round could leave one member two events ahead of the rest, and all of them stale.
-    /// Members taken by force are not among them: the template's roles leave them out, only the next round takes them in.
+    /// The caller must write them with `events` and the template's roles, and wait for that, before the next round
+    /// increments the events. Otherwise a crash in that round could leave one member two events ahead of the rest, and
+    /// the rest stale. Members taken by force are not among them: the template's roles leave them out, and only the
+    /// next round adds them.
     pub fn lagging(&self) -> impl Iterator<Item = usize> + '_ {
         let is_lagging = |member: &MemberPlan| match member.place {
             Place::Slot(_) => member.superblock.events < self.events && !self.forced.raised.contains(&member.candidate),
@@ -223,23 +224,23 @@ impl StartPlan {
 
 /// Decides which candidates start as which members.
 ///
-/// - The set is the one that more than half of the candidates belong to; the others are refused as foreign.
+/// - The set is the one that more than half of the candidates belong to. The other candidates are refused as foreign.
 /// - The freshest superblock is the one with the most events among those that have a slot. Everything shared comes
-///   from it, and so does everybody's role. A member is current when it is at most one event behind *and* the freshest
-///   superblock still lists it in the slot that it had: a member that failed can be exactly one behind.
+///   from it, and so does every member's role. A member is current if it is at most one event behind *and* the freshest
+///   superblock still lists it in its own slot: a member that failed can be exactly one event behind.
 /// - Histories that exclude each other (members that each ran without the others) are an error.
-/// - More missing than the freshest superblock knows of is an error without `run`; md starts such an array only then.
-/// - A dirty raid4, 5 or 6 with a missing member whose blocks would be reconstructed is an error: parity that a crash
-///   left half-written would make up wrong data for it.
-/// - What needs a bitmap, a partial parity log or a bad-block list to be kept right starts read-only. A reshape, a
-///   journal, a clustered bitmap or unknown bits are an error.
-/// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: to
-///   write is to record this member as failed, and md would begin it anew. `run` does that.
+/// - If more members are missing than the freshest superblock records, that is an error without `run`, as in md.
+/// - A dirty raid4, 5 or 6 is an error if a missing member's blocks would be reconstructed: parity that a crash left
+///   half-written would produce wrong data for it.
+/// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated. A
+///   reshape, a journal, a clustered bitmap or unknown feature bits are an error.
+/// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: a
+///   write would record this member as failed, and md would start the rebuild again. With `run` it takes writes anyway.
 ///
-/// `force` gives up data for service, always in the same way, and [`Forced`] tells what it was needed for:
-/// members that missed changes are taken, the freshest first, one generation of event counts at a time, until there
-/// are enough and no further; dirty and degraded is accepted; of several histories the freshest is taken, of equally
-/// fresh ones that with the most members, then that with the lowest dev_number. The
+/// `force` gives up data for service, always in the same way; [`Forced`] says what it was needed for.
+/// It takes members that missed changes, the freshest first, one generation of event counts at a time, until there are
+/// enough and no further. It accepts dirty and degraded. Of several histories it takes the freshest, of equally fresh
+/// ones the one with the most members, then the one with the lowest dev_number. The
 /// array is dirty then, so that the first pass makes the redundancy agree with what is there. It implies `run`.
 ///
 /// Duplicates are an error even with `force`: two candidates with one device id always, two for one slot or one
@@ -249,7 +250,7 @@ pub fn assemble(candidates: &[Candidate], options: &AssembleOptions) -> Result<S
     start::start(candidates, chosen, options)
 }
 
-/// To follow the candidate's name and a colon.
+/// The text that follows the candidate's name.
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -284,7 +285,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// To follow "read-only: ".
+/// The text that follows "read-only: ".
 impl fmt::Display for ReadOnlyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {

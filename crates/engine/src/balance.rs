@@ -1,15 +1,15 @@
 //! Which copy a read takes where all copies are equal.
-//! Owns: [`Balance`], one shard's memory of streams and of what it has under way. Not here: where copies lie (`layout`),
+//! Owns: [`Balance`], one shard's memory of streams and of its reads in flight. Not here: where copies lie (`layout`),
 //! copies that may differ (`array`).
-//! Invariant: plain cells of one shard, no allocation; whatever it remembers, the copy it names is only a preference, and
-//! the plan takes another one where that is not usable.
+//! Invariant: plain cells of one shard, no allocation. The chosen copy is only a preference: the plan takes another
+//! copy if that one is not usable.
 //!
 //! ```text
-//!   a read that goes on where an earlier one ended    the copy that one took: a stream stays on its member
-//!   any other                                         the copy whose member has the fewest reads of this shard under way;
-//!                                                     of equals the next in turn
-//!   members marked write-mostly                       only where no other copy is usable
-//!   members that are slow (`late`)                    the same, and behind those
+//!   a read that continues an earlier one    the same copy as that one: a stream stays on its member
+//!   any other                               the copy whose member has the fewest reads of this shard in flight;
+//!                                           of equals the next in turn
+//!   members marked write-mostly             only if no other copy is usable
+//!   members that are slow (`late`)          the same, and after those
 //! ```
 
 use crate::trail::Trail;
@@ -30,14 +30,14 @@ pub(crate) struct Balance {
 /// What this shard knows of one member's reads.
 #[derive(Default)]
 struct Load {
-    /// Reads under way in the low half, reads that have ended in the high one.
+    /// Low half: reads in flight. High half: reads that have ended.
     reads: Cell<u64>,
-    /// The same at the last look.
+    /// The value of `reads` when `stuck` was last called.
     reads_seen: Cell<u64>,
     is_slow: Cell<bool>,
 }
 
-/// One read has ended: one less in the low half, one more in the high one.
+/// Added when a read ends: one less in the low half, one more in the high half.
 const ENDED: u64 = (1 << 32) - 1;
 
 impl Load {
@@ -46,7 +46,7 @@ impl Load {
     }
 }
 
-/// One read on its way to a member; it is counted until this is dropped.
+/// One read in flight to a member. It is counted until this is dropped.
 pub(crate) struct OnTheWay<'a>(&'a Cell<u64>);
 
 impl Drop for OnTheWay<'_> {
@@ -56,7 +56,7 @@ impl Drop for OnTheWay<'_> {
 }
 
 impl Balance {
-    /// `first_turn` keeps shards from beginning with the same member.
+    /// `first_turn` differs between shards, so that they do not all start with the same member.
     pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
         Balance {
             streams: Trail::new(),
@@ -66,7 +66,7 @@ impl Balance {
         }
     }
 
-    /// Counts a read that goes to a member now.
+    /// Counts a read that is submitted to a member now.
     #[inline]
     pub(crate) fn begin(&self, slot: Slot) -> OnTheWay<'_> {
         let reads = &self.members[slot.index()].reads;
@@ -74,22 +74,22 @@ impl Balance {
         OnTheWay(reads)
     }
 
-    /// The members that had reads under way at the last call, and have ended none since.
+    /// The members that had reads in flight at the last call and have ended none since.
     pub(crate) fn stuck(&self) -> SlotSet {
         let is_stuck = |load: &Load| {
             let (now, seen) = (load.reads.get(), load.reads_seen.replace(load.reads.get()));
             now as u32 > 0 && seen as u32 > 0 && now >> 32 == seen >> 32
         };
-        // Each is looked at, for the next time.
+        // Call `is_stuck` for each member: it stores the count for the next call.
         (0..).map(Slot).zip(&self.members).filter(|(_, load)| is_stuck(load)).map(|(slot, _)| slot).collect()
     }
 
-    /// Whether reads are to keep away from a member where they can; gives what was said before.
+    /// Sets whether reads avoid a member when they can. Returns the old value.
     pub(crate) fn set_slow(&self, slot: Slot, is_slow: bool) -> bool {
         self.members[slot.index()].is_slow.replace(is_slow)
     }
 
-    /// The number of the copy to read; for layouts with several.
+    /// The number of the copy to read, for layouts with several.
     #[inline]
     pub(crate) fn choose(&self, layout: &Layout, range: ArrayRange, usable: &SlotSet) -> u16 {
         let slot_of = |copy| layout.slot_of_copy(range.start, copy);
@@ -107,7 +107,7 @@ impl Balance {
         usable.contains(slot) && !self.write_mostly.contains(slot) && !self.members[slot.index()].is_slow.get()
     }
 
-    /// Smaller is better: write-mostly members come behind all others, slow ones behind these, unusable ones last.
+    /// Smaller is better. Write-mostly members come after all others, slow ones after these, unusable ones last.
     fn load_of(&self, slot: Slot, usable: &SlotSet) -> (bool, bool, bool, u32) {
         let load = &self.members[slot.index()];
         (!usable.contains(slot), load.is_slow.get(), self.write_mostly.contains(slot), load.on_the_way())
@@ -117,7 +117,7 @@ impl Balance {
 /// The copy with the least load; of equals the first from `turn` on, wrapping.
 fn least_loaded<L: Ord>(count: u16, turn: u16, load: impl Fn(u16) -> L) -> u16 {
     let first = turn % count;
-    // Of equals `min_by_key` takes the first.
+    // `min_by_key` returns the first of equals.
     (first..count).chain(0..first).min_by_key(|&copy| load(copy)).unwrap_or(first)
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_ne!(first, second);
         let _on_the_way_too = balance.begin(Slot(second));
         for step in 1..100 {
-            // The other stream has more and more under way, and still each keeps to its own.
+            // The other stream has more and more reads in flight, and still each stream keeps to its copy.
             assert_eq!(balance.choose(&layout, range(step * 8, 8), &usable), first);
             assert_eq!(balance.choose(&layout, range(50_000 + step * 8, 8), &usable), second);
             std::mem::forget(balance.begin(Slot(second)));
@@ -183,7 +183,7 @@ mod tests {
                 moved += u32::from(std::mem::replace(&mut at[stream as usize], copy) != copy);
             }
         }
-        // Streams that meet in one place of the table forget one another: a few of 1,960 steps.
+        // Streams that share a slot of the table overwrite one another: this moves a few of 1,960 steps.
         assert!(moved < 1_960 / 5, "{moved}");
     }
 

@@ -1,13 +1,13 @@
-//! Members that fail: what is collected before it is judged, who is failed, when the array freezes.
+//! Members that fail: which failures are judged together, which members are failed, when the array freezes.
 //! Owns: [`Collection`], `condemn`, `judge`. Not here: what an error means (`verdict`), writing superblocks (`record`),
 //! the order of a view's changes (`steward`).
-//! Invariant: an error fails no member that the array cannot serve without, nor one that failed together with more
-//! members than the array can lose. Too many read errors (`health`) never freeze it.
+//! Invariant: an error fails a member only if the array can serve without it, and only if the members that failed
+//! together with it are no more than the array can lose. Too many read errors (`health`) never freeze the array.
 //!
-//! Members that share a controller or a cable fail together, but not in the same microsecond: each shows it with the
-//! request that meets it first. Were the first one failed at once, its failure would be in the superblocks by the time
-//! the second one shows it, and the next start would lack one more than it has to. So failures are collected for a
-//! moment, and a member that is to be failed is not named before all others have taken a superblock since:
+//! Members that share a controller or a cable fail together, but not in the same microsecond: each fails with the first
+//! request that reaches it. If the first one were failed at once, its failure would be in the superblocks before the
+//! second one fails, and the next start would lack one member more than necessary. So failures are collected for a
+//! moment, and no superblock names a failed member before all others have taken a superblock since:
 //!
 //! ```text
 //!   member 0 fails a write          |<-- Config::collect_failures -->|  judged      round 1        round 2
@@ -15,7 +15,8 @@
 //!   member 1 fails its superblock                                                      x  the same: round 1 names no member
 //! ```
 //!
-//! What waits for the record waits that moment, too. A member that is failed by command is not waited for.
+//! A request that waits for the record also waits for the collection. If its members are failed by command meanwhile,
+//! the collection ends at once.
 
 use crate::World;
 use crate::array::Array;
@@ -35,7 +36,7 @@ pub(crate) struct Collection {
     failures: RefCell<Vec<Failure>>,
     /// A failure was added, or a member was failed by command.
     changed: Notify,
-    /// They were judged, and every shard has the view that came of it.
+    /// The failures were judged, and every shard has the resulting view.
     is_over: Cell<bool>,
     over: Notify,
 }
@@ -54,14 +55,14 @@ impl Collection {
         self.failures.borrow().iter().map(|failure| failure.slot).collect()
     }
 
-    /// Those that cannot stay.
+    /// The slots of failures that are errors (see `is_error`).
     fn slots_of_errors(&self) -> SlotSet {
         self.failures.borrow().iter().filter(|failure| is_error(failure)).map(|failure| failure.slot).collect()
     }
 }
 
 impl<W: World> Array<W> {
-    /// Takes trust from failed members, tells every shard, writes it to the others' superblocks. With no failures:
+    /// Takes trust from failed members, tells every shard, and writes it to the others' superblocks. With no failures,
     /// waits until everything known so far is written.
     pub(crate) async fn condemn(&self, failures: &[Failure]) -> Condemned {
         let began = self.world.now();
@@ -79,8 +80,8 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Judges failures, together with what other members fail at within [`crate::Config::collect_failures`]. When this
-    /// returns, every shard has the view that came of it. Whether this call has changed anything.
+    /// Judges failures together with those of other members within [`crate::Config::collect_failures`]. When this
+    /// returns, every shard has the resulting view. Returns whether this call changed anything.
     pub(crate) async fn judge_together(&self, failures: &[Failure]) -> bool {
         let mut is_new = false;
         let mut waits = Vec::new();
@@ -101,7 +102,7 @@ impl<W: World> Array<W> {
         is_new
     }
 
-    /// Those of members that are still in use, one for each member.
+    /// The failures of members that are still in use, one for each member.
     fn fresh(&self, failures: &[Failure]) -> Vec<Failure> {
         let usable = self.steward().master.borrow().view.usable;
         let mut fresh: Vec<Failure> = Vec::new();
@@ -120,8 +121,8 @@ impl<W: World> Array<W> {
         verdict::decide(failure.operation, failure.error.kind, policy)
     }
 
-    /// Adds failures to those that are being collected, and waits until they are judged. The first call of a collection
-    /// is the one that judges.
+    /// Adds failures to those that are being collected, and waits until they are judged. The first caller of a
+    /// collection judges it.
     async fn collect(&self, failures: Vec<Failure>) -> bool {
         let slot = &self.steward().collecting;
         let joined = slot.borrow().clone();
@@ -147,7 +148,7 @@ impl<W: World> Array<W> {
         is_new
     }
 
-    /// Whether nothing that comes later could change what follows: too many have failed already, or each was failed by
+    /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
         let usable = self.steward().master.borrow().view.usable;
@@ -156,7 +157,7 @@ impl<W: World> Array<W> {
         is_empty || !self.shape.layout.can_serve(&usable.minus(failed))
     }
 
-    /// Waits until failures that are being collected are judged.
+    /// Waits until the failures that are being collected are judged.
     pub(crate) async fn collection_over(&self) {
         let collection = self.steward().collecting.borrow().clone();
         if let Some(collection) = collection {
@@ -180,8 +181,8 @@ impl<W: World> Array<W> {
         is_new
     }
 
-    /// Applies the verdicts to the master state; says whether anything changed. All failures of one call are judged
-    /// together: when they hit more members than the array can lose, none of them is failed.
+    /// Applies the verdicts to the master state. Returns whether anything changed. All failures of one call are judged
+    /// together: if they hit more members than the array can lose, none of them is failed.
     fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
         let mut fresh: Vec<Failure> = Vec::new();
         let mut is_new = false;
@@ -200,7 +201,7 @@ impl<W: World> Array<W> {
             }
         }
         if master.frozen.is_some() || !self.can_lose(master, &fresh) {
-            // A member with too many read errors takes writes. With what has failed meanwhile, it may be needed.
+            // A member with too many read errors still takes writes. After the other failures the array may need it.
             fresh.retain(is_error);
         }
         if !fresh.is_empty() {

@@ -1,10 +1,10 @@
 //! Flushes: one round at a time for the whole array, driven by the steward.
-//! Owns: [`Flusher`], who is served by which round. Not here: what a failed flush means (`verdict`).
+//! Owns: [`Flusher`], which round serves which caller. Not here: what a failed flush means (`verdict`).
 //! Invariant: no flush is answered with success while another one's failure is not yet recorded.
 //!
-//! A member that fails one flush may say yes to the next, though it has lost what was in its cache: two flushes at the
-//! same time would let the second be answered before the superblocks know of the first. So they take turns, and
-//! whoever arrives during a round shares the next one:
+//! A member that fails one flush may answer the next one with success, though it has lost what was in its cache. Of two
+//! flushes at the same time, the second could be answered before the superblocks record the failure of the first. So
+//! flushes take turns, and callers that arrive during a round share the next one:
 //!
 //! ```text
 //!   round      |== 1 ==|======= 2 =======|=== 3 ===|
@@ -23,12 +23,12 @@ use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
 use uraid_block::{Device, ErrorKind, IoError, Slot, SlotSet};
 
-/// Turns at flushing; the steward has it.
+/// Turns at flushing; held by the steward.
 pub(crate) struct Flusher {
     turn: Rc<Semaphore>,
     /// Tickets given out so far; a round serves all of them.
     tickets: Cell<u64>,
-    /// The last ticket that was served, and how.
+    /// The last ticket that was served, and its outcome.
     served: RefCell<(u64, Result<Recorded, IoError>)>,
 }
 
@@ -40,7 +40,7 @@ impl Flusher {
 }
 
 impl<W: World> Array<W> {
-    /// Makes everything that was answered before this call stable on every usable member.
+    /// Makes all writes that were answered before this call stable on every usable member.
     pub(crate) async fn flush_members(&self) -> Result<Recorded, IoError> {
         if self.world.shard() == STEWARD {
             return self.flush_round().await;
@@ -48,7 +48,7 @@ impl<W: World> Array<W> {
         self.call(STEWARD, Call::Flush).await.settled()
     }
 
-    /// A turn at flushing, or the outcome of a round that began after this call. Shard 0 only.
+    /// Runs a flush round, or returns the outcome of a round that began after this call. Shard 0 only.
     pub(crate) async fn flush_round(&self) -> Result<Recorded, IoError> {
         if sabotage::is(Sabotage::FlushTogether) {
             return self.flush_once().await;
@@ -74,7 +74,7 @@ impl<W: World> Array<W> {
         let view = self.view();
         if self.steward().master.borrow().has_lost_flush {
             mark::hit(Mark::FlushRefused);
-            // The flush that froze the array may have lost writes: the next one must not say that all is well.
+            // The flush that froze the array may have lost writes: a later flush must not succeed.
             return Err(ErrorKind::Frozen.into());
         }
         // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it

@@ -1,16 +1,17 @@
-//! Waiting a little for the rest of a row, so that a stream of writes becomes full stripes.
-//! Owns: [`Streams`], which writes go on, how long a row is held for the next of them. Not here: what is done with the
-//! writes of a row (`row`).
-//! Invariant: a row is held for a write that is due, never for one that nobody may send: a client that waits for its
-//! answers, a write that wants stable storage and a reader of the row end it.
+//! Holds a row for the next writes of a stream, so that they become full stripes.
+//! Owns: [`Streams`], which writes continue a stream, how long a row is held for the next of them. Not here: what is
+//! done with the writes of a row (`row`).
+//! Invariant: a row is held only for a write that is due. The hold ends if the client may be waiting for an answer, if
+//! a waiting write has FUA, or if a reader wants the row.
 //!
 //! ```text
-//!   a write of the turn that fills its row, or begins one alone         taken as soon as all that is ready has come in
-//!   writes of a stream, 300 us apart, row not yet full                  held 600 us for each next one, until it is full
+//!   a write of the turn that fills its row, or begins one alone        taken as soon as all that is ready has come in
+//!   writes of a stream, 300 us apart, row not yet full                 held 600 us for each next one, until it is full
 //! ```
 //!
-//! A write that comes after an answer to its stream may have waited for it. When it came says nothing of the next one: it
-//! would be as late as the row is held, and the row held for as long as that, and so on up to the longest.
+//! If a write arrives after an answer to its stream, its client may have waited for that answer. The arrival time then
+//! does not predict the next write: the row would be held until that write arrives, the next hold would be as long
+//! again, and the holds would grow up to the maximum.
 
 use crate::World;
 use crate::array::Array;
@@ -21,20 +22,20 @@ use std::time::Duration;
 use uraid_block::local::{Either, race, yield_now};
 use uraid_block::{ArrayRange, Tick};
 
-/// No row is held longer, whatever comes.
+/// The longest hold of a row.
 const HOLD_MAX: Duration = Duration::from_millis(1);
 
-/// How many streams have a pace: a new one takes the place of the oldest.
+/// How many streams have a pace. A new stream replaces the oldest.
 const STREAMS: u8 = 128;
 
-/// How fast a stream of writes goes on.
+/// The pace of a stream of writes.
 #[derive(Clone, Copy, Default)]
 struct Pace {
     /// When its last write came.
     came: Tick,
-    /// Whether one of its writes has been answered since.
+    /// Whether one of its writes has been answered since the last one arrived.
     is_answered: bool,
-    /// The time between two of them with no answer in between, smoothed.
+    /// The smoothed time between two writes with no answer in between.
     gap: Option<Duration>,
 }
 
@@ -51,9 +52,9 @@ impl Pace {
     }
 }
 
-/// What one shard knows of the streams of writes that it takes.
+/// The write streams of one shard.
 pub(crate) struct Streams {
-    /// Which stream a write was of; none for one that goes on after no other, which does not look at the clock.
+    /// The stream that a write was of. `None` for a write that continues no other: it does not read the clock.
     trail: Trail<Option<u8>>,
     paces: [Cell<Pace>; STREAMS as usize],
     next: Cell<u8>,
@@ -64,7 +65,7 @@ impl Streams {
         Streams { trail: Trail::new(), paces: std::array::from_fn(|_| Cell::default()), next: Cell::new(0) }
     }
 
-    /// Takes a write in; gives the time to the next one of its stream where that is known: not for the first two.
+    /// Records a write. Returns the time to the next one of its stream if that is known; it is not for the first two.
     fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
         let Some(stream) = self.trail.find(range.start) else {
             self.trail.leave(range.end(), None);
@@ -74,7 +75,7 @@ impl Streams {
             Some(stream) => (stream, self.paces[usize::from(stream)].get().step(now())),
             None => {
                 let stream = self.next.replace((self.next.get() + 1) % STREAMS);
-                // The first write is of this stream too: its answer counts.
+                // The first write belongs to this stream too: its answer counts.
                 self.trail.leave(range.start, Some(stream));
                 (stream, Pace { came: now(), ..Pace::default() })
             }
@@ -84,7 +85,7 @@ impl Streams {
         pace.gap
     }
 
-    /// A write is answered.
+    /// Records that a write was answered.
     pub(crate) fn note_answered(&self, range: ArrayRange) {
         if let Some(Some(stream)) = self.trail.find(range.end()) {
             let pace = &self.paces[usize::from(stream)];
@@ -94,14 +95,14 @@ impl Streams {
 }
 
 impl<W: World> Array<W> {
-    /// How long to wait for the write that goes on after this one: `None` for the first two of a stream, and where its
-    /// client may wait for the answer first. Once for each write of a client.
+    /// How long to wait for the next write of this one's stream. `None` for the first two of a stream, and if the
+    /// client may be waiting for an answer. Call it once for each write of a client.
     pub(crate) fn patience_after(&self, range: ArrayRange) -> Option<Duration> {
         let gap = self.streams.come(range, || self.world.now()).filter(|_| self.requests_in_flight() > 1)?;
         Some(gap * 2)
     }
 
-    /// Whoever holds a row lets those writes come in that are ready now, and those of a stream that are due.
+    /// The row's holder lets writes in that are ready now, and waits for those of a stream that are due.
     pub(crate) async fn gather(&self, visit: &Visit<'_>) {
         let stripe = self.shape.layout.stripe();
         if visit.is_done_gathering(stripe) {

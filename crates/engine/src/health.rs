@@ -1,13 +1,13 @@
-//! Members that fail reads: what the log is told, and when one has failed too many.
-//! Owns: [`MemberErrors`], the limit of read errors and who is failed by it. Not here: the count's arithmetic
+//! Members that fail reads: what is logged, and when a member has failed too many.
+//! Owns: [`MemberErrors`], the limit of read errors, which members it fails. Not here: the count's arithmetic
 //! (`read_errors`), failing a member (`failing`), how each shard counts (`member_counts`).
-//! Invariant: a member is failed for read errors only by reads that the others made up for, and only where the array can
-//! serve without it; so what keeps every member from being read at once fails none.
+//! Invariant: read errors fail a member only if the other members supplied the data and the array can serve without it.
+//! So a fault that keeps all members from being read fails none of them.
 //!
 //! ```text
-//!   a read failed and        the array can serve without the member    it cannot
-//!   the others made up       counts; over the limit: failed            counts; over the limit: it stays, said once
-//!   nothing made up          does not count                            counts; over the limit: it stays, said once
+//!   a read failed, and       the array can serve without the member    it cannot
+//!   others gave the data     counts; over the limit: failed            counts; over the limit: it stays, logged once
+//!   no other gave the data   does not count                            counts; over the limit: it stays, logged once
 //! ```
 
 use crate::World;
@@ -22,16 +22,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use uraid_block::{IoError, MemberSector, Range, Sectors, ShardIndex, Slot};
 
-/// Errors of one kind of a member, of all shards.
+/// One kind of errors of one member, summed over all shards.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ErrorCount {
-    /// How many: exact up to 128 of a shard, then to within one in 64.
+    /// The count: exact up to 128 per shard, then to within 1 in 64.
     pub count: u64,
-    /// Where on the member the last one was, and what it was.
+    /// The place of the last error on the member, and the error.
     pub last: Option<(Range, IoError)>,
 }
 
-/// What the steward knows of a member's errors.
+/// The steward's record of a member's errors.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MemberErrors {
     /// By [`RequestKind`].
@@ -55,14 +55,14 @@ impl ReadError {
     }
 }
 
-/// Errors of all members; on shard 0 only.
+/// The errors of all members; on shard 0 only.
 pub(crate) struct Health {
     members: RefCell<Vec<Member>>,
 }
 
 #[derive(Clone, Default)]
 struct Member {
-    /// What each shard has counted of each kind.
+    /// Each shard's count of each kind.
     shards: BTreeMap<ShardIndex, [u64; RequestKind::COUNT]>,
     errors: MemberErrors,
     reads: ReadErrors,
@@ -95,8 +95,8 @@ impl<W: World> Array<W> {
         ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
     }
 
-    /// A request that met these read errors is done: `made_up` says whether it got all its bytes from other members. Tells
-    /// the steward, and waits until it has counted them and failed who has too many.
+    /// Called when a request that met these read errors is done. `made_up` says whether it got all its bytes from other
+    /// members. Waits until the steward has counted the errors and has failed the members over the limit.
     pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, made_up: bool) {
         if made_up {
             errors.iter().for_each(|error| self.member(error.slot).note_made_up(error.range.length));
@@ -107,25 +107,25 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Counts read errors, and fails members that have too many. Shard 0 only.
+    /// Counts read errors, and fails members that are over the limit. Shard 0 only.
     pub(crate) async fn count_read_errors(&self, errors: &[ReadError], made_up: bool) {
         for error in errors {
             if self.is_over_limit(error, made_up) {
                 mark::hit(Mark::FailedByReadErrors);
-                // Whether it could be recorded matters to writes, which ask for themselves.
+                // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
                 let _ = self.condemn(&[failure(error.slot, Operation::ReadErrors, error.error)]).await;
             }
         }
     }
 
-    /// Counts one. True: its member has too many, and the array can do without it.
+    /// Counts one error. Returns true if its member is over the limit and the array can serve without it.
     fn is_over_limit(&self, error: &ReadError, made_up: bool) -> bool {
         let steward = self.steward();
         let master = steward.master.borrow();
         if master.view.gate != Gate::Open || !master.view.usable.contains(error.slot) {
             return false;
         }
-        // Without those that are about to be failed, too.
+        // Leave out members that are about to be failed, too.
         let can_go = self.shape.layout.can_serve(&master.view.usable.minus(self.collected()).without(error.slot));
         if can_go && !made_up {
             mark::hit(Mark::ReadErrorsOfAll);
@@ -144,8 +144,9 @@ impl<W: World> Array<W> {
     }
 }
 
-/// Whether a failed read counts towards the limit: the device was asked for these sectors and could not give them. A list
-/// of bad blocks and a member that is an array speak for themselves; other kinds are judged by the first error.
+/// Whether a failed read counts towards the limit: the device was asked for these sectors and could not return them.
+/// Reads that a bad-block list or a nested array refuses do not count. For other kinds the first error fails the
+/// member.
 fn counts(error: IoError) -> bool {
     error.kind.is_of_sectors() && error.is_of_device()
 }

@@ -1,11 +1,11 @@
 //! Writes of mirrors that overlap take turns, so that every copy sees them in one order.
-//! Owns: who may write which stretch of the array now. Not here: rows of parity levels, which have an owner anyway.
+//! Owns: which write holds which stretch of the array now. Not here: rows of parity levels, which have an owner anyway.
 //! Invariant: of two overlapping writes, the second goes to no member before the first is settled on all of them.
 //!
-//! Without it the copies could end up different after two clients wrote one sector at the same time, and two reads of
-//! that sector would disagree for ever (md leaves it at that). Each unit of 64 MiB has one shard that keeps its list;
-//! a write asks there before it goes down, from its own shard. A stretch over several units is held at their shards in
-//! ascending order, so nobody waits in a circle:
+//! Without this order, two clients that write one sector at the same time could leave its copies different, and two
+//! reads of that sector would disagree for ever (as in md). Each unit of 64 MiB has one shard that keeps its list. A
+//! write asks that shard before it is submitted from its own shard. A stretch over several units is held at their
+//! shards in ascending order, so there is no deadlock:
 //!
 //! ```text
 //!   shard 0    [w 0..8]  [w 100..108]  [w 4..12 waits for the first]
@@ -30,7 +30,7 @@ const UNIT: u64 = 131_072;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct HoldId(u64);
 
-/// The stretches held, or waited for, at this shard, in the order they were asked for.
+/// The stretches held, or waited for, at this shard, in the order of the calls.
 #[derive(Default)]
 pub(crate) struct Holds {
     list: RefCell<Vec<(HoldId, ArrayRange)>>,
@@ -38,11 +38,11 @@ pub(crate) struct Holds {
     freed: Notify,
 }
 
-/// Where a write holds its stretch; given back by [`Array::release`].
+/// The holds of one write, given back by [`Array::release`].
 pub(crate) type Held = SmallVec<[(ShardIndex, HoldId); 1]>;
 
 impl Holds {
-    /// Waits until nothing that was asked for earlier here overlaps.
+    /// Waits until no earlier overlapping stretch is held here.
     pub(crate) async fn hold(&self, range: ArrayRange) -> HoldId {
         let id = HoldId(self.next.get());
         self.next.set(id.0 + 1);
@@ -59,7 +59,7 @@ impl Holds {
         !list.iter().take_while(|(other, _)| *other != id).any(|(_, earlier)| earlier.overlaps(range))
     }
 
-    /// Lets the next one of this shard go.
+    /// Wakes the next overlapping write of this shard.
     pub(crate) fn release(&self, id: HoldId) {
         let mut list = self.list.borrow_mut();
         let at = list.iter().position(|(held, _)| *held == id).expect("a stretch is released once");
@@ -70,7 +70,7 @@ impl Holds {
 }
 
 impl<W: World> Array<W> {
-    /// Waits until no earlier write that overlaps is under way. Levels with one copy need no order: nothing is held.
+    /// Waits until no earlier write that overlaps is in flight. Levels with one copy need no order and hold nothing.
     pub(crate) async fn hold(&self, range: ArrayRange) -> Held {
         let mut held = Held::new();
         match self.shape.layout.level() {
@@ -91,7 +91,8 @@ impl<W: World> Array<W> {
         held
     }
 
-    /// Lets the next one go. Whoever holds a stretch must come here: see the note at `impl Device for Array`.
+    /// Releases a stretch, so that the next overlapping write runs. Every `hold` needs its `release`: see the note at
+    /// `impl Device for Array`.
     pub(crate) fn release(&self, held: Held) {
         for (shard, id) in held {
             if shard == self.world.shard() {

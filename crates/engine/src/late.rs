@@ -1,16 +1,17 @@
-//! Reads of a copy whose member takes long: another copy answers them.
-//! Owns: the look at reads that are under way, the question whether a slow member answers again. Not here: which copy a
-//! read takes (`balance`), the way to another one (`read`), members that never answer (the host's timeout, `steward`).
-//! Invariant: only where all copies are equal, and it costs no member its place.
+//! Reads of a copy on a slow member: another copy answers them.
+//! Owns: the periodic check of reads in flight, the probe of whether a slow member answers again. Not here: which copy
+//! a read takes (`balance`), the retry on another copy (`read`), members that never answer (the host's timeout,
+//! `steward`).
+//! Invariant: it acts only while all copies are equal, and never fails a member.
 //!
 //! ```text
-//!   every LOOK   has a member reads under way, and answered none since the last look?
+//!   every LOOK   has a member reads in flight, and has it ended none since the last check?
 //!                  no   nothing
-//!                  yes  it is slow: what it was asked for is answered `Late`, and read from another copy;
-//!                       new reads take other copies; one small read asks it whether it answers again
+//!                  yes  it is slow: its reads in flight end with `Late` and are read from another copy;
+//!                       new reads take other copies; one small read probes whether it answers again
 //! ```
 //!
-//! A read that nothing else can serve waits for the slow member. Writes wait for it as ever: they need it.
+//! A read that no other copy can serve waits for the slow member. Writes always wait for it: they need it.
 
 use crate::array::{Array, failure};
 use crate::mark::{self, Mark};
@@ -22,12 +23,12 @@ use std::time::Duration;
 use uraid_block::local::{Either, race};
 use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 
-/// A disk that is busy, or spins up a head, answers something in this time; one that recovers a sector may take longer,
-/// and then its copy is the better one to read.
+/// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
+/// longer; another copy is then faster.
 const LOOK: Duration = Duration::from_millis(250);
 
 impl<W: World> Array<W> {
-    /// Starts the watch over this shard's reads, where there are copies to choose from. Once is enough.
+    /// Starts the watch over this shard's reads, if the level has several copies. Call it once.
     pub(crate) fn begin_watching_reads(self: &Rc<Self>) {
         if self.shape.layout.copies_count() > 1 && !self.watches_reads.replace(true) {
             self.world.spawn(self.clone().watch_reads());
@@ -61,7 +62,8 @@ impl<W: World> Array<W> {
         let array = self.clone();
         self.world.spawn(async move {
             if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), array.stopped()).await {
-                // Of a member that is gone the steward must know. Whether it could be recorded matters to no write here.
+                // The steward must know that a member is gone. Ignore whether it was recorded: no write here depends on
+                // it.
                 let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
             }
             array.balance.set_slow(slot, false);
@@ -74,7 +76,7 @@ impl<W: World> Array<W> {
             let into = self.take_buffers(Pool::Request, member.geometry().logical_block).await;
             match member.read(self.on_device(slot, MemberSector(0)), into).await {
                 Ok(_) => return Ok(()),
-                // Others' reads were cut, and this one with them.
+                // The probe was cut off together with the other reads.
                 Err(error) if error.kind == ErrorKind::Late => self.world.sleep(LOOK).await,
                 Err(error) => return Err(error),
             }

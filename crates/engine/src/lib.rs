@@ -1,6 +1,6 @@
 //! The brain: array state, request paths, epochs, rows, the metadata writer, assembly.
-//! Owns: what a member is trusted with, and in which order things become durable. Not here: how a device does I/O.
-//! Invariant: no write is answered before the superblocks say truthfully who holds it.
+//! Owns: how far each member is trusted, and in which order things become durable. Not here: how a device does I/O.
+//! Invariant: no write is answered before the superblocks say truthfully which members hold it.
 
 mod allocation;
 mod array;

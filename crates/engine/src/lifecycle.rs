@@ -1,6 +1,6 @@
-//! An array's life: start, stop, members taken out by hand, what it says about itself.
-//! Owns: the order of these. Not here: the single steps (`steward`, `record`, `resync`).
-//! Invariant: nobody is let in before the array is consistent; it is marked clean only when all is on the members.
+//! An array's life: start, stop, members failed by command, status.
+//! Owns: the order of the steps. Not here: the single steps (`steward`, `record`, `resync`).
+//! Invariant: the gate opens only when the array is consistent; it is marked clean only when all is on the members.
 
 use crate::World;
 use crate::array::{Array, Counters, failure};
@@ -25,24 +25,24 @@ pub enum StartError {
     /// The array could not be made consistent.
     #[error("the resync before serving failed")]
     Resync(#[source] IoError),
-    /// It was told to stop meanwhile; a dirty array stays dirty.
+    /// A stop arrived during the start; a dirty array stays dirty.
     #[error("the array was stopped while it was being started")]
     Stopping,
-    /// It failed while it was being started: more members are gone than the level tolerates.
+    /// The array froze during the start: more members failed than the level tolerates.
     #[error("the array froze while it was started")]
     Frozen(#[source] IoError),
 }
 
-/// Why an array was stopped without being marked clean. It is stopped all the same.
+/// Why an array was not marked clean when it stopped. It is stopped all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StopError {
-    /// Frozen before: the next start makes it consistent.
+    /// It froze before: the next start makes it consistent.
     #[error("the array was frozen and stays marked dirty; the next start makes it consistent")]
     Frozen(#[source] IoError),
-    /// The same of a level without redundancy, which has no mark and nothing to be made consistent.
+    /// The same for a level without redundancy, which has no dirty mark and no resync.
     #[error("the array was frozen: what was written since its last good flush may be lost")]
     FrozenPlain(#[source] IoError),
-    /// A member could not be flushed, or the superblocks not be written.
+    /// A member could not be flushed, or the superblocks could not be written.
     #[error("the array stays marked dirty; the next start makes it consistent")]
     NotClean(#[source] IoError),
     /// A level without redundancy whose member could not be flushed.
@@ -50,7 +50,7 @@ pub enum StopError {
     Flush(#[source] IoError),
 }
 
-/// Why a member was not taken out.
+/// Why a member was not failed by command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FailError {
     /// There is no working member in that slot.
@@ -69,16 +69,16 @@ pub enum FailError {
         /// How many must.
         needed: usize,
     },
-    /// The array takes no changes.
+    /// The array is read-only.
     #[error("the array is read-only")]
     ReadOnly,
-    /// It is being started, made consistent, or stopped.
+    /// The array is starting, resyncing or stopping.
     #[error("the array is being started, made consistent or stopped; try again when it is open")]
     NotOpen,
-    /// It could not be recorded.
+    /// The failure could not be recorded.
     #[error("the failure could not be recorded, the array is frozen")]
     Frozen(#[source] IoError),
-    /// The array froze, and would stay so without the member.
+    /// The array is frozen, and failing this member would not change that.
     #[error(
         "the array is frozen and stays so without {slot}: {cause}; stop it and start it again, which makes it consistent"
     )]
@@ -88,7 +88,7 @@ pub enum FailError {
         /// Why.
         cause: StaysFrozen,
     },
-    /// The array froze over full members, and cannot be served without them and this one.
+    /// The array froze because members are full, and cannot serve without them and this one.
     #[error(
         "the array is frozen because members have no room for writes (slots {full:?}), and cannot be served \
          without them and {slot}: make room for them, then stop the array and start it again"
@@ -101,7 +101,7 @@ pub enum FailError {
     },
 }
 
-/// What the array says about itself.
+/// The state of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// The level.
@@ -110,7 +110,7 @@ pub struct Status {
     pub slots: u16,
     /// Slots whose member works.
     pub usable: SlotSet,
-    /// Who may pass.
+    /// The state of the gate.
     pub gate: Gate,
     /// Whether the superblocks say dirty.
     pub is_dirty: bool,
@@ -118,13 +118,13 @@ pub struct Status {
     pub events: u64,
     /// Each member of the start plan, in its order.
     pub members: Vec<MemberState>,
-    /// Errors of each of them, of all shards.
+    /// The errors of each of them, summed over all shards.
     pub errors: Vec<MemberErrors>,
-    /// What the array is like as a device.
+    /// The array's geometry as a device.
     pub geometry: Geometry,
     /// Rounds of superblock writes so far.
     pub records: u64,
-    /// How long the last failure took from the report to the durable record, with the time that it was kept back.
+    /// How long the last failure took from the report to the durable record, including the collection time.
     pub last_record: Option<Duration>,
     /// What shard 0 has counted.
     pub counters: Counters,
@@ -139,10 +139,10 @@ impl Status {
 }
 
 impl<W: World> Array<W> {
-    /// Brings the superblocks up to date, makes a dirty array consistent, and lets requests in. Shard 0 only.
+    /// Brings the superblocks up to date, makes a dirty array consistent, and opens the gate. Shard 0 only.
     pub async fn start(self: &Rc<Self>, progress: impl FnMut(Progress)) -> Result<(), StartError> {
         let steward = self.steward();
-        // A stop that comes meanwhile waits for this; the resync looks out for it.
+        // A stop that arrives now waits for this permit; the resync checks for it.
         let _one = steward.transition.acquire(1).await;
         if steward.is_stopping.get() {
             mark::hit(Mark::StartStopped);
@@ -227,7 +227,8 @@ impl<W: World> Array<W> {
             let mut master = self.steward().master.borrow_mut();
             if !found.unreadable.is_zero() {
                 mark::hit(Mark::ResyncUnreadable);
-                // What nobody could read now may be read later, and then disagree: it is not called clean.
+                // A sector that no member could give now may become readable later and then disagree: do not mark the
+                // array clean.
                 master.is_suspect = true;
                 master.view.takes_writes = true;
                 return Ok(());
@@ -239,12 +240,12 @@ impl<W: World> Array<W> {
         self.record_up_to(version).await.map_err(StartError::Record)
     }
 
-    /// Keeps new requests out, lets those inside end, flushes, marks the array clean. Shard 0 only; a second call is
-    /// harmless. Requests that come later are refused.
+    /// Keeps new requests out, waits for those inside, flushes, marks the array clean. Shard 0 only; a second call is
+    /// harmless. Later requests are refused.
     pub async fn stop(&self) -> Result<(), StopError> {
         let steward = self.steward();
         if steward.is_stopping.replace(true) {
-            // The first one may not have the transition yet.
+            // The first call may not hold the transition yet.
             self.view_changed.wait_for(|| (self.view().gate == Gate::Stopped).then_some(())).await;
             let _done = steward.transition.acquire(1).await;
             return Ok(());
@@ -263,7 +264,7 @@ impl<W: World> Array<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
-        // A member that failed meanwhile may still be on its way into the superblocks; after this nothing is written.
+        // The failure of a member may still be on its way into the superblocks. After this no superblock is written.
         self.collection_over().await;
         let version = steward.master.borrow().version;
         if outcome.is_ok() && !is_read_only && self.is_redundant() {
@@ -289,8 +290,8 @@ impl<W: World> Array<W> {
         if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
     }
 
-    /// Takes a member out by hand; returns when the superblocks of the others say so. An array that froze because this
-    /// member was full takes writes again then. Shard 0 only.
+    /// Fails a member by command. Returns when the superblocks of the others record it. If the array froze because this
+    /// member was full, it then takes writes again. Shard 0 only.
     pub async fn fail(&self, slot: Slot) -> Result<(), FailError> {
         let view = self.view();
         let is_frozen = matches!(view.gate, Gate::Frozen(_));
@@ -299,7 +300,7 @@ impl<W: World> Array<W> {
         }
         match view.gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
-            // While copies may still differ, the one to be taken out may be the one that readers have seen.
+            // While copies may still differ, clients may have read from the copy that would be failed.
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
             Gate::Frozen(_) => return self.fail_frozen(slot).await,
             Gate::Open => {}
@@ -324,18 +325,18 @@ impl<W: World> Array<W> {
         self.steward().master.borrow().members.iter().any(of_slot)
     }
 
-    /// `fail` in a frozen array. What a crash finds, and what a reader is told, at each step:
+    /// `fail` in a frozen array. At each step, the state that a crash leaves and the reads that clients see:
     ///
     /// ```text
-    ///   the array froze        all members in their slots, dirty             read round full members, if that can be
+    ///   the array froze        all members in their slots, dirty             avoids full members if it can
     ///   trust away, publish    the same                                      the same
     ///   round 1 of 2           the same; the failed one is an event behind   the same
     ///   round 2 of 2           without the failed member, dirty              the same
-    ///   thaw, publish          the same                                      writes go down again
+    ///   thaw, publish          the same                                      the array takes writes again
     /// ```
     ///
-    /// Each write that the array refused went to all its members before. Without those that missed it, copies agree and
-    /// parity is right. As long as one of these is left in use, the array stays frozen.
+    /// Each write that the array refused was sent to all its members before. Without the members that missed it, copies
+    /// agree and parity is right. As long as one of these is left in use, the array stays frozen.
     async fn fail_frozen(&self, slot: Slot) -> Result<(), FailError> {
         let steward = self.steward();
         {
@@ -370,8 +371,8 @@ impl<W: World> Array<W> {
         usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates())
     }
 
-    /// Publishes the view anew and waits until every request that was inside has left: what any change that needs a
-    /// drain costs, without the change. Requests go on meanwhile. Shard 0 only, and outside of any request.
+    /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs
+    /// any change that needs one. Requests continue meanwhile. Shard 0 only, and outside of any request.
     pub async fn drain_once(&self) {
         let _one = self.steward().transition.acquire(1).await;
         let epoch = self.publish(|_| ()).await;

@@ -1,4 +1,4 @@
-//! What the shards of one array ask each other.
+//! Calls between the shards of one array.
 //! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
 //! Invariant: every call is answered once, to the shard that made it.
 
@@ -11,11 +11,11 @@ use std::time::Duration;
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::Row;
 
-/// What shards of one array tell each other. Opaque to the machine that carries it.
+/// A message between shards of one array. Opaque to the host that carries it.
 #[derive(Debug)]
 pub struct Mail(pub(crate) Letter);
 
-/// Which call of the asking shard.
+/// The number of a call; unique on the calling shard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CallId(pub(crate) u64);
 
@@ -30,7 +30,7 @@ pub(crate) enum Letter {
         id: CallId,
         answer: Answer,
     },
-    /// Shard to steward: what the log is to tell.
+    /// Shard to steward: errors for the log.
     Errors(ErrorReport),
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Letter {
 pub(crate) enum Call {
     /// Steward to shard: use this view from now on.
     Switch(View),
-    /// Steward to shard: answer when nothing older than this epoch is in flight.
+    /// Steward to shard: answer when no request of an older epoch is in flight.
     Drain(Epoch),
     /// Steward to shard: how many writes have you admitted so far?
     CountWrites,
@@ -46,17 +46,18 @@ pub(crate) enum Call {
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
     Condemn(Vec<Failure>),
-    /// Shard to steward: a request has met these read errors; answer when they are counted, and who has too many is failed.
+    /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
+    /// failed.
     ReadErrors { errors: Vec<ReadError>, made_up: bool },
-    /// Shard to steward: make everything answered so far stable.
+    /// Shard to steward: make all writes answered so far stable.
     Flush,
-    /// Shard to the keeper of a stretch: answer when no earlier write of it is under way.
+    /// Shard to the keeper of a stretch: answer when no earlier overlapping write is in flight.
     Hold(ArrayRange),
     /// Shard to the keeper: the write is settled.
     Release(HoldId),
-    /// Shard to a row's owner.
+    /// Shard to a row's owner: write a part of a row.
     WriteRow(RowWrite),
-    /// Shard to a row's owner: reconstruct.
+    /// Shard to a row's owner: reconstruct bytes of a row.
     ReadRow(RowRead),
 }
 
@@ -67,12 +68,12 @@ pub(crate) enum Answer {
     Dirty(Result<(), IoError>),
     Condemned(Condemned),
     Held(HoldId),
-    /// Of a row write, and of a flush.
+    /// The answer to a row write and to a flush.
     Settled(Result<Recorded, IoError>),
     Read(Result<ReadPieces, IoError>),
 }
 
-/// What a call must be answered with; anything else is our mistake.
+/// The answer type of each call; any other is our mistake.
 impl Answer {
     pub(crate) fn done(self) {
         assert!(matches!(self, Answer::Done), "answered with {self:?}");
@@ -124,11 +125,11 @@ pub(crate) struct RowWrite {
     pub(crate) start: Sectors,
     pub(crate) from: WritePieces,
     pub(crate) fua: Fua,
-    /// It is part of a stream, whose next write is worth waiting for so long.
+    /// It is part of a stream: hold the row this long for the stream's next write.
     pub(crate) patience: Option<Duration>,
 }
 
-/// Bytes of one row to compute without the slots in `avoid`, from `start` of the row's data on.
+/// A request to compute bytes of one row without the slots in `avoid`, from `start` of the row's data on.
 #[derive(Debug)]
 pub(crate) struct RowRead {
     pub(crate) row: Row,

@@ -1,18 +1,18 @@
-//! Rare branches, counted, so that the simulator can say which of them its runs have been through.
-//! Compiled in with the feature `marks` only. Owns: [`Mark`], `hit`, `take`. Not here: what a branch does, who must
-//! reach it (`sim`).
-//! Invariant: without the feature a mark is nothing at all.
+//! Counters of rare branches, so that the simulator can report which of them its runs took.
+//! Compiled in with the feature `marks` only. Owns: [`Mark`], `hit`, `take`. Not here: what a branch does, which runs
+//! must reach it (`sim`).
+//! Invariant: without the feature a mark compiles to nothing.
 
 macro_rules! marks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A branch that matters and is seldom taken.
+        /// A branch that matters and is rarely taken.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum Mark {
             $($(#[$doc])* $name,)*
         }
 
         impl Mark {
-            /// All of them, in the order of their numbers.
+            /// All marks, in the order of their numbers.
             pub const ALL: &'static [Mark] = &[$(Mark::$name,)*];
         }
     };
@@ -27,23 +27,23 @@ marks! {
     LaggingTaken,
     /// Assembly: a member whose device became smaller is left out.
     ShrunkRefused,
-    /// Assembly: a table that a round cut short left behind is superseded by another with as many events.
+    /// Assembly: a table left by an interrupted round is superseded by another with as many events.
     HistorySuperseded,
     /// Assembly: dirty and degraded.
     DirtyDegradedRefused,
     /// Assembly: dirty and degraded, by force.
     DirtyDegradedForced,
-    /// Members one round behind are brought up before anything else.
+    /// Start: members one round behind are brought up before anything else.
     CaughtUp,
-    /// One of them could not be.
+    /// Start: one of these members could not be brought up.
     CatchUpFailed,
-    /// Start: superblocks first, because they do not say who is missing, or say clean wrongly.
+    /// Start: superblocks first, because they do not record a missing member, or wrongly say clean.
     StartRecorded,
-    /// Start: a stop came first.
+    /// Start: a stop arrived first.
     StartStopped,
     /// Resync: a sector could neither be read nor computed, so the array stays dirty.
     ResyncUnreadable,
-    /// Resync: a window with an unreadable sector is taken apart.
+    /// Resync: a window with an unreadable sector is repeated in small pieces.
     ResyncTakenApart,
     /// Resync: no redundancy is left to check.
     ResyncSkipped,
@@ -59,7 +59,7 @@ marks! {
     ResyncStopped,
     /// One report holds failures of several members.
     FailedTogether,
-    /// A report of a member that is out already.
+    /// A report of a member that has already failed.
     FailedBefore,
     /// A failure while another one waits for its record.
     FailedWhileRecording,
@@ -71,35 +71,35 @@ marks! {
     FrozenFlushLost,
     /// A failed member of a level without redundancy: only the request fails.
     RequestFailed,
-    /// A member taken out by hand.
+    /// A member failed by command.
     FailedByHand,
-    /// One that cannot be spared.
+    /// The same, refused: the array needs the member.
     NeededByHand,
-    /// A member taken out for too many read errors.
+    /// A member failed for too many read errors.
     FailedByReadErrors,
-    /// One with too many read errors that cannot be spared.
+    /// The same, refused: the array needs the member.
     NeededDespiteReadErrors,
     /// Read errors that no other member made up for.
     ReadErrorsOfAll,
-    /// A member taken out by hand of an array that is frozen over full members.
+    /// A member failed by command in an array that is frozen over full members.
     FailedFrozen,
-    /// The same where the array would stay frozen without it.
+    /// The same, refused: the array would stay frozen without it.
     StaysFrozen,
-    /// It takes writes again.
+    /// A frozen array takes writes again.
     Thawed,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
-    /// Superblocks: a round met a failure, and another one follows.
+    /// Superblocks: a round met a failure, and another round follows.
     RecordRepeated,
-    /// Superblocks: another's round has written what was asked for.
+    /// Superblocks: another caller's round has already written what this one needs.
     RecordShared,
-    /// Superblocks: frozen, so nothing is recorded any more.
+    /// Superblocks: the array is frozen, so nothing is recorded.
     RecordFrozen,
     /// Superblocks: a spare failed.
     SpareFailed,
-    /// The dirty mark was asked for twice at a time.
+    /// Two writes asked for the dirty mark at the same time.
     DirtyMarkShared,
-    /// The dirty mark was asked for by an array that is frozen.
+    /// A write asked for the dirty mark in a frozen array.
     DirtyMarkRefused,
     /// Going clean was given up, because a flush failed.
     CleanGivenUp,
@@ -109,9 +109,9 @@ marks! {
     FlushShared,
     /// A flush met a member's failure.
     FlushFailed,
-    /// A flush after one that may have lost writes.
+    /// A flush was refused, because an earlier one may have lost writes.
     FlushRefused,
-    /// A write of a mirror waited for one that it overlaps.
+    /// A write of a mirror waited for an overlapping one.
     HoldWaited,
     /// A member vanished under a discard.
     DiscardMemberGone,
@@ -121,25 +121,25 @@ marks! {
     RowPlannedAgain,
     /// A row with several unknown blocks was computed before it was written.
     RowRecovered,
-    /// More of a row is lost than parity can give.
+    /// More of a row is lost than parity can compute.
     RowImpossible,
     /// A row was left half written.
     RowTorn,
-    /// A read of a row that was left half written.
+    /// A read of a row that was left half written, refused.
     TornRowRefused,
     /// FUA on a row with a lost data member: all members are flushed.
     FuaFlushed,
-    /// A read was sent to another copy, or computed.
+    /// A read was sent to another copy, or computed from parity.
     ReadAround,
-    /// A member has answered no read for a while, so other copies answer what it was asked for.
+    /// A member ended no read for a while, so other copies served its reads.
     ReadLate,
-    /// A lost block was computed, and another one could not be read meanwhile.
+    /// A lost block was computed while another one could not be read.
     RecoveredAround,
-    /// No copy gave the whole of a read, so that each half is read by itself.
+    /// No copy gave the whole of a read, so each half is read by itself.
     ReadHalved,
-    /// The same of a row that is written.
+    /// The same for a row that is written.
     RowHalved,
-    /// The same of a block that is computed.
+    /// The same for a block that is computed.
     RecoveredInHalves,
     /// No copy was left to read.
     ReadExhausted,
@@ -160,7 +160,7 @@ mod active {
         HITS.with_borrow_mut(|hits| hits[mark as usize] += 1);
     }
 
-    /// How often this thread has been through each branch since the last call, in the order of [`Mark::ALL`].
+    /// How often this thread has taken each branch since the last call, in the order of [`Mark::ALL`].
     pub fn take() -> Vec<u64> {
         HITS.replace(vec![0; Mark::ALL.len()])
     }

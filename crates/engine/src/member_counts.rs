@@ -1,8 +1,8 @@
-//! What a member was asked for and how it answered, counted by each shard for itself.
-//! Owns: [`CountedMember`], [`MemberCounts`], when an error is reported to the steward for the log. Not here: summing over
-//! shards (the caller), what follows from errors (`verdict`, `health`).
-//! Invariant: a request that succeeds costs plain cells of its shard: no allocation, no lock, no atomic, no clock reading
-//! of its own (`World::turn_time`).
+//! Requests and errors of each member, counted by each shard for itself.
+//! Owns: [`CountedMember`], [`MemberCounts`], when an error is reported to the steward for the log. Not here: summing
+//! over shards (the caller), what follows from errors (`verdict`, `health`).
+//! Invariant: a request that succeeds costs plain cells of its shard: no allocation, no lock, no atomic, and no extra
+//! reading of the clock (`World::turn_time`).
 
 use crate::World;
 use crate::array::STEWARD;
@@ -14,7 +14,7 @@ use uraid_block::{
     WritePieces,
 };
 
-/// What a member was asked to do, as counts tell it apart.
+/// The kinds of requests that are counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// A read.
@@ -30,7 +30,7 @@ pub enum RequestKind {
 impl RequestKind {
     /// How many kinds there are.
     pub const COUNT: usize = 4;
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [RequestKind; RequestKind::COUNT] =
         [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard];
 
@@ -48,11 +48,11 @@ impl RequestKind {
 /// Requests of one kind that a member has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RequestCounts {
-    /// All of them, also those that failed.
+    /// All requests, including those that failed.
     pub requests: u64,
-    /// Bytes of those that succeeded; none for flushes.
+    /// Bytes of the requests that succeeded; 0 for flushes.
     pub bytes: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub errors: u64,
 }
 
@@ -61,30 +61,30 @@ pub struct RequestCounts {
 pub struct Slowest {
     /// What it was.
     pub kind: RequestKind,
-    /// How long it took, to within a turn of its thread.
+    /// How long it took, to within one turn of its thread.
     pub time: Duration,
     /// When it ended.
     pub at: Tick,
 }
 
-/// What one shard, or all of them together, have counted of a member since the array was started.
+/// The counts of one member since the array was started: of one shard, or of all together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MemberCounts {
     /// By [`RequestKind`].
     pub of: [RequestCounts; RequestKind::COUNT],
-    /// Sectors of failed reads that the other members made up for. They are not rewritten.
+    /// Sectors of failed reads for which the other members supplied the data. They are not rewritten.
     pub made_up: Sectors,
-    /// None before the first request ended.
+    /// `None` before the first request ended.
     pub slowest: Option<Slowest>,
 }
 
 impl MemberCounts {
-    /// Those of one kind.
+    /// The counts of one kind.
     pub fn kind(&self, kind: RequestKind) -> RequestCounts {
         self.of[kind as usize]
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(mut self, other: &MemberCounts) -> MemberCounts {
         for (mine, theirs) in self.of.iter_mut().zip(&other.of) {
             mine.requests += theirs.requests;
@@ -97,16 +97,16 @@ impl MemberCounts {
     }
 }
 
-/// Errors of one kind that a shard has met on a member so far, for the steward.
+/// A shard's errors of one kind on one member so far, for the steward.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ErrorReport {
     pub(crate) shard: ShardIndex,
-    /// Of the start plan.
+    /// Its index in the start plan.
     pub(crate) member: usize,
     pub(crate) kind: RequestKind,
-    /// Of this shard.
+    /// Errors of this shard.
     pub(crate) count: u64,
-    /// The last of them.
+    /// The place of the last error.
     pub(crate) range: Range,
     pub(crate) error: IoError,
 }
@@ -118,22 +118,22 @@ struct Cells {
     errors: Cell<u64>,
 }
 
-/// A member as one shard drives it, counting.
+/// A member as one shard drives it, with its counts.
 pub(crate) struct CountedMember<W: World> {
     world: W,
     member: W::Member,
-    /// Its place in the start plan.
+    /// Its index in the start plan.
     index: usize,
     of: [Cells; RequestKind::COUNT],
     made_up: Cell<u64>,
     slowest: Cell<Option<Slowest>>,
-    /// Of `slowest`, for the look that every request takes.
+    /// Of `slowest`, for the comparison that every request makes.
     slowest_nanos: Cell<u64>,
-    /// The array has failed it: what its requests end with since is no news.
+    /// The array has failed it: errors after that are not reported.
     is_dead: Cell<bool>,
 }
 
-/// One request under way.
+/// One request in flight.
 pub(crate) struct Begun {
     kind: RequestKind,
     range: Range,
@@ -155,7 +155,7 @@ impl<W: World> CountedMember<W> {
         MemberCounts { of, made_up: Sectors(self.made_up.get()), slowest: self.slowest.get() }
     }
 
-    /// Counts sectors that it failed to give and the others made up for.
+    /// Counts sectors that it failed to read and the others supplied.
     pub(crate) fn note_made_up(&self, sectors: Sectors) {
         self.made_up.set(self.made_up.get() + sectors.0);
     }
@@ -212,7 +212,7 @@ impl<W: World> CountedMember<W> {
     }
 }
 
-/// Whether an error says that the member did badly: not where it was not asked, or cannot do such a thing.
+/// Whether an error is the member's fault. It is not if the request did not reach it or it lacks the operation.
 fn is_of_member(error: IoError) -> bool {
     match error.kind {
         ErrorKind::Media => error.is_of_device(),
@@ -225,9 +225,9 @@ fn is_of_member(error: IoError) -> bool {
     }
 }
 
-/// Whether the steward hears of the shard's error number `count`: of each of the first 128, then of each that differs in
-/// the first seven binary digits. So the sum over shards is right to within one in 64, and a member that fails everything
-/// costs mail by the logarithm of that only.
+/// Whether a shard reports its error number `count` to the steward: each of the first 128, then each that differs in
+/// the first seven binary digits. So the sum over shards is right to within 1 in 64, and a member that fails every
+/// request causes only a logarithmic number of messages.
 fn is_reported(count: u64) -> bool {
     let digits = u64::BITS - count.leading_zeros();
     count.trailing_zeros() + 7 >= digits

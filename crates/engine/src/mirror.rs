@@ -16,7 +16,7 @@ use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, WritePiece
 use uraid_layout::{Level, Plan, Run};
 
 impl<W: World> Array<W> {
-    /// Writes every copy, all members at once, then records who failed, then answers.
+    /// Writes every copy, all members at once, then records the failed members, then answers.
     pub(crate) async fn write_copies(
         &self,
         range: ArrayRange,
@@ -56,10 +56,10 @@ impl<W: World> Array<W> {
         self.settle_runs(&view, outcomes.await).await
     }
 
-    /// Makes the range read as zeroes on every copy, each member in its own cheapest way.
+    /// Makes the range read as zeroes on every copy, each member by its cheapest operation.
     pub(crate) async fn zero_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
-        // Such a plan does not tell of stretches without a place; there are none, the steward keeps every view served.
+        // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
         assert!(self.shape.layout.can_serve(&view.usable));
         let plan = self.shape.layout.plan_discard(range, &view.usable);
         let outcomes = join_each(plan.runs.iter().map(async |run| {
@@ -69,8 +69,8 @@ impl<W: World> Array<W> {
         self.settle_runs(&view, outcomes.await).await
     }
 
-    /// Hands the discard down: one member request per contiguous run, whatever its size. Advisory, so a member that
-    /// refuses keeps its place; one that is gone does not.
+    /// Passes the discard on: one member request per contiguous run, of any size. It is advisory: a member that refuses
+    /// it stays; one that is gone is failed.
     pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
         let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones) {
@@ -90,8 +90,8 @@ impl<W: World> Array<W> {
         self.settle_runs(&view, gone).await
     }
 
-    /// The members that are left have the bytes: `can_serve` of what is left, which the steward checks, says that every
-    /// sector has a copy among them, and each of them was written.
+    /// Records the failures. The remaining members have the bytes: `can_serve`, which the steward checks, says that
+    /// every sector has a copy among them, and each of them was written.
     async fn settle_runs<'a>(
         &self,
         view: &View,

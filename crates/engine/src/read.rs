@@ -1,7 +1,7 @@
-//! Reads: straight to the members, and round whatever fails.
+//! Reads: straight to the members, with retries elsewhere if a member fails.
 //! Owns: cutting a request's buffers by the plan, retries on other copies, joining the result. Not here: computing a
 //! lost member's bytes (`row`).
-//! Invariant: a success holds right bytes in every sector; a failed piece is read again elsewhere or fails the request.
+//! Invariant: a success holds the right bytes in every sector. A failed piece is read elsewhere or fails the request.
 
 use crate::array::{Array, failure};
 use crate::health::ReadError;
@@ -21,10 +21,10 @@ use uraid_block::{
 };
 use uraid_layout::{CopyChoice, Part, Plan, Run};
 
-/// How long a request waits before it asks a full arena again: the first time, and at most.
+/// How long a request waits before it tries a full arena again: the first time, and at most.
 const ARENA_RETRY: Duration = Duration::from_micros(100);
 const ARENA_RETRY_MAX: Duration = Duration::from_millis(10);
-/// After this time it takes memory of its own, because a device that does not answer keeps its buffers.
+/// After this time a request allocates its own memory: a device that does not answer may hold the arena's buffers.
 const ARENA_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A part of the request that is still to be read.
@@ -33,18 +33,18 @@ struct Wanted {
     offset: Sectors,
     into: ReadPieces,
     tried: Tried,
-    /// Which copy to read, where that is settled.
+    /// The copy to read, if that is decided.
     choice: Option<CopyChoice>,
 }
 
-/// Who was asked for a part in vain.
+/// The members that were asked for a part without success.
 #[derive(Clone, Copy)]
 struct Tried {
-    /// Slots that have failed to give it.
+    /// Slots that have failed to read it.
     avoid: SlotSet,
-    /// One of them failed to give more at once: 23+2 failed, and this is 24, which may be readable.
+    /// The failed read was longer than this part: sectors 23+2 failed, and this is 24, which may be readable.
     is_suspicion: bool,
-    /// Slots that do not answer now: read only where no other has it.
+    /// Slots that do not answer now: read them only if no other has the part.
     late: SlotSet,
 }
 
@@ -64,16 +64,16 @@ struct Got {
     pieces: ReadPieces,
 }
 
-/// What is left to do of a request, and what came of the rest.
+/// The remaining parts of a request, and the results of the others.
 struct Work {
     wanted: Vec<Wanted>,
     got: Vec<Got>,
-    /// Reads of members that failed.
+    /// Failed member reads.
     failed: Vec<ReadError>,
 }
 
 impl<W: World> Array<W> {
-    /// Where all of the range can be read at once; where it cannot, which copy was chosen for its parts.
+    /// The place of the range if one read can fetch all of it; else the copy that was chosen for its parts.
     #[inline]
     pub(crate) fn one_place(&self, range: ArrayRange) -> Result<(Slot, MemberSector), CopyChoice> {
         self.with_view(|view| {
@@ -94,7 +94,7 @@ impl<W: World> Array<W> {
         view.readable
     }
 
-    /// The whole request again, after the one member it was sent to has failed.
+    /// Reads the whole request again, after its only member has failed to read it.
     pub(crate) async fn read_around(&self, range: ArrayRange, failed: ReadError) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::ReadAround);
         if failed.error.kind == ErrorKind::Late {
@@ -113,7 +113,7 @@ impl<W: World> Array<W> {
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }
 
-    /// The whole request, which is no single piece of a healthy member.
+    /// Reads a request that is not one piece of a healthy member.
     pub(crate) async fn read_pieces(
         &self,
         range: ArrayRange,
@@ -123,12 +123,12 @@ impl<W: World> Array<W> {
         self.read_wanted(range, Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await
     }
 
-    /// Reads all, and tells the steward of reads that failed, `failed` before and others now.
+    /// Reads all, and reports failed reads to the steward: `failed` from before and those met now.
     async fn read_wanted(&self, range: ArrayRange, all: Wanted, failed: Vec<ReadError>) -> Result<ReadPieces, IoError> {
         let mut work = Work { wanted: vec![all], got: Vec::new(), failed };
         let outcome = self.read_parts(range, &mut work).await;
         let Work { wanted, got, failed } = work;
-        // The buffers of a request that failed are of use to others meanwhile.
+        // Give the buffers of a failed request back before waiting: other requests need them.
         drop((wanted, got));
         if !failed.is_empty() {
             self.settle_read_errors(failed, outcome.is_ok()).await;
@@ -136,8 +136,8 @@ impl<W: World> Array<W> {
         outcome
     }
 
-    /// Works wanted parts off. Each round gets a part, adds a slot to what it avoids, halves it, or waits for a member that
-    /// is late: it ends.
+    /// Works wanted parts off. It terminates: each round reads a part, adds a slot to those it avoids, halves the part,
+    /// or waits for a late member.
     async fn read_parts(&self, range: ArrayRange, work: &mut Work) -> Result<ReadPieces, IoError> {
         while let Some(part) = work.wanted.pop() {
             self.read_part(range, part, work).await?;
@@ -162,7 +162,7 @@ impl<W: World> Array<W> {
         let (base, tried) = (part.offset, part.tried);
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
-            // The array may have frozen since that copy failed.
+            // The array may have frozen after that copy failed.
             self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
         }
         let usable = self.in_time(&view, of_part, tried);
@@ -204,7 +204,7 @@ impl<W: World> Array<W> {
             let tried = self.tried_in_vain(of_part, tried, failed.failure(), parts).await?;
             work.failed.extend((failed.error.kind != ErrorKind::Late).then_some(failed));
             for of_run in parts {
-                // Of what it failed to give, or an earlier one did, this is not all.
+                // This part is shorter than the read that failed here or before.
                 let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
                 let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
                 let into = self.take_buffers(Pool::Request, of_run.length).await;
@@ -220,8 +220,8 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
-    /// Who may be read: without those that are late, where others have all of it. Where copies may differ, the canonical
-    /// one is waited for.
+    /// The members that may be read: without late ones if the others have all of the range. If copies may differ, a
+    /// late canonical copy is waited for.
     fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
         let usable = view.readable.minus(tried.avoid);
         let others = usable.minus(tried.late);
@@ -249,7 +249,7 @@ impl<W: World> Array<W> {
         Ok(Tried { avoid: tried.avoid.with(failed.slot), ..tried })
     }
 
-    /// Bytes of a lost data member: the owners of their rows compute them, one row after the other.
+    /// The bytes of a lost data member, computed by the owners of their rows, one row after the other.
     async fn read_lost(&self, range: ArrayRange, mut into: ReadPieces, avoid: SlotSet) -> Result<ReadPieces, IoError> {
         let mut whole = ReadPieces::new();
         let parts: Vec<_> = self.shape.layout.rows(range).collect();
@@ -269,8 +269,8 @@ impl<W: World> Array<W> {
         self.call(owner, Call::ReadRow(read)).await.read()
     }
 
-    /// Where the copies may differ by now, and the canonical one is what failed, another copy could give other bytes
-    /// than an earlier read gave: that is refused.
+    /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an
+    /// earlier read did: refuse that.
     fn refuse_other_version(&self, range: ArrayRange, failed: Failure) -> Result<(), IoError> {
         let view = self.view();
         if view.copies == Copies::Any || self.shape.layout.level().is_parity() || self.config.force {
@@ -288,8 +288,8 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
-    /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: the level
-    /// has no other way to these bytes.
+    /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: no other
+    /// member can supply these bytes.
     pub(crate) async fn note_read_failure(&self, failed: Failure) -> Result<(), IoError> {
         self.count(|counters| {
             counters.read_errors += 1;
@@ -298,12 +298,12 @@ impl<W: World> Array<W> {
         if !self.is_redundant() {
             return Err(failed.error);
         }
-        // Whether it could be recorded does not matter here: no write is answered on the strength of it.
+        // Ignore whether it was recorded: no write's answer depends on it.
         let _ = self.report(&[failed]).await;
         Ok(())
     }
 
-    /// Buffers for a retry. A request already holds its own, so it waits for scratch that others give back.
+    /// Buffers for a retry. A request holds its own buffers already, so it waits for scratch that others give back.
     pub(crate) async fn take_buffers(&self, pool: Pool, length: Sectors) -> ReadPieces {
         match self.world.arena(pool).take(length.len_bytes()) {
             Ok(pieces) => pieces,
@@ -311,7 +311,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Asks a full arena again until it has room. After [`ARENA_WAIT_MAX`] the request gets memory of its own.
+    /// Tries a full arena again until it has room. After [`ARENA_WAIT_MAX`] the request allocates its own memory.
     pub(crate) async fn wait_for_buffers<T>(
         &self,
         pool: Pool,
@@ -332,7 +332,7 @@ impl<W: World> Array<W> {
     }
 }
 
-/// What no copy gives as a whole: each may give some of it. A sector that none gives fails the request.
+/// Halves a part that no copy gives as a whole: each may give some of it. A sector that none gives fails the request.
 fn halve(part: Wanted, wanted: &mut Vec<Wanted>) -> Result<(), IoError> {
     if part.tried.avoid.is_empty() {
         return Err(ErrorKind::TooManyLost.into());
@@ -355,11 +355,11 @@ fn halve(part: Wanted, wanted: &mut Vec<Wanted>) -> Result<(), IoError> {
     Ok(())
 }
 
-/// The parts of a request one after the other: of which run of the plan, and how long.
+/// The parts of a request one after the other: each with its run of the plan and its length.
 type Order = SmallVec<[(usize, Sectors); 8]>;
 
-/// Where each run has its parts in the order of the request, as nearly always: it has not where a member holds the end
-/// of the array before its beginning and gives both. And where all is on members that are there.
+/// The parts in the order of the request, if every run has its parts in that order and all members are there, which is
+/// the usual case. `None` if a member holds the end of the array before its beginning and supplies both.
 fn in_order(plan: &Plan) -> Option<Order> {
     let of_runs = || (0..).zip(&plan.runs).map(|(at, run)| (at, plan.parts_of(run)));
     if !plan.lost.is_empty() || !of_runs().all(|(_, parts)| parts.is_sorted_by_key(|part| part.offset)) {
@@ -373,7 +373,7 @@ fn in_order(plan: &Plan) -> Option<Order> {
 
 /// Hands each run its part of the request's buffers.
 fn carve_in_order(plan: &Plan, order: &Order, into: ReadPieces) -> Vec<ReadPieces> {
-    // As many as there are, and one more for each cut, shared out evenly.
+    // At most one piece for each buffer and one more for each cut, divided evenly.
     let room = (into.count() + order.len()).div_ceil(plan.runs.len());
     let mut runs: Vec<ReadPieces> = plan.runs.iter().map(|_| ReadPieces::with_room(room)).collect();
     let mut into = into.cutter();
@@ -384,7 +384,7 @@ fn carve_in_order(plan: &Plan, order: &Order, into: ReadPieces) -> Vec<ReadPiece
     runs
 }
 
-/// The request's bytes of those that its runs have brought.
+/// The request's bytes, joined from those of its runs.
 fn weave(order: &Order, runs: impl Iterator<Item = ReadPieces>) -> ReadPieces {
     let mut room = 0;
     let count = |pieces: ReadPieces| {
@@ -400,7 +400,7 @@ fn weave(order: &Order, runs: impl Iterator<Item = ReadPieces>) -> ReadPieces {
     whole
 }
 
-/// Hands each run its part of the request's buffers, in the member's order; what no member holds comes second.
+/// Hands each run its part of the request's buffers, in the member's order. The parts without a member come second.
 fn carve(plan: &Plan, mut into: ReadPieces) -> (Vec<ReadPieces>, Vec<(Part, ReadPieces)>) {
     let mut order: Vec<(Part, Option<usize>)> =
         (0..plan.parts.len()).map(|part| (plan.parts[part], Some(part))).collect();

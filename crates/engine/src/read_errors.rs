@@ -1,16 +1,16 @@
-//! How many read errors of one member count now.
-//! Owns: [`ReadErrors`]: the count, its decay, which sectors it is of. Not here: which errors are told to it, what
-//! follows from too many (`health`).
-//! Invariant: bounded memory; the same sector counts once as long as it is remembered; time that goes back counts as none.
+//! The number of a member's recent read errors.
+//! Owns: [`ReadErrors`]: the count, its decay, the sectors it counted. Not here: which errors are counted, what follows
+//! from too many (`health`).
+//! Invariant: bounded memory. A sector counts once as long as it is remembered. If time steps back, no time has passed.
 //!
 //! ```text
-//!   hours since the last one     0    1    2    3 ...      md halves its count for every whole hour, so does this
+//!   hours since the last one     0    1    2    3 ...      as in md, the count is halved for every whole hour
 //!   20 errors count as          20   10    5    2
 //! ```
 
 use uraid_block::{Range, Tick};
 
-/// How many ranges are remembered; of more the oldest is forgotten.
+/// How many ranges are remembered. A further one replaces the oldest.
 const RANGES_MAX: usize = 64;
 const HOUR_NANOS: u64 = 3_600_000_000_000;
 
@@ -20,18 +20,18 @@ pub(crate) struct ReadErrors {
     count: u32,
     /// When the last one was counted.
     last: Tick,
-    /// Where those of the last hour were.
+    /// The ranges of the errors of the last hour.
     ranges: Vec<Range>,
-    /// The range that is forgotten next.
+    /// The index of the range that is replaced next.
     oldest: usize,
 }
 
 impl ReadErrors {
-    /// Counts the failed read of a range of the member, and returns how many count now.
+    /// Counts the failed read of a range of the member, and returns the current count.
     ///
-    /// A range that overlaps a remembered one is not counted: md rewrites a bad sector when it first meets it, uraid does
-    /// not yet, so a single bad sector that is read again and again must not use up the limit. Such a read leaves the
-    /// time alone, too, or it would keep older errors from decaying.
+    /// A range that overlaps a remembered one is not counted. md rewrites a bad sector when it first meets it; uraid
+    /// does not yet, so a single bad sector that is read again and again must not use up the limit. Such a read does
+    /// not update the time either, or it would keep older errors from decaying.
     pub(crate) fn note(&mut self, now: Tick, range: Range) -> u32 {
         let hours = now.0.saturating_sub(self.last.0) / HOUR_NANOS;
         if hours > 0 {
@@ -112,7 +112,7 @@ mod tests {
         }
         assert_eq!(errors.note(hours(1), sector(3)), 5, "half of eight, and itself");
         assert_eq!(errors.note(hours(1), sector(3)), 5);
-        // One bad sector that is read all day never adds up.
+        // One bad sector that is read all day counts once.
         for hour in 2..100 {
             assert!(errors.note(hours(hour), sector(3)) <= 3);
         }

@@ -1,9 +1,9 @@
 //! The metadata writer: superblocks, in rounds.
-//! Owns: what each superblock says, the order in which they go out. Not here: their bytes (`uraid_format`), when a
+//! Owns: what each superblock says, the order in which they are written. Not here: their bytes (`uraid_format`), when a
 //! round is needed (`steward`).
-//! Invariant: when a round is done, every member that the array still trusts says the same, durably; events never step
-//! back; a failed member ends at least two events behind, and the first of these rounds does not name it. It takes no row, claim or epoch and has its own buffers, so
-//! nothing that waits for it can be in its way.
+//! Invariant: when a round is done, every member that the array still trusts says the same, durably. Events never step
+//! back. A failed member ends at least two events behind, and the first of these rounds does not name it. The writer
+//! takes no row, claim or epoch and has its own buffers, so it cannot deadlock with a request that waits for it.
 //!
 //! ```text
 //!   round n:  member 0 |==FUA==|                 one first: should power tear every write in flight,
@@ -29,8 +29,8 @@ impl<W: World> Array<W> {
         self.record(version, Master::frozen_error).await
     }
 
-    /// The same in an array that is frozen over full members, until one of them has no room for its superblock either, or
-    /// more is wrong.
+    /// The same in an array that is frozen because members are full. It stops when one of them has no room for its
+    /// superblock either, or when another error occurs.
     pub(crate) async fn record_frozen(&self, version: u64) -> Result<(), IoError> {
         let refused = self.steward().master.borrow().superblocks_refused;
         let is_over = |master: &Master| master.stays_frozen.is_some() || master.superblocks_refused > refused;
@@ -40,7 +40,7 @@ impl<W: World> Array<W> {
     async fn record(&self, version: u64, refusal: impl Fn(&Master) -> Option<IoError>) -> Result<(), IoError> {
         let steward = self.steward();
         if self.config.read_only {
-            // Nothing is written, so nothing is answered on the strength of a record; a lost member is left out of reads.
+            // Nothing is written, so no answer depends on a record. Reads avoid the lost member.
             return Ok(());
         }
         let _one = steward.recording.acquire(1).await;
@@ -67,8 +67,9 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Brings members that missed the last round before a crash up to the freshest superblock, word for word, before
-    /// any round counts up: a crash in that round would leave one member two events ahead, and all others stale.
+    /// Brings members that missed the last round before a crash up to the freshest superblock, byte for byte, before
+    /// any round increments the events: a crash in that round would leave one member two events ahead, and all others
+    /// stale.
     pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
         let steward = self.steward();
         let _one = steward.recording.acquire(1).await;
@@ -84,7 +85,7 @@ impl<W: World> Array<W> {
             if steward.master.borrow().frozen_error().is_some() {
                 break;
             }
-            // The others once more, word for word, before a round counts up: see `record_round`.
+            // Write the others again, byte for byte, before a round increments the events: see `record_round`.
             let images =
                 self.freshest_images(|master, member| matches!(master.members[member], MemberState::Active(_)));
             failed = self.write_round(&images).await;
@@ -106,8 +107,8 @@ impl<W: World> Array<W> {
         (0..master.members.len()).filter(|member| is_wanted(&master, *member)).map(of_member).collect()
     }
 
-    /// One round: repeated as it is, without the members that fail, until all others have taken it. So those that failed
-    /// while it was written are no more than one event behind when the next one fails and freezes the array.
+    /// One round: repeated unchanged, without the members that fail, until all others have taken it. So members that
+    /// failed during it are at most one event behind if the next failure freezes the array.
     async fn record_round(&self) {
         let steward = self.steward();
         let (showing, hidden, says_dirty, mut images) = {
@@ -117,7 +118,7 @@ impl<W: World> Array<W> {
             } else {
                 master.events + 1
             };
-            // What assembly refused to write on is far below: it could not be read again.
+            // Assembly refuses to write long before this count, which could not be read back.
             assert!(master.events < Superblock::EVENTS_END);
             (master.version, master.unnamed.clone(), master.says_dirty(), self.images(&master))
         };
@@ -155,11 +156,12 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Says whose failed.
+    /// Returns the members whose superblock failed, with the error.
     async fn write_round(&self, images: &[(usize, Superblock)]) -> Vec<(usize, IoError)> {
         let mut failed: Vec<(usize, IoError)> = Vec::new();
-        // One alone until one has it. The others follow in the same round even if an earlier one could not: a member
-        // that is left two rounds behind would look stale after a crash, though nothing was answered without it.
+        // Write one member at a time until one succeeds. The others follow in the same round even if an earlier one
+        // failed: a member that is left two rounds behind would look stale after a crash, though nothing was answered
+        // without it.
         let mut waiting = images.iter();
         let alone = if sabotage::is(Sabotage::RecordTogether) { 0 } else { images.len() };
         for image in waiting.by_ref().take(alone) {
@@ -175,7 +177,7 @@ impl<W: World> Array<W> {
         failed
     }
 
-    /// What a sabotaged stop does: one member is left two rounds ahead of all others.
+    /// The sabotaged stop: leaves one member two rounds ahead of all others.
     pub(crate) async fn record_apart(&self) {
         let image = {
             let mut master = self.steward().master.borrow_mut();
@@ -209,7 +211,7 @@ impl<W: World> Array<W> {
         self.judge_together(&failures).await;
     }
 
-    /// What each trusted member's superblock is to say now.
+    /// The next superblock of each trusted member.
     fn images(&self, master: &Master) -> Vec<(usize, Superblock)> {
         let roles = roles(master);
         let now = self.world.unix_seconds();
@@ -228,7 +230,7 @@ impl<W: World> Array<W> {
             .collect()
     }
 
-    /// All at once; says whose failed.
+    /// Writes all at once. Returns the members whose superblock failed, with the error.
     async fn write_superblocks(&self, images: impl Iterator<Item = &(usize, Superblock)>) -> Vec<(usize, IoError)> {
         let outcomes = join_all(images.map(async |image| (image.0, self.write_superblock(image).await))).await;
         outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))).collect()
@@ -244,16 +246,16 @@ impl<W: World> Array<W> {
 }
 
 impl Master {
-    /// Whether the next round says dirty. One that names a failed member as if it still worked must not call the array
-    /// clean for the first time: that member may not have been flushed, and after a crash it would be believed.
+    /// Whether the next round says dirty. A round that still lists a failed member as working must not be the first to
+    /// say clean: that member may not have been flushed, and after a crash it would be believed.
     fn says_dirty(&self) -> bool {
         self.is_dirty || (self.showed_dirty && !self.unnamed.is_empty())
     }
 }
 
-/// The role table: by permanent device number, who has which slot. A slot's member that is missing or condemned is
-/// called faulty, so that its return is seen as stale whatever its own superblock says. One that has failed just now
-/// keeps its slot for one round, see [`Master::fail_member`].
+/// The role table: the slot of each permanent device number. A slot's member that is missing or failed is listed as
+/// faulty, so that it is stale when it returns, whatever its own superblock says. A member that has just failed keeps
+/// its slot for one round, see [`Master::fail_member`].
 fn roles(master: &Master) -> Vec<Role> {
     let mut roles = master.template.roles.clone();
     for role in &mut roles {

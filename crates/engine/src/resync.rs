@@ -1,7 +1,7 @@
-//! Making an array consistent before it serves: one pass over everything, while nobody else is in.
+//! The resync: one pass that makes an array consistent before it serves, while the gate is closed.
 //! Owns: windows, comparing copies, recomputing parity. Not here: when it is needed and what follows (`lifecycle`).
-//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors; an
-//! array with a sector that could neither be read nor computed stays marked dirty.
+//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors. An array
+//! with a sector that could neither be read nor computed stays marked dirty.
 
 use crate::array::{Array, failure};
 use crate::mail::Failure;
@@ -18,7 +18,6 @@ use uraid_block::{
 use uraid_layout::{Row, RowMap};
 use uraid_parity::{generate_p, generate_pq};
 
-/// Windows of the pass that are in flight at the same time.
 const WINDOWS_AT_ONCE: usize = 16;
 /// Pieces of a window that has an unreadable sector: 4 KiB.
 const SMALL_PIECE: u64 = 8;
@@ -35,11 +34,11 @@ pub struct Progress {
     pub corrected: Sectors,
     /// Sectors without redundancy left to check, because members are lost.
     pub skipped: Sectors,
-    /// Sectors that more members could not read than can be computed. With one of them the array stays marked dirty.
+    /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
     pub unreadable: Sectors,
 }
 
-/// What one window found.
+/// The result of one window.
 #[derive(Default)]
 struct Window {
     corrected: u64,
@@ -63,7 +62,7 @@ struct Found {
 }
 
 impl<W: World> Array<W> {
-    /// Makes all redundancy true, and says what it found. The caller keeps everybody else out.
+    /// Makes all redundancy consistent, and returns the totals. The caller keeps the gate closed.
     pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
         let is_parity = self.shape.layout.level().is_parity();
         let total = if is_parity {
@@ -98,8 +97,8 @@ impl<W: World> Array<W> {
         Ok(so_far)
     }
 
-    /// One window; where something in it cannot be read, again in small pieces, so that one bad sector spoils nothing
-    /// but its own row of sectors.
+    /// Resyncs one window. If something in it cannot be read, the window is repeated in small pieces, so that one bad
+    /// sector affects only its own row of sectors.
     async fn resync_window(&self, at: u64, length: Sectors) -> Result<Window, IoError> {
         if let Some(window) = self.resync_piece(at, length).await? {
             return Ok(window);
@@ -129,7 +128,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// As many windows as the pass arena has room for.
+    /// The number of windows that the pass arena has room for.
     fn windows_at_once(&self) -> usize {
         let blocks = self.world.arena(Pool::Pass).large_blocks();
         let room = blocks / (usize::from(self.shape.layout.slots()) + 2);
@@ -146,7 +145,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Copies what the canonical copy holds over those that differ.
+    /// Copies the canonical copy over those that differ.
     async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<Window>, IoError> {
         let usable = self.view().usable;
         let copies = self.shape.layout.copies(at);
@@ -224,7 +223,7 @@ impl<W: World> Array<W> {
         if unknown.len() > parities {
             return Ok(Window { unreadable: length.0, ..Window::default() });
         }
-        // Blocks of members that are here but could not read them: as md does, they get what parity says they held.
+        // A usable member could not read its block. Write it with what parity computes, as md does.
         let usable = self.view().usable;
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
         let unread_p = old.p.is_none() && usable.contains(map.parity);
@@ -291,7 +290,7 @@ impl<W: World> Array<W> {
         Ok(window)
     }
 
-    /// One block of every place, all at once. An unreadable one stays empty; a member that is gone is condemned.
+    /// Reads one block of every place, all at once. An unreadable one stays `None`; a member that is gone is failed.
     async fn read_window(
         &self,
         places: impl Iterator<Item = (Slot, MemberSector)>,

@@ -1,7 +1,8 @@
 //! Rows: the unit of parity work, each with one shard that owns it.
-//! Owns: who works on a row now, writes that wait for it and are taken along, reads of lost members. Not here: how a
-//! row is written or recovered (`row_plan`, `row_io`).
-//! Invariant: one holder a row; a request never holds two rows; the holder looks member states up after it got the row.
+//! Owns: the holder of each row, the writes that wait for it and are written by the holder, reads of lost members.
+//! Not here: how a row is written or recovered (`row_plan`, `row_io`).
+//! Invariant: a row has one holder. A request never holds two rows. The holder looks member states up after it got the
+//! row.
 
 use crate::array::Array;
 use crate::mail::{Call, RowRead, RowWrite};
@@ -22,9 +23,8 @@ use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::{Row, RowMap, RowPart};
 
-/// Rows of one request that are worked on at the same time.
 const ROWS_AT_ONCE: usize = 64;
-/// Writes of one row that are taken together, at most: a stripe of 4 MiB in writes of 4 KiB.
+/// The most writes of one row that are written together: a stripe of 4 MiB in writes of 4 KiB.
 const ABSORBED_MAX: usize = 1024;
 /// Zeroes are written in requests of at most this many sectors (4 MiB).
 const ZEROES_MAX: u64 = 8192;
@@ -33,7 +33,7 @@ type Outcome = Rc<Cell<Option<Result<Recorded, IoError>>>>;
 
 struct Waiting {
     write: RowWrite,
-    /// Where whoever takes the write along says how it went; none for the write of a task that has the row already.
+    /// Where the row's holder stores this write's outcome; `None` for the write of the holder itself.
     outcome: Option<Outcome>,
 }
 
@@ -45,14 +45,14 @@ struct Part {
     outcome: Option<Outcome>,
 }
 
-/// What is going on in a row. Used again for another row when nobody is left.
+/// The state of a row in use. It is reused for another row when its last user leaves.
 struct RowState {
     row: Cell<Row>,
     holder: Rc<Semaphore>,
     /// Tasks that hold the row or wait for it.
     users: Cell<usize>,
     waiting: RefCell<Vec<Waiting>>,
-    /// Somebody came. Told by `Rows::visit`: a write lies here before whoever was woken looks.
+    /// A task arrived. `Rows::visit` notifies it, after which the task queues its write before any woken task runs.
     changed: Notify,
 }
 
@@ -71,22 +71,22 @@ impl RowState {
 /// A part of a row, from the start of its chunks, and the members that missed a write of it.
 type Torn = (Range<Sectors>, SlotSet);
 
-/// Rows are looked up in so many lists, by their number.
+/// The number of lists in the table of rows, indexed by a hash of the row number.
 const LISTS: usize = 64;
 
-/// The rows of this shard that somebody works on.
+/// The rows of this shard that are in use.
 pub(crate) struct Rows {
     table: [RefCell<Vec<Rc<RowState>>>; LISTS],
-    /// States of rows that nobody works on any more: as many as there were in the table at once.
+    /// States of rows that are no longer in use: at most the number that was in use at once.
     spare: RefCell<Vec<Rc<RowState>>>,
-    /// Blocks of the row arena: an interval takes all it can need before its first I/O.
+    /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array, and the members
-    /// that missed it. As long as these are in use, nothing can be computed with their blocks.
+    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array, with the
+    /// members that missed it. As long as these members are in use, nothing can be computed from their blocks.
     torn: RefCell<BTreeMap<Row, Vec<Torn>>>,
 }
 
-/// A task's interest in a row; the table forgets the row with the last one.
+/// A task's use of a row. The table removes the row with the last one.
 pub(crate) struct Visit<'a> {
     rows: &'a Rows,
     state: Rc<RowState>,
@@ -97,7 +97,7 @@ impl Drop for Visit<'_> {
         let users = self.state.users.get() - 1;
         self.state.users.set(users);
         if users == 0 {
-            // Whoever was dropped before its turn has left its write here.
+            // Tasks that were dropped before their turn have left their writes here.
             self.state.waiting.borrow_mut().clear();
             let mut list = self.rows.list(self.state.row.get()).borrow_mut();
             let at =
@@ -140,7 +140,7 @@ impl Rows {
         self.torn.borrow_mut().entry(row).or_default().push((part, missed));
     }
 
-    /// Members that missed a write of any sector of this part of the row, which the others have.
+    /// Members that missed a write of any sector of this part of the row, while the others have it.
     pub(crate) fn torn(&self, row: Row, part: Range<Sectors>) -> SlotSet {
         let torn = self.torn.borrow();
         let parts = torn.get(&row).into_iter().flatten();
@@ -155,14 +155,14 @@ impl Visit<'_> {
     }
 
     fn wait_in_row(&self, write: RowWrite) -> Option<Outcome> {
-        // Alone here: the row will be held before anybody else can come and take the write along.
+        // Alone here: this task will hold the row before another task can arrive and write on its behalf.
         let outcome = (self.state.users.get() > 1).then(Outcome::default);
         self.state.waiting.borrow_mut().push(Waiting { write, outcome: outcome.clone() });
         outcome
     }
 
-    /// Whether there is no use in waiting for more: the row's end has come, somebody wants his bytes on stable storage,
-    /// somebody wants to read, or there are as many as are taken together.
+    /// Whether to stop waiting for more writes: they reach the row's end, a waiting write has FUA, a reader is waiting,
+    /// or the batch is full.
     pub(crate) fn is_done_gathering(&self, stripe: Sectors) -> bool {
         let waiting = self.state.waiting.borrow();
         let is_last = |write: &RowWrite| write.fua == Fua::Yes || write.start + write.from.length() == stripe;
@@ -170,12 +170,12 @@ impl Visit<'_> {
         is_full || waiting.iter().any(|waiting| is_last(&waiting.write))
     }
 
-    /// The longest that one of the waiting writes wants to wait for another.
+    /// The longest time that one of the waiting writes wants to wait for the next one.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.state.waiting.borrow().iter().filter_map(|waiting| waiting.write.patience).max()
     }
 
-    /// Waits until one more comes than is here now.
+    /// Waits until one more task arrives.
     pub(crate) async fn somebody_else(&self) {
         let users = self.state.users.get();
         self.state.changed.wait_for(|| (self.state.users.get() > users).then_some(())).await;
@@ -194,13 +194,13 @@ impl<W: World> Array<W> {
         ShardIndex((row.0 % u64::from(self.world.shards())) as u16)
     }
 
-    /// The row that holds all of a range, if this shard owns it: what a small write has nearly always, or by chance.
+    /// The row that holds all of a range, if this shard owns it: the fast path for small writes.
     pub(crate) fn only_own_row(&self, range: ArrayRange) -> Option<RowPart> {
         let first = self.shape.layout.rows(range).next();
         first.filter(|part| part.length == range.length && self.owner_of(part.row) == self.world.shard())
     }
 
-    /// Writes a range of a parity level: cut by row, each part to its owner.
+    /// Writes a range of a parity level, cut by rows: each part goes to its row's owner.
     pub(crate) async fn write_rows(
         &self,
         range: ArrayRange,
@@ -227,11 +227,12 @@ impl<W: World> Array<W> {
         Ok(result.expect("a range has a row"))
     }
 
-    /// The last step of a FUA write: where a row of the range lacks a data member, flushes all members. What the missing
-    /// member would hold is computed from all the others, so what an earlier write left in their caches counts, too.
+    /// The last step of a FUA write: if a row of the range lacks a data member, flush all members. The missing member's
+    /// bytes are computed from all the others, so earlier writes in their caches count, too.
     ///
-    /// `usable` is of after the write, when its failures are recorded: a member may have failed in this very write, or
-    /// in another one meanwhile. By the members of before, this loses a sector that was answered with FUA:
+    /// `usable` is the set after the write, when its failures are recorded: a member may have failed in this very
+    /// write, or in another one meanwhile. If the set from before the write were used, a sector answered with FUA could
+    /// be lost:
     ///
     /// ```text
     ///   write D1, no FUA   in the cache of member 1, and in P
@@ -263,7 +264,7 @@ impl<W: World> Array<W> {
         self.call(owner, Call::WriteRow(write)).await.settled()
     }
 
-    /// Zeroes on a parity level are data like any other.
+    /// Zeroes on a parity level are written like any other data.
     pub(crate) async fn zero_rows(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let block = self.take_buffers(Pool::Request, Sectors(ZEROES_MAX.min(range.length.0).min(128))).await;
         let mut block = block;
@@ -284,8 +285,8 @@ impl<W: World> Array<W> {
         Ok(result.expect("the range is not empty"))
     }
 
-    /// Writes into a row that this shard owns. Whoever gets the row takes every write along that waits for it: a
-    /// stream of small writes becomes one row write, and answers all of them.
+    /// Writes into a row that this shard owns. The task that gets the row writes all waiting writes of it together, and
+    /// answers them: a stream of small writes becomes one row write.
     pub(crate) async fn write_row_owned(&self, write: RowWrite) -> Result<Recorded, IoError> {
         let row = write.row;
         assert_eq!(self.owner_of(row), self.world.shard());
@@ -329,17 +330,17 @@ impl<W: World> Array<W> {
             }
             Err(failed) => {
                 let first = Box::pin(self.answer_parts(&map, &writes, &failed)).await;
-                // Without an outcome of its own it was alone when it came, so it is the first of its batch.
+                // A write without an outcome found no other task, so it is the first of its batch.
                 outcome.map_or(first, |own| own.take().expect("the holder's own write is in its batch"))
             }
         }
     }
 
-    /// Answers each write of a batch of which some parts failed: an error only to those that wrote there. Gives the
-    /// outcome of the first one.
+    /// Answers each write of a batch of which some parts failed: an error only for writes that touch a failed part.
+    /// Returns the outcome of the first one.
     async fn answer_parts(&self, map: &RowMap, writes: &[Part], failed: &[FailedPart]) -> Result<Recorded, IoError> {
         let chunk = self.shape.layout.chunk();
-        // Each part that was written is recorded; this gives the proof, or the reason why the array froze since.
+        // The failures of all written parts are recorded. This returns the proof, or why the array froze since.
         let recorded = self.settle(&self.view(), &[]).await;
         let outcome_of = |write: &Part| {
             let of_write = failed.iter().find(|part| part.touches(map, chunk, write.start, write.length));
@@ -370,7 +371,7 @@ impl<W: World> Array<W> {
         if failed.is_empty() { Ok(recorded.expect("a write has an interval")) } else { Err(failed) }
     }
 
-    /// Reads from a row that this shard owns what some member cannot give.
+    /// Computes bytes of a row that this shard owns, which a member cannot supply.
     pub(crate) async fn read_row_owned(&self, read: RowRead) -> Result<ReadPieces, IoError> {
         assert_eq!(self.owner_of(read.row), self.world.shard());
         let visit = self.rows.visit(read.row);

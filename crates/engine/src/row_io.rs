@@ -1,7 +1,7 @@
 //! Writing and recovering one interval of a row that this shard holds.
-//! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), who may
-//! work on the row (`row`).
-//! Invariant: nothing is written before everything it depends on was read; member states are looked up again after
+//! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), the
+//! holder of the row (`row`).
+//! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
 use crate::array::{Array, failure};
@@ -26,10 +26,10 @@ use uraid_block::{
 use uraid_layout::RowMap;
 use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
 
-/// Old bytes of a row's blocks, where they were read.
+/// Old bytes of a row's blocks that were read.
 #[derive(Default)]
 pub(crate) struct OldBytes {
-    /// By data chunk: as many as the row has.
+    /// By data chunk; one entry for each data chunk of the row.
     pub(crate) data: SmallVec<[Option<Lease>; 8]>,
     pub(crate) p: Option<Lease>,
     pub(crate) q: Option<Lease>,
@@ -64,19 +64,20 @@ impl FailedPart {
 }
 
 impl<W: World> Array<W> {
-    /// The longest interval that is read: one contiguous piece of scratch a member.
+    /// The longest interval that is read: one contiguous piece of scratch per member.
     pub(crate) fn partial_max(&self) -> Sectors {
         Sectors(self.shape.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
-    /// The longest interval of full stripes: its parity fits the scratch that a partial one of this width takes.
+    /// The longest interval of full stripes: its parity fits into the scratch that a partial interval of this width
+    /// takes.
     pub(crate) fn full_max(&self) -> Sectors {
         let pieces = u64::from(self.shape.layout.slots() / 2).max(1);
         Sectors(self.shape.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
-    /// Writes an interval: plans it, reads what the plan needs, makes parity, writes, and records who failed. An error
-    /// names the parts that failed; all others are written and recorded.
+    /// Writes an interval: plans it, reads what the plan needs, computes parity, writes, and records failed members. An
+    /// error names the parts that failed. All other parts are written and recorded.
     pub(crate) async fn write_interval(
         &self,
         map: &RowMap,
@@ -106,7 +107,7 @@ impl<W: World> Array<W> {
                     self.count(|counters| counters.rows_modified += 1);
                     break (view, modify(map, &interval, old));
                 }
-                // Longer lists, and seldom as small as a read-modify-write: boxed, so that its room is no part of that.
+                // A rare path with long lists: boxed, to keep the future of a read-modify-write small.
                 Ok(old) => break (view, Box::pin(self.new_parity(map, &interval, plan, old)).await),
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
@@ -126,15 +127,15 @@ impl<W: World> Array<W> {
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
 
-    /// What cannot be read at once may be readable by the sector: members seldom lose the same one.
-    /// A half that fails does not keep the other one from being written: they may be of different requests.
+    /// What cannot be read at once may be readable sector by sector: members rarely lose the same one. If one half
+    /// fails, the other one is written anyway: they may belong to different requests.
     async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, Vec<FailedPart>> {
         mark::hit(Mark::RowHalved);
         let half = Sectors(interval.length.0 / 2);
         let first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await;
         let rest = interval.part(half, interval.length - half);
         let second = match &first {
-            // Nothing more is written to an array that froze over the first half.
+            // Write nothing more to an array that froze over the first half.
             Err(failed) if matches!(self.view().gate, Gate::Frozen(_)) => {
                 Err(vec![FailedPart { start: rest.start, length: rest.length, ..failed[0] }])
             }
@@ -172,18 +173,18 @@ impl<W: World> Array<W> {
             outcome.map_err(|error| failure(slot, Operation::Write, error))
         }));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
-        // All that this row read or computed is given back. Other rows need not wait for the record of this one.
+        // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
         let outcome = self.settle(view, &failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
-            // Some blocks of the row are new and some old: what one of them held can no longer be computed.
+            // Some blocks of the row are new and some old: a missed block can no longer be computed from the others.
             self.rows.mark_torn(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
     }
 
-    /// Reads the blocks of one interval that are wanted, all members at once; says which failed.
+    /// Reads the wanted blocks of one interval, all members at once. Returns the slots that failed.
     async fn read_blocks(
         &self,
         map: &RowMap,
@@ -198,7 +199,7 @@ impl<W: World> Array<W> {
         }
         let (p, q) = (map.data.len(), map.data.len() + 1);
         let slots = map.data.iter().copied().chain([map.parity]).chain(map.syndrome);
-        // All scratch first, then the reads.
+        // Take all scratch first, then start the reads.
         let mut reads: SmallVec<[(usize, Slot, ReadPieces); 3]> = SmallVec::new();
         for (place, slot) in (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)) {
             reads.push((place, slot, one_piece(self.take_contiguous(Pool::Row, length).await)));
@@ -217,7 +218,7 @@ impl<W: World> Array<W> {
         if failures.is_empty() { Ok(old) } else { Err(failures) }
     }
 
-    /// One block into scratch of one piece.
+    /// Reads one block into scratch of one piece.
     pub(crate) async fn read_block(
         &self,
         slot: Slot,
@@ -246,7 +247,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Scratch in one piece. There is room by the permit that was taken, or as soon as a device lets go.
+    /// Scratch in one piece. The caller's permit guarantees room, at the latest when a device returns its buffers.
     pub(crate) async fn take_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
         match self.world.arena(pool).take_contiguous(length.len_bytes()) {
             Ok(lease) => lease,
@@ -280,7 +281,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Parity of the new bytes over the old ones.
+    /// Computes the parity of the new bytes over the old ones.
     async fn generate<'a>(&self, map: &RowMap, interval: &'a Interval, old: &'a OldBytes) -> NewParity {
         let mut new = interval.new.iter().peekable();
         let source = |(data, old): (usize, &'a Option<Lease>)| match (new.next_if(|new| new.data == data), old) {
@@ -315,7 +316,7 @@ impl<W: World> Array<W> {
         parity
     }
 
-    /// Fills the data blocks that were not read, from those that were.
+    /// Computes the data blocks that were not read, from those that were.
     pub(crate) async fn recover_blocks(&self, map: &RowMap, old: OldBytes, length: Sectors, pool: Pool) -> OldBytes {
         let OldBytes { data, mut p, mut q } = old;
         let lost: SmallVec<[usize; 2]> =
@@ -340,7 +341,7 @@ impl<W: World> Array<W> {
         OldBytes { data: all.into_iter().map(Some).collect(), p, q }
     }
 
-    /// Reads one stretch of data chunk `data` without the slots in `avoid`, and those that fail on the way.
+    /// Computes one stretch of data chunk `data` without the slots in `avoid` and those that fail meanwhile.
     pub(crate) async fn recover_interval(
         &self,
         map: &RowMap,
@@ -375,7 +376,7 @@ impl<W: World> Array<W> {
             let torn = self.rows.torn(map.row, start..start + length).and(view.usable);
             if !torn.is_empty() && length > Sectors(1) {
                 drop(room);
-                // The halves meet them again.
+                // The halves will meet these errors again.
                 read_errors.clear();
                 return self.recover_halves(map, data, start, into).await;
             }
@@ -383,7 +384,8 @@ impl<W: World> Array<W> {
             let slot = map.data[data];
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
-            // What it held before the write that it missed, where its new bytes cannot be computed.
+            // Fall back to the slot's own old bytes, from before the write that it missed, if its new bytes cannot be
+            // computed.
             let own = torn.contains(slot) && !unreadable.contains(slot);
             let wanted = wanted.or(own.then_some(SlotSet::EMPTY.with(slot)));
             let Some(wanted) = wanted else {
@@ -393,14 +395,14 @@ impl<W: World> Array<W> {
                 }
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
-                    // The halves meet them again.
+                    // The halves will meet these errors again.
                     read_errors.clear();
                     return self.recover_halves(map, data, start, into).await;
                 }
                 if suspected.is_empty() {
                     return Err(lost_error(unreadable));
                 }
-                // What was to be avoided may have failed for the sectors beside this one.
+                // A member to be avoided may have failed only for neighbouring sectors.
                 (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
                 continue;
             };
@@ -426,7 +428,7 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// As `write_halves`, for a read.
+    /// Like `write_halves`, for a read.
     async fn recover_halves(
         &self,
         map: &RowMap,
@@ -444,15 +446,15 @@ impl<W: World> Array<W> {
     }
 }
 
-/// A member that is an array gives other buffers back than it was given where it had to read some of them again. Their
-/// bytes go into memory of their own: the permit for the pool's is used up by what came back.
+/// A member that is an array returns other buffers than it was given if it had to read some of them again. Their bytes
+/// are copied to newly allocated memory: the returned buffers already use up the permit for the pool.
 fn in_one_piece(pieces: &ReadPieces) -> Lease {
     let mut one = Arena::for_one(pieces.bytes()).take_contiguous(pieces.bytes()).expect("it has one block");
     pieces.copy_to(&mut one);
     one
 }
 
-/// What `view` says of a row, of which `readable` can be asked for these sectors.
+/// The blocks of a row under `view`. Only those in `readable` can be read for these sectors.
 fn blocks(map: &RowMap, view: &View, readable: SlotSet) -> Blocks {
     Blocks {
         data: map.data.iter().copied().collect(),
@@ -467,7 +469,7 @@ fn lost_error(unreadable: SlotSet) -> IoError {
     if unreadable.is_empty() { ErrorKind::TooManyLost } else { ErrorKind::Media }.into()
 }
 
-/// Moves the old parity by what changes: read-modify-write.
+/// Updates the old parity by the difference between old and new data: read-modify-write.
 fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewParity {
     let OldBytes { data, mut p, mut q } = old;
     for new in &interval.new {

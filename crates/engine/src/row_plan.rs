@@ -1,6 +1,6 @@
-//! How one row is written: pure, numbers in, a plan out.
-//! Owns: laying the new bytes of several writes over each other, cutting them where coverage changes, the choice of
-//! how parity is made, what is read for it. Not here: any I/O (`row_io`).
+//! The plan for writing one row: pure, numbers in, a plan out.
+//! Owns: overlaying the new bytes of several writes, cutting them where coverage changes, the choice of how parity is
+//! computed, what is read for it. Not here: any I/O (`row_io`).
 //! Invariant: within one interval every data chunk is covered wholly or not at all.
 //!
 //! ```text
@@ -15,7 +15,6 @@ use uraid_block::{Sectors, Slot, SlotSet, WritePieces};
 /// New bytes for a stretch of one data chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
-    /// Which data chunk of the row.
     pub(crate) data: usize,
     /// From the start of the chunk.
     pub(crate) start: Sectors,
@@ -38,16 +37,16 @@ impl Segment {
     }
 }
 
-/// The new bytes of a row: later writes lie over earlier ones.
+/// The new bytes of a row. Later writes replace earlier ones.
 #[derive(Default, Debug)]
 pub(crate) struct Overlay {
     segments: SmallVec<[Segment; 1]>,
-    /// Where the last of the row's bytes that were written ends.
+    /// The end of the row's last written byte.
     end: Sectors,
 }
 
 impl Overlay {
-    /// Lays a write over what is there: `from` covers the row's data from `start` on.
+    /// Adds a write over the earlier ones: `from` covers the row's data from `start` on.
     pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, mut from: WritePieces) {
         let mut at = start;
         let end = start + from.length();
@@ -57,7 +56,7 @@ impl Overlay {
             let of_chunk =
                 if at + length == end { std::mem::take(&mut from) } else { from.split_to(length.len_bytes()) };
             let new = Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from: of_chunk };
-            // A stream's writes come one behind the other: 768 of 4 KiB make up six chunks, and six segments.
+            // A stream's writes follow each other: 768 writes of 4 KiB make up six chunks, and six segments.
             if at >= self.end {
                 self.lay_behind(new)
             } else {
@@ -103,7 +102,7 @@ impl Overlay {
         full_max: Sectors,
     ) -> SmallVec<[Interval; 1]> {
         assert!(partial_max <= full_max);
-        // One piece of one chunk, which is what a small write is: there is nothing to cut.
+        // A small write is usually one piece of one chunk: there is nothing to cut.
         if self.segments.len() == 1 && self.segments[0].from.length() <= partial_max {
             let only = self.segments.pop().expect("there is one");
             return smallvec![Interval { start: only.start, length: only.from.length(), new: smallvec![only] }];
@@ -111,7 +110,7 @@ impl Overlay {
         let mut edges: Vec<Sectors> = self.segments.iter().flat_map(|segment| [segment.start, segment.end()]).collect();
         edges.sort_unstable();
         edges.dedup();
-        // Within an interval by data chunk.
+        // Order by data chunk within an interval.
         self.segments.sort_unstable_by_key(|segment| (segment.data, segment.start));
         let mut intervals = SmallVec::new();
         for pair in edges.windows(2) {
@@ -142,29 +141,29 @@ pub(crate) struct Interval {
     /// From the start of the chunk.
     pub(crate) start: Sectors,
     pub(crate) length: Sectors,
-    /// The new bytes of each data chunk that is covered, ascending: as long as the interval.
+    /// The new bytes of each covered data chunk, ascending; each is as long as the interval.
     pub(crate) new: SmallVec<[Segment; 1]>,
 }
 
 impl Interval {
-    /// `length` sectors of it, from `start` of the interval on.
+    /// The part of `length` sectors from `start` of the interval on.
     pub(crate) fn part(&self, start: Sectors, length: Sectors) -> Interval {
         let start = self.start + start;
         Interval { start, length, new: self.new.iter().map(|new| new.cut(start, length)).collect() }
     }
 }
 
-/// What can be done with the blocks of an interval, by slot.
+/// The state of an interval's blocks, as slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    /// Those with data.
+    /// The data blocks.
     pub(crate) data: SlotSet,
     pub(crate) parity: Slot,
-    /// Where the level has Q.
+    /// The slot of Q, if the level has it.
     pub(crate) syndrome: Option<Slot>,
-    /// Whose members are there, to be written; all others are lost.
+    /// Slots whose members can be written; all others are lost.
     pub(crate) usable: SlotSet,
-    /// Whose old bytes can be had; only members that are there.
+    /// Slots whose old bytes can be read; a subset of `usable`.
     pub(crate) readable: SlotSet,
 }
 
@@ -191,18 +190,18 @@ pub(crate) enum RowPlan {
     FullStripe,
     /// No parity is left to keep right: only data is written.
     DataOnly,
-    /// Parity changes by what the data changes: read what is overwritten, and parity.
+    /// Update parity by the difference of the data: read the overwritten data and the old parity.
     ReadModifyWrite,
-    /// Parity from the new bytes and the rest of the row: read the rest.
+    /// Compute parity from the new bytes and the rest of the row: read the rest.
     Reconstruct,
-    /// Some of the rest is lost: read everything, compute it, then as above.
+    /// Some of the rest is lost: read everything, compute the lost blocks, then write as above.
     Recover,
-    /// More is lost than parity can give.
+    /// More is lost than parity can compute.
     Impossible,
 }
 
-/// Counts member reads and takes the cheaper way; of equals the one that does not trust the old parity. `covered`: the
-/// slots of the data that is new.
+/// Counts member reads and chooses the cheaper plan; of equals the one that does not depend on the old parity.
+/// `covered`: the slots of the new data.
 pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
     assert!(covered.is_within(blocks.data) && blocks.readable.is_within(blocks.usable));
     let rest = blocks.data.minus(covered);
@@ -234,7 +233,7 @@ pub(crate) fn reads_of(plan: RowPlan, covered: SlotSet, blocks: &Blocks) -> Opti
     }
 }
 
-/// Every readable data block, and as many parities as data blocks are unknown, P before Q.
+/// Every readable data block, and one parity for each unknown data block, P before Q.
 pub(crate) fn reads_to_recover(blocks: &Blocks) -> Option<SlotSet> {
     let unknown = blocks.unknown();
     let readable = |slot: &Slot| blocks.readable.contains(*slot);

@@ -1,5 +1,5 @@
-//! Deliberate mistakes, to prove that the simulator would find them. Compiled in with the feature `sabotage` only.
-//! Owns: [`Sabotage`], `set`. Not here: the checkers that must shout (`sim`).
+//! Deliberate mistakes, to prove that the simulator finds them. Compiled in with the feature `sabotage` only.
+//! Owns: [`Sabotage`], `set`. Not here: the checkers that must report them (`sim`).
 //! Invariant: without the feature every question is a constant `false`.
 
 use uraid_layout::{Layout, Level};
@@ -11,7 +11,7 @@ pub enum Sabotage {
     SkipRecord,
     /// Records a failure with one round of superblocks, so that `mdadm --assemble --force` takes the member back.
     RecordOnce,
-    /// Fails each member by itself as soon as it fails, also where several fail together.
+    /// Fails each member by itself at once, even if several fail together.
     FailOneByOne,
     /// Names a failed member in the first round of superblocks after it, before the others have shown that they work.
     NameAtOnce,
@@ -19,7 +19,7 @@ pub enum Sabotage {
     RecordTogether,
     /// Lets writes down before the dirty mark is durable.
     SkipDirtyMark,
-    /// Waits for a failed member to answer what it was asked before it failed.
+    /// Waits for a failed member to answer requests from before it failed.
     WaitForDead,
     /// Answers a flush that no member saw (A4).
     SkipFlush,
@@ -29,7 +29,7 @@ pub enum Sabotage {
     StaleRead,
     /// Leaves the parity of a partial row as it was.
     SkipParity,
-    /// Answers a write before the members have.
+    /// Answers a write before the members have answered it.
     AnswerEarly,
     /// Reads any copy of an array that is not yet in sync (B4).
     NonCanonicalRead,
@@ -37,27 +37,27 @@ pub enum Sabotage {
     SkipResync,
     /// Ignores FUA.
     SkipFua,
-    /// Answers a FUA write on a row that lacks a data member without the flush of all others.
+    /// Answers a FUA write on a row that lacks a data member without flushing all others.
     SkipRowFlush,
-    /// Decides about that flush by the members that were there before the write.
+    /// Decides about that flush by the member set from before the write.
     RowFlushByOldView,
     /// Lets events step back.
     EventsStepBack,
     /// Writes a sector more than it was asked to (I8).
     Overreach,
-    /// Gives zeroes where a read failed (R6).
+    /// Returns zeroes if a read failed (R6).
     ZeroesForError,
     /// Forgets to give back a buffer (L3).
     Leak,
     /// Never answers a write (L1).
     NeverAnswer,
-    /// Lets overlapping writes of a mirror go down in any order (I6).
+    /// Lets overlapping writes of a mirror be submitted in any order (I6).
     SkipHold,
     /// Flushes for two clients at the same time, so that one is answered over the other's failure (A8).
     FlushTogether,
-    /// Computes raid0's zones behind the first by the other of its two layouts (R2).
+    /// Computes raid0's zones after the first by the other of its two layouts (R2).
     Raid0OtherZones,
-    /// Does that for discards only (R2's twin).
+    /// Does the same for discards only (R2's twin).
     Raid0DiscardOtherZones,
     /// Records a failure by one round, and takes a member one event behind although the freshest superblock records its
     /// failure (R3).
@@ -70,7 +70,7 @@ pub enum Sabotage {
     StopSplits,
     /// Says that the array is a chunk larger than its members (R23, capacity).
     SizePastEnd,
-    /// Starts a dirty and degraded parity array without being forced (R27).
+    /// Starts a dirty and degraded parity array without `--force` (R27).
     StartDirtyDegraded,
 }
 
@@ -112,7 +112,7 @@ impl Sabotage {
     ];
 }
 
-/// The zones of raid0 by the other layout; other levels as they are.
+/// raid0's zones by the other layout. Other levels are unchanged.
 pub(crate) fn other_zones(layout: &Layout) -> Layout {
     let mut spec = layout.spec().clone();
     if spec.level == Level::Raid0 {

@@ -3,8 +3,8 @@
 //! Invariant: every step hands out slices of one length, and the steps cover all bytes once, in order.
 //!
 //! ```text
-//!   source 0   |-----------|---------|        a client's buffers end where they like;
-//!   source 1   |----|----------------|        the steps are cut at every edge of any of them
+//!   source 0   |-----------|---------|        a client's buffers end anywhere;
+//!   source 1   |----|----------------|        the steps are cut at every edge of any source
 //!   steps      |----|------|---------|
 //! ```
 

@@ -1,13 +1,13 @@
 //! The one task of an array that changes its view: members, gate, dirty mark.
-//! Owns: the master state, `publish`, `drain`, dirty and clean. Not here: who is failed (`failing`), writing superblocks
-//! (`record`), start and stop (`lifecycle`).
-//! Invariant: trust is only taken away at once; it is never given, nor a mark lifted, before older requests have left.
+//! Owns: the master state, `publish`, `drain`, dirty and clean. Not here: which members are failed (`failing`), writing
+//! superblocks (`record`), start and stop (`lifecycle`).
+//! Invariant: trust may be taken away at once. It is given, and a mark is lifted, only after older requests have left.
 //!
 //! ```text
 //!   failure:       take trust away -> publish -> superblocks -> answer       (never waits for a drain)
 //!   first write:   dirty superblocks -> publish -> write
 //!   idle:          publish "no writes" -> drain -> flush members -> clean superblocks
-//!                  a write that comes before the last step takes it all back at once: publish "writes"
+//!                  a write that comes before the last step undoes all of it at once: publish "writes"
 //! ```
 
 use crate::array::Array;
@@ -27,12 +27,12 @@ use uraid_block::local::{Either, Notify, Semaphore, join_all, oneshot, race};
 use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
 
-/// What became of a report of failed members.
+/// The result of a report of failed members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condemned {
-    /// The superblocks of all others say so, durably.
+    /// The superblocks of all other members record it, durably.
     Recorded,
-    /// It could not be survived or recorded: nothing that depends on it may be answered with success.
+    /// The array could not survive or record it: nothing that depends on it may be answered with success.
     Frozen(IoError),
 }
 
@@ -51,20 +51,20 @@ impl Condemned {
     }
 }
 
-/// What a member is to the array.
+/// The state of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemberState {
     /// Read and written in its slot.
     Active(Slot),
     /// Waiting for a slot.
     Spare,
-    /// Condemned while the array was open.
+    /// Failed while the array was open.
     Faulty {
         /// The slot it had.
         slot: Option<Slot>,
-        /// What it failed at.
+        /// The operation that failed.
         operation: Operation,
-        /// How.
+        /// The error.
         error: IoError,
         /// When.
         at: Tick,
@@ -81,60 +81,60 @@ impl MemberState {
     }
 }
 
-/// Why a frozen array takes no writes before it was stopped and started again.
+/// Why a frozen array takes no writes until it is stopped and started again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StaysFrozen {
-    /// What was lost by a flush is not known.
+    /// A flush lost an unknown set of writes.
     #[error("a flush failed on more members than the array can lose, and what they lost is not known")]
     LostFlush,
     /// More members failed together than the array can lose, and none of them was failed.
     #[error("more members failed at the same time than the array can lose, and it is not known which writes each has")]
     TooMany,
-    /// It was not consistent yet.
+    /// The array was not consistent yet.
     #[error("it was still being started, and may not be consistent")]
     Starting,
 }
 
-/// The truth about the array, of which every view is a copy.
+/// The authoritative state of the array. Every view is a copy of it.
 pub(crate) struct Master {
     pub(crate) view: View,
     pub(crate) members: Vec<MemberState>,
-    /// What the superblocks are to say: not all redundancy may be right.
+    /// The next superblocks say dirty: some redundancy may be wrong.
     pub(crate) is_dirty: bool,
-    /// A sector could neither be read nor computed when the array was made consistent: it stays dirty.
+    /// A sector could neither be read nor computed in the resync: the array stays dirty.
     pub(crate) is_suspect: bool,
-    /// Since an error that the array could not survive as a change of its members. It may end when full members are
-    /// failed by command, see [`Array::fail`].
+    /// The array is frozen, with the error that caused it. It may thaw when full members are failed by command, see
+    /// [`Array::fail`].
     pub(crate) frozen: Option<ErrorKind>,
-    /// Members in use that may have missed writes, since they or others froze the array.
+    /// Members in use that may have missed writes, because they or others froze the array.
     pub(crate) behind: SlotSet,
-    /// Why no member that is failed lets the frozen array take writes again.
+    /// Why failing members by command does not thaw the array.
     pub(crate) stays_frozen: Option<StaysFrozen>,
     /// How often a full member has refused its superblock.
     pub(crate) superblocks_refused: u64,
-    /// It is consistent, and requests have been let in.
+    /// The resync is done, and the gate was opened.
     pub(crate) has_started: bool,
     /// A flush failed on more members than the array can lose.
     pub(crate) has_lost_flush: bool,
     pub(crate) events: u64,
-    /// Members in a slot whose superblock on disk has fewer events than the freshest one.
+    /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
     pub(crate) lagging: Vec<usize>,
     /// Counts changes that superblocks must show, and which of them they show.
     pub(crate) version: u64,
     pub(crate) recorded: u64,
-    /// The event count that the superblocks must reach before the changes count as recorded, and the one that they
+    /// The event count that the superblocks must reach before the changes count as recorded, and the count that they
     /// have all reached: see [`Master::leave_behind`].
     events_min: u64,
-    /// Failed members that the superblocks do not name yet, by their place in `members`: see [`Master::fail_member`].
+    /// Failed members that the superblocks do not name yet, as indexes into `members`: see [`Master::fail_member`].
     pub(crate) unnamed: Vec<usize>,
     /// Whether the last round that reached every member said dirty.
     pub(crate) showed_dirty: bool,
     /// Nothing was recorded since the start, and a device that is not in use may have as many events as the members.
     has_outsiders: bool,
     pub(crate) events_recorded: u64,
-    /// The freshest superblock at assembly, for what all members share.
+    /// The freshest superblock at assembly, for the fields that all members share.
     pub(crate) template: Superblock,
-    /// Each member's own.
+    /// Each member's own superblock.
     pub(crate) superblocks: Vec<Superblock>,
     pub(crate) records: u64,
     pub(crate) last_record: Option<Duration>,
@@ -149,10 +149,10 @@ pub(crate) struct Steward {
     pub(crate) recording: Rc<Semaphore>,
     pub(crate) flusher: Flusher,
     pub(crate) health: Health,
-    /// Failures that are to be judged in a moment.
+    /// Failures that are being collected, to be judged together.
     pub(crate) collecting: RefCell<Option<Rc<Collection>>>,
     pub(crate) is_stopping: Cell<bool>,
-    /// The idle array is being made clean, and its superblocks still say dirty: a write may take that back.
+    /// The clean-up of an idle array. Until its superblocks are written, a write can revoke it.
     clean_up: Cell<CleanUp>,
     clean_up_changed: Notify,
 }
@@ -160,11 +160,11 @@ pub(crate) struct Steward {
 /// How far the clean-up of an idle array is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CleanUp {
-    /// There is none, or its superblocks are being written.
+    /// No clean-up runs, or its superblocks are being written.
     Committed,
     /// It waits for older requests or for flushes.
     Revocable,
-    /// A write came, or a stop: it must end without a change.
+    /// A write or a stop arrived: it must end without a change.
     Revoked,
 }
 
@@ -216,7 +216,7 @@ impl Steward {
     }
 }
 
-/// Sabotage: a failure is recorded by one round, as md does it.
+/// Sabotage: record a failure by one round, as md does.
 fn records_once() -> bool {
     sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
 }
@@ -240,10 +240,10 @@ impl Master {
         self.members.iter().position(|member| *member == MemberState::Active(slot))
     }
 
-    /// A member is left out of the array, with a superblock that may have as many events as the newest round.
+    /// Called when a member is left out of the array, while its superblock may have as many events as the newest round.
     ///
-    /// `mdadm --assemble --force` believes a member that is at most one event behind, whatever the freshest superblock
-    /// says of it. So the others must be two events ahead before anything is answered that this member has missed.
+    /// `mdadm --assemble --force` accepts a member that is at most one event behind, whatever the freshest superblock
+    /// says of it. So the others must be two events ahead before any request that this member has missed is answered.
     /// That takes two rounds: in one step of two, a crash in mid-round would leave the others too far apart.
     ///
     /// ```text
@@ -255,8 +255,8 @@ impl Master {
         self.has_outsiders = false;
     }
 
-    /// Takes trust from a member that is in use. The first of the two rounds that follow still has it in its slot: should
-    /// others fail this round, the array freezes, and no superblock says that a member is missing.
+    /// Takes trust from a member in use. The first of the two rounds that follow still lists it in its slot: if other
+    /// members fail this round, the array freezes, and no superblock says that a member is missing.
     pub(crate) fn fail_member(&mut self, failure: &Failure, at: Tick) {
         let Failure { slot, operation, error } = *failure;
         let member = self.member_of(slot).expect("a usable slot has an active member");
@@ -271,19 +271,19 @@ impl Master {
         }
     }
 
-    /// [`Master::leave_behind`] for devices that the array was started without: once, before it first writes.
+    /// [`Master::leave_behind`] for devices that the array was started without: once, before the first write.
     pub(crate) fn leave_outsiders_behind(&mut self) {
         if self.has_outsiders {
             self.leave_behind();
         }
     }
 
-    /// Whether the superblocks show at least `version`, out of reach of every member that was left out.
+    /// Whether the superblocks show at least `version`, and are two events ahead of every member that was left out.
     pub(crate) fn is_recorded(&self, version: u64) -> bool {
         self.recorded >= version && self.events_recorded >= self.events_min
     }
 
-    /// Takes the array out of writing. The members keep their places: the next start sees a dirty array and makes it
+    /// Stops writes to the array. The members keep their slots: the next start finds a dirty array and makes it
     /// consistent.
     pub(crate) fn freeze(&mut self, kind: ErrorKind) {
         self.frozen.get_or_insert(kind);
@@ -297,14 +297,14 @@ impl Master {
         self.view.copies = Copies::Canonical;
     }
 
-    /// [`Master::freeze`], for good: no member that is failed by command would make it right.
+    /// [`Master::freeze`], for good: failing members by command does not thaw it.
     pub(crate) fn freeze_for_good(&mut self, kind: ErrorKind, cause: StaysFrozen) {
         self.freeze(kind);
         self.stays_frozen.get_or_insert(cause);
     }
 
-    /// Lets writes in again, once no member in use has missed any. All others hold the same then: each write that the
-    /// array refused went to all of them before it was refused. Whether it was done.
+    /// Lets writes in again if no member in use has missed any. All members in use then hold the same: each write that
+    /// the array refused was sent to all of them first. Returns whether it thawed.
     pub(crate) fn thaw(&mut self) -> bool {
         let may = self.stays_frozen.is_none() && self.behind.and(self.view.usable).is_empty();
         if self.frozen.is_none() || !may || !matches!(self.view.gate, Gate::Frozen(_)) {
@@ -320,12 +320,12 @@ impl Master {
         true
     }
 
-    /// Whether the superblocks may be made to say clean, once all is flushed.
+    /// Whether the superblocks may say clean once all is flushed.
     fn can_go_clean(&self) -> bool {
         self.view.takes_writes && !self.is_suspect && self.frozen.is_none()
     }
 
-    /// What a write is refused with since the array froze. The gate does not tell: a stop closes it over the frost.
+    /// The error for writes since the array froze. Do not infer this from the gate: `stop` overwrites `Frozen`.
     pub(crate) fn frozen_error(&self) -> Option<IoError> {
         let kind = self.frozen?;
         Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
@@ -337,7 +337,7 @@ impl<W: World> Array<W> {
         self.steward.as_ref().expect("the steward lives on shard 0")
     }
 
-    /// Changes the view and waits until every shard uses it. Requests already inside go on in their epoch.
+    /// Changes the view and waits until every shard uses it. Requests already inside continue in their epoch.
     pub(crate) async fn publish(&self, change: impl FnOnce(&mut Master)) -> Epoch {
         let view = {
             let mut master = self.steward().master.borrow_mut();
@@ -346,7 +346,7 @@ impl<W: World> Array<W> {
             master.view.clone()
         };
         let epoch = view.epoch;
-        // Posted before the first await, so that views leave in the order of their epochs.
+        // Post before the first await: views must leave in the order of their epochs.
         let calls: Vec<_> = (1..self.world.shards())
             .map(|shard| self.start_call(ShardIndex(shard), Call::Switch(view.clone())))
             .collect();
@@ -366,8 +366,8 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Makes sure that superblocks tell of what a request could not reach: `failures` it met itself, and members that
-    /// `view`, under which its members were chosen, had left out already.
+    /// Makes sure that superblocks record the members that a request did not reach: its own `failures`, and the members
+    /// that `view`, under which its members were chosen, had left out already.
     pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
         if failures.is_empty() && view.is_recorded {
             return Ok(Recorded(()));
@@ -405,8 +405,8 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
-    /// Ends a clean-up that has not come to its superblocks: they never stopped saying dirty, so writes go down again.
-    /// Whether there was one.
+    /// Ends a clean-up that has not begun to write superblocks: they still say dirty, so writes are admitted again.
+    /// Returns whether there was one.
     pub(crate) async fn revoke_clean_up(&self) -> bool {
         let steward = self.steward();
         if steward.clean_up.get() != CleanUp::Revocable {
@@ -422,9 +422,9 @@ impl<W: World> Array<W> {
         true
     }
 
-    /// [`Array::go_clean`] of an idle array. No request waits for this, so a member that does not answer holds up only the
-    /// requests that need it. A write or a stop that comes before the superblocks are begun ends it at once. A flush that
-    /// is under way then goes on by itself, because the system reports a lost write only once.
+    /// [`Array::go_clean`] of an idle array. No request waits for this, so a member that does not answer delays only
+    /// the requests that need it. A write or a stop ends it at once if its superblocks are not begun. A flush in flight
+    /// then continues by itself, because the system reports a lost write only once.
     async fn try_clean(self: &Rc<Self>) {
         let steward = self.steward();
         if !steward.master.borrow().can_go_clean() {
@@ -440,7 +440,7 @@ impl<W: World> Array<W> {
             flushed.await == Some(true)
         };
         let outcome = race(steward.clean_up_revoked(), is_quiet).await;
-        // Nothing was awaited since. A write or stop that comes now waits for the transition.
+        // There was no await since. A write or stop that arrives now waits for the transition.
         let before = steward.clean_up.replace(CleanUp::Committed);
         if matches!(outcome, Either::Right(true)) {
             assert_eq!(before, CleanUp::Revocable, "one that was revoked has ended as such");
@@ -448,8 +448,8 @@ impl<W: World> Array<W> {
         }
     }
 
-    /// Marks a stopped array clean: every member flushed, then the superblocks. Leaves it dirty when that fails half way.
-    /// The caller holds the transition, has closed the gate, and has seen the last request leave.
+    /// Marks a stopped array clean: flushes every member, then writes the superblocks. If a step fails, the array stays
+    /// dirty. The caller holds the transition, has closed the gate, and has seen the last request leave.
     pub(crate) async fn go_clean(&self) {
         assert_ne!(self.view().gate, Gate::Open, "no write may come any more");
         if !self.steward().master.borrow().can_go_clean() {
@@ -480,7 +480,7 @@ impl<W: World> Array<W> {
             master.version += 1;
             master.version
         };
-        // Should this fail, the array is frozen and says so to the next write.
+        // If this fails, the array freezes, and the next write gets that error.
         let _ = self.record_up_to(version).await;
     }
 

@@ -1,11 +1,12 @@
-//! Requests that go on where an earlier one ended.
-//! Owns: [`Trail`], what one shard remembers of the ends of its last requests. Not here: what is made of it.
-//! Invariant: plain cells, a fixed size, no allocation. It may forget, and never remembers what was not.
+//! Requests that continue where an earlier one ended.
+//! Owns: [`Trail`], what one shard remembers of the ends of its last requests. Not here: how that is used.
+//! Invariant: plain cells, a fixed size, no allocation. It may forget an entry, but never returns one that was not
+//! stored.
 
 use std::cell::Cell;
 use uraid_block::ArraySector;
 
-/// How many ends are remembered: a power of two. Two that meet in one place forget one another.
+/// How many ends are remembered: a power of two. Two ends that share a place overwrite one another.
 const PLACES: usize = 128;
 
 #[derive(Clone, Copy)]
@@ -14,7 +15,7 @@ struct End<T> {
     left: T,
 }
 
-/// What streams of requests leave where they have got to.
+/// For the end sector of each recent request, the value stored for its stream.
 pub(crate) struct Trail<T>([Cell<End<T>>; PLACES]);
 
 impl<T: Copy + Default> Trail<T> {
@@ -22,21 +23,21 @@ impl<T: Copy + Default> Trail<T> {
         Trail(std::array::from_fn(|_| Cell::new(End { at: 0, left: T::default() })))
     }
 
-    /// What was left where a request ended. No request ends at sector 0.
+    /// The value stored for a request that ended at `at`. No request ends at sector 0.
     #[inline]
     pub(crate) fn find(&self, at: ArraySector) -> Option<T> {
         let end = self.0[spread(at.0, PLACES)].get();
         (end.at == at.0 && end.at != 0).then_some(end.left)
     }
 
-    /// Leaves something where a request ends.
+    /// Stores a value for a request that ends at `at`.
     #[inline]
     pub(crate) fn leave(&self, at: ArraySector, left: T) {
         self.0[spread(at.0, PLACES)].set(End { at: at.0, left });
     }
 }
 
-/// Spreads numbers over so many places, a power of two; the high bits of the product depend on all bits of the number.
+/// Hashes numbers to `places`, a power of two; the high bits of the product depend on all bits of the number.
 #[inline]
 pub(crate) fn spread(number: u64, places: usize) -> usize {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - places.trailing_zeros())) as usize

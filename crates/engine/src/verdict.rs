@@ -1,10 +1,10 @@
 //! What an error means: one exhaustive table.
 //! Owns: [`decide`]. Not here: carrying it out (`steward`, the request paths).
-//! Invariant: an error never condemns a member that the array cannot serve without.
+//! Invariant: an error never fails a member that the array cannot serve without.
 
 use uraid_block::ErrorKind;
 
-/// What a member was asked to do.
+/// The operation that a member failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Data or parity.
@@ -15,9 +15,9 @@ pub enum Operation {
     Flush,
     /// A superblock.
     Superblock,
-    /// Nothing: the operator said so.
+    /// None: the operator failed the member by command.
     Command,
-    /// Reads, more of them than the limit of read errors allows.
+    /// More read errors than the limit allows.
     ReadErrors,
 }
 
@@ -26,15 +26,15 @@ pub enum Operation {
 pub enum Verdict {
     /// Serve the read from the others; the member stays.
     ReadElsewhere,
-    /// The member is faulty from now on, provided that the array can serve without it; the array freezes otherwise.
+    /// Fail the member if the array can serve without it; else freeze the array.
     CondemnOrFreeze,
     /// No member is at fault: the array takes no more writes until it is started again.
     Freeze,
-    /// Only the request fails: the level has no redundancy that could disagree.
+    /// Fail only the request: the level has no redundancy that could disagree.
     FailRequest,
 }
 
-/// What becomes of a member that has no room for a write, as a sparse file on a full file system.
+/// What happens to a member that has no room for a write, such as a sparse file on a full file system.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OnFull {
     /// It stays, and the array freezes. A full thin file system usually fills up for all members at once, and failing
@@ -45,24 +45,24 @@ pub enum OnFull {
     Fail,
 }
 
-/// What a verdict depends on besides the error.
+/// The inputs of a verdict besides the error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The level keeps more than one way to each byte.
+    /// The level has more than one way to each byte.
     pub is_redundant: bool,
-    /// What becomes of full members.
+    /// What happens to full members.
     pub on_full: OnFull,
 }
 
 /// The table.
 ///
-/// A failed flush may have lost any write since the last good one
-/// (the kernel drops the dirty pages and says yes to the next flush): the member is out, it is never asked again.
+/// A failed flush may have lost any write since the last good one (the kernel drops the dirty pages, and the next flush
+/// succeeds). So the member is failed, and is never flushed again.
 pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict {
     if !policy.is_redundant {
         return match operation {
             Operation::Read | Operation::Write => Verdict::FailRequest,
-            // What the failed flush lost is not known, and a later one that succeeds would hide it.
+            // It is unknown what the failed flush lost. A later flush that succeeds would hide it.
             Operation::Flush => Verdict::Freeze,
             Operation::Superblock | Operation::Command | Operation::ReadErrors => Verdict::CondemnOrFreeze,
         };

@@ -1,5 +1,5 @@
 //! The array as every shard sees it at one moment: immutable, replaced whole.
-//! Owns: [`View`], [`Gate`], the epoch counters of one shard. Not here: who makes a view (`steward`).
+//! Owns: [`View`], [`Gate`], the epoch counters of one shard. Not here: when views change (`steward`).
 //! Invariant: a request runs in the epoch of the view it entered with, and is counted there until it leaves.
 //!
 //! ```text
@@ -11,22 +11,22 @@ use std::cell::{Cell, RefCell};
 use uraid_block::local::Notify;
 use uraid_block::{ErrorKind, IoError, SlotSet};
 
-/// Which view; each change makes a new one.
+/// The number of a view; each change makes a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
-/// Who may pass.
+/// Which requests are admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// Everybody waits: the array is starting or stopping.
+    /// None yet: the array is starting or stopping. Requests wait.
     Closed,
     /// Reads and writes.
     Open,
-    /// Reads only, by choice or because a feature of the metadata is not honoured yet.
+    /// Reads only, by choice or because a feature of the metadata is not supported for writing yet.
     ReadOnly,
     /// Reads only, after an error that the array could not survive as a change of its members.
     Frozen(ErrorKind),
-    /// Nobody, for ever.
+    /// None any more: requests are refused.
     Stopped,
 }
 
@@ -47,17 +47,17 @@ pub struct View {
     pub epoch: Epoch,
     /// Slots whose member may be read and must be written.
     pub usable: SlotSet,
-    /// Slots whose member is asked for data where there is a choice: those that are usable. In a frozen array not those
-    /// that missed writes, if it can be served without them: what is read stays the same when they are failed.
+    /// Slots whose member is preferred for reads: those that are usable. A frozen array leaves out members that missed
+    /// writes, if it can serve without them, so that reads return the same when they are failed.
     pub readable: SlotSet,
-    /// Who may pass.
+    /// Which requests are admitted.
     pub gate: Gate,
-    /// Whether the dirty mark is durable, so that a write may go down. Always for levels that never go dirty.
+    /// Whether the dirty mark is durable, so that writes may be submitted. Always true for levels without a dirty mark.
     pub takes_writes: bool,
     /// Which copy a read may use.
     pub copies: Copies,
-    /// Whether the superblocks already say who is left out of `usable`. Until then no write or flush that left
-    /// somebody out may be answered.
+    /// Whether the superblocks already record the members that are not in `usable`. Until then no write or flush that
+    /// left out a member may be answered.
     pub is_recorded: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Wish {
     Write,
 }
 
-/// What the view says to a wish.
+/// The answer of the view to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     Enter,
@@ -97,7 +97,7 @@ pub(crate) struct Epochs {
     current: Cell<Epoch>,
     /// Requests of the current epoch.
     count: Cell<u64>,
-    /// Earlier epochs that requests are left of, ascending.
+    /// Earlier epochs that still have requests, ascending.
     older: RefCell<Vec<(Epoch, u64)>>,
     drained: Notify,
 }

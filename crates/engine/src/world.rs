@@ -1,5 +1,5 @@
-//! What the engine needs from the machine it runs on: the only door to time, tasks, other shards and memory.
-//! Owns: [`World`], [`Pool`]. Not here: any machine; production's and the simulator's are above.
+//! The engine's only access to the machine: time, tasks, other shards and memory.
+//! Owns: [`World`], [`Pool`]. Not here: any machine; `host` and `sim` implement the trait.
 //! Invariant: mail from one shard to another arrives once and in order.
 
 pub use crate::mail::Mail;
@@ -7,10 +7,10 @@ use std::future::Future;
 use std::time::Duration;
 use uraid_block::{Arena, Device, ShardIndex, Tick};
 
-/// Which buffers: each kind of work has its own, so that none can starve another.
+/// A pool of buffers. Each kind of work has its own, so that none can starve another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pool {
-    /// A request's own scratch on the shard that received it.
+    /// A request's scratch on the shard that received it.
     Request,
     /// Rows: old data, parity, recovery.
     Row,
@@ -21,10 +21,10 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// How many kinds there are.
+    /// The number of pools.
     pub const COUNT: usize = 4;
 
-    /// Its place in a list of all kinds, from 0.
+    /// Its index in a list of all pools.
     pub fn index(self) -> usize {
         match self {
             Pool::Request => 0,
@@ -43,8 +43,8 @@ pub trait World: Clone + 'static {
     /// The monotonic clock.
     fn now(&self) -> Tick;
 
-    /// The same as of the beginning of this turn of the shard, where reading the clock costs something: to measure by,
-    /// not to wait by.
+    /// The clock at the start of this turn of the shard, for measurements only. It may be cheaper than [`World::now`],
+    /// and must not be used for deadlines.
     fn turn_time(&self) -> Tick {
         self.now()
     }

@@ -1,6 +1,6 @@
 //! Which superblock is the freshest, and which candidates hold what it describes.
-//! Owns: the set, the histories, every refusal that one candidate earns by itself. Not here: whether those that remain
-//! are enough (`start`).
+//! Owns: the set, the histories, every refusal that depends on one candidate only. Not here: whether the remaining
+//! candidates are enough (`start`).
 //! Invariant: a role comes from the freshest superblock's table, never from the candidate's own.
 //!
 //! ```text
@@ -20,23 +20,22 @@ use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
 
-/// The candidates sorted out.
 pub(super) struct Chosen {
     /// The freshest superblock.
     pub(super) template: Superblock,
-    /// Who holds which slot, in sync.
+    /// The member in sync of each slot.
     pub(super) slots: BTreeMap<Slot, usize>,
-    /// Who waits, by dev_number.
+    /// The spares, by dev_number.
     pub(super) spares: BTreeMap<u32, usize>,
-    /// Everybody else.
+    /// All other candidates.
     pub(super) refused: Vec<Refused>,
-    /// What the members in use announce, together.
+    /// The feature bits of all members in use, combined.
     pub(super) features: Features,
-    /// Several histories exclude each other, and one was forced.
+    /// Several histories exclude each other, and `--force` chose one.
     pub(super) is_split_brain: bool,
 }
 
-/// What a role table says of slots: dev_number and slot of every entry that is one.
+/// The slots in a role table, by dev_number.
 type Table = BTreeMap<u32, Slot>;
 
 pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen, AssembleError> {
@@ -91,7 +90,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
 }
 
 /// The candidates of the array that more than half of them belong to, in an order that does not depend on the list's;
-/// the others as refused.
+/// and the others as refused.
 fn own_set(candidates: &[Candidate]) -> Result<(Vec<usize>, Vec<Refused>), AssembleError> {
     let mut sets: BTreeMap<[u8; 16], Vec<usize>> = BTreeMap::new();
     for (at, candidate) in candidates.iter().enumerate() {
@@ -121,7 +120,7 @@ fn own_set(candidates: &[Candidate]) -> Result<(Vec<usize>, Vec<Refused>), Assem
     Ok((own, foreign.collect()))
 }
 
-/// Two devices with one id: one is a copy of the other, and nothing tells which.
+/// Refuses two devices with one id: one is a copy of the other, and their superblocks do not tell which.
 fn refuse_copies(candidates: &[Candidate], set: &[usize]) -> Result<(), AssembleError> {
     let mut seen: BTreeMap<[u8; 16], usize> = BTreeMap::new();
     for at in set {
@@ -140,14 +139,13 @@ fn table(superblock: &Superblock) -> Table {
     (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
 }
 
-/// Of candidates with the same event count: those whose table stands, the rest, and whether that is disputed.
+/// Of candidates with the same event count: those whose table wins, the rest, and whether the choice is disputed.
 ///
-/// Members that ran together have the same table. A table that leaves all members of another one out, while the other
-/// lists some of its members, is the one that stands: those members never got the other table with this count, so the
-/// round that wrote it was cut short and nothing was answered after it. (md's events also step back when an array
-/// becomes clean, so that a member that was lost right before can show the count of the round that recorded its loss.)
-/// Everything else is a dispute; then the history with the most members is named first, of equal ones that with the
-/// lowest dev_number.
+/// Members that ran together have the same table. Suppose that table A leaves out every member that has table B, and B
+/// lists some of A's members. Then A wins: its members never received B with this count, so the round that wrote B was
+/// cut short, and no request was answered after it. (md's events also step back when an array becomes clean, so a
+/// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
+/// dispute. The history with the most members is then listed first, of equal ones the one with the lowest dev_number.
 fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
     let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
     for at in freshest {
@@ -174,7 +172,7 @@ fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>
     (winners, losers, clear.is_none())
 }
 
-/// The error that shows the histories of these candidates, freshest first.
+/// The split-brain error for these candidates, with their histories, freshest first.
 fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
     let mut histories: Vec<(Table, History)> = Vec::new();
     for at in members {
@@ -202,7 +200,7 @@ fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
     AssembleError::SplitBrain { histories }
 }
 
-/// Whether a superblock differs from the freshest in what all must share: field, found, expected.
+/// The first shared field in which a superblock differs from the freshest one: name, found, expected.
 pub(super) fn mismatch(found: &Superblock, expected: &Superblock) -> Option<(&'static str, i128, i128)> {
     let layout = |superblock: &Superblock| superblock.level_layout().map_or(superblock.layout, |(_, layout)| layout);
     let minor = |superblock: &Superblock| match superblock.version {
@@ -223,7 +221,7 @@ pub(super) fn mismatch(found: &Superblock, expected: &Superblock) -> Option<(&'s
     fields.into_iter().find(|(_, found, expected)| found != expected)
 }
 
-/// Where a member's data ends on its device: what is used of it, for linear and raid0 all that it says it has.
+/// Where a member's data ends on its device: the used size, or for linear and raid0 the member's whole data size.
 pub(super) fn data_end(superblock: &Superblock) -> Sectors {
     let is_all_used = match superblock.known_level() {
         Some(Level::Linear | Level::Raid0) => true,
@@ -233,7 +231,7 @@ pub(super) fn data_end(superblock: &Superblock) -> Sectors {
     Sectors(superblock.data_offset.0) + used
 }
 
-/// What the array announces that would make even reading wrong.
+/// Refuses features that would make even reading wrong.
 fn check_features(features: Features) -> Result<(), AssembleError> {
     let reshape = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
     let unsupported = if !features.unknown().is_empty() {
@@ -250,7 +248,7 @@ fn check_features(features: Features) -> Result<(), AssembleError> {
     Err(AssembleError::Unsupported(unsupported))
 }
 
-/// Puts candidates where the freshest superblock says, one after the other.
+/// Assigns candidates, one after the other, to the places that the freshest superblock lists.
 struct Sorter<'a> {
     candidates: &'a [Candidate],
     table: Table,
@@ -260,7 +258,7 @@ struct Sorter<'a> {
 impl<'a> Sorter<'a> {
     fn new(candidates: &'a [Candidate], winners: &[usize], refused: Vec<Refused>) -> Result<Sorter<'a>, AssembleError> {
         let mut template = candidates[winners[0]].superblock.clone();
-        // Equal events should agree on it; where they do not, the cautious one counts.
+        // Superblocks with equal events should agree on it. If they do not, take the cautious one.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
         template.resync_offset = resync.expect("a history has a member");
         check_features(template.features)?;
@@ -288,7 +286,7 @@ impl<'a> Sorter<'a> {
         self.chosen.refused.push(Refused { candidate, reason });
     }
 
-    /// One that is older than the freshest, or equal to it: what the event counts and the freshest table say.
+    /// Sorts a candidate no fresher than the freshest by its event count and the freshest table.
     fn sort_older(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let superblock = &self.candidates[candidate].superblock;
         let (found, expected) = (superblock.events, self.chosen.template.events);
@@ -316,7 +314,7 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// One that the freshest table lists in the slot that it had: taken, if it can be used as it is.
+    /// Admits a candidate that the freshest table lists in its own slot, if it is usable as it is.
     fn admit(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let Candidate { superblock, device_size } = &self.candidates[candidate];
         let slot = self.table[&superblock.dev_number];
@@ -343,8 +341,8 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// Members left out whose own table shares nobody with the freshest one have run on their own since.
-    /// With `--force` the freshest history is taken, and theirs is the reason to refuse them.
+    /// Finds refused members whose own table shares no member with the freshest one: they have run on their own since.
+    /// With `--force` the freshest history is taken, and these members are refused as split brain.
     fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         for (at, refused) in self.chosen.refused.iter().enumerate() {
@@ -372,7 +370,7 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// A spare needs no event count, but it must fit and its number must be its own.
+    /// A spare may have any event count, but it must fit the array and its dev_number must be unique.
     fn sort_spare(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let Candidate { superblock, device_size } = &self.candidates[candidate];
         let number = superblock.dev_number;
@@ -391,7 +389,7 @@ impl<'a> Sorter<'a> {
             }
             self.refuse(candidate, Refusal::Stale { found, expected });
         } else if let Some(slot) = self.table.get(&number).copied() {
-            // The round that gave it the slot did not reach it, and neither did any data that it knows of.
+            // The round that assigned the slot did not reach this member, so it holds no rebuilt data.
             let expected = template.size;
             self.refuse(candidate, Refusal::NotInSync { slot, found: Sectors::ZERO, expected });
         } else {

@@ -21,17 +21,17 @@ pub struct SetCount {
 /// One of several histories that exclude each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
-    /// Indexes of the candidates that tell it.
+    /// Indexes of the candidates with this history.
     pub candidates: Vec<usize>,
     /// Their event count.
     pub events: u64,
-    /// The latest update time among them, seconds since 1970; to be shown, not to be believed.
+    /// The latest update time among them, in seconds since 1970. For display only: clocks may be wrong.
     pub updated_seconds: u64,
-    /// The slots that have a member in it.
+    /// The slots that have a member in this history.
     pub slots: Vec<Slot>,
 }
 
-/// What two candidates share that must be unique.
+/// What two candidates share although it must be unique.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duplicate {
     /// The device's id: one is a copy of the other.
@@ -42,7 +42,7 @@ pub enum Duplicate {
     Slot(Slot),
 }
 
-/// What the array uses that cannot be served rightly, not even for reading.
+/// A feature that uraid cannot serve correctly, not even for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsupported {
     /// A reshape has begun.
@@ -51,13 +51,13 @@ pub enum Unsupported {
     Journal,
     /// A bitmap shared by several hosts.
     Clustered,
-    /// Feature bits that we have no meaning for.
+    /// Feature bits that uraid does not know.
     Features(u32),
-    /// A level that we do not have.
+    /// A level that uraid does not know.
     Level(i32),
 }
 
-/// Why no array can be started. Numbers of candidates are indexes into the list given.
+/// Why no array can be started. Candidate numbers are indexes into the given list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AssembleError {
     /// The list is empty.
@@ -67,7 +67,7 @@ pub enum AssembleError {
         /// The arrays.
         sets: Vec<SetCount>,
     },
-    /// Nobody has, or had, a slot.
+    /// No candidate has, or had, a slot.
     OnlySpares {
         /// How many spares there are.
         found: usize,
@@ -85,9 +85,9 @@ pub enum AssembleError {
         candidate: usize,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The candidate's value.
         found: i128,
-        /// What the freshest superblock says.
+        /// The freshest superblock's value.
         expected: i128,
     },
     /// The members ran apart.
@@ -95,16 +95,16 @@ pub enum AssembleError {
         /// The histories, freshest first.
         histories: Vec<History>,
     },
-    /// Something that would make even reading wrong.
+    /// A feature that would make even reading wrong.
     Unsupported(Unsupported),
-    /// More slots than can be handled.
+    /// More slots than uraid supports.
     TooManySlots {
         /// Slots of the array.
         found: u32,
-        /// What can be handled.
+        /// The most slots that uraid supports.
         maximum: u32,
     },
-    /// More is missing than the level survives.
+    /// More members are missing than the level survives.
     TooFewMembers {
         /// The level.
         level: &'static str,
@@ -112,50 +112,50 @@ pub enum AssembleError {
         found: usize,
         /// Slots of the array.
         slots: u16,
-        /// The least number that can do.
+        /// The least number that is enough.
         expected: usize,
         /// Slots without a member.
         missing: SlotSet,
-        /// Who was left out, and why.
+        /// The candidates that were left out, and why.
         refused: Vec<Refused>,
         /// Whether `--force` can help: a stale member could fill a slot.
         can_force: bool,
     },
-    /// More is missing than the superblocks know of.
+    /// More members are missing than the superblocks record.
     NeedsRun {
         /// Members in sync that were found.
         found: usize,
-        /// Members that the freshest superblock counts.
+        /// Members that the freshest superblock lists.
         expected: usize,
         /// Slots that should have a member.
         missing: SlotSet,
-        /// Who was left out, and why.
+        /// The candidates that were left out, and why.
         refused: Vec<Refused>,
     },
-    /// Parity that cannot be trusted, and members that it would have to stand in for.
+    /// The parity may be wrong, and members that it would have to replace are missing.
     DirtyDegraded {
         /// The level.
         level: &'static str,
         /// Slots without a member whose data would be guessed.
         missing: SlotSet,
-        /// Who was left out, and why.
+        /// The candidates that were left out, and why.
         refused: Vec<Refused>,
     },
-    /// The superblock describes addresses that cannot be.
+    /// The superblock describes an impossible layout.
     Layout(LayoutError),
 }
 
-/// How a candidate is called.
+/// The name of a candidate, from its index.
 type Name<'a> = &'a dyn Fn(usize) -> String;
 
-/// An error's text with names instead of numbers.
+/// An error's text with names instead of indexes.
 pub struct Named<'a> {
     error: &'a AssembleError,
     name: Name<'a>,
 }
 
 impl AssembleError {
-    /// The text with the candidates called by their names: paths, usually.
+    /// The text with the candidates' names, usually paths.
     pub fn named<'a>(&'a self, name: &'a dyn Fn(usize) -> String) -> Named<'a> {
         Named { error: self, name }
     }
@@ -242,7 +242,7 @@ fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'
     Ok(())
 }
 
-/// Whether more slots are empty than members of this array were given and left out: only then is there one to give.
+/// Whether more slots are empty than members of this array were given and left out. Only then can the user add one.
 fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
     let had_a_slot = |refused: &&Refused| match refused.reason {
         Refusal::Stale { .. }
@@ -284,7 +284,7 @@ impl fmt::Display for Duplicate {
     }
 }
 
-/// To follow "the array ".
+/// The text that follows "the array ".
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -303,7 +303,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Candidates are called by their numbers; see [`AssembleError::named`].
+/// Calls candidates by their indexes; see [`AssembleError::named`] for names.
 impl fmt::Display for AssembleError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(out, &|candidate| format!("member {candidate}"))

@@ -1,6 +1,6 @@
-//! Whether the members that were chosen are enough to start, and in which state.
-//! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: who is current (`choose`).
-//! Spec: docs/md/behaviour.md#when-an-array-starts.
+//! Whether the chosen members are enough to start, and in which state.
+//! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: which members are current
+//! (`choose`). Spec: docs/md/behaviour.md#when-an-array-starts.
 
 use super::choose::{Chosen, data_end, mismatch};
 use super::error::{AssembleError, Duplicate};
@@ -22,7 +22,7 @@ pub(super) fn start(
     let (chunk, size) = (chosen.template.chunk, chosen.template.size);
     let mut spec = Spec { level, layout: layout_number, chunk, raid_disks: slot_count, size, member_sizes: Vec::new() };
     let is_sized_by_member = matches!(level, Level::Linear | Level::Raid0);
-    // Linear and raid0 are laid out by their members' sizes: there is no layout until all are there.
+    // The sizes of the members determine linear and raid0: there is no layout until all members are there.
     let early = if is_sized_by_member { None } else { Some(Layout::new(&spec).map_err(AssembleError::Layout)?) };
     let is_enough = |slots: &SlotSet| match &early {
         None => slots.count() == usize::from(slot_count),
@@ -88,8 +88,8 @@ fn members(candidates: &[Candidate], slots: &BTreeMap<Slot, usize>, spares: &BTr
     in_slots.chain(spares.values().map(|at| plan(*at, Place::Spare))).collect()
 }
 
-/// Takes stale members until there are enough, one generation of event counts at a time, the freshest first, each in
-/// the slot that it had itself; answers the candidates taken. Takes nobody when that would still not be enough.
+/// Takes stale members until there are enough: one generation of event counts at a time, the freshest first, each in
+/// its own slot. Returns the candidates taken, or none if that would still not be enough.
 fn raise(
     candidates: &[Candidate],
     chosen: &mut Chosen,
@@ -134,7 +134,7 @@ fn raise(
     Ok(raised)
 }
 
-/// The slot that a refused candidate could fill if its missed changes were forgiven.
+/// The slot that a refused candidate could fill if its missed changes were ignored.
 fn raisable(candidate: &Candidate, refused: &Refused, template: &Superblock) -> Option<Slot> {
     let Candidate { superblock, device_size } = candidate;
     let is_behind = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
@@ -167,8 +167,8 @@ fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Optio
     }
 }
 
-/// Every device that the freshest superblock has in a slot must be here, or be one that is known to be still in the
-/// making. That is more than every slot: a slot whose device is being replaced has two.
+/// Checks that every device that the freshest superblock lists in a slot is here, or is known to be still rebuilding.
+/// This is stricter than "every slot is filled": a slot whose device is being replaced has two devices.
 fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -> Result<(), AssembleError> {
     let in_use = chosen.slots.values().copied();
     let in_the_making = chosen.refused.iter().filter(|refused| {
@@ -193,8 +193,8 @@ fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -
     })
 }
 
-/// Whether redundancy has to be made consistent. What was raised or chosen by force may differ from the rest. A raid1
-/// with one member left has nothing to differ from.
+/// Whether redundancy has to be made consistent. A member that was raised or chosen by force may differ from the rest.
+/// A raid1 with one member left has nothing to compare.
 fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
     let is_recorded = chosen.template.is_dirty() || !forced.raised.is_empty() || forced.is_split_brain;
     match level {
@@ -204,12 +204,12 @@ fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
     }
 }
 
-/// The missing slots of a parity level that hold data in some row: with parity that may be wrong, it would be guessed.
+/// The missing slots of a parity level that hold data in some row: wrong parity would reconstruct wrong data for them.
 fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     if !layout.level().is_parity() {
         return SlotSet::EMPTY;
     }
-    // Layouts repeat after as many rows as there are slots.
+    // Layouts repeat after at most as many rows as there are slots.
     let rows = layout.rows_count().min(u64::from(layout.slots()));
     let holds_data = |slot: &Slot| (0..rows).any(|row| layout.row(Row(row)).data.contains(slot));
     missing.iter().filter(holds_data).collect()
@@ -235,8 +235,8 @@ fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReaso
     }
 }
 
-/// What md was making of a member that is left out for that. The first round of superblocks would record the member as
-/// failed, and md would not go on with it.
+/// What md was doing to a member that is left out for it. The first round of superblocks would record the member as
+/// failed, and md would not continue.
 fn in_the_making(refused: &[Refused]) -> Option<ReadOnlyReason> {
     let rebuilding = refused.iter().filter_map(|refused| {
         let Refusal::NotInSync { slot, found, .. } = refused.reason else { return None };
