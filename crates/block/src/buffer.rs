@@ -1,9 +1,9 @@
 //! Buffer leases: memory that a device may read or write on its own time.
 //! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks, lists of them (`pieces`).
-//! Not here: who waits when the arena is full (the caller: "full" is an answer).
-//! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both;
-//! a block returns to its arena when the last piece of it is dropped. So a dropped future frees nothing that a device
-//! still writes, as long as the device keeps the pieces of its operation until it is done.
+//! Not here: waiting when the arena is full (the caller does that: "full" is an answer).
+//! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both. A block
+//! returns to its arena when its last piece is dropped. A device keeps the pieces of its operation until the operation
+//! is done, so a dropped future frees no memory that the device still writes.
 //!
 //! ```text
 //!   block of 64 KiB   |-------- lease a --------|-- lease b --|   split_to gives two owners of disjoint bytes
@@ -16,13 +16,13 @@
 //!   pieces of a block = home + abroad       home:   made less dropped by the owner, in a cell
 //!                                           abroad: made less dropped by all others, in an atomic; may be negative
 //! ```
-//! - The owner frees the block when it finds the sum zero, and a plain load of `abroad` is enough for that. Whatever
-//!   other threads have done with a piece that came back, or that a piece here was cut from, happened before and is in
-//!   the value. Would one of them still hold a piece, it would count in what the owner sees: its making is in `home` or
-//!   before it in `abroad`, its end has not come. So where the sum is zero there is no piece left and nothing to race with.
-//! - A drop abroad may be the last one while the owner does nothing. So it puts the block into the list `back`, once,
-//!   with a bit in `abroad` that says so and that forbids the owner to free it before it has taken the list. The owner
-//!   takes the list before it leases: one load while it is empty.
+//! - The owner frees the block when the sum is zero; a plain load of `abroad` is enough for that. Every piece was cut
+//!   from another one, so each change by other threads happened before the owner's last change and is in the loaded
+//!   value. A piece that another thread still holds is counted in what the owner sees: its making is in the sum, its
+//!   end is not. So if the sum is zero, there is no piece left and no race.
+//! - A drop abroad may be the last one while the owner does nothing. So the dropping thread puts the block into the
+//!   list `back`, once. A bit in `abroad` records that, and the owner must not free the block before it has taken the
+//!   list. The owner takes the list before it leases: one load while the list is empty.
 
 use crate::ReadPieces;
 use crate::sync::{AtomicU32, Cell, this_thread};
@@ -41,7 +41,7 @@ const CLASS_BYTES: [usize; 2] = [SMALL_BLOCK_BYTES, LARGE_BLOCK_BYTES];
 const PAGE: usize = 4096;
 const NO_BLOCK: u32 = u32::MAX;
 
-/// The arena has no room for so much now. An answer, not a failure: wait and ask again.
+/// The arena does not have this much room now. An answer, not a failure: wait and ask again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the buffer arena has no room for {bytes} bytes now")]
 pub struct ArenaFull {
@@ -54,27 +54,27 @@ const IS_BACK: u32 = 1;
 const ONE_ABROAD: u32 = 2;
 
 /// A fixed amount of page-aligned memory, handed out in leases. Clones are handles of the same arena. It stays on the
-/// thread that made it; leases may go anywhere. Its memory is given back when the last handle and the last piece are
-/// gone; where a piece ends on another thread later than everything here, that memory is never given back.
+/// thread that made it; leases may move to other threads. Its memory is freed with the last handle and the last piece,
+/// but never if the very last piece is dropped on another thread.
 pub struct Arena(NonNull<Inner>);
 
 struct Inner {
-    /// What the allocator gave.
+    /// The address that the allocator returned.
     start: NonNull<u8>,
     memory: alloc::Layout,
-    /// The first page in it, and what is handed out from there.
+    /// The first page boundary in it, where the blocks start.
     base: NonNull<u8>,
     bytes: usize,
     counts: [u32; 2],
     blocks: Box<[Block]>,
-    /// The thread that made it: cells are touched by no other.
+    /// The thread that made it: only this thread uses the cells.
     owner: u64,
     /// The first free block of each class.
     free: [Cell<u32>; 2],
     handles: Cell<u32>,
     /// Blocks that are not free.
     leased: Cell<u32>,
-    /// The first of the blocks of which a piece has ended on another thread.
+    /// The first of the blocks of which another thread has dropped a piece.
     back: AtomicU32,
 }
 
@@ -87,7 +87,7 @@ struct Block {
     /// Pieces that the owner has made, less those it has dropped.
     home: Cell<i32>,
     next_free: Cell<u32>,
-    /// The same of all other threads, times [`ONE_ABROAD`]; and [`IS_BACK`].
+    /// The same for all other threads, times [`ONE_ABROAD`]; and [`IS_BACK`].
     abroad: AtomicU32,
     next_back: AtomicU32,
 }
@@ -117,7 +117,7 @@ impl Block {
     fn drop_here(&self) {
         let inner = self.inner();
         self.home.set(self.home.get() - 1);
-        // What others did with the block happens before it is handed out again.
+        // Acquire: what other threads did with the block happens before it is leased again.
         let abroad = self.abroad.load(Ordering::Acquire);
         if abroad & IS_BACK == 0 && self.pieces(abroad) == 0 {
             inner.free(self, abroad);
@@ -127,8 +127,8 @@ impl Block {
         }
     }
 
-    /// Ends a piece that another thread has. What comes after the change of `abroad` touches the block only if this very
-    /// call has put it into the list, for then the owner waits for it.
+    /// Ends a piece that another thread has. After the change of `abroad`, this touches the block only if this very
+    /// call puts it into the list: the owner then waits for it.
     #[cold]
     fn drop_abroad(&self) {
         let inner = self.inner();
@@ -182,14 +182,14 @@ impl Inner {
     fn free(&self, block: &Block, abroad: u32) {
         if abroad != 0 {
             block.home.set(0);
-            // Nobody else has a piece, so nobody else changes it.
+            // No other thread has a piece, so none changes it.
             block.abroad.store(0, Ordering::Relaxed);
         }
         self.push(block);
         self.leased.set(self.leased.get() - 1);
     }
 
-    /// Takes in what other threads have put into the list. By the owner.
+    /// Takes the blocks that other threads have put into the list. Owner only.
     #[inline]
     fn take_back(&self) {
         if self.back.load(Ordering::Relaxed) != NO_BLOCK {
@@ -203,7 +203,7 @@ impl Inner {
         while next != NO_BLOCK {
             let block = &self.blocks[next as usize];
             next = block.next_back.load(Ordering::Relaxed);
-            // From here on others may put it into the list again.
+            // From here on other threads may put it into the list again.
             let abroad = block.abroad.fetch_and(!IS_BACK, Ordering::AcqRel) & !IS_BACK;
             if block.pieces(abroad) == 0 {
                 self.free(block, abroad);
@@ -212,10 +212,10 @@ impl Inner {
     }
 }
 
-/// Gives everything back if nobody has a handle or a piece. By the owner, who must not use `inner` afterwards then.
+/// Frees everything if there is no handle and no piece. Owner only; if it frees, the caller must not use `inner` again.
 #[inline]
 fn end_if_unused(inner: NonNull<Inner>) {
-    // SAFETY: alive: only this function ends it, for the owner, when nothing refers to it any more.
+    // SAFETY: alive: only this function frees it, on the owner's thread, when nothing refers to it any more.
     let (handles, leased) = unsafe { (inner.as_ref().handles.get(), inner.as_ref().leased.get()) };
     if handles == 0 && leased == 0 {
         // SAFETY: made by `Box::leak` in `Arena::new`; no handle and no piece refers to it.
@@ -252,18 +252,18 @@ impl Arena {
         }
     }
 
-    /// An arena of so many blocks of [`SMALL_BLOCK_BYTES`] and [`LARGE_BLOCK_BYTES`]. The memory is zeroed by the
-    /// system on first touch. Panics when the system has no address space for it: this happens at start.
+    /// An arena with these numbers of blocks of [`SMALL_BLOCK_BYTES`] and [`LARGE_BLOCK_BYTES`]. The system zeroes the
+    /// memory on first touch. Panics if the system has no address space for it; arenas are made at start.
     pub fn new(small_blocks: u32, large_blocks: u32) -> Arena {
         let bytes = small_blocks as usize * SMALL_BLOCK_BYTES + large_blocks as usize * LARGE_BLOCK_BYTES;
         assert!(bytes > 0 && small_blocks < NO_BLOCK / 2 && large_blocks < NO_BLOCK / 2);
-        // A page more, and aligned here: asked for page alignment, the allocator would zero, and so touch, every page,
-        // while plain zeroed memory comes untouched from the system.
+        // Allocate a page more and align here. If asked for page alignment, the allocator would zero, and so touch,
+        // every page; plain zeroed memory comes untouched from the system.
         let memory = alloc::Layout::from_size_align(bytes + PAGE, 16).expect("an arena fits the address space");
         // SAFETY: the size is not zero.
         let start = unsafe { alloc::alloc_zeroed(memory) };
         let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(memory));
-        // SAFETY: less than a page further, and there is a page more than is handed out.
+        // SAFETY: less than a page further, and the allocation has a page more than the blocks need.
         let base = unsafe { start.add(start.align_offset(PAGE)) };
         let inner = Inner {
             start,
@@ -295,7 +295,7 @@ impl Arena {
             }
         };
         let blocks = (0..small_blocks + large_blocks).map(block).collect();
-        // SAFETY: just made, and nobody else knows it.
+        // SAFETY: just made, and not shared yet.
         let filled = unsafe { inner.as_mut() };
         filled.blocks = blocks;
         filled.blocks.iter().rev().for_each(|block| filled.push(block));
@@ -307,7 +307,7 @@ impl Arena {
         unsafe { self.0.as_ref() }
     }
 
-    /// Leases `bytes` bytes of undefined content, as few pieces as the block sizes allow. Panics on zero bytes.
+    /// Leases `bytes` bytes of undefined content, in as few pieces as the block sizes allow. Panics on zero bytes.
     pub fn take(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
         assert!(bytes > 0);
         let inner = self.inner();
@@ -375,7 +375,7 @@ impl Arena {
     }
 }
 
-/// As small as it can be: a request hands several on, and on.
+/// Kept small: a request passes several of these on.
 struct RawPiece {
     block: NonNull<Block>,
     /// In bytes, from the block's start.
@@ -385,8 +385,8 @@ struct RawPiece {
 
 const _: () = assert!(size_of::<RawPiece>() == 16 && LARGE_BLOCK_BYTES <= u32::MAX as usize);
 
-// SAFETY: a piece is an owner (unique or read-only) of its bytes; of the arena, threads other than its owner's use only
-// what is constant or atomic, and it lives while the piece does.
+// SAFETY: a piece owns its bytes (uniquely or read-only). Of the arena, other threads than its owner's use only
+// constant or atomic fields, and the arena lives while the piece does.
 unsafe impl Send for RawPiece {}
 // SAFETY: as above; `&RawPiece` gives no mutable access.
 unsafe impl Sync for RawPiece {}
@@ -448,16 +448,16 @@ impl RawPiece {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes lie in a live block (counted) and nobody writes them while this borrow lasts: they are in
-        // this Lease alone, or in Shared pieces only, by the module's invariant.
+        // SAFETY: the bytes lie in a live block (counted) and are not written while this borrow lasts: by the module's
+        // invariant they are in this Lease alone, or in Shared pieces only.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.length()) }
     }
 }
 
-/// One owner of some bytes of a block. Splitting and freezing keep every byte in one place.
+/// The one owner of some bytes of a block. Splitting and freezing keep every byte in one place.
 pub struct Lease(RawPiece);
 
-/// Read-only bytes of a block, cheap to clone: the same data on its way to several members.
+/// Read-only bytes of a block, cheap to clone: the same data is written to several members.
 pub struct Shared(RawPiece);
 
 impl Lease {
@@ -505,11 +505,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What [`Lease`] and [`Shared`] have in common: bytes that can be cut and joined.
+/// The operations that [`Lease`] and [`Shared`] share: bytes that can be cut and joined.
 pub trait Piece: sealed::Sealed + Deref<Target = [u8]> + Sized {
     /// Takes the first `bytes` bytes off. Panics when there are fewer.
     fn split_to(&mut self, bytes: usize) -> Self;
-    /// Takes `next` in if it lies right behind in the same block; gives it back otherwise.
+    /// Appends `next` if it directly follows in the same block; gives it back otherwise.
     fn try_join(&mut self, next: Self) -> Option<Self>;
 }
 

@@ -1,6 +1,6 @@
-//! The one shape of everything that stores sectors: a member, an array, a simulated disk.
+//! The one trait of everything that stores sectors: a member, an array, a simulated disk.
 //! Owns: [`Device`], [`Geometry`], [`Allocation`], [`Fua`]. Not here: any implementation.
-//! Invariant: a device answers every operation once, and keeps its own hold on the buffers until it has.
+//! Invariant: a device answers every operation once, and holds the buffers until it has.
 
 use crate::{IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
 
@@ -18,19 +18,19 @@ pub enum Fua {
 pub struct Geometry {
     /// How many sectors it has.
     pub size: Sectors,
-    /// Smallest and alignment of what it can read or write: 1, or 8 on a 4Kn disk.
+    /// The smallest unit and the alignment of reads and writes: 1, or 8 on a 4Kn disk.
     pub logical_block: Sectors,
-    /// What it writes without reading first: 1 or 8.
+    /// The unit that it writes without reading first: 1 or 8.
     pub physical_block: Sectors,
-    /// For an array: consecutive sectors on one member. Zero where it has no meaning.
+    /// For an array: consecutive sectors on one member. Zero if it has no chunks.
     pub chunk: Sectors,
-    /// For an array: the data of one stripe, which a write should cover whole. Zero where it has no meaning.
+    /// For an array: the data of one stripe, which a write should cover whole. Zero if it has no stripes.
     pub stripe: Sectors,
-    /// The largest read or write that goes down as one; the device cuts longer ones itself.
+    /// The largest read or write that is submitted as one request; the device cuts longer ones itself.
     pub io_max: Sectors,
-    /// The most pieces of memory that go down in one; the device cuts longer lists itself.
+    /// The most pieces of memory in one request; the device cuts longer lists itself.
     pub segments_max: usize,
-    /// Granularity of discard; zero: discard is not supported.
+    /// Granularity of discard; zero if discard is not supported.
     pub discard_granularity: Sectors,
     /// Whether discarded sectors are certain to read as zeroes.
     pub zeroes_after_discard: bool,
@@ -38,22 +38,22 @@ pub struct Geometry {
     pub volatile_cache: bool,
 }
 
-/// What is known of a stretch of sectors without reading them.
+/// The state of a stretch of sectors, as far as it is known without reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    /// How far it goes, from the start of what was asked; never zero for a range that is not empty.
+    /// How far it reaches, from the start of the asked range; never zero for a range that is not empty.
     pub length: Sectors,
-    /// Whether all of it is certain to read as zeroes, and takes no room. False: it may hold anything.
+    /// Whether all of it certainly reads as zeroes and takes no space. False: it may hold anything.
     pub is_zero: bool,
 }
 
 /// Something that stores sectors.
 ///
-/// Every operation may be in flight many times at once, in any order. Ranges lie inside `geometry().size`; what does
-/// not is answered `OutOfRange`. Futures stay on the shard they were made on.
+/// Many operations may be in flight at once, in any order. Ranges lie inside `geometry().size`; any other range is
+/// answered with `OutOfRange`. Futures stay on the shard they were made on.
 #[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
 pub trait Device {
-    /// What the device is like; constant while it is open.
+    /// The device's geometry; constant while it is open.
     fn geometry(&self) -> &Geometry;
 
     /// Reads `into.length()` sectors from `at` into the buffers, in order, and gives them back filled.
@@ -66,25 +66,25 @@ pub trait Device {
     /// Makes every write that was answered before this call stable.
     async fn flush(&self) -> Result<(), IoError>;
 
-    /// Tells that the sectors' content is no longer wanted. Advisory: afterwards they read as anything.
+    /// Tells the device that the sectors' content is no longer needed. Advisory: afterwards they may read as anything.
     async fn discard(&self, range: Range) -> Result<(), IoError>;
 
     /// Makes the sectors read as zeroes. Exact.
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError>;
 
-    /// What is known of the sectors from the start of `range` on: the first stretch of one kind, at most `range` long.
-    /// It may end before its kind does. Writes that are under way meanwhile may or may not be seen.
+    /// The state of the sectors from the start of `range` on: the first stretch of one kind, at most `range` long. The
+    /// stretch may end before its kind does. Writes in flight meanwhile may or may not be seen.
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         Ok(Allocation { length: range.length, is_zero: false })
     }
 
-    /// The array has failed this member: what is under way here is answered `Gone` now, though the device below may
-    /// still be at it, and so is all that comes later. The buffers stay leased until the device has let go of them.
-    /// What this cannot end, like a request to an array below, ends by itself.
+    /// The array has failed this member. Requests in flight are answered `Gone` now, although the device below may
+    /// still work on them, and so are all later ones. The buffers stay leased until the device has let go of them. An
+    /// operation that cannot be cut here, such as a request to an array below, ends by itself.
     fn mark_dead(&self) {}
 
-    /// Reads that are under way here are answered [`ErrorKind::Late`](crate::ErrorKind::Late) now, for they are to be
-    /// served from elsewhere. The device below may still be at them, and their buffers stay leased as long as it is.
-    /// A device that cannot do this leaves them under way.
+    /// Reads in flight are answered [`ErrorKind::Late`](crate::ErrorKind::Late) now, because another copy will serve
+    /// them. The device below may still work on them; their buffers stay leased as long as it does. A device that does
+    /// not support this leaves them in flight.
     fn cut_reads(&self) {}
 }

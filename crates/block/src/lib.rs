@@ -1,7 +1,7 @@
-//! The words that every other crate speaks.
+//! The types that every other crate uses.
 //! Owns: units, extents, slot sets, buffer leases, error kinds, the trait [`Device`], single-threaded waiting.
 //! Not here: anything that knows a level, a byte on disk or a syscall.
-//! Invariant: a buffer that a device may still write is never freed, reused or seen by anybody else ([`buffer`]).
+//! Invariant: while a device may still write a buffer, it is not freed, reused or visible elsewhere ([`buffer`]).
 
 pub mod buffer;
 pub mod device;

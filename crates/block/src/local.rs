@@ -1,6 +1,7 @@
-//! Waiting on one shard: what futures of one thread need to wait for each other.
-//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`join_each`], [`race`], [`yield_now`]. Not here: executors, timers, threads.
-//! Invariant: whoever waits is woken when what it waits for may have changed; a dropped waiter leaves nothing behind.
+//! Waiting on one shard: primitives for futures of one thread that wait for each other.
+//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`join_each`], [`race`], [`yield_now`].
+//! Not here: executors, timers, threads.
+//! Invariant: a waiter is woken when its condition may have changed. A dropped waiter leaves nothing behind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,26 +10,26 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Wakes everybody who waits for a condition, to look again.
+/// Wakes all tasks that wait for a condition, so that they check it again.
 #[derive(Default)]
 pub struct Notify {
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Notify {
-    /// Nobody waits yet.
+    /// A `Notify` without waiters.
     pub fn new() -> Notify {
         Notify::default()
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting tasks.
     pub fn notify_all(&self) {
         for waker in self.waiting.take() {
             waker.wake();
         }
     }
 
-    /// Waits until `ready` gives a value; it is asked now and after every notification.
+    /// Waits until `ready` returns a value. It is called now and after every notification.
     pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         std::future::poll_fn(|context| match ready() {
             Some(value) => Poll::Ready(value),
@@ -50,10 +51,10 @@ struct OneshotState<T> {
     waker: Cell<Option<Waker>>,
 }
 
-/// The half of a [`oneshot`] that gives the value.
+/// The sending half of a [`oneshot`].
 pub struct Sender<T>(Rc<OneshotState<T>>);
 
-/// The half of a [`oneshot`] that waits for the value: `None` when the sender was dropped without one.
+/// The receiving half of a [`oneshot`]; it gives `None` if the sender was dropped without a value.
 pub struct Receiver<T>(Rc<OneshotState<T>>);
 
 /// One value from one task to another of the same shard.
@@ -63,7 +64,7 @@ pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Gives the value.
+    /// Sends the value.
     pub fn send(self, value: T) {
         self.0.value.set(Some(value));
     }
@@ -98,7 +99,7 @@ struct Waiter {
     waker: Waker,
 }
 
-/// So many permits, given out in the order they were asked for.
+/// A fixed number of permits, given out in the order of the calls.
 pub struct Semaphore {
     free: Cell<usize>,
     tickets: Cell<u64>,
@@ -122,19 +123,19 @@ impl Semaphore {
         self.free.get()
     }
 
-    /// How many permits the first one that waits wants; `None` when none waits.
+    /// How many permits the first waiter wants; `None` if there is no waiter.
     pub fn first_wanted(&self) -> Option<usize> {
         self.queue.borrow().front().map(|first| first.amount)
     }
 
-    /// Waits for `amount` permits, behind everybody who asked before. The amount must not exceed what the semaphore
-    /// started with, or this waits forever.
+    /// Waits for `amount` permits, after all earlier waiters. The amount must not exceed what the semaphore started
+    /// with, or this waits forever.
     pub async fn acquire(self: &Rc<Self>, amount: usize) -> Permit {
         let mut wait = AcquireGuard { of: self, ticket: None };
         std::future::poll_fn(|context| self.poll_acquire(&mut wait.ticket, amount, context)).await
     }
 
-    /// Takes `amount` permits if they are free and nobody waits.
+    /// Takes `amount` permits if they are free and there is no waiter.
     pub fn try_acquire(self: &Rc<Self>, amount: usize) -> Option<Permit> {
         if !self.queue.borrow().is_empty() || self.free.get() < amount {
             return None;
@@ -208,7 +209,7 @@ impl Drop for Permit {
     }
 }
 
-/// One of several futures, in its place until all have ended.
+/// The state of one of several futures, kept in place until all have ended.
 enum Stage<F: Future> {
     Running(F),
     Done(F::Output),
@@ -219,13 +220,13 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
     join_each(futures).await.collect()
 }
 
-/// The same without a list of the values: one allocation holds everything. The futures are made by this call, and driven
-/// when it is awaited.
+/// The same without a list of the values: one allocation holds everything. This call makes the futures, and awaiting
+/// the result drives them.
 pub fn join_each<F: Future>(futures: impl IntoIterator<Item = F>) -> JoinEach<F> {
     JoinEach { stages: futures.into_iter().map(Stage::Running).collect() }
 }
 
-/// What [`join_each`] makes.
+/// The future that [`join_each`] returns.
 pub struct JoinEach<F: Future> {
     stages: Vec<Stage<F>>,
 }
@@ -239,8 +240,8 @@ impl<F: Future> Future for JoinEach<F> {
         let mut pending = false;
         for stage in &mut self.stages {
             let Stage::Running(future) = stage else { continue };
-            // SAFETY: the list gets no longer, so its memory stays where it is, and a future in it is not touched but to
-            // be polled and, here or with the list, dropped in place.
+            // SAFETY: the list does not grow, so its memory stays where it is. A future in it is only polled and
+            // dropped in place, here or with the list.
             match unsafe { Pin::new_unchecked(future) }.poll(context) {
                 Poll::Ready(output) => *stage = Stage::Done(output),
                 Poll::Pending => pending = true,
@@ -263,7 +264,7 @@ impl<F: Future> Iterator for Joined<F> {
     }
 }
 
-/// Which of two futures was first, with its value.
+/// The first of two futures to end, with its value.
 pub enum Either<A, B> {
     /// The left one.
     Left(A),
@@ -284,7 +285,7 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Drives both until one ends; the other is dropped. The left one wins a tie.
+/// Drives both until one ends; the other is dropped. If both are ready, the left one wins.
 pub async fn race<A: Future, B: Future>(left: A, right: B) -> Either<A::Output, B::Output> {
     let mut left = pin!(left);
     let mut right = pin!(right);

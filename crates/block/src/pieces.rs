@@ -1,14 +1,14 @@
 //! Lists of buffer pieces: one vectored I/O.
 //! Owns: [`Pieces`], [`Cutter`], cutting, joining and copying over piece edges. Not here: the memory (`buffer`).
-//! Invariant: no piece is empty, and pieces that adjoin in memory are one.
+//! Invariant: no piece is empty, and pieces that are adjacent in memory are joined.
 
 use crate::buffer::{Lease, Piece, Shared};
 use crate::{SECTOR_BYTES, Sectors};
 use smallvec::SmallVec;
 
-/// Bytes in several pieces, in order: one vectored I/O. Pieces that adjoin in memory are joined.
-// Aligned so that it is moved as two words of 16 bytes, and in a result beside an error instead of in its place: a load
-// that covers several smaller stores, which a move in other parts ends in, waits for all of them.
+/// Bytes in several pieces, in order: one vectored I/O. Pieces that are adjacent in memory are joined.
+/// Aligned for two reasons: it is moved as two words of 16 bytes, and a `Result` stores the error beside it instead of
+/// overlapping it. Otherwise a load covers several smaller stores, and must wait for all of them (no store forwarding).
 #[derive(Debug)]
 #[repr(align(16))]
 pub struct Pieces<P> {
@@ -43,7 +43,7 @@ impl<P: Piece> Pieces<P> {
         self.bytes == 0
     }
 
-    /// The same in sectors. Panics when it is no whole number: what goes to a device always is.
+    /// The same in sectors. Panics if it is not a whole number of sectors; I/O of devices always is.
     pub fn length(&self) -> Sectors {
         assert!(self.bytes.is_multiple_of(SECTOR_BYTES));
         Sectors((self.bytes / SECTOR_BYTES) as u64)
@@ -59,7 +59,7 @@ impl<P: Piece> Pieces<P> {
         self.list.len()
     }
 
-    /// Adds a piece behind the others. Empty ones are left out.
+    /// Adds a piece at the end. Empty ones are left out.
     pub fn push(&mut self, piece: P) {
         if piece.is_empty() {
             return;
@@ -74,19 +74,19 @@ impl<P: Piece> Pieces<P> {
         }
     }
 
-    /// Adds all of `other` behind.
+    /// Adds all of `other` at the end.
     pub fn append(&mut self, other: Pieces<P>) {
         for piece in other.list {
             self.push(piece);
         }
     }
 
-    /// No pieces yet, and room for so many.
+    /// An empty list with room for this many pieces.
     pub fn with_room(pieces: usize) -> Pieces<P> {
         Pieces { list: SmallVec::with_capacity(pieces), bytes: 0 }
     }
 
-    /// To hand all bytes on in order, in parts of any length.
+    /// A cutter that hands all bytes on in order, in parts of any length.
     pub fn cutter(self) -> Cutter<P> {
         Cutter { rest: None, list: self.list.into_iter() }
     }
@@ -137,9 +137,9 @@ impl<P: Piece> Pieces<P> {
     }
 }
 
-/// Pieces that are handed on in order: each of them is moved once, however many parts there are.
+/// Hands pieces on in order: each piece is moved once, however many parts there are.
 pub struct Cutter<P> {
-    /// What is left of a piece that was cut.
+    /// The rest of a piece that was cut.
     rest: Option<P>,
     list: smallvec::IntoIter<[P; 1]>,
 }
@@ -190,7 +190,7 @@ impl ReadPieces {
         }
     }
 
-    /// Copies bytes in from `source`, in other pieces. Panics when the lengths differ.
+    /// Copies bytes in from `source`, whose pieces may be cut differently. Panics when the lengths differ.
     pub fn copy_from_pieces<P: Piece>(&mut self, source: &Pieces<P>) {
         assert_eq!(self.bytes, source.bytes);
         let mut from = source.list.iter().map(|piece| &piece[..]);

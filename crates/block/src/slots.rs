@@ -1,5 +1,5 @@
 //! A member's place in the array, and sets of such places.
-//! Owns: [`Slot`], [`SlotSet`]. Not here: who stands in a slot (`engine`).
+//! Owns: [`Slot`], [`SlotSet`]. Not here: which member is in a slot (`engine`).
 
 use std::fmt;
 
@@ -25,13 +25,13 @@ impl fmt::Display for Slot {
 pub struct SlotSet([u64; 4]);
 
 impl SlotSet {
-    /// One more than the highest slot a set can hold; arrays with more members are refused at assembly.
+    /// The number of slots that a set can hold; arrays with more members are refused at assembly.
     pub const SLOTS_MAX: u16 = 256;
 
     /// The empty set.
     pub const EMPTY: SlotSet = SlotSet([0; 4]);
 
-    /// Slots 0 up to, without, `count`. Panics above [`SlotSet::SLOTS_MAX`].
+    /// The slots from 0 to `count` - 1. Panics above [`SlotSet::SLOTS_MAX`].
     pub fn first(count: u16) -> SlotSet {
         assert!(count <= Self::SLOTS_MAX);
         let mut set = SlotSet::EMPTY;

@@ -1,6 +1,6 @@
-//! What threads share is made of these.
-//! Owns: their names, the numbers of threads. Not here: what is shared; host's `tests/loom` puts loom's in their place and
-//! compiles the same files.
+//! The primitives for state that threads share.
+//! Owns: their names, the numbers of threads. Not here: the shared state. host's `tests/loom` substitutes loom's
+//! primitives and compiles the same files.
 
 pub(crate) use std::cell::Cell;
 pub(crate) use std::sync::atomic::AtomicU32;
@@ -12,7 +12,7 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of the thread that asks: no other thread of the process has it or had it.
+/// The number of the calling thread: no other thread of the process has it or ever had it.
 #[inline]
 pub(crate) fn this_thread() -> u64 {
     match NUMBER.get() {

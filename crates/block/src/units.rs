@@ -12,10 +12,10 @@ pub const SECTOR_BYTES: usize = 512;
 pub struct Sectors(pub u64);
 
 impl Sectors {
-    /// No length at all.
+    /// Zero sectors.
     pub const ZERO: Sectors = Sectors(0);
 
-    /// The length in bytes. Panics above 2^64 bytes, which no device has: sizes are bounded where they are parsed.
+    /// The length in bytes. Panics above 2^64 bytes: sizes are bounded where they are parsed.
     pub const fn bytes(self) -> u64 {
         match self.0.checked_mul(SECTOR_BYTES as u64) {
             Some(bytes) => bytes,
@@ -33,7 +33,7 @@ impl Sectors {
         if bytes.is_multiple_of(SECTOR_BYTES as u64) { Some(Sectors(bytes / SECTOR_BYTES as u64)) } else { None }
     }
 
-    /// The sectors that fit in so many bytes, the rest is cut off.
+    /// The whole sectors in this many bytes, rounded down.
     pub const fn from_bytes_floor(bytes: u64) -> Sectors {
         Sectors(bytes / SECTOR_BYTES as u64)
     }
@@ -76,7 +76,7 @@ impl fmt::Display for Sectors {
     }
 }
 
-/// An address in one of the spaces: it moves by [`Sectors`], and two of one space differ by [`Sectors`].
+/// An address in one of the spaces. Adding [`Sectors`] moves it; the difference of two addresses is [`Sectors`].
 pub trait Address: Copy + Ord + fmt::Debug {
     /// The address `n` sectors from the start of its space.
     fn at(n: u64) -> Self;
@@ -150,13 +150,13 @@ impl<A: Address> Extent<A> {
         Extent { start, length }
     }
 
-    /// From `start` up to, without, `end`. Panics when `end` lies before `start`.
+    /// From `start` up to, not including, `end`. Panics if `end` lies before `start`.
     pub fn between(start: A, end: A) -> Extent<A> {
         assert!(start <= end);
         Extent { start, length: Sectors(end.get() - start.get()) }
     }
 
-    /// The sector behind the last one. Panics above 2^64: a client's range is checked before it becomes an extent.
+    /// The sector after the last one. Panics above 2^64: a client's range is checked before it becomes an extent.
     pub fn end(self) -> A {
         A::at(self.start.get().checked_add(self.length.0).expect("an extent's end fits 64 bits"))
     }
@@ -179,7 +179,7 @@ impl Add<std::time::Duration> for Tick {
 }
 
 impl Tick {
-    /// The time that passed since `earlier`; zero when it lies ahead.
+    /// The time since `earlier`; zero if `earlier` is later than this.
     pub fn since(self, earlier: Tick) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,11 +1,11 @@
-//! What a sleeping shard is woken by.
-//! Owns: [`Bell`], an eventfd. Not here: when it is rung (`door`), who waits for it (`ring`).
-//! Invariant: once rung it is heard by everybody who waits, until it is silenced.
+//! The eventfd that wakes a sleeping shard.
+//! Owns: [`Bell`]. Not here: when it is rung (`door`), who waits for it (`ring`).
+//! Invariant: once rung, it wakes every waiter until it is silenced.
 
 use crate::sys;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A descriptor that can be read once the bell was rung.
+/// A descriptor that is readable after the bell was rung.
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
@@ -21,7 +21,7 @@ impl Bell {
         sys::eventfd_take(self.descriptor());
     }
 
-    /// What to wait for.
+    /// The descriptor to wait for.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -1,6 +1,6 @@
-//! How other threads reach a shard: wake a task, ring the bell when it sleeps.
-//! Owns: [`Door`], the table that a waker finds its executor's door by. Not here: what came through it.
-//! Invariant: what is put down before [`Door::knock`] is seen by the shard before it sleeps again.
+//! How other threads reach a shard: they wake a task, and ring the bell if the shard sleeps.
+//! Owns: [`Door`], the table from executor numbers to doors. Not here: the messages themselves.
+//! Invariant: what a thread stores before [`Door::knock`] is seen by the shard before it sleeps again.
 
 use crate::bell::Bell;
 use crate::sync::{AtomicBool, Mutex, RwLock, fence};
@@ -10,10 +10,11 @@ use std::sync::{Arc, PoisonError};
 /// One shard's door.
 pub(crate) struct Door {
     bell: Bell,
-    // The sleeper sets one and reads the other, whoever knocks does it the other way round. Each has a SeqCst fence in
-    // between, so at least one of them sees the other, however many knock: if the knocker's fence comes first, the
-    // sleeper reads its `true`, or its own later answer, after which it has looked; if the sleeper's comes first, the
-    // knocker reads that it sleeps, or that somebody has ended the sleep since, who rings or is the sleeper awake.
+    // The sleeping shard sets one flag and reads the other; a knocking thread does it the other way round. Each has a
+    // SeqCst fence in between, so at least one of them sees the other, however many threads knock. If the knocker's
+    // fence comes first, the sleeper reads its `true`, or its own later `answer`, after which it has checked its
+    // queues. If the sleeper's fence comes first, the knocker reads that the shard sleeps, or that the sleep has been
+    // ended since: by another knocker, which rings, or by the shard itself, which is awake.
     something_came: AtomicBool,
     is_sleeping: AtomicBool,
     wakes: Mutex<Vec<u32>>,
@@ -29,16 +30,17 @@ impl Door {
         })
     }
 
-    /// What a ring waits for while the shard sleeps.
+    /// The bell that a ring waits for while the shard sleeps.
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Tells the shard that something was put down for it. From any thread.
+    /// Tells the shard that something was stored for it. From any thread.
     pub(crate) fn knock(&self) {
         self.something_came.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Who ends the sleep rings, once; nothing is written over a shard that is awake or has just fallen asleep again.
+        // The thread that ends the sleep rings, once. Do not overwrite the state of a shard that is awake or sleeps
+        // again.
         let ends_sleep =
             || self.is_sleeping.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if self.is_sleeping.load(Ordering::Relaxed) && ends_sleep() {
@@ -46,17 +48,17 @@ impl Door {
         }
     }
 
-    /// Whether something came; [`Door::answer`] will say so again.
+    /// Whether a thread has knocked. It does not reset the flag: [`Door::answer`] will return the same.
     pub(crate) fn is_knocked(&self) -> bool {
         self.something_came.load(Ordering::Relaxed)
     }
 
-    /// Whether something came since the last time this was asked. By the shard only.
+    /// Whether a thread has knocked since the last call. Shard only.
     pub(crate) fn answer(&self) -> bool {
         self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::AcqRel)
     }
 
-    /// Announces sleep. False: something has come, do not sleep. By the shard only.
+    /// Announces sleep. False: a thread has knocked, do not sleep. Shard only.
     pub(crate) fn may_sleep(&self) -> bool {
         self.is_sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -72,7 +74,7 @@ impl Door {
         self.is_sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves a task's index to be woken, and knocks.
+    /// Stores a task's index to be woken, and knocks.
     pub(crate) fn wake(&self, task: u32) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(task);
         self.knock();
@@ -87,8 +89,8 @@ impl Door {
 
 static DOORS: RwLock<Vec<Option<Arc<Door>>>> = RwLock::new(Vec::new());
 
-/// Gives the door a number that wakers carry. Numbers are used again: a waker that outlived its executor then wakes
-/// a task that did not ask for it, which every task must bear anyway.
+/// Gives the door a number that wakers carry. Numbers are reused: a waker that outlived its executor then wakes another
+/// task, and every task must tolerate spurious wakes anyway.
 pub(crate) fn register(door: Arc<Door>) -> u32 {
     let mut doors = DOORS.write().unwrap_or_else(PoisonError::into_inner);
     let number = doors.iter().position(Option::is_none).unwrap_or(doors.len());
@@ -99,7 +101,7 @@ pub(crate) fn register(door: Arc<Door>) -> u32 {
     u32::try_from(number).expect("fewer than 2^32 executors live at once")
 }
 
-/// Takes the number back.
+/// Frees the number.
 pub(crate) fn unregister(number: u32) {
     DOORS.write().unwrap_or_else(PoisonError::into_inner)[number as usize] = None;
 }

@@ -1,6 +1,6 @@
-//! What a dying process still says.
-//! Owns: the panic hook for shard threads: a panic there is reported and ends the process. Not here: other panics.
-//! Invariant: no shard ever goes on, or is missed silently, after another one's panic.
+//! The panic hook of shard threads.
+//! Owns: reporting a panic on a shard thread and ending the process. Not here: panics of other threads.
+//! Invariant: after one shard's panic, no other shard continues, and the panic is always reported.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -10,7 +10,7 @@ thread_local! {
     static ABORTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, a panic on this thread aborts the process.
+/// While this guard lives, a panic on this thread aborts the process.
 pub(crate) struct AbortOnPanic(());
 
 impl Drop for AbortOnPanic {
@@ -24,12 +24,12 @@ pub(crate) fn abort_on_panic() -> AbortOnPanic {
     AbortOnPanic(())
 }
 
-/// Says something on standard error, past anything that captures it.
+/// Writes to standard error directly, even if a test captures output.
 pub(crate) fn say(text: &str) {
     crate::sys::last_words(text);
 }
 
-/// Puts the hook in, once.
+/// Installs the hook, once.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -41,7 +41,7 @@ pub(crate) fn install() {
             }
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("unnamed").to_owned();
-            // In the hook, before unwinding: destructors could only hide the first panic behind a second one.
+            // Abort in the hook, before unwinding: a destructor could panic again and hide the first panic.
             say(&format!(
                 "\nthread '{name}' {info}\n{}\nthe process ends: a shard cannot go on\n",
                 Backtrace::capture()

@@ -1,6 +1,7 @@
 //! The machine floor: shards, executor, timers, signals, mail; files, block devices, memory as devices; sockets.
 //! Owns: every thread, clock and syscall of the project. Not here: arrays, parity, the protocols that are served.
-//! Invariant: a buffer that the kernel may still read or write is held until the completion, whoever was dropped.
+//! Invariant: a buffer that the kernel may still read or write is held until the completion, even if its future was
+//! dropped.
 
 mod bell;
 mod door;

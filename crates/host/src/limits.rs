@@ -1,28 +1,28 @@
-//! How many descriptors this process may have.
-//! Owns: raising the soft limit, and the refusal when that is not enough. Not here: who opens them.
-//! Invariant: a machine that starts has room for its members, rings and mailboxes, and for clients.
+//! The limit on open file descriptors.
+//! Owns: raising the soft limit, and the refusal if that is not enough. Not here: opening anything.
+//! Invariant: a process that starts has room for its members, rings and mailboxes, and for clients.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Descriptors that are there before: the three standard ones, and some slack for what is open for a moment.
+/// Other descriptors: the three standard ones, and some slack for short-lived ones.
 const SLACK: u64 = 16;
 /// Descriptors of one shard beside its members: ring, door, signals, timers.
 const PER_SHARD: u64 = 8;
-/// Clients that must be able to get in at least.
+/// The least number of clients that must be able to connect.
 const CLIENTS_MIN: u64 = 16;
 
 /// The limit on open files is too low.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the limit on open files is {found}, expected at least {expected}; raise it (ulimit -n)")]
 pub struct TooFewDescriptors {
-    /// What the system allows this process, at most.
+    /// The system's hard limit for this process.
     pub found: u64,
-    /// What so many members and shards need.
+    /// The number that these members and shards need.
     pub expected: u64,
 }
 
-/// Makes room for `members` members on `shards` shards: raises the soft limit to the hard one if it must, and says so
-/// when even that is too low. Each member is open once, and once more on every shard for its flushes.
+/// Makes room for `members` members on `shards` shards: raises the soft limit up to the hard one. Fails if the hard
+/// limit is too low. Each member is open once, and once more on every shard for its flushes.
 pub fn ensure_descriptors(members: usize, shards: u16) -> Result<(), TooFewDescriptors> {
     let expected = needed(members as u64, u64::from(shards));
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,7 @@
 //! Mail from shard to shard.
-//! Owns: [`Inbox`], [`Post`]. Not here: what the mail says, when a shard looks (`shard`).
-//! Invariant: mail from one shard to another arrives once and in order. A turn's mail goes in one batch: one lock and
-//! at most one bell for each receiver, however many letters.
+//! Owns: [`Inbox`], [`Post`]. Not here: the content of mail, when a shard fetches it (`shard`).
+//! Invariant: mail from one shard to another arrives once and in order. All mail of one turn leaves in one batch: one
+//! lock and at most one bell for each receiver.
 
 use crate::door::Door;
 use crate::sync::Mutex;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use uraid_block::ShardIndex;
 
-/// Where a shard gets its mail from the others. Its length is bounded by what the senders have under way.
+/// The mail from other shards to one shard. The senders' requests in flight bound its length.
 pub(crate) struct Inbox<M> {
     letters: Mutex<VecDeque<M>>,
     door: Arc<Door>,
@@ -43,13 +43,13 @@ impl<M> Inbox<M> {
 
 type Handler<M> = Rc<dyn Fn(M)>;
 
-/// One shard's post office.
+/// A shard's queues of outgoing and arrived mail.
 pub(crate) struct Post<M> {
     inboxes: Arc<[Arc<Inbox<M>>]>,
     me: ShardIndex,
     outgoing: RefCell<Vec<VecDeque<M>>>,
     has_outgoing: Cell<bool>,
-    // Came, also from this shard itself, and not handled yet.
+    // Arrived, also from this shard itself, and not handled yet.
     arrived: RefCell<VecDeque<M>>,
     handler: RefCell<Option<Handler<M>>>,
 }
@@ -67,7 +67,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// Hands in a letter: it leaves at the end of the turn.
+    /// Queues mail: it leaves at the end of the turn.
     pub(crate) fn post(&self, to: ShardIndex, mail: M) {
         self.outgoing.borrow_mut()[usize::from(to.0)].push_back(mail);
         self.has_outgoing.set(true);
@@ -77,7 +77,7 @@ impl<M> Post<M> {
         *self.handler.borrow_mut() = Some(Rc::new(handler));
     }
 
-    /// Drops the handler and all mail: the handler may hold this post office.
+    /// Drops the handler and all mail: the handler may own this `Post`.
     pub(crate) fn close(&self) {
         let handler = self.handler.take();
         let arrived = self.arrived.take();
@@ -86,7 +86,7 @@ impl<M> Post<M> {
         drop((handler, arrived, outgoing));
     }
 
-    /// Sends what was handed in.
+    /// Sends the queued mail.
     pub(crate) fn send_all(&self) {
         if !self.has_outgoing.replace(false) {
             return;
@@ -101,7 +101,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// Fetches what the others have sent; says whether there was something.
+    /// Fetches mail from the other shards. Returns whether there was any.
     pub(crate) fn fetch(&self) -> bool {
         let mut arrived = self.arrived.borrow_mut();
         let before = arrived.len();
@@ -109,16 +109,16 @@ impl<M> Post<M> {
         arrived.len() > before
     }
 
-    /// Whether mail waits to be handled and there is somebody to do it.
+    /// Whether mail and a handler are there.
     pub(crate) fn is_busy(&self) -> bool {
         self.has_outgoing.get() || (!self.arrived.borrow().is_empty() && self.handler.borrow().is_some())
     }
 
-    /// Hands the mail that is here now to the handler.
+    /// Calls the handler with the mail that has arrived.
     pub(crate) fn deliver(&self) {
         let letters = self.arrived.borrow().len();
         for _ in 0..letters {
-            // Looked up each time: a letter may change the handler.
+            // Look the handler up each time: it may be replaced while it handles mail.
             let Some(handler) = self.handler.borrow().clone() else { return };
             let Some(letter) = self.arrived.borrow_mut().pop_front() else { return };
             handler(letter);

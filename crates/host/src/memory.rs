@@ -1,13 +1,13 @@
-//! Whether the system gives the memory that is going to be asked for.
-//! Owns: trying that out, the refusal. Not here: the memory of members (`member`), the arenas (`block`).
-//! Invariant: nothing stays taken; what was there a moment ago may be gone when it is asked for.
+//! Checks that the system will give the memory that is about to be allocated.
+//! Owns: the trial, the refusal. Not here: the memory of members (`member`), the arenas (`block`).
+//! Invariant: the trial frees everything again, so a later allocation may still fail.
 
 use crate::sys;
 use rustix::process::{Resource, getrlimit};
 
 const MIB: u64 = 1 << 20;
 
-/// The system does not give so much memory.
+/// The system does not have this much memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
     /// Bytes of memory, and of address space.
@@ -29,7 +29,7 @@ impl std::fmt::Display for NoMemory {
     }
 }
 
-/// Whether the system would give `memory` bytes, and `space` bytes of addresses without memory beside them.
+/// Whether the system would give `memory` bytes, and `space` more bytes of addresses without memory.
 pub fn ensure_memory(memory: u64, space: u64) -> Result<(), NoMemory> {
     let refused = |_| NoMemory { wanted: [memory, space], limit: getrlimit(Resource::As).current };
     let held = sys::Mapping::new(memory, true).map_err(refused)?;

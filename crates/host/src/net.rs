@@ -22,18 +22,18 @@ use uraid_block::{Lease, ReadPieces, WritePieces};
 
 pub use options::Peer;
 
-/// The most bytes of a unix socket's path: the system's field, less the zero that ends it.
+/// The longest path of a unix socket in bytes: the system's field without its terminating zero.
 const PATH_BYTES_MAX: usize = 107;
-/// Bytes that may be on their way on a unix socket: of several large replies, so that one is prepared while the client
-/// takes another.
+/// The send buffer of a unix socket: several large replies fit, so that one is prepared while the client receives
+/// another.
 const UNIX_SEND_BYTES: libc::c_int = 512 << 10;
-/// Looks at a socket that others create and remove at the same time.
+/// How often to try when other processes create and remove the socket at the same time.
 const BIND_ATTEMPTS: u32 = 8;
 
 /// Why a socket operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetError {
-    /// The other side went away, or this side has shut down.
+    /// The peer went away, or this side has shut down.
     #[error("the connection is closed")]
     Closed,
     /// A live server listens on this unix socket.
@@ -49,23 +49,23 @@ pub enum NetError {
         path: PathBuf,
         /// Its length in bytes.
         found: usize,
-        /// What the system takes.
+        /// The system's limit.
         max: usize,
     },
-    /// Something that is no socket stands where the socket should be.
+    /// A file that is not a socket is at the socket's path.
     #[error("{}: exists and is not a socket", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// The folder takes no new socket.
+    /// The directory does not accept a new socket.
     #[error("no socket can be made there: {}; expected a path in a folder that exists and can be written",
         io::Error::from_raw_os_error(*os))]
     NotMade {
         /// The system's errno.
         os: i32,
     },
-    /// What the system said.
+    /// A system call failed.
     #[error("{call} failed with errno {os}")]
     Os {
         /// Which call.
@@ -92,7 +92,7 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// Removes the socket's file, if it still is ours.
+/// Removes the socket's file if it is still ours.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -102,7 +102,7 @@ struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // Somebody may have been faster; then it is gone, as wanted.
+            // Another process may have removed it already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -122,7 +122,7 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|status| (status.dev(), status.ino()))
 }
 
-/// Makes room for a socket: a stale one is removed, a live one or anything else is an error.
+/// Removes a stale socket. A live one or any other file is an error.
 fn clear_stale(path: &Path) -> Result<(), NetError> {
     let before = match std::fs::symlink_metadata(path) {
         Ok(status) if status.file_type().is_socket() => (status.dev(), status.ino()),
@@ -132,11 +132,11 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
     };
     match sys::connect_now(path) {
         Ok(()) => Err(NetError::InUse { path: path.to_owned() }),
-        // EAGAIN: its queue is full, so it lives.
+        // EAGAIN: its queue is full, so a server listens.
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Err(NetError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             if inode(path).is_ok_and(|now| now == before) {
-                // It may be gone by now, which is as well.
+                // It may be gone by now, which is fine.
                 let _ = std::fs::remove_file(path);
             }
             Ok(())
@@ -146,7 +146,7 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
     }
 }
 
-/// Makes a socket at a path whose folder takes part in it, though the path itself may be too long for a socket's.
+/// Binds relative to the directory, because the path may be too long for a socket address.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if path.as_os_str().len() <= PATH_BYTES_MAX {
         return UnixListener::bind(path);
@@ -161,8 +161,8 @@ impl Listener {
     /// Listens on a unix socket whose file gets this mode (0o600: its owner only). A stale socket is removed first; the
     /// file is removed with the last handle.
     ///
-    /// The socket is made under another name and takes its own when it listens already: nobody ever finds it with other
-    /// rights, or takes it for a stale one. [`NetError::PathTooLong`] above 107 bytes, whatever that other name is.
+    /// The socket is created under another name and renamed when it listens: no process ever finds it with other
+    /// permissions, or takes it for a stale one. [`NetError::PathTooLong`] above 107 bytes, whatever the other name is.
     pub fn unix(path: &Path, mode: u32) -> Result<Listener, NetError> {
         let found = path.as_os_str().len();
         if found > PATH_BYTES_MAX {
@@ -171,7 +171,7 @@ impl Listener {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let new = path.with_file_name(format!(".uraid-{}-{number}", std::process::id()));
-        // Left behind by a process that had our number.
+        // Left behind by an earlier process with our process id.
         let _ = std::fs::remove_file(&new);
         let not_made = |error| NetError::NotMade { os: Errno::from(error).0 };
         let socket = bind(&new).map_err(not_made)?;
@@ -183,7 +183,7 @@ impl Listener {
             match sys::rename_new(&file.path, path) {
                 Ok(()) => break,
                 Err(Errno(libc::EEXIST)) if attempt < BIND_ATTEMPTS => {}
-                // A file system that cannot promise to replace nothing.
+                // The file system does not support RENAME_NOREPLACE.
                 Err(Errno(libc::EINVAL)) => {
                     std::fs::rename(&file.path, path).map_err(failed("rename"))?;
                     break;
@@ -202,7 +202,7 @@ impl Listener {
         Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), _file: None })))
     }
 
-    /// The address of a TCP listener: tells which port the system chose for port 0.
+    /// The address of a TCP listener, with the port that the system chose for port 0.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.0.socket {
             Socket::Unix(_) => None,
@@ -210,8 +210,8 @@ impl Listener {
         }
     }
 
-    /// Waits for a client. `&Shard<M>` will do for the shard. Of an error of one client (it went away in between) the
-    /// caller hears nothing; what comes out as an error concerns the listener or the process (EMFILE).
+    /// Waits for a client. A `&Shard<M>` derefs to the argument. Errors of one client (it went away in between) are
+    /// skipped; a returned error concerns the listener or the process (EMFILE).
     pub async fn accept(&self, shard: &Local) -> Result<Stream, NetError> {
         loop {
             match self.0.accept_now() {
@@ -242,7 +242,7 @@ impl Listening {
             }
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
-                // Answers are sent whole: there is nothing to wait for.
+                // Answers are sent whole: delaying them gains nothing.
                 stream.set_nodelay(true)?;
                 options::notice_lost_peer(&stream);
                 Ok(stream.into())
@@ -262,8 +262,8 @@ impl AsRawFd for ListenerHolder {
     }
 }
 
-/// A connection on one shard. Receiving and sending may go on at the same time; of each, one at a time.
-/// A receive whose future is dropped may have taken bytes that are lost then; a send, have sent some.
+/// A connection on one shard. One receive and one send may run at the same time. A dropped receive may lose the bytes
+/// that it took; a dropped send may have sent some bytes.
 pub struct Stream {
     driver: Rc<Driver>,
     socket: Rc<OwnedFd>,
@@ -328,8 +328,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Receives what there is now, past the ring; `None` when there is nothing yet. 0: the peer has closed.
-    /// Not while a receive of the ring is under way.
+    /// Receives what is there now, without the ring; `None` if there is nothing yet. 0: the peer has closed. Do not
+    /// call it while a receive of the ring is in flight.
     pub fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError> {
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -339,8 +339,8 @@ impl Stream {
         at_once("recv", result)
     }
 
-    /// Sends as much as the socket takes now, past the ring: how many bytes, perhaps none. Not while a send of the ring
-    /// is under way.
+    /// Sends as much as the socket accepts now, without the ring, and returns how many bytes, possibly 0. Do not call
+    /// it while a send of the ring is in flight.
     pub fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -351,7 +351,7 @@ impl Stream {
         Ok(at_once("send", result)?.unwrap_or(0))
     }
 
-    /// Who is at the other end.
+    /// The identity of the peer.
     pub fn peer(&self) -> Peer {
         Peer::of(self.socket.as_fd())
     }
@@ -360,11 +360,12 @@ impl Stream {
     pub fn is_hung_up(&self) -> bool {
         let events = libc::POLLRDHUP;
         let mut socket = [libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 }];
-        // POLLHUP and POLLERR come unasked.
+        // POLLHUP and POLLERR are always reported.
         sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
-    /// Bytes that were sent and that the peer has not taken, with what the system adds to them; 0 where it does not tell.
+    /// Bytes that were sent and that the peer has not received, plus the system's overhead; 0 if the system does not
+    /// tell.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: TIOCOUTQ writes an int, which `bytes` is.
@@ -378,7 +379,7 @@ impl Stream {
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
-    /// The socket without its shard, to hand it to another one. No operation should be under way.
+    /// The socket without its shard, to hand it to another one. No operation should be in flight.
     pub fn into_raw(self) -> Result<OwnedFd, NetError> {
         match Rc::try_unwrap(self.socket) {
             Ok(socket) => Ok(socket),
@@ -392,7 +393,7 @@ impl Stream {
         Stream { driver: shard.driver().clone(), socket: Rc::new(socket) }
     }
 
-    /// Connects to a unix socket, blocking for the moment that takes.
+    /// Connects to a unix socket, blocking briefly.
     pub fn connect_unix(shard: &Local, path: &Path) -> Result<Stream, NetError> {
         let socket = UnixStream::connect(path).map_err(failed("connect"))?;
         Ok(Stream::from_raw(shard, socket.into()))
@@ -406,7 +407,7 @@ impl Stream {
     }
 }
 
-/// What a call that does not wait has given; `None`: it would have had to.
+/// The result of a nonblocking call; `None` if it would block.
 fn at_once(call: &'static str, result: isize) -> Result<Option<usize>, NetError> {
     match usize::try_from(result) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,6 +1,7 @@
-//! Which processors threads run on.
-//! Owns: [`processors_allowed`], pinning a thread, keeping a shard's helpers from being pinned with it. Not here: who asks for it.
-//! Spec: sched_setaffinity(2): a thread begins with the processors of the thread that made it.
+//! The processors that threads run on.
+//! Owns: [`processors_allowed`], pinning a thread, keeping a shard's helpers from being pinned with it.
+//! Not here: which threads are pinned.
+//! Spec: sched_setaffinity(2): a thread inherits the processors of the thread that created it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -10,19 +11,19 @@ pub fn processors_allowed() -> Vec<u16> {
     (0..CpuSet::MAX_CPU).filter(|&number| set.0.is_set(number)).map(|number| number as u16).collect()
 }
 
-/// Keeps the calling thread on one processor. One that the system has taken away meanwhile is left to the system.
+/// Pins the calling thread to one processor. If the system has taken that processor away, the thread is not pinned.
 pub fn pin(number: u16) {
     let mut set = CpuSet::new();
     set.set(number.into());
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Where a thread might run before it was pinned.
+/// The processors that a thread could use before it was pinned.
 #[derive(Clone)]
 pub(crate) struct Roaming(CpuSet);
 
 impl Roaming {
-    /// Of a system with more processors than the set has room for, all of the set.
+    /// On a system with more processors than the set has room for, all of the set.
     pub(crate) fn of_this_thread() -> Roaming {
         Roaming(sched_getaffinity(None).unwrap_or_else(|_| {
             let mut all = CpuSet::new();
@@ -31,7 +32,7 @@ impl Roaming {
         }))
     }
 
-    /// Lets the calling thread run there: a helper of a pinned shard would only take turns with it.
+    /// Lets the calling thread use them: a helper on the shard's processor would only compete with the shard.
     pub(crate) fn resume(&self) {
         let _ = sched_setaffinity(None, &self.0);
     }

@@ -20,33 +20,33 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use uraid_block::{Arena, ShardIndex, Tick};
 
-/// Tasks polled before the shard looks at mail, timers and completions again.
+/// Tasks polled before the shard checks mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
 /// After so many polls the turn ends, if it has taken longer than this: a piece of zeroes or a row of parity takes up to a
 /// millisecond, and 64 of them in a row kept everything else waiting for 50.
 const POLLS_PER_LOOK: usize = 8;
 const TURN_TIME_MAX: Duration = Duration::from_micros(500);
-/// A shard looks round so often in vain before it sleeps at once again.
+/// After this many busy-polls without a message in a row, the shard sleeps at once.
 const SPINS_IN_VAIN_MAX: u32 = 16;
-/// A shard that sleeps at once tries looking round after so many turns that brought mail. In vain, with 50 us, that is
-/// 3 us of processor for each of them; where it was not in vain it goes on.
+/// A shard that sleeps at once tries a busy-poll after this many turns that brought mail. In vain, with 50 us, that is
+/// 3 us of processor time for each turn; if it finds mail, busy-polling continues.
 const MAIL_TURNS_PER_TRY: u32 = 16;
-/// How often the clock is looked at within a member's timeout. A request fails at most one look late.
+/// How often requests' ages are checked within a member's timeout. A request fails at most one check late.
 const LOOKS_PER_TIMEOUT: u32 = 8;
-/// How long a closing shard waits for the kernel to let go of buffers.
+/// How long a closing shard waits until the kernel releases its buffers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is what faces receive into.
+/// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is where faces receive.
 pub const ARENAS: usize = 5;
 /// The arena that faces receive client data into and read array data into.
 pub const CLIENT_ARENA: usize = 4;
 
-/// Which way to the kernel.
+/// How I/O is submitted to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingChoice {
-    /// io_uring where the system allows it, threads otherwise.
+    /// io_uring if the system allows it, threads otherwise.
     Auto,
-    /// io_uring; `run` panics where it is refused.
+    /// io_uring; `run` panics if it is refused.
     IoUring,
     /// A small pool of threads and poll.
     Threads,
@@ -61,25 +61,25 @@ pub struct ArenaBlocks {
     pub large: u32,
 }
 
-/// How the machine is set up.
+/// Settings of the shards.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which way to the kernel.
+    /// How I/O is submitted to the kernel.
     pub ring: RingChoice,
-    /// What each shard's arenas hold. Memory that is never touched costs nothing.
+    /// The blocks of each shard's arenas. Memory that is never touched costs nothing.
     pub arenas: [ArenaBlocks; ARENAS],
-    /// How long a shard looks round for mail before it sleeps, as long as that finds some: waking a sleeping core takes
-    /// tens of microseconds on a virtual machine. Zero: never.
+    /// How long a shard busy-polls for messages before it sleeps, as long as that finds some: waking a sleeping core
+    /// takes tens of microseconds on a virtual machine. Zero: never.
     pub spin: Duration,
-    /// The processor that each shard is kept on, for shards that have one here. Of those that
-    /// [`crate::processors_allowed`] names.
+    /// The processor that each shard is pinned to, by shard; a shard without an entry is not pinned. Take them from
+    /// [`crate::processors_allowed`].
     pub processors: Vec<u16>,
-    /// Whether reads and writes of one turn that adjoin on a member go down to it as one. Off: to measure what is lost.
+    /// Whether adjacent reads and writes of one turn on a member are merged. Off: to measure the effect.
     pub merging: bool,
-    /// Whether every member keeps a [`crate::Trace`] of what goes down to it.
+    /// Whether every member keeps a [`crate::Trace`] of its requests.
     pub trace: bool,
     /// How long a read or a write of a member may take before it fails as if the member were gone; flushes and discards
-    /// may take four times as long. `None`: for ever.
+    /// may take four times as long. `None`: no limit.
     pub member_timeout: Option<Duration>,
 }
 
@@ -97,7 +97,7 @@ impl Default for Options {
     }
 }
 
-/// What asked the process to end.
+/// The signal that asked the process to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// SIGINT.
@@ -106,10 +106,10 @@ pub enum Signal {
     Terminate,
 }
 
-/// Runs `main` on so many shards, one thread each, and gives their values in shard order.
+/// Runs `main` on `shards` shards, one thread each, and returns their values in shard order.
 ///
-/// A shard ends when its main future has ended: tasks that still run are dropped, mail that still comes is lost.
-/// A panic on any shard aborts the process, after saying what happened on standard error.
+/// A shard ends when its main future has ended: tasks that still run are dropped, mail that still arrives is lost. A
+/// panic on any shard is reported on standard error and aborts the process.
 pub fn run<M, T, F, Fut>(shards: u16, options: &Options, main: F) -> Vec<T>
 where
     M: Send + 'static,
@@ -140,7 +140,7 @@ where
     values
 }
 
-/// Ends the process: without this shard the others would wait for it for ever. Arrays are left as by a kill.
+/// Ends the process: without this shard the others would wait for ever. Arrays are left as after a kill.
 fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
     let number = index + 1;
     last_words::say(&format!(
@@ -170,7 +170,7 @@ where
         mail_turns: Cell::new(0),
         turn_began: Cell::new(now()),
     };
-    // After the ring, whose helper threads must not stand in each other's way.
+    // Pin after the ring is made: its helper threads must not share one processor.
     if let Some(&processor) = options.processors.get(usize::from(index.0)) {
         processors::pin(processor);
     }
@@ -191,7 +191,7 @@ where
             turn(machine, &shard.post, &door);
         }
     };
-    // What was posted last still leaves; then everything that may hold the shard goes, tasks before the ring.
+    // Send the last mail, then drop everything that may own the shard: tasks before the ring.
     shard.post.send_all();
     shard.post.close();
     machine.executor.close();
@@ -202,7 +202,7 @@ where
     value
 }
 
-/// Ends what members do not answer in time, until dropped.
+/// Fails requests that members do not answer in time, until dropped.
 async fn watch_members(local: Local, timeout: Duration) {
     let period = timeout / LOOKS_PER_TIMEOUT;
     loop {
@@ -211,7 +211,7 @@ async fn watch_members(local: Local, timeout: Duration) {
     }
 }
 
-/// Everything once: completions, mail, timers, tasks; sleeps when there is nothing to do.
+/// One turn: completions, mail, timers, tasks; sleeps if there is nothing to do.
 fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     let began = now();
     machine.turn_began.set(began);
@@ -249,14 +249,14 @@ fn run_tasks(executor: &Executor, began: Tick) {
     }
 }
 
-/// Waits a little without sleeping, if that has paid lately or is worth another try. True: something has come.
+/// Busy-polls for messages, if that has found some lately or is due for another try. True: something arrived.
 fn looks_round(machine: &Machine, door: &Door) -> bool {
     let is_try = machine.spins_left.get() == 0;
     if machine.spin.is_zero() || (is_try && machine.mail_turns.get() < MAIL_TURNS_PER_TRY) {
         return false;
     }
     machine.mail_turns.set(0);
-    // What was started goes to the kernel first.
+    // First submit what was started.
     machine.driver.wait(Wait::No);
     let end = now() + machine.spin;
     let deadline = machine.timers.next().map_or(end, |next| next.min(end));
@@ -273,7 +273,7 @@ fn looks_round(machine: &Machine, door: &Door) -> bool {
         }
         machine.driver.wait(Wait::No);
         if now() >= deadline {
-            // A timer that is due says nothing of mail.
+            // A timer that is due says nothing about mail.
             if deadline == end {
                 machine.spins_left.update(|left| left.saturating_sub(1));
             }
@@ -295,12 +295,12 @@ struct Machine {
     arenas: [Arena; ARENAS],
     spin: Duration,
     spins_left: Cell<u32>,
-    // Turns that brought mail since the shard last looked round.
+    // Turns that brought mail since the shard last busy-polled.
     mail_turns: Cell<u32>,
     turn_began: Cell<Tick>,
 }
 
-/// One shard's machine without its mail: what faces and members need. Clones are handles of the same shard.
+/// One shard's machine without its mail, as faces and members need it. Clones are handles of the same shard.
 #[derive(Clone)]
 pub struct Local(Rc<Machine>);
 
@@ -328,7 +328,7 @@ impl Local {
         now()
     }
 
-    /// The same as of the beginning of this turn of the shard: no look at the clock.
+    /// The clock at the start of this turn of the shard; it does not read the clock again.
     pub fn turn_time(&self) -> Tick {
         self.0.turn_began.get()
     }
@@ -343,7 +343,7 @@ impl Local {
         self.0.timers.sleep_until(now() + time, now).await;
     }
 
-    /// Starts a task on this shard. It is dropped, done or not, when the shard's main future has ended.
+    /// Starts a task on this shard. It is dropped when the shard's main future ends, even if it is not done.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         self.0.executor.spawn(task);
     }
@@ -358,19 +358,19 @@ impl Local {
         &self.0.arenas[n]
     }
 
-    /// Which way to the kernel the shard has: `io_uring` or `threads`.
+    /// How this shard submits I/O: `io_uring` or `threads`.
     pub fn ring_name(&self) -> &'static str {
         self.0.driver.ring_name()
     }
 
-    /// How much of the arenas the kernel has pinned for direct I/O, in bytes: it grows as they are used, and stays 0 where
-    /// the system refuses it.
+    /// How many bytes of the arenas the kernel has pinned for direct I/O: it grows as they are used, and stays 0 if the
+    /// system refuses it.
     pub fn registered_bytes(&self) -> usize {
         self.0.driver.registered_bytes()
     }
 
-    /// Waits for SIGTERM or SIGINT. From this call on, not from the first poll, they no longer end the process by
-    /// themselves. For one waiter of the process; panics on other shards than 0.
+    /// Waits for SIGTERM or SIGINT. From this call on, not from the first poll, they no longer end the process. There
+    /// may be one waiter in the process; panics on other shards than 0.
     pub fn terminated(&self) -> impl Future<Output = Signal> + 'static {
         assert_eq!(self.index(), ShardIndex(0), "signals come to shard 0");
         let bell: Holder = Rc::new(SignalBell(signals::listen()));
@@ -410,14 +410,14 @@ impl<M> Deref for Shard<M> {
 }
 
 impl<M: Send + 'static> Shard<M> {
-    /// Sends mail to a shard, also to this one: it is handled later, in order. A shard that has ended drops it.
-    /// Panics when there is no such shard.
+    /// Sends mail to a shard, also to this one: it is handled later, in order. A shard that has ended drops it. Panics
+    /// if there is no such shard.
     pub fn post(&self, to: ShardIndex, mail: M) {
         self.post.post(to, mail);
     }
 
-    /// Sets who gets the mail, in place of the one before. Mail that came earlier has waited for this. The handler is
-    /// dropped when the shard's main future has ended, so it may hold the shard.
+    /// Sets the handler of mail, replacing the one before. Mail that arrived earlier has waited for it. The handler is
+    /// dropped when the shard's main future has ended, so it may own the shard.
     pub fn on_mail(&self, handler: impl Fn(M) + 'static) {
         self.post.on_mail(handler);
     }

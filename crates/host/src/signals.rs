@@ -1,6 +1,6 @@
 //! SIGTERM and SIGINT as events of a shard.
-//! Owns: the handlers, which do nothing but count and ring an eventfd. Not here: what to do about a signal.
-//! Invariant: without anybody who wants to know, the signals keep their default action.
+//! Owns: the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
+//! Invariant: until a task listens, the signals keep their default action.
 
 use crate::Signal;
 use crate::sys::{self, Errno};
@@ -14,7 +14,7 @@ static INTERRUPT_CAME: AtomicBool = AtomicBool::new(false);
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 extern "C" fn note(signal: libc::c_int) {
-    // SAFETY: errno belongs to the interrupted code of this thread; it is put back below.
+    // SAFETY: errno belongs to the interrupted code of this thread; it is restored below.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
@@ -30,13 +30,13 @@ fn set_action(signal: libc::c_int, action: libc::sighandler_t) -> Result<(), Err
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = action;
     new.sa_flags = libc::SA_RESTART;
-    // SAFETY: `new` lives during the call; the handler only does what is safe in a handler.
+    // SAFETY: `new` lives during the call; the handler does only what is safe in a signal handler.
     let result = unsafe { libc::sigaction(signal, &new, std::ptr::null_mut()) };
     if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// From here on the two signals are noted; returns the file that becomes readable when one came. It must not be
-/// listened to by two at once.
+/// Notes the two signals from now on. Returns the file that becomes readable when one arrived; at most one task may
+/// wait for it.
 pub(crate) fn listen() -> &'static OwnedFd {
     let bell = OWNED_BELL.get_or_init(|| sys::eventfd().expect("the system has one more eventfd at start"));
     BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
@@ -47,7 +47,7 @@ pub(crate) fn listen() -> &'static OwnedFd {
     bell
 }
 
-/// Gives the two signals their default action back.
+/// Restores the default action of the two signals.
 pub(crate) fn ignore_no_more() {
     if BELL.load(Ordering::SeqCst) >= 0 {
         for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -56,12 +56,12 @@ pub(crate) fn ignore_no_more() {
     }
 }
 
-/// A broken pipe or socket is an error value.
+/// Makes a broken pipe or socket an error value instead of a signal.
 pub(crate) fn ignore_broken_pipes() {
     set_action(libc::SIGPIPE, libc::SIG_IGN).expect("SIGPIPE can be ignored");
 }
 
-/// Takes a signal that came.
+/// Takes a signal that arrived.
 pub(crate) fn take() -> Option<Signal> {
     if let Some(bell) = OWNED_BELL.get() {
         sys::eventfd_take(bell.as_raw_fd());

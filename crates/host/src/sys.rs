@@ -1,6 +1,6 @@
-//! System calls that std has no safe word for.
-//! Owns: the thin wrappers, errno values as results. Not here: what a failure means.
-//! Invariant: nothing in here keeps a pointer after it returns.
+//! System calls that std does not wrap safely.
+//! Owns: the thin wrappers, errno values as results. Not here: the meaning of a failure.
+//! Invariant: no wrapper keeps a pointer after it returns.
 
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -21,7 +21,7 @@ impl Errno {
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
-        // Errors that std makes up itself carry no errno; those that can come here mean a refused argument.
+        // Errors that std creates itself carry no errno; those that can occur here mean a refused argument.
         Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
     }
 }
@@ -30,7 +30,7 @@ fn check(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
 }
 
-/// A call's result as io_uring would give it: a count, or a negative errno.
+/// A call's result in io_uring's form: a count, or a negative errno.
 pub(crate) fn as_result(count: isize) -> i32 {
     if count < 0 { -Errno::last().0 } else { i32::try_from(count).expect("a transfer is below 2 GiB") }
 }
@@ -44,15 +44,15 @@ pub(crate) fn monotonic_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Lets this thread's sleeps end when they should: by default Linux may prolong them by 50 us to save wake-ups.
+/// Lets this thread's sleeps end on time: by default Linux may prolong them by 50 us to save wake-ups.
 pub(crate) fn sleep_precisely() {
-    // SAFETY: no pointers. Where it is refused, sleeps stay as they are.
+    // SAFETY: no pointers. If it is refused, sleeps stay as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
 fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
     let fd = check(fd)?;
-    // SAFETY: the call that gave it has just made it for us.
+    // SAFETY: the system call has just created this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -65,11 +65,11 @@ pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
 /// Adds one to an eventfd. Safe in a signal handler.
 pub(crate) fn eventfd_add(fd: RawFd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: reads 8 bytes. A full counter (EAGAIN) is readable already, which is all that is wanted.
+    // SAFETY: reads 8 bytes. If the counter is full (EAGAIN), it is already readable, which is enough.
     unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
 }
 
-/// Takes an eventfd's count: 0 when nothing was added.
+/// Reads and resets an eventfd's count: 0 if nothing was added.
 pub(crate) fn eventfd_take(fd: RawFd) -> u64 {
     let mut count = [0; 8];
     // SAFETY: writes 8 bytes.
@@ -77,7 +77,7 @@ pub(crate) fn eventfd_take(fd: RawFd) -> u64 {
     if read == 8 { u64::from_ne_bytes(count) } else { 0 }
 }
 
-/// Memory that is a file without a name, of so many bytes, all zero.
+/// A memory file without a name, of this many zero bytes.
 pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     // SAFETY: the name is a C string.
     let fd = owned(unsafe { libc::memfd_create(c"uraid".as_ptr(), libc::MFD_CLOEXEC) })?;
@@ -87,7 +87,7 @@ pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Addresses of this process that nothing uses, given back when dropped.
+/// Reserved addresses of this process, released when dropped.
 pub(crate) struct Mapping {
     start: *mut libc::c_void,
     bytes: usize,
@@ -99,7 +99,7 @@ impl Mapping {
         let bytes = usize::try_from(bytes).map_err(|_| Errno(libc::ENOMEM))?;
         let rights = if has_memory { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new addresses, which no pointer leads to.
+        // SAFETY: new addresses, to which no pointer exists.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
         if start == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { start, bytes }) }
     }
@@ -107,13 +107,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; no pointer leads there.
+        // SAFETY: mapped by `new`; no pointer to it exists.
         let result = unsafe { libc::munmap(self.start, self.bytes) };
         assert_eq!(result, 0, "what was mapped can be given back");
     }
 }
 
-/// fallocate with so many bytes from `at`.
+/// fallocate on `length` bytes from `at`.
 pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, length: u64) -> i32 {
     let (Ok(at), Ok(length)) = (i64::try_from(at), i64::try_from(length)) else { return -libc::EFBIG };
     // SAFETY: no pointers.
@@ -129,8 +129,8 @@ pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
     Ok(u64::try_from(status.st_size).expect("no file is shorter than nothing"))
 }
 
-/// The first byte from `at` on that is not in a hole; ENXIO: only holes up to the end. Where the file system knows of no
-/// holes, all of the file is data. The description's position, which nothing uses, changes.
+/// The first byte from `at` on that is not in a hole; ENXIO: only holes up to the end. On a file system without holes,
+/// all of the file is data. The description's position changes; nothing uses it.
 pub(crate) fn seek_data(fd: RawFd, at: u64) -> Result<u64, Errno> {
     seek(fd, at, libc::SEEK_DATA)
 }
@@ -147,8 +147,8 @@ fn seek(fd: RawFd, at: u64, whence: c_int) -> Result<u64, Errno> {
     u64::try_from(found).map_err(|_| Errno::last())
 }
 
-/// Locks bytes of a file for this open file description, for writing or reading; `None`: to the end, wherever it will
-/// be. EAGAIN: another description has a lock that forbids it.
+/// Locks bytes of a file for this open file description, for writing or reading; `None`: to the end, even if the end
+/// moves. EAGAIN: another description has a conflicting lock.
 pub(crate) fn lock_bytes(fd: BorrowedFd<'_>, is_write: bool, start: u64, length: Option<u64>) -> Result<(), Errno> {
     let offset = |bytes: u64| i64::try_from(bytes).map_err(|_| Errno(libc::EOVERFLOW));
     // SAFETY: flock64 is plain data; all zeroes is a value of it.
@@ -161,7 +161,7 @@ pub(crate) fn lock_bytes(fd: BorrowedFd<'_>, is_write: bool, start: u64, length:
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
 }
 
-/// Lets go of all locks of bytes of this description.
+/// Releases all byte locks of this description.
 pub(crate) fn unlock_bytes(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: flock64 is plain data; all zeroes is a value of it: from the start to the end.
     let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
@@ -178,7 +178,7 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).expect("Linux knows how large its pages are")
 }
 
-/// Whether a process of this system serves the file.
+/// Whether a FUSE process serves the file.
 pub(crate) fn is_fuse(fd: BorrowedFd<'_>) -> bool {
     file_system(fd) == Some(libc::FUSE_SUPER_MAGIC)
 }
@@ -209,7 +209,7 @@ pub(crate) fn connect_now(path: &Path) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Whether the file is nothing but pages of memory: its system calls wait for no device (but for swap).
+/// Whether the file consists of pages of memory only: its system calls wait for no device (except for swap).
 pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     // From linux/magic.h.
     const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
@@ -219,7 +219,7 @@ pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
 /// Whether fstat on the file may wait for a server on the network or for a process (FUSE). A file system that is not
 /// listed here counts as one that may.
 pub(crate) fn is_remote(fd: BorrowedFd<'_>) -> bool {
-    // From linux/magic.h, and of file systems outside of it.
+    // From linux/magic.h, and from file systems outside of Linux.
     const LOCAL: [u32; 13] = [
         0x0000_ef53, // ext2 to ext4
         0x5846_5342, // XFS
@@ -247,14 +247,14 @@ fn file_system(fd: BorrowedFd<'_>) -> Option<libc::__fsword_t> {
     (result == 0).then_some(status.f_type)
 }
 
-/// Opens what a descriptor is open on once more, for reading and writing: a description of its own. Fails where /proc
-/// is not mounted.
+/// Opens the file of a descriptor again, for reading and writing, as a separate description. Fails if /proc is not
+/// mounted.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> std::io::Result<std::fs::File> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     std::fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path)
 }
 
-/// The alignment that direct I/O wants, as statx tells it.
+/// The alignment for direct I/O, as statx reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectAlignment {
     /// Of file offsets and lengths, in bytes.
@@ -263,7 +263,7 @@ pub(crate) struct DirectAlignment {
     pub(crate) memory: u32,
 }
 
-/// `None`: the file takes no direct I/O, or the kernel does not tell.
+/// `None`: the file does not support direct I/O, or the kernel does not report it.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<DirectAlignment> {
     // SAFETY: statx is plain data; all zeroes is a value of it.
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
@@ -306,17 +306,17 @@ pub(crate) fn block_sizes(fd: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
     Ok((logical.unsigned_abs(), physical))
 }
 
-/// The file or block device that a loop device is over.
+/// The file or block device below a loop device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoopFile {
     /// The device that the file is on.
     pub(crate) device: u64,
     pub(crate) inode: u64,
-    /// Which device it is, if it is one; 0: it is a file.
+    /// Its device number if it is a device; 0: it is a file.
     pub(crate) special: u64,
 }
 
-/// Asks the driver of a loop device, also by a partition of it. ENOTTY, EINVAL: it is none; ENXIO: it has no file.
+/// Asks the driver of a loop device, also by a partition of it. ENOTTY, EINVAL: not a loop device; ENXIO: no file.
 pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
     // From linux/loop.h: struct loop_info64 has 232 bytes and begins with lo_device, lo_inode, lo_rdevice.
     const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
@@ -327,14 +327,14 @@ pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
     Ok(LoopFile { device, inode, special })
 }
 
-/// Discards so many bytes of a block device from `at`: 0 or a negative errno.
+/// Discards `length` bytes of a block device from `at`: 0 or a negative errno.
 pub(crate) fn block_discard(fd: RawFd, at: u64, length: u64) -> i32 {
     let range = [at, length];
     // SAFETY: BLKDISCARD reads two u64.
     as_result(unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) } as isize)
 }
 
-/// Renames where nothing has the new name yet (EEXIST).
+/// Renames a file if nothing has the new name yet (else EEXIST).
 pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno(libc::EINVAL));
     let (from, to) = (name(from)?, name(to)?);
@@ -344,7 +344,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Waits until one of the files is ready or the time is over; says how many are. Interrupted counts as none.
+/// Waits until one of the files is ready or the time is over; returns how many are ready. 0 if interrupted.
 pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
     let time = timeout.map(|time| libc::timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -363,7 +363,7 @@ pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usi
     }
 }
 
-/// Writes to standard error what it takes at once, or soon: who is to read it may be stuck, and the process must end.
+/// Writes as much to standard error as it takes soon. Its reader may be stuck, and the process must end.
 pub(crate) fn last_words(text: &str) {
     const WAIT_MILLISECONDS_MAX: c_int = 200;
     for part in text.as_bytes().chunks(libc::PIPE_BUF) {

@@ -1,6 +1,6 @@
 //! Waiting for time to pass, on one shard.
 //! Owns: [`Timers`]. Not here: the clock (`sys`), sleeping until the next one is due (`shard`).
-//! Invariant: timers that are due fire in the order of their deadlines; a dropped sleep leaves nothing behind.
+//! Invariant: due timers fire in the order of their deadlines. A dropped sleep leaves nothing behind.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ mod tests {
         assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 
-    /// How often its waker was used.
+    /// Counts how often its waker was used.
     #[derive(Default)]
     struct Counted(AtomicU32);
 

@@ -1,4 +1,4 @@
-//! The shard's executor: futures in place in slots that are used again, one run queue, one thread.
+//! The shard's executor: futures stay in reused slots, one run queue, one thread.
 //! Owns: [`Executor`], task storage, wakers. Not here: sleeping, timers, I/O (`shard`, `ring`).
 //! Invariant: a future never moves once spawned, and is dropped exactly once: when it ends, or with the executor.
 //!
@@ -6,8 +6,8 @@
 //!   waker = one word:  | executor 20 | task 20 | generation 24 |     no count, no pointer: clone and drop are free
 //!   slots:             small 512 B | large 4 KiB | boxed (larger), each with its own free list
 //! ```
-//! A waker that outlived its task finds another generation and does nothing. Should the 24 bits have come round, a
-//! task is polled once for nothing.
+//! A waker that outlived its task finds another generation and does nothing. If the 24 bits have wrapped round, it
+//! causes one spurious poll.
 
 use crate::door::{self, Door};
 use crate::sync::thread_local;
@@ -30,7 +30,7 @@ const LARGE_PER_CHUNK: usize = 16;
 const TASK_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 24;
 const EXECUTOR_BITS: u32 = 64 - TASK_BITS - GENERATION_BITS;
-/// The future that [`Executor::poll_main`] drives has this task number, and no slot.
+/// The task number of the future that [`Executor::poll_main`] drives; it has no slot.
 const MAIN: u32 = (1 << TASK_BITS) - 1;
 
 const _: () = assert!(size_of::<usize>() == 8, "a waker is one 64-bit word");
@@ -61,9 +61,9 @@ enum State {
     Idle,
     /// In the run queue.
     Queued,
-    /// Being polled, or being put in or taken out.
+    /// Being polled, or being spawned or dropped.
     Busy,
-    /// Being polled, and woken meanwhile.
+    /// Being polled, and was woken meanwhile.
     BusyWoken,
 }
 
@@ -78,34 +78,34 @@ struct Task {
 }
 
 /// # Safety
-/// `at` holds a live, pinned `F`, and nobody else uses it during the call.
+/// `at` holds a live, pinned `F`, and nothing else uses it during the call.
 unsafe fn poll_in_place<F: Future<Output = ()>>(at: NonNull<u8>, context: &mut Context<'_>) -> Poll<()> {
     // SAFETY: the caller's promise; slots never move, so the pin holds.
     unsafe { Pin::new_unchecked(at.cast::<F>().as_mut()) }.poll(context)
 }
 
 /// # Safety
-/// `at` holds a live `F` that nobody uses again.
+/// `at` holds a live `F` that is not used again.
 unsafe fn drop_in_place<F>(at: NonNull<u8>) {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<F>().drop_in_place() }
 }
 
 /// # Safety
-/// `at` came from `Box::<F>::into_raw` and nobody uses it again.
+/// `at` came from `Box::<F>::into_raw` and is not used again.
 unsafe fn drop_boxed<F>(at: NonNull<u8>) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(at.cast::<F>().as_ptr()) });
 }
 
 /// # Safety
-/// Never called: it stands in free slots.
+/// Never called: free slots hold it.
 unsafe fn poll_nothing(_: NonNull<u8>, _: &mut Context<'_>) -> Poll<()> {
     panic!("a free slot was polled")
 }
 
 /// # Safety
-/// Never called: it stands in free slots.
+/// Never called: free slots hold it.
 unsafe fn drop_nothing(_: NonNull<u8>) {
     panic!("a free slot was dropped")
 }
@@ -130,7 +130,7 @@ thread_local! {
 /// A single-threaded executor.
 pub(crate) struct Executor(Box<Core>);
 
-/// While it lives, wakes on this thread go straight to the executor's queue.
+/// While this guard lives, wakes on this thread go straight to the executor's queue.
 pub(crate) struct Entered<'a> {
     before: *const Core,
     _executor: &'a Executor,
@@ -165,7 +165,7 @@ impl Executor {
         Entered { before: CURRENT.replace(&raw const *self.0), _executor: self }
     }
 
-    /// Puts a future into a slot and its task into the run queue. While the executor closes, the future is dropped.
+    /// Puts a future into a slot and its task into the run queue. If the executor is closing, the future is dropped.
     pub(crate) fn spawn<F: Future<Output = ()> + 'static>(&self, future: F) {
         let core = &*self.0;
         if core.is_closing.get() {
@@ -193,7 +193,7 @@ impl Executor {
         core.live.set(core.live.get() + 1);
     }
 
-    /// Polls up to `polls_max` woken tasks; says how many. A panic of a task goes through to the caller.
+    /// Polls up to `polls_max` woken tasks and returns how many. A task's panic propagates to the caller.
     pub(crate) fn turn(&self, polls_max: usize) -> usize {
         let core = &*self.0;
         let mut polls = 0;
@@ -204,7 +204,7 @@ impl Executor {
         polls
     }
 
-    /// Takes in the wakes that other threads have left at the door.
+    /// Queues the wakes that other threads have left at the door.
     pub(crate) fn take_remote_wakes(&self) {
         let core = &*self.0;
         let mut remote = core.remote.borrow_mut();
@@ -214,7 +214,7 @@ impl Executor {
         }
     }
 
-    /// Polls the main future if it was woken since.
+    /// Polls the main future if it was woken since the last poll.
     pub(crate) fn poll_main<F: Future>(&self, main: Pin<&mut F>) -> Poll<F::Output> {
         if !self.0.main_is_woken.replace(false) {
             return Poll::Pending;
@@ -296,7 +296,7 @@ impl Core {
         self.free.borrow_mut()[class as usize].extend((first..first + count).rev().map(|index| index as u32));
     }
 
-    /// False: the entry of the queue was out of date.
+    /// False: the queue's entry was stale.
     fn poll_task(&self, index: u32) -> bool {
         let task = {
             let task = &mut self.tasks.borrow_mut()[index as usize];
@@ -307,7 +307,7 @@ impl Core {
             *task
         };
         let waker = waker(self.number, index, task.generation);
-        // SAFETY: the state was Queued, so the slot holds a live future; Busy keeps everybody else away from it.
+        // SAFETY: the state was Queued, so the slot holds a live future; Busy excludes every other user.
         match unsafe { (task.poll)(task.storage, &mut Context::from_waker(&waker)) } {
             Poll::Ready(()) => self.end_task(index),
             Poll::Pending => {
@@ -329,11 +329,11 @@ impl Core {
             assert_ne!(task.state, State::Free);
             task.state = State::Busy;
             let before = *task;
-            // Wakes of the old generation no longer arrive, also not those from the future's own drop.
+            // Wakes of the old generation no longer arrive, not even those from the future's own drop.
             task.generation = (task.generation + 1) & ((1 << GENERATION_BITS) - 1);
             before
         };
-        // SAFETY: the slot held a live future, and the new generation and Busy keep everybody away from it.
+        // SAFETY: the slot held a live future, and the new generation and Busy exclude every other user.
         unsafe { (task.drop)(task.storage) };
         let mut tasks = self.tasks.borrow_mut();
         let task = &mut tasks[index as usize];
@@ -370,8 +370,8 @@ fn waker(executor: u32, task: u32, generation: u32) -> Waker {
         | (u64::from(task) << GENERATION_BITS)
         | u64::from(generation);
     let data = std::ptr::without_provenance(word as usize);
-    // SAFETY: the word is plain data, never a pointer: the table's functions may be called any number of times, in
-    // any order, on any thread, and they keep RawWaker's contract: waking is all they do.
+    // SAFETY: the word is plain data, never a pointer. The table's functions may be called any number of times, in any
+    // order, on any thread, and they keep RawWaker's contract: all they do is wake.
     unsafe { Waker::from_raw(RawWaker::new(data, &WAKER)) }
 }
 

@@ -1,14 +1,14 @@
-//! Which bytes of a file are holes, asked without reading them.
-//! Owns: SEEK_DATA and SEEK_HOLE turned into one stretch of whole sectors. Not here: the helper thread that asks, the
+//! Finds the holes of a file without reading it.
+//! Owns: the conversion from SEEK_DATA and SEEK_HOLE to one stretch of whole sectors. Not here: the helper thread, the
 //! member's range checks (`device`).
-//! Invariant: what is called zero was a hole from its first byte to its last; where the system is not sure, it is data.
+//! Invariant: a stretch is called zero only if it was a hole from its first byte to its last. If unsure, it is data.
 
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
 use uraid_block::{Allocation, SECTOR_BYTES, Sectors};
 
-/// The first stretch of one kind in `bytes` bytes from byte `at` of a file, all of which are there. `bytes` is a whole
-/// number of sectors above zero; so is the stretch.
+/// The first stretch of one kind in `bytes` bytes from byte `at` of a file; all of them are inside the file. `bytes` is
+/// a whole, nonzero number of sectors, and so is the stretch.
 pub(super) fn of_file(fd: RawFd, at: u64, bytes: u64) -> Allocation {
     stretch(at, bytes, sys::seek_data(fd, at), || sys::seek_hole(fd, at))
 }
@@ -24,10 +24,10 @@ fn stretch(at: u64, bytes: u64, data: Result<u64, Errno>, hole: impl FnOnce() ->
         Err(Errno(_)) => return Allocation { length: Sectors(bytes / SECTOR), is_zero: false },
     };
     if zeroes >= SECTOR {
-        // Inwards: a sector that is a hole only in part may hold anything.
+        // Round inwards: a sector that is only partly a hole may hold anything.
         return Allocation { length: Sectors(zeroes / SECTOR), is_zero: true };
     }
-    // At least the one sector that the data starts in.
+    // At least the one sector in which the data starts.
     let data = hole().map_or(bytes, |hole| hole.saturating_sub(at).clamp(SECTOR, bytes));
     Allocation { length: Sectors(data.div_ceil(SECTOR)), is_zero: false }
 }

@@ -1,6 +1,6 @@
 //! A claim on a member, and blocking reads and writes for metadata work.
-//! Owns: [`Claimed`], the list of what this process has claimed, [`OpenError`]. Not here: opening (`open`), async I/O.
-//! Invariant: a byte of one identity has one claim; the file is closed before its bytes are free again.
+//! Owns: [`Claimed`], the list of this process's claims, [`OpenError`]. Not here: opening (`open`), async I/O.
+//! Invariant: each byte of an identity has at most one claim; the file is closed before its bytes may be claimed again.
 
 use super::device::Member;
 use super::memory::Memory;
@@ -18,21 +18,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uraid_block::{ErrorKind, Geometry, IoError, SECTOR_BYTES, Sectors};
 
-/// What direct I/O of the blocking kind is aligned to, in memory and on the file.
+/// The alignment of blocking direct I/O, in memory and on the file.
 const BOUNCE_ALIGN: usize = 4096;
 /// Bytes of one blocking direct I/O.
 const BOUNCE_BYTES_MAX: usize = 1 << 20;
 
-/// What a claim is for.
+/// How a member is claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Nobody else may claim it.
+    /// Exclusive.
     ReadWrite,
-    /// Other processes may claim it for reading too; nobody may claim it for writing.
+    /// Other processes may claim it for reading, none for writing.
     ReadOnly,
 }
 
-/// Which inode or device a member is, or is a window of: two names of one thing are equal.
+/// The inode or device that a member is or lies in. Two names of one file are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
     /// The device a file is on, or the block device itself.
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// The system does not let this user open it so.
+    /// The system does not let this user open it this way.
     #[error("{}: permission denied (errno {os})", path.display())]
     Permission {
         /// The name given.
@@ -64,8 +64,8 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// This process has claimed the same file or device, or a part of it that overlaps, perhaps by another name, or by a
-    /// partition or loop device that is over it.
+    /// This process has claimed the same file or device, or an overlapping part of it, perhaps by another name, or
+    /// through a partition or loop device on it.
     #[error("{}: already claimed here as {claimed_as}", path.display())]
     ClaimedTwice {
         /// The name given.
@@ -91,13 +91,13 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// The size behind `mem:` or `null:` is no size, or not that of the memory with this name.
+    /// The size in `mem:` or `null:` is invalid, or differs from that of the memory with this name.
     #[error("{}: a size like 64M or 2T was expected", path.display())]
     BadSize {
         /// The name given.
         path: PathBuf,
     },
-    /// The system does not give so much memory.
+    /// The system does not have this much memory.
     #[error("{}: so much memory cannot be had: {}; expected less, or null:SIZE, which holds nothing", path.display(),
         std::io::Error::from_raw_os_error(*os))]
     NoMemory {
@@ -106,15 +106,15 @@ pub enum OpenError {
         /// The system's errno.
         os: i32,
     },
-    /// What stands behind the size and a comma is no cost.
+    /// The text after the size and the comma is not a valid cost.
     #[error("{}: found \"{found}\" where a cost like request=20us or bandwidth=500M was expected", path.display())]
     BadCost {
         /// The name given.
         path: PathBuf,
-        /// What stands there.
+        /// The invalid text.
         found: String,
     },
-    /// The list behind `bad:` is none.
+    /// The list after `bad:` is invalid.
     #[error("{}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER", path.display())]
     BadList {
         /// The name given.
@@ -127,12 +127,12 @@ pub enum OpenError {
         path: PathBuf,
         /// Its first byte.
         start: u64,
-        /// The byte behind its last one; as given, or that of one sector where it should reach to the end.
+        /// The byte after its last one: as given, or one sector after the start if it should reach to the end.
         end: u64,
-        /// How many bytes there are.
+        /// The size of the file or device in bytes.
         found: u64,
     },
-    /// What the system said.
+    /// A system call failed.
     #[error("{}: {call} failed with errno {os}", path.display())]
     Os {
         /// The name given.
@@ -144,38 +144,38 @@ pub enum OpenError {
     },
 }
 
-/// How a member is reached.
+/// How a member's bytes are reached.
 pub(super) enum Backing {
     File {
         file: std::fs::File,
         is_block_device: bool,
-        // Where the member's byte 0 is.
+        // The place of the member's byte 0.
         base: u64,
-        // What it wants if all I/O is direct.
+        // Set if all I/O is direct: the alignment that it needs.
         direct: Option<DirectAlignment>,
     },
     Memory(Arc<Memory>),
     Null,
 }
 
-/// An entry of the list of claims; taken out on drop.
+/// An entry in the list of claims, removed on drop.
 pub(super) struct Registration {
     identity: Identity,
     start: u64,
 }
 
-/// Of each identity and first byte, the byte behind the last one, and the name.
+/// By identity and first byte: the byte after the last one, and the name.
 type Claims = BTreeMap<(Identity, u64), (u64, String)>;
 
 static CLAIMS: Mutex<Claims> = Mutex::new(BTreeMap::new());
 
 impl Registration {
-    /// Lists these bytes. Fails with the name of a claim that overlaps.
+    /// Registers these bytes. Fails with the name of a claim that overlaps.
     pub(super) fn new(identity: Identity, bytes: std::ops::Range<u64>, name: &str) -> Result<Registration, String> {
         let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
         let same_file = claims.range((identity, 0)..=(identity, u64::MAX));
         for (&(_, start), (end, claimed_as)) in same_file {
-            // Two at the same place are never two entries, even if one of them is empty.
+            // Two claims with the same start conflict, even if one of them is empty.
             if start == bytes.start || (start < bytes.end && bytes.start < *end) {
                 return Err(claimed_as.clone());
             }
@@ -198,21 +198,21 @@ impl Drop for Registration {
 // Fields are dropped in this order: the file and its lock first.
 pub(super) struct Claim {
     pub(super) backing: Backing,
-    // The file under a loop device, for its locks.
+    // The file below a loop device, for its locks.
     pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
-    // Without a window; `mem:...` and the like are their own.
+    // Without a window; `mem:...` and `null:...` stand for themselves.
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
-    /// Sectors that fail when read or written: those that a trial names, and the listed ones.
+    /// Sectors that fail when read or written: those of `bad:`, and the listed ones.
     pub(super) bad: BadSectors,
-    /// Sectors that a list on the member calls bad.
+    /// Sectors in the member's bad-block list.
     pub(super) listed: BadSectors,
-    // Of memory and nothing, if they take their time.
+    // For memory and null members with a cost.
     pub(super) cost: Option<Cost>,
-    // What it is by itself; it is listed by whose bytes it has.
+    // The file or device itself; the list of claims uses the origin of its bytes.
     pub(super) identity: Identity,
     // For flushes: see `FlushHolder`.
     pub(super) reopened: Mutex<Vec<std::fs::File>>,
@@ -220,8 +220,8 @@ pub(super) struct Claim {
     pub(super) registration: Registration,
 }
 
-/// A member that this process has claimed. Clones are handles of the same claim; it ends with the last of them and of
-/// the [`Member`]s made of them.
+/// A member that this process has claimed. Clones are handles of the same claim, which ends with the last of them and
+/// of the [`Member`]s made from them.
 #[derive(Clone)]
 pub struct Claimed(pub(super) Arc<Claim>);
 
@@ -230,11 +230,13 @@ impl Claimed {
     /// - a regular file or a block device, by path;
     /// - `mem:SIZE`: new memory, all zero, gone with the claim; `mem:SIZE:NAME`: memory that stays until the process
     ///   ends, found again by its name;
-    /// - `null:SIZE`: reads give anything at once, writes vanish: to measure what is above;
-    /// - `mem:SIZE,request=TIME`, `null:SIZE,request=TIME`, as `mem:1G,request=20us`: the same, but each request takes
-    ///   that time, one after the other, as in a controller. `bandwidth=SIZE` beside or instead of it: so many bytes in
-    ///   a second. TIME has ns, us, ms or s. What reads and writes before serving ([`Claimed::read_at`]) costs nothing;
-    /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, but for sectors that fail when read or written.
+    /// - `null:SIZE`: reads return arbitrary bytes at once, writes are dropped; it measures the cost of everything
+    ///   above;
+    /// - `mem:SIZE,request=TIME`, `null:SIZE,request=TIME`, such as `mem:1G,request=20us`: the same, but each request
+    ///   takes this time, one after the other, as in a controller. `bandwidth=SIZE`, alone or with it, limits the bytes
+    ///   per second. TIME has the unit ns, us, ms or s. Blocking I/O before serving ([`Claimed::read_at`]) costs
+    ///   nothing;
+    /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, with sectors that fail when read or written.
     ///
     /// SIZE is a number of bytes, or one with K, M, G or T (powers of 1024).
     pub fn open(name: impl AsRef<Path>, access: Access) -> Result<Claimed, OpenError> {
@@ -242,16 +244,15 @@ impl Claimed {
         Claimed::open_target(&Target::whole(name).ok_or_else(|| OpenError::BadList { path: name.into() })?, access)
     }
 
-    /// Claims a member, or a window of one. Claims of windows that do not overlap stand side by side, in one process
-    /// or in several. [`OpenError::Window`] when it is not inside. A window of a block device does not ask for the
-    /// device exclusively: the system may have mounted one of its partitions.
+    /// Claims a member, or a window of one. Claims of windows that do not overlap may coexist, in one process or in
+    /// several. [`OpenError::Window`] if the window is not inside. A window of a block device does not claim the device
+    /// exclusively: the system may have mounted one of its partitions.
     pub fn open_target(target: &Target, access: Access) -> Result<Claimed, OpenError> {
         open::open(target, access).map(|claim| Claimed(Arc::new(claim)))
     }
 
-    /// Lets reads and writes of more sectors fail with a medium error without an errno: what is known to be bad is not
-    /// asked for. Panics
-    /// once there is a clone, or a [`Member`], that works without them.
+    /// Adds sectors whose reads and writes fail with a medium error without an errno: the device is not asked for
+    /// sectors that are known to be bad. Panics if there is a clone or a [`Member`], which would not know them.
     pub fn add_bad(&mut self, more: BadSectors) {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
         claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
@@ -263,14 +264,14 @@ impl Claimed {
         &self.0.name
     }
 
-    /// Its size; a rest below a sector is cut off.
+    /// Its size, rounded down to whole sectors.
     pub fn size(&self) -> Sectors {
         self.0.geometry.size
     }
 
-    /// Lets others claim it, while this process still has it open: nothing more is read or written here. For the end of a
-    /// process that the kernel keeps, because another member does not answer. A block device that was claimed whole stays
-    /// until the process has gone.
+    /// Releases the locks while this process still has the member open; nothing more is read or written here. It is for
+    /// a process that the kernel cannot end yet because another member does not answer. A block device that was claimed
+    /// whole stays claimed until the process is gone.
     pub fn let_others_claim(&self) {
         if let Backing::File { file, .. } = &self.0.backing {
             locks::release(file);
@@ -278,17 +279,17 @@ impl Claimed {
         self.0.under.iter().for_each(locks::release);
     }
 
-    /// Which inode or device it is.
+    /// The inode or device.
     pub fn identity(&self) -> Identity {
         self.0.identity
     }
 
-    /// What it is like.
+    /// The member's geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.0.geometry
     }
 
-    /// What it was claimed for.
+    /// How it was claimed.
     pub fn access(&self) -> Access {
         self.0.access
     }
@@ -316,8 +317,8 @@ impl Claimed {
         Ok(())
     }
 
-    /// Writes bytes from byte `at`, at any alignment, blocking; durable after [`Claimed::sync`]. On a direct file
-    /// the sectors at both ends are read and written back: nobody else may be writing them.
+    /// Writes bytes from byte `at`, at any alignment, blocking; durable after [`Claimed::sync`]. On a direct file the
+    /// sectors at both ends are read and written back, so no other writer may use them meanwhile.
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<(), IoError> {
         if self.0.access == Access::ReadOnly {
             return Err(ErrorKind::ReadOnly.into());
@@ -348,19 +349,19 @@ impl Claimed {
         }
     }
 
-    /// Opens what `shards` shards need of it, as [`Claimed::on_shard`] does otherwise: to be called before privileges are
-    /// given up that opening may need.
+    /// Opens the descriptors for `shards` shards now, which [`Claimed::on_shard`] otherwise opens. Call it before
+    /// dropping privileges that opening may need.
     pub fn open_for(&self, shards: u16) {
         let files = (0..shards).map_while(|_| FlushHolder::reopen(&self.0));
         self.0.lock_reopened().extend(files);
     }
 
-    /// This member as a shard drives it. `&Shard<M>` will do for the shard.
+    /// The device of this member on one shard. A `&Shard<M>` derefs to the argument.
     pub fn on_shard(&self, shard: &Local) -> Member {
         Member::new(self.0.clone(), shard.driver().clone())
     }
 
-    /// Whether the path that it was opened by still leads to it; a helper thread of the shard waits for the answer.
+    /// Whether its path still leads to it. A helper thread of the shard asks the system.
     pub async fn path_state(&self, shard: &Local) -> PathState {
         path::state(self.0.clone(), shard.driver()).await
     }
@@ -390,8 +391,8 @@ impl Claimed {
         self.0.bad.check_bytes(at, length as u64)
     }
 
-    /// Cuts a range of bytes into aligned parts and gives each a buffer that suits direct I/O, with how many bytes
-    /// of the range came before.
+    /// Cuts a range of bytes into aligned parts and calls `work` for each, with a buffer for direct I/O and the number
+    /// of bytes of the range before it.
     fn for_bounced(
         &self,
         at: u64,
@@ -401,7 +402,7 @@ impl Claimed {
         let mut memory = vec![0; BOUNCE_BYTES_MAX.min(length + 2 * BOUNCE_ALIGN) + BOUNCE_ALIGN];
         let first = memory.as_ptr().align_offset(BOUNCE_ALIGN);
         let bounce = &mut memory[first..];
-        // Down to whole blocks, but never past the end of the member: its size is a number of sectors, not of pages.
+        // Round down to whole blocks, but never past the end of the member: its size is in sectors, not in pages.
         let align = if self.0.geometry.logical_block.0 > 1 { BOUNCE_ALIGN } else { SECTOR_BYTES } as u64;
         let mut done = 0;
         while done < length {
@@ -418,32 +419,32 @@ impl Claimed {
     }
 }
 
-/// An aligned stretch of a file: from `start`, of which `wanted` bytes behind the first `skip` matter.
+/// An aligned stretch of a file: from `start`; the caller wants `wanted` bytes after the first `skip`.
 struct Part {
     start: u64,
     skip: usize,
     wanted: usize,
 }
 
-/// What an operation of the ring holds of a member: its claim.
+/// Keeps the claim while the ring works on the member.
 pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
 
-/// What a flush holds of a member: an open file description of its own, if there is one, and the claim.
+/// Keeps the claim during a flush, and the flush's own open file description if there is one.
 ///
-/// Linux reports a lost write-back once per open file description. A durable write (RWF_DSYNC) waits for write-back and
-/// is told of whatever was lost since the last report on its description, other writes' sectors too; a flush that came
-/// after it on the same description would be told nothing, and what was lost would be answered as stable. So flushes
-/// have a description that nothing else uses, and each shard has its own, so that one's flush does not take the
-/// report from another's. The claim's lock belongs to the first description; opening and closing others does not
-/// touch it (as it would fcntl locks of the process; those of bytes belong to the description too).
-// Fields are dropped in this order: this file before the claim's.
+/// Linux reports a lost write-back once per open file description. A durable write (RWF_DSYNC) waits for write-back,
+/// and gets every loss since the last report on its description, including losses of other writes' sectors. A later
+/// flush on the same description would not get it, and lost data would be answered as stable. So flushes use a
+/// description of their own, one per shard, so that one shard's flush does not consume another's report. The claim's
+/// lock belongs to the first description. Opening and closing others does not affect it (unlike fcntl locks of the
+/// process; byte locks belong to the description too).
+/// Fields are dropped in this order: this file before the claim's.
 pub(super) struct FlushHolder {
     own: Option<std::fs::File>,
     claim: Arc<Claim>,
 }
 
 impl FlushHolder {
-    /// Without a description of its own (no /proc, FUSE, a claim for reading) flushes go to the claim's.
+    /// If there is no separate description (no /proc, FUSE, a claim for reading), flushes use the claim's.
     pub(super) fn new(claim: Arc<Claim>) -> FlushHolder {
         let before = claim.lock_reopened().pop();
         FlushHolder { own: before.or_else(|| FlushHolder::reopen(&claim)), claim }
@@ -451,7 +452,7 @@ impl FlushHolder {
 
     fn reopen(claim: &Claim) -> Option<std::fs::File> {
         match (&claim.backing, claim.access) {
-            // What a FUSE file system holds back it may hold per handle: there a flush must be on the writes' own.
+            // A FUSE file system may cache writes per handle: a flush must use the handle of the writes.
             (Backing::File { file, .. }, Access::ReadWrite) if !sys::is_fuse(file.as_fd()) => {
                 sys::reopen(file.as_fd()).ok()
             }

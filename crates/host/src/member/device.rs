@@ -1,5 +1,5 @@
 //! A claimed member as a device of one shard.
-//! Owns: [`Member`]: ranges checked, each kind's way to do each operation. Not here: claims, how files are driven.
+//! Owns: [`Member`]: range checks, how each kind of member does each operation. Not here: claims, file I/O (`file`).
 //! Invariant: nothing reaches past the member's end, nothing is written to a member claimed for reading.
 
 use super::allocation;
@@ -19,30 +19,30 @@ use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{Allocation, Arena, Device, ErrorKind, Fua, Geometry, IoError, Range};
 use uraid_block::{ReadPieces, Sector, Sectors, WritePieces};
 
-/// Holes in memory above this are punched by a helper thread: freeing pages takes time.
+/// A helper thread punches larger holes in memory than this: freeing pages takes time.
 const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
-/// Bytes of one write where zeroes have to be written.
+/// Bytes of one write when zeroes have to be written.
 const ZEROES_BYTES: usize = 16 * LARGE_BLOCK_BYTES;
 
-/// How a file takes zeroes. Found out by trying, in this order.
+/// How to write zeroes to a file. The ways are tried in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ZeroWay {
-    /// Sectors stay allocated: later writes cannot run out of space.
+    /// FALLOC_FL_ZERO_RANGE. Sectors stay allocated: later writes cannot run out of space.
     Range,
-    /// A hole.
+    /// Punch a hole.
     Hole,
-    /// Written.
+    /// Write zeroes.
     Buffers,
 }
 
 /// How one shard reaches a member.
 #[derive(Clone, Copy)]
 enum Reach<'a> {
-    /// As the kernel does files and block devices; also what takes its time as these do.
+    /// By the ring: files, block devices, and members with a cost.
     Ring { is_block_device: bool },
-    /// At once.
+    /// Directly, without waiting.
     Memory(&'a Arc<Memory>),
-    /// At once.
+    /// Directly, without waiting.
     Null,
 }
 
@@ -88,7 +88,7 @@ impl Member {
         &self.claim.name
     }
 
-    /// What this shard has sent down to it, where [`crate::Options::trace`] asks for that. It outlives the member.
+    /// The trace of this shard's requests to it, if [`crate::Options::trace`] is set. It outlives the member.
     pub fn trace(&self) -> Option<Rc<Trace>> {
         self.file.lane.trace().cloned()
     }
@@ -108,7 +108,7 @@ impl Member {
         self.file.lane.note(kind, self.file.place(at.byte()), length.bytes(), 1);
     }
 
-    /// What takes its time finds bad sectors when it comes to them, see [`TrialMember`].
+    /// Members with a cost check bad sectors when a request ends, see [`TrialMember`].
     #[inline]
     fn check_bad(&self, range: Range) -> Result<(), IoError> {
         if self.claim.cost.is_some() {
@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// An error of sectors that are listed as bad carries no errno, as if the device had not been asked.
+    /// An error on listed bad sectors carries no errno, as if the device had not been asked.
     #[cold]
     fn bad_error(&self, range: Range, error: IoError) -> IoError {
         if self.claim.listed.first_in(range).is_some() { IoError::new(error.kind) } else { error }
@@ -186,9 +186,9 @@ impl Member {
         }
     }
 
-    /// What a file says of its holes. The helper thread that asks may wait for the file system.
+    /// The holes of a file, asked by a helper thread because the file system may block.
     async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
-        // Looked at on both sides: behind the end of a file that shrank there are no holes, there is nothing.
+        // Check the size before and after: past the end of a file that shrank there are no holes.
         self.file.look().await?;
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.lane.as_raw_fd();
@@ -203,7 +203,7 @@ impl Member {
         };
         let result = self.file.call(call).await;
         self.file.look().await?;
-        // It always has an answer, unless the member has none.
+        // The call always has a result, unless the member does not answer.
         as_unit(result)?;
         Ok(*found.get().expect("the call has ended"))
     }
@@ -262,7 +262,7 @@ impl Device for Member {
                 }
                 Ok(into)
             }
-            // Whatever stands in the buffers is as good as anything.
+            // The contents are arbitrary: leave the buffers as they are.
             Reach::Null => {
                 self.note(TracedKind::Read, at, into.length());
                 self.turns.breathe().await;
@@ -347,7 +347,7 @@ impl Device for Member {
             Backing::Memory(_) => false,
             Backing::Null => true,
         };
-        // A bad sector gives no zeroes, so a stretch of zeroes ends before it.
+        // A bad sector does not read as zeroes, so the stretch ends before it.
         let length = match self.claim.bad.first_in(range) {
             None => range.length,
             Some(bad) if bad.start > range.start => Sectors(bad.start.0 - range.start.0),

@@ -1,6 +1,6 @@
-//! Reading and writing a file on the ring until all is done.
-//! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers that suit direct I/O. Not here: ranges.
-//! Invariant: what is answered `Ok` was transferred to the last byte, and no write makes a file longer.
+//! Reads and writes a file on the ring until the whole range is done.
+//! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers for direct I/O. Not here: range checks.
+//! Invariant: an `Ok` answer means that the last byte was transferred, and no write makes a file longer.
 
 use super::device_error;
 use super::retry::Retries;
@@ -15,44 +15,44 @@ use std::sync::Arc;
 use uraid_block::buffer::Piece;
 use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
-/// Larger transfers of files in memory go through the ring, where another processor can copy them meanwhile.
+/// Larger transfers of files in memory use the ring, where another processor can copy them meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
-/// Nor are they merged into larger ones than this, for then one processor copies what two could.
+/// They are not merged into larger requests than this: one processor would copy what two could.
 const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
 
-/// What a cut read is answered with: the kernel keeps this errno to itself, so no device says it.
+/// The result of a read that was cut. The kernel never returns this errno to user space, so no device gives it.
 const IS_LATE: i32 = libc::ERESTART;
 
 /// How a file's bytes move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// Past the page cache, from and to memory that is aligned so, in bytes.
+    /// Past the page cache, with memory aligned to this many bytes.
     Direct { memory_align: usize },
     /// Through the page cache.
     Cached,
-    /// Its pages are all there is: tmpfs.
+    /// The pages are the storage: tmpfs.
     InMemory,
 }
 
-/// A file as one shard drives it. Addresses in bytes of the member; what goes to the ring is in bytes of the file.
+/// A file as one shard drives it. Addresses are bytes of the member; ring operations use bytes of the file.
 pub(super) struct FileIo {
     pub(super) driver: Rc<Driver>,
     pub(super) lane: Rc<Lane>,
-    /// What flushes go to: nothing else does, see [`super::claim::FlushHolder`].
+    /// The holder that only flushes use, see [`super::claim::FlushHolder`].
     flush_holder: Holder,
     watch: Arc<Watch>,
     way: Way,
     turns: Turns,
-    /// Whether a look at the file may wait for a server.
+    /// Whether asking for the file's size may block on a server.
     is_remote: bool,
-    /// The driver's turn in which the file was last looked at.
+    /// The driver's turn in which the file's size was last checked.
     looked: Cell<u64>,
-    /// Whether one call can write durably; found out at the first try.
+    /// Whether one call can write durably; the first try finds out.
     has_durable_write: Cell<bool>,
 }
 
-/// Why a transfer does not go on.
+/// Why a transfer ends early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
     /// The file ends before the range does.
@@ -61,7 +61,7 @@ enum Stop {
     Failed(i32),
 }
 
-/// How far a transfer of `count` bytes got: whole sectors, as direct I/O can only go on at one.
+/// The progress of a transfer of `count` bytes, in whole sectors: direct I/O can continue only at one.
 #[derive(Default)]
 struct Progress {
     failed_once: bool,
@@ -69,7 +69,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Bytes to step on; `Err` when there is no sense in going on.
+    /// The bytes transferred; `Err` if the transfer must end.
     fn step(&mut self, count: i32, bytes: usize) -> Result<usize, Stop> {
         if count < 0 {
             return Err(Stop::Failed(-count));
@@ -80,7 +80,7 @@ impl Progress {
             return Ok(bytes);
         }
         let step = count - count % SECTOR_BYTES;
-        // A file that ends here, or inside this sector: it shrank. One more look, for a device may stop anywhere.
+        // The file ends here or inside this sector: it shrank. Try once more, because a device may stop anywhere.
         if step == 0 && (count == 0 || std::mem::replace(&mut self.failed_once, true)) {
             return Err(Stop::Ended);
         }
@@ -89,7 +89,7 @@ impl Progress {
 }
 
 impl Way {
-    /// The largest request that others are merged into, in bytes.
+    /// The largest merged request, in bytes.
     pub(super) fn merged_max(self) -> u64 {
         match self {
             Way::Direct { .. } | Way::Cached => u64::MAX,
@@ -99,7 +99,7 @@ impl Way {
 }
 
 impl FileIo {
-    /// `flush_holder`: the same file, but a description that only flushes use.
+    /// `flush_holder`: the same file by another description, which only flushes use.
     pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
         let depth = match way {
             Way::Direct { .. } => Depth::DIRECT,
@@ -107,36 +107,36 @@ impl FileIo {
         };
         let lane = driver.add_lane(lane.sharing(watch.owed_changes.clone()), depth);
         if let Way::Direct { memory_align } = way {
-            // What is left of a short transfer is aligned then, too.
+            // The rest of a short transfer is then aligned too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
         FileIo { driver, lane, flush_holder, watch, way, turns, is_remote: false, looked, has_durable_write }
     }
 
-    /// The same, of a file that may have to ask a server for its size.
+    /// The same, for a file whose size must be asked of a server.
     pub(super) fn remote(self, is_remote: bool) -> FileIo {
         FileIo { is_remote, ..self }
     }
 
-    /// The array has failed the member: requests under way and later ones end as `Gone`, whatever the device does.
+    /// The array has failed the member: requests in flight and later ones end as `Gone`, whatever the device does.
     pub(super) fn mark_dead(&self) {
         self.watch.lost();
         self.driver.mark_dead(&self.lane, libc::ENODEV);
     }
 
-    /// What is being read is to come from elsewhere.
+    /// Ends reads in flight: another copy will serve them.
     pub(super) fn cut_reads(&self) {
         self.driver.cut_reads(&self.lane, IS_LATE);
     }
 
-    /// Where a member's byte is in the file.
+    /// The byte of the file for a byte of the member.
     #[inline]
     pub(super) fn place(&self, at: u64) -> u64 {
         self.lane.base() + at
     }
 
-    /// Whether the file still has all its sectors. Before and after whatever changes it.
+    /// Checks that the file still has all its sectors. Called before and after every change of the file.
     #[inline]
     pub(super) async fn look(&self) -> Result<(), IoError> {
         if self.is_remote {
@@ -145,7 +145,7 @@ impl FileIo {
         self.watch.look(self.lane.as_raw_fd())
     }
 
-    /// The same, after a write of the ring: one look does for all writes that had ended when the turn began.
+    /// The same after a write of the ring: one check covers all writes that had ended when the turn began.
     #[inline]
     async fn look_after(&self) -> Result<(), IoError> {
         let turn = self.driver.turns();
@@ -157,7 +157,7 @@ impl FileIo {
         Ok(())
     }
 
-    /// A server that does not answer must not hold the shard.
+    /// The check on a helper thread: a server that does not answer must not block the shard.
     async fn look_by_helper(&self) -> Result<(), IoError> {
         self.watch.check()?;
         let fd = self.lane.as_raw_fd();
@@ -171,7 +171,7 @@ impl FileIo {
         if result < 0 { Err(device_error(-result)) } else { Ok(()) }
     }
 
-    /// How far a transfer got. After an error that passes by itself this waits, and says 0: the same again.
+    /// The bytes transferred. After a transient error it waits and returns 0: the caller tries the same again.
     async fn step(&self, progress: &mut Progress, count: i32, bytes: usize) -> Result<usize, IoError> {
         match progress.step(count, bytes) {
             Err(Stop::Failed(os)) if progress.retries.outlast(&self.driver, os).await => Ok(0),
@@ -182,7 +182,7 @@ impl FileIo {
         }
     }
 
-    /// Remembers a transfer that ended too early.
+    /// Records in `watch` that a transfer ended too early.
     fn noted(&self, step: Result<usize, Stop>) -> Result<usize, IoError> {
         step.map_err(|stop| match stop {
             Stop::Ended => self.watch.lost(),
@@ -204,15 +204,15 @@ impl FileIo {
         self.driver.start_on(&self.lane, kind, buffers)
     }
 
-    /// What is small and in memory already is not worth the way through the ring: there io_uring would give it to a
-    /// thread of the kernel, which takes several times as long as the copy. (Where a file system can say that it would
-    /// have to wait, io_uring asks it and makes the copy at once by itself.)
+    /// Whether to bypass the ring: a small transfer of memory is not worth it. io_uring would hand it to a kernel
+    /// thread, which takes several times as long as the copy. (For file systems that can report "would block", io_uring
+    /// itself tries the copy inline first.)
     #[inline]
     fn is_quick(&self, bytes: usize) -> bool {
         self.way == Way::InMemory && bytes <= AT_ONCE_BYTES_MAX
     }
 
-    /// Without the ring, on this thread.
+    /// Runs the operation on this thread, without the ring.
     fn at_once(&self, kind: Kind, buffers: Buffers) -> (Buffers, i32) {
         match (&kind, &buffers) {
             (Kind::Read { at }, Buffers::Read(into)) => self.lane.note(TracedKind::Read, *at, into.bytes() as u64, 1),
@@ -232,7 +232,7 @@ impl FileIo {
         self.start(kind, buffers).await
     }
 
-    /// Any operation without buffers: its result, which errors that pass by themselves do not end.
+    /// Runs an operation without buffers and returns its result. Transient errors are retried.
     pub(super) async fn call(&self, kind: impl Fn() -> Kind) -> i32 {
         let mut retries = Retries::default();
         loop {
@@ -244,20 +244,20 @@ impl FileIo {
     }
 
     pub(super) async fn read(&self, at: u64, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        // The usual way in few instructions; everything else in a box of its own, so that this future stays small.
+        // The common path is short; all others are boxed to keep this future small.
         self.watch.check()?;
         if into.count() > SEGMENTS_MAX || !self.suits(&into) {
             return Box::pin(self.read_slowly(at, into, 0, Progress::default())).await;
         }
         let bytes = into.bytes();
-        // As `transfer`, but without room for the buffers in one more future.
+        // Like `transfer`, but without room for the buffers in one more future.
         let (buffers, result) = if self.is_quick(bytes) {
             self.turns.breathe().await;
             self.at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into))
         } else {
             self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
         };
-        // Again, for what was read of a file that was short meanwhile may be a hole that a write has torn.
+        // Check again: if the file was short meanwhile, the read bytes may be a hole that a later write made.
         self.watch.check()?;
         let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
         if usize::try_from(result) == Ok(bytes) {
@@ -266,7 +266,7 @@ impl FileIo {
         Box::pin(self.read_on(at, pieces, result)).await
     }
 
-    /// The rest of what a first call did not read whole.
+    /// Reads the rest after a short first call.
     async fn read_on(&self, at: u64, pieces: ReadPieces, result: i32) -> Result<ReadPieces, IoError> {
         let mut progress = Progress::default();
         let step = self.step(&mut progress, result, pieces.bytes()).await?;
@@ -325,7 +325,7 @@ impl FileIo {
         Box::pin(self.write_on(at, pieces, sync, result)).await
     }
 
-    /// The rest of what a first call did not write whole.
+    /// Writes the rest after a short first call.
     async fn write_on(&self, at: u64, pieces: WritePieces, sync: bool, result: i32) -> Result<(), IoError> {
         let mut progress = Progress::default();
         let step = if self.cannot_write_durably(sync, result) {
@@ -351,7 +351,7 @@ impl FileIo {
         }
         drop(rest.split_to(done));
         at += done as u64;
-        // A first call that was cut short was durable in what it wrote, if that was asked for.
+        // A durable first call that was cut short made durable what it wrote.
         let mut is_stable = true;
         while !rest.is_empty() {
             let part = cut(&mut rest);
@@ -376,7 +376,7 @@ impl FileIo {
         if sync && !is_stable { self.flush().await } else { Ok(()) }
     }
 
-    /// Whether it was asked to write durably in one call and cannot: then it is written and flushed.
+    /// Whether a durable write is not supported in one call: then write and flush.
     fn cannot_write_durably(&self, sync: bool, result: i32) -> bool {
         let cannot = sync && result == -libc::EOPNOTSUPP;
         if cannot {
@@ -385,8 +385,9 @@ impl FileIo {
         cannot
     }
 
-    /// An error of a flush may tell of writes that the page cache has lost, and it does so once: the next flush succeeds.
-    /// Only an interruption is none of these, and what a device says of itself where no page cache is used.
+    /// Whether a failed flush may be repeated. An error may report writes that the page cache has lost, and does so
+    /// only once: the next flush succeeds. Safe to repeat are interruptions, and a device's own errors if no page cache
+    /// is used.
     fn may_flush_again(&self, os: i32) -> bool {
         os == libc::EINTR || matches!(self.way, Way::Direct { .. })
     }
@@ -410,13 +411,13 @@ impl FileIo {
     }
 }
 
-/// The device has the buffers still.
+/// The error for a request without an answer: the device still has the buffers.
 fn not_answered(result: i32) -> IoError {
     assert!(result < 0, "what ends well gives its buffers back");
     if result == -IS_LATE { ErrorKind::Late.into() } else { device_error(-result) }
 }
 
-/// Page-aligned memory of its own. The rare case: who fills buffers from a network aligns them.
+/// Newly allocated, page-aligned memory. Rare: buffers filled from the network are aligned.
 fn bounce(bytes: usize) -> ReadPieces {
     Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
 }

@@ -9,8 +9,8 @@
 //!  window, for writing shared              write, its own
 //!  window, for reading shared              read, its own
 //! ```
-//! The flock alone keeps whole members apart, as it always has, where a file system knows no locks of bytes. The lock
-//! of bytes keeps windows apart, and those who write a window from those who read the whole.
+//! The flock keeps whole members apart, even on file systems without byte locks. The byte locks keep windows apart, and
+//! keep writers of a window and readers of the whole apart.
 
 use super::claim::{Access, OpenError};
 use super::open::{failed, failed_with};
@@ -21,13 +21,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Locks that are held for a moment: udev has one on a block device while it looks at it, a process that was forked has
-/// those of its parent until it runs another program, and those of one that was killed end with its ring, which the
-/// kernel takes apart behind its back: 30 to 70 ms. So often, so long.
+/// Locks may be held briefly by others: udev locks a block device while it probes it; a forked process has its parent's
+/// locks until it executes another program; the locks of a killed process end with its ring, which the kernel tears
+/// down in the background in 30 to 70 ms. So this retries, at most this often.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes a claim's locks on a file that was opened for it; they end when it is closed. `path` is for messages.
+/// Takes a claim's locks on its open file; they end when it is closed. `path` is for messages.
 pub(super) fn take(path: &Path, file: &File, access: Access, window: Option<Window>) -> Result<(), OpenError> {
     for _ in 1..ATTEMPTS {
         match try_take(path, file, access, window) {
@@ -52,15 +52,15 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
     match sys::lock_bytes(file.as_fd(), access == Access::ReadWrite, start, length) {
         Ok(()) => Ok(()),
         Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(OpenError::InUse { path: path.into() }),
-        // No locks of bytes here, so nobody has claimed a window either: the flock is enough.
+        // There are no byte locks here, so no process can have claimed a window: the flock is enough.
         Err(Errno(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)) if window.is_none() => Ok(()),
         Err(errno) => Err(failed_with(path, "fcntl", errno)),
     }
 }
 
-/// Lets go of what [`take`] took, though the file stays open.
+/// Releases what [`take`] took, while the file stays open.
 pub(super) fn release(file: &File) {
-    // What cannot be let go of ends with the process, as ever.
+    // A lock that cannot be released ends with the process.
     let _ = file.unlock();
     let _ = sys::unlock_bytes(file.as_fd());
 }
@@ -90,7 +90,7 @@ mod tests {
             .flat_map(|window| [Access::ReadWrite, Access::ReadOnly].map(|access| (access, window)))
             .collect();
         for &(first_access, first) in &claims {
-            // Two descriptions, as of two processes.
+            // Two descriptions, like two processes.
             let holder = open();
             try_take(&path, &holder, first_access, first).expect("nothing is claimed");
             for &(access, window) in &claims {

@@ -1,13 +1,13 @@
 //! Memory that behaves like a disk.
-//! Owns: [`Memory`]: zeroed pages, seen by all shards, given back by discard. Not here: its claim, its async face.
-//! Invariant: its bytes are only ever touched through `copy`, which the compiler cannot look into: two shards may
-//! read and write the same sectors at once, as on a disk, and get either's bytes, never undefined behaviour.
+//! Owns: [`Memory`]: zeroed pages, seen by all shards, freed by discard. Not here: its claim, its async operations.
+//! Invariant: its bytes are accessed only through `copy`, which is opaque to the compiler. Two shards may read and
+//! write the same sectors at once, as on a disk. They get either's bytes, never undefined behaviour.
 
 use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// A RAM disk: a file without a name, mapped.
+/// A RAM disk: a mapped file without a name.
 pub(super) struct Memory {
     file: OwnedFd,
     base: NonNull<u8>,
@@ -21,7 +21,7 @@ unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and nobody holds an address in it.
+        // SAFETY: mapped in `new` with this length, and no address in it is in use any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -36,7 +36,7 @@ impl Memory {
         if base == libc::MAP_FAILED {
             return Err(Errno::last());
         }
-        // SAFETY: advice for the mapping just made. Where it is not taken, pages are small, and that is all.
+        // SAFETY: advice for the mapping just made. If the system ignores it, pages are small.
         unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("a mapping is not at address 0");
         Ok(Memory { file, base, bytes })
@@ -53,7 +53,7 @@ impl Memory {
     /// Panics outside.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         let from = self.address(at, into.len());
-        // SAFETY: both ends are valid for the length, and distinct: the mapping is nobody's slice.
+        // SAFETY: both ends are valid for the length, and distinct: no slice points into the mapping.
         unsafe { copy(into.as_mut_ptr(), from, into.len()) }
     }
 
@@ -78,7 +78,7 @@ impl Memory {
 }
 
 /// # Safety
-/// `target` and `source` are valid for so many bytes and do not overlap. Others may change one of them meanwhile.
+/// `target` and `source` are valid for `bytes` bytes and do not overlap. Threads may change one of them meanwhile.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
@@ -94,7 +94,7 @@ unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
 }
 
 /// # Safety
-/// `target` and `source` are valid for so many bytes and do not overlap. Others may change one of them meanwhile.
+/// `target` and `source` are valid for `bytes` bytes and do not overlap. Threads may change one of them meanwhile.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     for n in 0..bytes {

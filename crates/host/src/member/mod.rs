@@ -1,10 +1,10 @@
-//! Files, block devices, memory and null as devices, claimed so that nobody else serves them.
+//! Files, block devices, memory and null as devices, claimed exclusively.
 //! Owns: [`Claimed`], [`Member`], how each kind does each operation. Not here: what is stored on them.
-//! Invariant: no byte of an inode is claimed twice, in this process or among those that claim.
+//! Invariant: no byte of an inode is claimed twice, in this process or among processes that claim.
 //!
-//! A regular file that somebody shrinks under us is `Gone` from the first operation on that notices (`watch`).
-//! A file is read and written either directly or through the page cache, never both: the two do not see each other's
-//! writes at once. Windows of one file may differ in this, but not where they share a page.
+//! A regular file that another program truncates is `Gone` from the first operation on that notices it (`watch`). A
+//! file is accessed either directly or through the page cache, never both: the two do not see each other's writes at
+//! once. Windows of one file may differ in this, but not if they share a page.
 
 mod allocation;
 mod claim;
@@ -40,8 +40,8 @@ pub(crate) fn device_error(os: i32) -> IoError {
         libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOTTY => ErrorKind::Unsupported,
         libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS => ErrorKind::NoMemory,
         libc::ECANCELED => ErrorKind::Stopping,
-        // EIO, and what the block layer has for single sectors: ENODATA, EILSEQ, EREMOTEIO, EBADE. What is not known
-        // here counts as the medium's fault too: the member cannot be trusted with these sectors.
+        // EIO, and the block layer's errors for single sectors: ENODATA, EILSEQ, EREMOTEIO, EBADE. An unknown errno
+        // counts as a medium error too: the member cannot be trusted with these sectors.
         _ => ErrorKind::Media,
     };
     IoError { kind, os }

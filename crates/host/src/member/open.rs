@@ -1,6 +1,6 @@
-//! Opening a member: finding out what it is, and claiming it.
-//! Owns: names, where a window is, geometry of files and block devices. Not here: locks (`locks`), I/O.
-//! Invariant: whatever comes out is locked and listed; whatever fails leaves nothing behind.
+//! Opens a member: finds out what it is, and claims it.
+//! Owns: names, the place of a window, geometry of files and block devices. Not here: locks (`locks`), I/O.
+//! Invariant: a member that is returned is locked and listed. A failure leaves nothing behind.
 
 use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
 use super::locks;
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use uraid_block::{Geometry, SECTOR_BYTES, Sectors};
 
-/// The largest I/O a member takes: 1 GiB. Longer ones than the system's limit are continued anyway.
+/// The largest I/O of a member: 1 GiB. Transfers above the system's limit are continued.
 const IO_MAX: Sectors = Sectors(1 << 21);
 /// A page, in sectors.
 const PAGE: Sectors = Sectors(8);
-/// What `null:` has for a device, with a number as its inode.
+/// The device number of `null:` members; the inode is a counter.
 const NULL_DEVICE: u64 = u64::MAX;
 
 static NULLS: AtomicU64 = AtomicU64::new(0);
@@ -169,7 +169,7 @@ fn memory_geometry(size: Sectors, zeroes: bool) -> Geometry {
 
 fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let (path, name, window) = (&target.path, Path::new(&target.name), target.window);
-    // Looked at before it is opened: opening a FIFO would wait, opening a tape would move it.
+    // Check the type before opening: opening a FIFO would wait, opening a tape would move it.
     let before = std::fs::metadata(path).map_err(|error| failed(name, "stat", &error))?;
     let kind = before.file_type();
     if kind.is_dir() {
@@ -182,8 +182,8 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let bytes = window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX));
     let (own, origin) = (identity(&before), Origin::of(path, &before, bytes));
     let registration = register(name, origin.identity, origin.bytes.clone())?;
-    // On a block device O_EXCL keeps out mounts, the kernel's md and others that ask for it. Not for a window: others
-    // may have the rest of the disk.
+    // On a block device O_EXCL excludes mounts, the kernel's md and other users of O_EXCL. Do not use it for a window:
+    // the rest of the disk may be in use.
     let is_exclusive = is_block_device && access == Access::ReadWrite && window.is_none();
     let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
     let file = OpenOptions::new()
@@ -194,11 +194,11 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
         .map_err(|error| failed(name, "open", &error))?;
     let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
     if identity(&status) != own {
-        // Replaced between the two looks.
+        // The file was replaced between the two checks.
         return Err(OpenError::InUse { path: name.into() });
     }
     let span = || Span::new(name, window, file_bytes(name, &file, is_block_device)?);
-    // What is wrong with the window is said whoever else has it; where it is counts under the locks.
+    // Report an invalid window even if another process holds the locks. The place that counts is taken under the locks.
     span()?;
     locks::take(name, &file, access, window)?;
     let under = origin.lock(name, access)?;
@@ -221,7 +221,7 @@ fn file_bytes(name: &Path, file: &File, is_block_device: bool) -> Result<u64, Op
     }
 }
 
-/// Where a member is in its file.
+/// The place of a member in its file.
 struct Span {
     /// Its first byte.
     base: u64,
@@ -244,36 +244,36 @@ impl Span {
         Ok(Span { base: start, size, file_bytes })
     }
 
-    /// Whether both ends are at whole blocks of so many bytes, or at the file's own ends. Nobody else has a byte of
-    /// any of these blocks then.
+    /// Whether both ends are at multiples of `bytes`, or at the file's own ends. Then no other member has a byte of any
+    /// of these blocks.
     fn has_own_blocks(&self, bytes: u64) -> bool {
         let end = self.base + self.size.bytes();
         let is_last = self.file_bytes - end < SECTOR_BYTES as u64;
         self.base.is_multiple_of(bytes) && (is_last || end.is_multiple_of(bytes))
     }
 
-    /// Turns direct I/O on where whole sectors at a sector's alignment in memory are enough for it. Not where a page is shared with a neighbour: what one of
-    /// them wrote directly would be overwritten by what the other's page still holds of it.
+    /// Turns direct I/O on if it accepts whole sectors in sector-aligned memory. Not if a page is shared with a
+    /// neighbour: stale data in the neighbour's cached page would overwrite a direct write.
     fn make_direct(&self, file: &File, status: &Metadata, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
         let align = align.filter(takes_sectors)?;
         let own = self.has_own_blocks(sys::page_bytes()) && self.has_own_blocks(status.blksize().max(1));
         (own && sys::set_direct(file.as_fd()).is_ok()).then_some(align)
     }
 
-    /// `block` where the member starts at one, else `smallest`.
+    /// `block` if the member starts at a multiple of it, else `smallest`.
     fn aligned(&self, block: Sectors, smallest: Sectors) -> Sectors {
         if self.base.is_multiple_of(block.bytes().max(1)) { block } else { smallest }
     }
 }
 
-/// Whether a transfer may begin and end at any sector, also one that continues another.
+/// Whether a transfer may begin and end at any sector, as the continuation of another one does.
 fn takes_sectors(align: &DirectAlignment) -> bool {
     align.offset as usize <= SECTOR_BYTES && align.memory as usize <= SECTOR_BYTES
 }
 
 fn regular_file(file: &File, status: &Metadata, access: Access, span: &Span) -> (Option<DirectAlignment>, Geometry) {
     let direct = span.make_direct(file, status, sys::direct_alignment(file.as_fd()));
-    // A hole punched behind the end of the file changes nothing and tells whether the file system can do it.
+    // Punching a hole after the end of the file changes nothing and shows whether the file system supports it.
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let behind = span.file_bytes.next_multiple_of(1 << 20);
     let punches = access == Access::ReadWrite && sys::allocate(file.as_raw_fd(), mode, behind, 4096) == 0;
@@ -300,12 +300,12 @@ fn block_device(
     span: &Span,
 ) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
     let (logical, physical) = sys::block_sizes(file.as_fd()).map_err(|errno| failed_with(path, "ioctl", errno))?;
-    // Kernels before 6.1 do not tell; there the logical block is what direct I/O wants.
+    // Kernels before 6.1 do not report it; direct I/O then needs the logical block.
     let told = sys::direct_alignment(file.as_fd()).unwrap_or(DirectAlignment { offset: logical, memory: 512 });
     let direct = span.make_direct(file, status, Some(told));
     let queue = |name: &str| queue_attribute(status.rdev(), name);
     let discard = queue("discard_granularity").and_then(|text| text.parse().ok()).unwrap_or(0);
-    // A device discards its own sectors: in a window that starts inside one there is none that is whole.
+    // A device discards its own granules: a window that starts inside one cannot discard.
     let can_discard = queue("discard_max_bytes").is_some_and(|text| text != "0")
         && span.base.is_multiple_of(u64::from(logical.max(512)));
     let logical_block = Sectors::from_bytes_floor(u64::from(logical.max(512)));
@@ -323,7 +323,7 @@ fn block_device(
             Sectors::ZERO
         },
         zeroes_after_discard: false,
-        // Through the page cache a write is volatile whatever the device says.
+        // Through the page cache every write is volatile, whatever the device reports.
         volatile_cache: direct.is_none() || queue("write_cache").is_none_or(|text| text != "write through"),
     };
     Ok((direct, geometry))

@@ -1,7 +1,7 @@
-//! Whose bytes a member has: a partition has its disk's, a loop device those of the file or device under it.
-//! Owns: following them down, the locks of a file that a loop device is over. Not here: the list of claims (`claim`),
-//! which locks there are (`locks`).
-//! Invariant: two names of one byte lead to one identity and one place, as far as sysfs and the loop driver tell.
+//! The origin of a member's bytes: a partition's disk, the file or device below a loop device.
+//! Owns: following it down, the locks of a file below a loop device. Not here: the list of claims (`claim`), which
+//! locks there are (`locks`).
+//! Invariant: two names of one byte lead to one identity and one place, as far as sysfs and the loop driver report it.
 
 use super::claim::{Access, Identity, OpenError};
 use super::locks;
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use uraid_block::SECTOR_BYTES;
 
-/// Loop devices over loop devices that are followed; the kernel allows fewer.
+/// How many loop devices over loop devices are followed; the kernel allows fewer.
 const FLOORS_MAX: usize = 16;
 
-/// What a file or a block device is by itself: two nodes of one device have different inodes, so its own number counts.
+/// The identity of a file or block device. Two nodes of one device have different inodes, so a device's own number
+/// counts.
 pub(super) fn identity(status: &Metadata) -> Identity {
     if status.file_type().is_block_device() {
         Identity { device: status.rdev(), inode: 0 }
@@ -27,18 +28,18 @@ pub(super) fn identity(status: &Metadata) -> Identity {
     }
 }
 
-/// Where the bytes of a member are in the end.
+/// The final place of a member's bytes.
 pub(super) struct Origin {
     /// The file or device that has them.
     pub(super) identity: Identity,
-    /// Which of its bytes; to `u64::MAX` where they go on to its end.
+    /// The range of its bytes; up to `u64::MAX` if it reaches to the end.
     pub(super) bytes: Range<u64>,
-    /// The file that a loop device is over: where the system said it is.
+    /// The path of the file below a loop device, as the system reports it.
     file: Option<PathBuf>,
 }
 
 impl Origin {
-    /// Of some bytes of what is at a path.
+    /// The origin of `bytes` of the file or device at `path`.
     pub(super) fn of(path: &Path, status: &Metadata, bytes: Range<u64>) -> Origin {
         let mut origin = Origin { identity: identity(status), bytes, file: None };
         let mut path = path.to_owned();
@@ -49,7 +50,7 @@ impl Origin {
             origin.leave_partition();
             let Some(under) = under_loop(origin.identity.device, &path) else { break };
             origin.step(under.offset, under.length, under.identity);
-            // Of a file that was renamed over or deleted there is no path that would lead to it.
+            // If the file was deleted, or another was renamed over it, no path leads to it.
             let is_there = std::fs::metadata(&under.path).is_ok_and(|status| identity(&status) == under.identity);
             origin.file = (is_there && under.identity.inode != 0).then(|| under.path.clone());
             path = under.path;
@@ -57,8 +58,8 @@ impl Origin {
         origin
     }
 
-    /// Takes the locks that a claim of the file under a loop device would take; they last as long as what is returned.
-    /// `None`: there is no such file, or this user cannot open it, so no process of theirs can claim it.
+    /// Takes the locks that a claim of the file below a loop device would take; they last as long as the returned file.
+    /// `None`: there is no such file, or this user cannot open it, so no process of this user can claim it.
     pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
         let Some(path) = &self.file else { return Ok(None) };
         let mut options = OpenOptions::new();
@@ -74,18 +75,18 @@ impl Origin {
         Ok(Some(file))
     }
 
-    /// From a partition to its disk.
+    /// Moves from a partition to its disk.
     fn leave_partition(&mut self) {
         let device = self.identity.device;
         let sectors = |name: &str| attribute::<u64>(device, name)?.checked_mul(SECTOR_BYTES as u64);
-        // Only partitions have a number.
+        // Only partitions have this attribute.
         let Some(_) = attribute::<u32>(device, "partition") else { return };
         let (Some(start), Some(length)) = (sectors("start"), sectors("size")) else { return };
         let Some(disk) = attribute::<String>(device, "../dev").and_then(|text| device_number(&text)) else { return };
         self.step(start, Some(length), Identity { device: disk, inode: 0 });
     }
 
-    /// To the bytes of what is below, of which these are `length` from `offset` on.
+    /// Moves to the file or device below, in which these are `length` bytes from `offset` on.
     ///
     /// Bytes 100 to 200 of a partition at 1000 with 150 bytes are 1100 to 1150 of the disk.
     fn step(&mut self, offset: u64, length: Option<u64>, identity: Identity) {
@@ -96,7 +97,7 @@ impl Origin {
     }
 }
 
-/// What a loop device is over.
+/// The file or device below a loop device.
 struct UnderLoop {
     identity: Identity,
     path: PathBuf,
@@ -104,11 +105,11 @@ struct UnderLoop {
     length: Option<u64>,
 }
 
-/// `None`: it is no loop device, or one without a file. `path` is a node of it or of a partition of it.
+/// `None`: it is not a loop device, or has no file. `path` is a node of it or of a partition of it.
 fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
     let under: PathBuf = attribute::<String>(device, "loop/backing_file")?.into();
     let (offset, length) = (attribute::<u64>(device, "loop/offset")?, attribute::<u64>(device, "loop/sizelimit")?);
-    // The driver knows the inode, which counts; of the path sysfs knows only what it was called at last.
+    // The driver knows the inode, which counts; sysfs knows only the last path.
     let told = File::open(path).ok().and_then(|file| sys::loop_file(file.as_fd()).ok());
     let identity = match told {
         Some(LoopFile { special, .. }) if special != 0 => Identity { device: special, inode: 0 },

@@ -1,5 +1,5 @@
 //! Whether the path that a member was opened by still leads to it.
-//! Owns: [`PathState`], finding it out. Not here: what is said of it (the crates above).
+//! Owns: [`PathState`], finding it out. Not here: reporting it (the crates above).
 //! Invariant: only a helper thread waits for the file system.
 
 use super::claim::{Backing, Claim};
@@ -9,12 +9,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock};
 
-/// What became of a member's path while it is open.
+/// The state of an open member's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathState {
-    /// It leads to the member, as far as can be seen; also of what is no regular file.
+    /// It leads to the member, as far as the system tells; also for anything but a regular file.
     Same,
-    /// The file has no name any more, so that it goes when it is closed; something else may have its path.
+    /// The file has no name any more and is freed when it is closed; another file may have its path.
     Deleted,
     /// It leads to something else; the file has another name now.
     Replaced,
@@ -22,7 +22,6 @@ pub enum PathState {
     Missing,
 }
 
-/// Asks on a helper thread.
 pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
     let found = Arc::new(OnceLock::new());
     let answer = found.clone();
@@ -43,7 +42,7 @@ fn look(claim: &Claim) -> PathState {
         Ok(status) if identity(&status) == claim.identity => PathState::Same,
         Ok(_) => PathState::Replaced,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => PathState::Missing,
-        // It cannot be looked at now, which says nothing of the file.
+        // The path cannot be checked now, which says nothing about the file.
         Err(_) => PathState::Same,
     }
 }

@@ -1,5 +1,5 @@
-//! A ring over a disk with a cache, which does what a test says.
-//! Owns: [`Disk`]: what is stable on it, what it answers; [`drive`]. Not here: any expectation, merging (`ring`).
+//! A fake ring over a disk with a cache, controlled by a test.
+//! Owns: [`Disk`]: what is stable on it, its answers; [`drive`]. Not here: any expectation, merging (`ring`).
 //! Invariant: a write that was not durable is stable only after a sync that began later.
 
 use crate::Options;
@@ -17,9 +17,9 @@ use uraid_block::{SECTOR_BYTES, Tick};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     All,
-    /// At most so many bytes were written.
+    /// At most this many bytes were written.
     Bytes(usize),
-    /// A signal came first: EINTR.
+    /// A signal interrupted it: EINTR.
     Interrupted,
 }
 
@@ -32,7 +32,7 @@ enum Content {
 
 type Event = Box<dyn FnOnce(RawFd)>;
 
-/// What the ring works on. Reads give whatever is in their buffers.
+/// The fake ring's disk. Reads leave the buffers as they are.
 pub(super) struct Disk {
     sectors: RefCell<Vec<Content>>,
     answers: RefCell<VecDeque<Answer>>,
@@ -41,7 +41,7 @@ pub(super) struct Disk {
     refusals: Cell<u32>,
     syncs: Cell<u32>,
     sync_errno: Cell<i32>,
-    /// What the next operations fail with, whatever they are.
+    /// Errnos of the next operations of any kind.
     failing: RefCell<VecDeque<i32>>,
     operations: Cell<u32>,
     at_next_end: RefCell<Option<(RawFd, Event)>>,
@@ -69,12 +69,12 @@ impl Disk {
         Rc::new(Driver::with_ring(Box::new(ring), &Options::default()))
     }
 
-    /// The answers to the next writes; all later ones are written whole.
+    /// Sets the answers to the next writes; all later ones are written whole.
     pub(super) fn answer(&self, answers: &[Answer]) {
         *self.answers.borrow_mut() = answers.iter().copied().collect();
     }
 
-    /// From the n-th write on, what shall be durable in one call gets EOPNOTSUPP.
+    /// From the n-th write on, durable writes get EOPNOTSUPP.
     pub(super) fn refuse_durable_writes_from(&self, n: u32) {
         self.refused_from.set(n);
     }
@@ -94,7 +94,7 @@ impl Disk {
         self.sync_errno.set(errno);
     }
 
-    /// Does something when an operation is under way, before it ends.
+    /// Runs `event` when an operation is in flight, before it ends.
     pub(super) fn at_next_end(&self, fd: RawFd, event: impl FnOnce(RawFd) + 'static) {
         *self.at_next_end.borrow_mut() = Some((fd, Box::new(event)));
     }
@@ -167,7 +167,7 @@ impl Ring for PretendRing {
             event(fd);
         }
         for (token, cargo) in self.started.drain(..) {
-            // SAFETY: under way, so it is there and the ring's.
+            // SAFETY: in flight, so it exists and belongs to the ring.
             let cargo = unsafe { &mut *cargo };
             let bytes = cargo.segments.iter().map(|segment| segment.iov_len).sum::<usize>();
             self.disk.operations.set(self.disk.operations.get() + 1);

@@ -1,7 +1,7 @@
-//! What is to be claimed: a whole file or device, a window of one, with sectors that are to fail.
-//! Owns: [`Target`], [`Window`], [`BadSectors`] and how a list of those is written. Not here: opening (`open`), which
-//! other words on a command line mean a window.
-//! Invariant: a list of bad sectors is sorted, and none of them is past the last sector that there can be.
+//! What to claim: a whole file or device or a window of one, with sectors that must fail.
+//! Owns: [`Target`], [`Window`], [`BadSectors`] and its syntax. Not here: opening (`open`), the other syntax for
+//! windows on the command line.
+//! Invariant: a list of bad sectors is sorted, and none of them is past the highest possible sector.
 
 use std::path::{Path, PathBuf};
 use uraid_block::{ErrorKind, IoError, Range, SECTOR_BYTES, Sector, Sectors};
@@ -19,7 +19,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The byte behind the last one, as far as that is known without the file.
+    /// The byte after the last one, as far as that is known without the file.
     pub(super) fn end(self) -> Option<u64> {
         self.length.map(|length| self.offset.saturating_add(length))
     }
@@ -28,18 +28,18 @@ impl Window {
 /// What to claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// What messages call it: the words that were given.
+    /// Its name in messages: the words that were given.
     pub name: String,
     /// A path, or `mem:...` or `null:...`, see [`super::Claimed::open`].
     pub path: PathBuf,
-    /// A part of the file or device; `None`: all of it, and nobody else may have a part.
+    /// A part of the file or device; `None`: all of it, exclusively.
     pub window: Option<Window>,
     /// Sectors, counted from the window's start, that fail.
     pub bad: BadSectors,
 }
 
 impl Target {
-    /// All of what a name means, with sectors that fail if it starts with `bad:LIST:`. `None`: that list is none.
+    /// The whole of what a name means; `bad:LIST:NAME` adds sectors that fail. `None`: the list is invalid.
     pub fn whole(name: &Path) -> Option<Target> {
         let text = name.to_string_lossy();
         let (bad, path) = match text.strip_prefix("bad:") {
@@ -58,14 +58,14 @@ impl Target {
 pub struct BadSectors(Vec<Range>);
 
 impl BadSectors {
-    /// These stretches, which may overlap and come in any order.
+    /// A list of these stretches, which may overlap and come in any order.
     pub fn new(stretches: impl IntoIterator<Item = Range>) -> BadSectors {
         let mut stretches: Vec<Range> = stretches.into_iter().collect();
         stretches.sort_by_key(|stretch| stretch.start);
         BadSectors(stretches)
     }
 
-    /// These and more.
+    /// The union of both lists.
     pub fn with(self, more: BadSectors) -> BadSectors {
         BadSectors::new(self.0.into_iter().chain(more.0))
     }
@@ -91,7 +91,7 @@ impl BadSectors {
         self.0.iter().copied().find(|stretch| stretch.overlaps(range))
     }
 
-    /// What a disk would say to a read or write of these sectors.
+    /// The result of a read or write of these sectors on a disk with these bad sectors.
     #[inline]
     pub fn check(&self, range: Range) -> Result<(), IoError> {
         if self.0.is_empty() || range.length.is_zero() || self.first_in(range).is_none() {
@@ -107,7 +107,7 @@ impl BadSectors {
     }
 }
 
-/// Digits and nothing else.
+/// Parses digits only.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,11 +1,11 @@
-//! Memory that takes its time, as a disk or a controller does: to see what splitting and merging cost.
+//! Memory with a simulated cost per request, like a disk or a controller: it shows what splitting and merging cost.
 //! Owns: [`Cost`], its syntax, [`TrialMember`]. Not here: waiting until the time has passed (`ring::trials`).
 //! Invariant: a member serves one request after the other, whichever shards they come from.
 //!
 //! ```text
 //!   request k ends at  max(now, end of request k-1) + request + bytes / bandwidth
 //! ```
-//! The end of the last request is one atomic that all shards share: it *is* the device, which real members have outside.
+//! All shards share the end of the last request as one atomic, because it models the one device.
 
 use super::claim::{Backing, Claim};
 use super::open::parse_size;
@@ -19,18 +19,18 @@ const REQUEST_NANOS_MAX: u64 = 60_000_000_000;
 /// The most bytes that one call to Linux moves.
 const TRANSFER_MAX: usize = 0x7fff_f000;
 
-/// What requests of a member cost, and until when it is busy with those it has.
+/// The cost of a member's requests, and the time until which it is busy.
 #[derive(Default, Debug)]
 pub(super) struct Cost {
     request_nanos: u64,
-    /// Bytes per second; 0: as many as one likes.
+    /// Bytes per second; 0: unlimited.
     bandwidth: u64,
-    /// The end of the last request. Relaxed is enough: the number is all there is.
+    /// The end of the last request. Relaxed is enough: it guards no other data.
     busy_until: AtomicU64,
 }
 
 impl Cost {
-    /// From `request=20us`, `bandwidth=500M`, or both with a comma between them; each at most once.
+    /// Parses `request=20us`, `bandwidth=500M`, or both with a comma between them; each at most once.
     pub(super) fn parse(text: &str) -> Option<Cost> {
         let mut cost = Cost::default();
         for word in text.split(',') {
@@ -47,7 +47,7 @@ impl Cost {
         Some(cost)
     }
 
-    /// Lines a request up behind those the member has, and says when it ends.
+    /// Queues a request after the earlier ones, and returns when it ends.
     fn due(&self, now: Tick, bytes: u64) -> Tick {
         let transfer = match self.bandwidth {
             0 => 0,
@@ -74,13 +74,13 @@ fn parse_nanos(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|nanos| *nanos <= REQUEST_NANOS_MAX)
 }
 
-/// A claimed member that costs time, in place of a ring.
+/// A claimed member with a cost; it replaces the ring.
 pub(super) struct TrialMember {
     claim: Arc<Claim>,
 }
 
 impl TrialMember {
-    /// `None` for a member that has no cost.
+    /// `None` for a member without a cost.
     pub(super) fn of(claim: &Arc<Claim>) -> Option<Box<dyn Trial>> {
         claim.cost.is_some().then(|| Box::new(TrialMember { claim: claim.clone() }) as Box<dyn Trial>)
     }
@@ -93,7 +93,7 @@ impl Trial for TrialMember {
 
     unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32 {
         let bytes: usize = segments.iter().map(|segment| segment.iov_len).sum();
-        // What is longer than Linux transfers at once is gone on with.
+        // Like Linux, transfer at most this much at once; the caller continues.
         let count = bytes.min(TRANSFER_MAX) as i32;
         let memory = match &self.claim.backing {
             Backing::Memory(memory) => Some(memory),

@@ -1,11 +1,11 @@
-//! Operations that end at once, and the tasks that want their turn.
+//! Fairness for operations that end without waiting.
 //! Owns: [`Turns`]. Not here: which operations those are.
-//! Invariant: a task that only does such operations lets the others of its shard run now and then.
+//! Invariant: a task that does only such operations lets the other tasks of its shard run now and then.
 
 use std::cell::Cell;
 use uraid_block::local::yield_now;
 
-/// So many may follow each other.
+/// The most such operations in a row.
 const AT_ONCE_MAX: u32 = 64;
 
 /// Counts the operations of one member on one shard that did not wait.
@@ -13,7 +13,7 @@ const AT_ONCE_MAX: u32 = 64;
 pub(super) struct Turns(Cell<u32>);
 
 impl Turns {
-    /// Before each such operation.
+    /// Call it before each such operation.
     #[inline]
     pub(super) async fn breathe(&self) {
         let count = self.0.get() + 1;

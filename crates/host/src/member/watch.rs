@@ -1,12 +1,12 @@
-//! What all shards must know of a file: that it shrank, that a flush failed, that a write may still land.
+//! State of a file that all shards share: whether it shrank, whether a flush failed, whether a write may still land.
 //! Owns: [`Watch`], one per claim, shared by all shards. Not here: the I/O that finds it out (`file`, `claim`).
-//! Invariant: that it shrank or that a flush failed stays so until the claim ends.
+//! Invariant: once a file has shrunk or a flush has failed, that stays so until the claim ends.
 //!
-//! A regular file that somebody truncates under us must not be made longer again by our own writes: its tail would come
-//! back as zeroes, and be read as if it were data. So its size is looked at before each write. The look and the write
-//! are two steps; a truncation between them is seen by the look after the write, before the write is answered. (Unseen
-//! is only one that falls between them when that very write reaches the member's last sector.) One look after
-//! them does for all writes that had ended when the shard's turn began.
+//! If another program truncates a regular file, our own writes must not make it longer again: its tail would come back
+//! as zeroes, and be read as if it were data. So its size is checked before each write. The check and the write are two
+//! steps; the check after the write, before the answer, sees a truncation between them. (Only one case is missed: the
+//! truncation falls between them, and that very write reaches the member's last sector.) One check after the writes
+//! covers all writes that had ended when the shard's turn began.
 
 use super::device_error;
 use crate::sys::{self, Errno};
@@ -15,34 +15,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use uraid_block::{ErrorKind, IoError};
 
-/// Flags of one claim. Relaxed is enough: what they guard is looked at again by each operation.
+/// Flags of one claim. Relaxed is enough: each operation checks again what they guard.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// A regular file must have so many bytes; 0: it cannot shrink, or that shows in other ways.
+    /// The least size of a regular file in bytes; 0: it cannot shrink, or that shows in other ways.
     bytes_min: u64,
     /// The bytes that a block device must have; 0: the member is no block device. Checked when a write finds no space.
     device_bytes_min: u64,
     is_gone: AtomicBool,
     /// The errno of the first flush that failed; 0: none has.
     flush_errno: AtomicI32,
-    /// How many changes of the member were given up without its answer, and may land later.
+    /// The number of changes that were cut without the member's answer, and may land later.
     pub(super) owed_changes: Arc<AtomicUsize>,
 }
 
 impl Watch {
-    /// Of a regular file that has at least so many bytes.
+    /// For a regular file that has at least this many bytes.
     pub(super) fn regular_file(bytes_min: u64) -> Watch {
         Watch { bytes_min, ..Watch::default() }
     }
 
-    /// Of a block device that must have this many bytes.
+    /// For a block device that must have this many bytes.
     pub(super) fn block_device(device_bytes_min: u64) -> Watch {
         Watch { device_bytes_min, ..Watch::default() }
     }
 
-    /// What an errno of the member means. A write behind the end of a block device finds no space: of one that was
-    /// pulled that is every write, because its capacity is 0 from then on. A device that still has all its sectors
-    /// says the same when the pool behind it is full (thin provisioning), as a file does of its file system.
+    /// The meaning of an errno of the member. A write past the end of a block device gets ENOSPC. If the device was
+    /// pulled, that is every write, because its capacity is 0 from then on. A device that still has all its sectors
+    /// gives the same error when the pool behind it is full (thin provisioning), as a file does when its file system is
+    /// full.
     pub(super) fn error(&self, fd: RawFd, os: i32) -> IoError {
         let is_whole = |bytes: u64| bytes >= self.device_bytes_min;
         if os == libc::ENOSPC && self.device_bytes_min > 0 && !sys::block_size_bytes(fd).is_ok_and(is_whole) {
@@ -51,13 +52,13 @@ impl Watch {
         device_error(os)
     }
 
-    /// `Gone` if it has ever been found gone.
+    /// `Gone` if the member was ever found gone.
     #[inline]
     pub(super) fn check(&self) -> Result<(), IoError> {
         if self.is_gone.load(Ordering::Relaxed) { Err(ErrorKind::Gone.into()) } else { Ok(()) }
     }
 
-    /// Looks at the file's size as well.
+    /// Also checks the file's size.
     #[inline]
     pub(super) fn look(&self, fd: RawFd) -> Result<(), IoError> {
         self.check()?;
@@ -71,25 +72,25 @@ impl Watch {
         }
     }
 
-    /// Does a blocking write of the file between two looks at it.
+    /// Runs a blocking write of the file between two checks of its size.
     pub(super) fn around(&self, fd: RawFd, write: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {
         self.look(fd)?;
         write()?;
         self.look(fd)
     }
 
-    /// From now on it is gone: it ended before the range did.
+    /// Marks it gone from now on: the file ended before the range did.
     pub(super) fn lost(&self) -> IoError {
         self.is_gone.store(true, Ordering::Relaxed);
         ErrorKind::Gone.into()
     }
 
-    /// The end of a flush: a failed one is final. The system tells of a lost write once and takes it for settled; a
+    /// The end of a flush; a failure is final. The system reports a lost write once and then considers it settled. A
     /// later flush that succeeds says nothing about that write.
     pub(super) fn flushed(&self, result: Result<(), Errno>) -> Result<(), IoError> {
         if let Err(Errno(os)) = result {
             assert!(os > 0);
-            // Only the first is kept; who comes later fails with it too.
+            // Only the first errno is kept; later flushes fail with it too.
             let _ = self.flush_errno.compare_exchange(0, os, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.check()?;

@@ -1,25 +1,25 @@
-//! Socket options: who is at the other end, and when a silent peer counts as gone.
+//! Socket options: the identity of the peer, and when a silent peer counts as gone.
 //! Owns: [`Peer`], keepalive, send buffers. Not here: sockets themselves (`net`).
-//! Invariant: an option that the system refuses leaves the socket as it was; nothing fails for it.
+//! Invariant: an option that the system refuses leaves the socket as it was, and causes no failure.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A TCP peer that sends nothing is asked after this many seconds whether it is there ...
+/// A TCP peer that sends nothing is probed after this many seconds ...
 const KEEPALIVE_IDLE_SECONDS: libc::c_int = 60;
-/// ... and then again, this many times in all.
+/// ... and then again at this interval, this many times in all.
 const KEEPALIVE_INTERVAL_SECONDS: libc::c_int = 15;
 const KEEPALIVE_PROBES: libc::c_int = 4;
-/// How long data may stay without an acknowledgement: as long as a peer that owes nothing may be silent.
+/// How long data may stay unacknowledged: as long as an idle peer may be silent.
 const USER_TIMEOUT_MILLIS: libc::c_int =
     1000 * (KEEPALIVE_IDLE_SECONDS + KEEPALIVE_PROBES * KEEPALIVE_INTERVAL_SECONDS);
 
-/// Who is at the other end of a connection, to count connections by.
+/// The peer of a connection, for counting connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Peer {
     /// A process of this user connected to the unix socket.
     User(u32),
-    /// A host; of an IPv6 address its network of 64 bits, which is what one host gets.
+    /// A host; for IPv6 its 64-bit network, which one host usually gets as a whole.
     Host(IpAddr),
     /// The connection is gone, or of another kind.
     Unknown,
@@ -46,7 +46,7 @@ impl Peer {
     }
 }
 
-/// Lets the system find out when the TCP peer has vanished without a word: power, cable, a lost route.
+/// Lets the system detect that the TCP peer has vanished silently: power, cable, a lost route.
 pub(super) fn notice_lost_peer(socket: &impl AsFd) {
     for (level, name, value) in [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -59,7 +59,7 @@ pub(super) fn notice_lost_peer(socket: &impl AsFd) {
     }
 }
 
-/// Asks for room for so many bytes on their way; the system may give less. TCP finds its own measure.
+/// Asks for this send buffer in bytes; the system may give less. TCP tunes its own.
 pub(super) fn set_send_buffer(socket: &impl AsFd, bytes: libc::c_int) {
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, bytes);
 }
@@ -70,7 +70,7 @@ fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, val
     unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
 }
 
-/// Options whose values are plain integers: any bytes are a value.
+/// Option types of plain integers: every bit pattern is valid.
 trait Plain {}
 impl Plain for libc::c_int {}
 impl Plain for libc::ucred {}

@@ -1,8 +1,8 @@
-//! Members that do not answer: whose requests are ended without them, and what is still owed.
-//! Owns: [`Owed`], one per lane: how many requests are with the system, which wait for those to end, whether the member
-//! is dead. Not here: how long is too long (`shard`), what follows from it (the engine).
-//! Invariant: a request that is cut keeps its slot and its buffers until its completion; as long as one is owed, no other
-//! goes down, so a member that hangs holds no more than was under way when it was given up.
+//! Members that do not answer: ending their requests without them, and counting what they still owe.
+//! Owns: [`Owed`], one per lane: how many requests are with the system, which requests wait for those, whether the
+//! member is dead. Not here: how long is too long (`shard`), what follows from it (the engine).
+//! Invariant: a request that is cut keeps its slot and its buffers until its completion. As long as one is owed, the
+//! lane submits no other, so a member that hangs holds no more than was in flight when it was given up.
 //!
 //! ```text
 //!   start ──► with the system ──────────────► completion ──► done
@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What one lane's member has not answered.
 pub(super) struct Owed {
-    /// Requests that were cut and have not ended.
+    /// Requests that were cut and have not completed.
     unanswered: Cell<usize>,
-    /// How many of them are changes, with those of the other shards.
+    /// How many of these are changes, summed over all shards.
     changes: Arc<AtomicUsize>,
     /// The errno that every request fails with, once the member is dead.
     dead: Cell<Option<i32>>,
     depth: Depth,
-    /// Requests with the system, at most `depth`, and those that wait for their turn.
+    /// Requests with the system, at most `depth`, and those that wait in the queue.
     with_system: Cell<u32>,
     behind: RefCell<VecDeque<u32>>,
 }
@@ -36,18 +36,19 @@ pub(super) struct Owed {
 /// cache to write.
 const LONG: u32 = 4;
 
-/// What is known of one slot's request until it is answered.
+/// The state of one slot's request until it is answered.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Answer {
-    /// Looks at the clock since it went down, by itself or as a part of a merged one. Time in a queue is not the member's.
+    /// Clock ticks since it was submitted, alone or in a merged request. Time in a queue does not count against the
+    /// member.
     age: u32,
     has_gone_down: bool,
     is_late: bool,
     is_long: bool,
-    /// Whether it may change the member when it lands late.
+    /// Whether it may change the member if it lands late.
     is_change: bool,
     is_read: bool,
-    /// A read that was cut, and is served from elsewhere.
+    /// A read that was cut; another copy serves it.
     is_left: bool,
     is_with_system: bool,
     is_owed: bool,
@@ -81,7 +82,7 @@ pub(super) fn is_change(kind: &Kind) -> bool {
 }
 
 impl Owed {
-    /// What a new request is refused with at once.
+    /// The error for a new request that is refused at once.
     #[inline]
     fn refusal(&self) -> Option<i32> {
         if let Some(os) = self.dead.get() {
@@ -92,7 +93,7 @@ impl Owed {
 }
 
 impl Driver {
-    /// Takes a lane in: what goes down it can be ended without the member, and is ended when it is late.
+    /// Registers a lane: requests on it can be ended without the member, and are ended when they are late.
     pub(crate) fn add_lane(&self, lane: Lane, depth: Depth) -> Rc<Lane> {
         self.ring.borrow_mut().expect_member(depth);
         let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
@@ -115,8 +116,8 @@ impl Driver {
         look(&self.owed.borrow()[lane.0 as usize - 1])
     }
 
-    /// What a request on this lane is refused with; `None`: it may go down. A change is refused, too, as long as a member
-    /// owes the answer of a change to any shard: the late one could land on top of its retry.
+    /// The error for a request on this lane; `None`: it may be submitted. A change is also refused as long as the
+    /// member owes the answer of a change to any shard: the late one could land on top of its retry.
     #[inline]
     pub(super) fn refusal(&self, lane: &Lane, is_change: bool) -> Option<i32> {
         if lane.number() == LaneNumber::NONE {
@@ -127,7 +128,7 @@ impl Driver {
         self.with_owed(lane.number(), Owed::refusal).or_else(of_other_shards)
     }
 
-    /// A question to the system about the member, on a helper thread: its time counts from here on.
+    /// Starts a question to the system about the member on a helper thread: its time counts from here on.
     pub(super) fn start_call(&self, token: u32) {
         self.with_slot(token, |slot| slot.answer.set(slot.answer.get().gone_down()));
         self.start_ring(token);
@@ -144,7 +145,7 @@ impl Driver {
         });
     }
 
-    /// To the system, or behind those of its lane that are there.
+    /// Submits the request, or queues it behind the earlier ones of its lane.
     #[inline]
     pub(super) fn start_in_turn(&self, lane: LaneNumber, token: u32) {
         if lane == LaneNumber::NONE {
@@ -166,7 +167,7 @@ impl Driver {
         }
     }
 
-    /// A request of a lane has ended: the next one that waits goes down.
+    /// A request of a lane has ended: submit the next one that waits.
     #[inline]
     pub(super) fn answered(&self, lane: LaneNumber, token: u32) {
         let answer = self.with_slot(token, |slot| slot.answer.take());
@@ -190,19 +191,20 @@ impl Driver {
         }
     }
 
-    /// The member has failed: all that is under way on its lane fails with `os`, and so does what comes.
+    /// The member has failed: all requests in flight on its lane fail with `os`, and so do later ones.
     pub(crate) fn mark_dead(&self, lane: &Lane, os: i32) {
         self.with_owed(lane.number(), |owed| owed.dead.set(Some(os)));
         self.cut(lane, os, |_| true);
     }
 
-    /// Ends the lane's reads that are under way with `os`. The member owes no answer for that: others go on, and what
-    /// comes later goes down.
+    /// Ends the lane's reads in flight with `os`. The member is not considered dead: other requests continue, and later
+    /// ones are submitted.
     pub(crate) fn cut_reads(&self, lane: &Lane, os: i32) {
         self.cut_started(lane, os, |answer| answer.is_read, |answer| Answer { is_left: true, ..answer });
     }
 
-    /// To be called at even intervals. A request that has been under way for more than `looks_max` calls fails with ETIMEDOUT.
+    /// Call it at even intervals. A request that has been in flight for more than `looks_max` calls fails with
+    /// ETIMEDOUT.
     pub(crate) fn look_at_clock(&self, looks_max: u32) {
         let mut late = Vec::new();
         self.for_each_started(|_, slot| {
@@ -222,19 +224,19 @@ impl Driver {
         }
     }
 
-    /// Ends what is chosen of what is under way, and all that has not gone down yet.
+    /// Ends the chosen requests in flight, and all that are not submitted yet.
     fn cut(&self, lane: &Lane, os: i32, is_chosen: impl Fn(Answer) -> bool) {
         let owed = self.owed(lane.number());
         self.cut_started(lane, os, is_chosen, |answer| {
             owed.unanswered.set(owed.unanswered.get() + 1);
             if answer.is_change {
-                // Before any future hears of it, so before a client can try again on another shard.
+                // Count it before any future is woken, so before a client can retry on another shard.
                 owed.changes.fetch_add(1, Ordering::Release);
             }
             Answer { is_owed: true, ..answer }
         });
-        // What the system does not have ends for good. From here on the lane refuses what comes, also parts of a merged
-        // request that would go down again by themselves.
+        // Requests that the system does not have end for good. From here on the lane refuses new ones, including parts
+        // of a merged request that would be submitted again.
         let mut not_gone_down: Vec<u32> = lane.waiting.borrow_mut().drain(..).map(|waiting| waiting.token).collect();
         not_gone_down.extend(owed.behind.borrow_mut().drain(..));
         for token in not_gone_down {
@@ -242,7 +244,7 @@ impl Driver {
         }
     }
 
-    /// Ends what is chosen of the lane's requests that were started, noted by `note`; their slots stay until the device is done.
+    /// Ends the chosen requests that were started, after calling `note`; their slots stay until the device is done.
     fn cut_started(&self, lane: &Lane, os: i32, is_chosen: impl Fn(Answer) -> bool, note: impl Fn(Answer) -> Answer) {
         let mut wakers = Vec::new();
         self.for_each_started(|state, slot| {
@@ -259,7 +261,7 @@ impl Driver {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// Operations that a member owes the answer of, with the merged ones that carried them: nothing is waited for of these.
+    /// Operations that a member owes, with the merged ones that carried them: closing does not wait for these.
     pub(super) fn owed_count(&self) -> usize {
         let is_owed_by = |slot: &super::Slot| slot.answer.get().is_owed || slot.answer.get().is_left;
         let is_owed = |token: u32| self.with_slot(token, is_owed_by);

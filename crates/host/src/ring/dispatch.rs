@@ -1,17 +1,17 @@
-//! What was started goes down: at once, or at the end of the turn together with its neighbours.
-//! Owns: starting on a lane, sending what waits in lanes, giving each part of a merged request its own end.
+//! Submits started requests: at once, or at the end of the turn together with adjacent ones.
+//! Owns: starting on a lane, sending what waits in lanes, splitting the result of a merged request over its parts.
 //! Not here: what may be merged (`merge`), slots and futures (`ring`).
-//! Invariant: a request that was merged ends as if it had been alone: where the merged one failed or came back short,
-//! those that are not whole go down again, each by itself. So an error speaks for no sectors but its own request's.
+//! Invariant: a request that was merged ends as if it had been alone. If the merged one failed or came back short, its
+//! incomplete parts are submitted again, each by itself. So an error concerns only its own request's sectors.
 //!
-//! A request that is held (see `merge`) always goes out, and no later than one other request takes:
-//! - It is held only for one that is under way now, by its number, and once. When that one has ended, it goes down
-//!   whatever else is under way, in the group that it is in.
-//! - The one under way depends on nothing that is held: the device has it already, and ends it as any other.
-//! - Nobody sleeps over it. Its lane stays among the busy ones, all of which are looked at before each sleep; the end of
-//!   the one under way ends the sleep after that, be it the ring's or a trial's time; and before the next sleep, or in the
-//!   same call where there was none, the lane is looked at again.
-//! - A flush, and all else that is no read or write, sends what is held in all lanes first; so does closing.
+//! A request that is held (see `merge`) always goes out, and is delayed by at most one other request:
+//! - It is held once, for one numbered request that is in flight now. When that one has ended, it is submitted in its
+//!   group, whatever else is in flight.
+//! - The one in flight does not depend on any held request: the device has it already, and ends it like any other.
+//! - A held request never sleeps. Its lane stays among the busy ones, which are all checked before each sleep. The end
+//!   of the request in flight ends the next sleep, whether of the ring or of a trial device. The lane is then checked
+//!   again before the next sleep, or in the same call if there was no sleep.
+//! - A flush, and everything else that is no read or write, first sends what is held in all lanes. So does closing.
 
 use super::answers::is_change;
 use super::lane::Lane;
@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use uraid_block::Tick;
 
-/// What goes down of that which waits.
+/// Which of the waiting requests to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     All,
@@ -31,13 +31,13 @@ pub(super) enum Which {
     Due,
 }
 
-/// A request that others were merged into: who they are, with their bytes.
+/// A merged request: its parts, with their bytes.
 pub(super) struct Merged {
     lane: Rc<Lane>,
     parts: Vec<(u32, u64)>,
 }
 
-/// What a merged request needs, for the next one.
+/// The allocations of an ended merged request, for reuse.
 #[derive(Default)]
 pub(super) struct Spare {
     parts: Vec<(u32, u64)>,
@@ -82,15 +82,15 @@ fn bytes(segments: &[libc::iovec]) -> u64 {
 }
 
 impl Driver {
-    /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, where those that adjoin
-    /// go down as one; everything else goes down at once, behind what waits.
+    /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, when adjacent ones are
+    /// merged. All others are submitted at once, after the waiting ones.
     pub(crate) fn start_on(&self, lane: &Rc<Lane>, kind: Kind, buffers: Buffers) -> Operation<'_> {
         let mut cargo = Cargo::new(kind, buffers, Some(lane.clone()));
         cargo.slot = lane.slot();
         self.start_cargo(lane, cargo)
     }
 
-    /// The same on another file description of the member, as flushes have.
+    /// The same with another file description of the member, as flushes use.
     pub(crate) fn start_with(&self, lane: &Rc<Lane>, holder: Holder, kind: Kind, buffers: Buffers) -> Operation<'_> {
         self.start_cargo(lane, Cargo::new(kind, buffers, Some(holder)))
     }
@@ -106,7 +106,7 @@ impl Driver {
             self.send_waiting(Which::All);
             let is_call = matches!(cargo.kind, Kind::Call(_));
             let token = self.put(cargo);
-            // A question that a helper thread asks the system is no request to the device.
+            // A question to the system on a helper thread is not a request to the device.
             if is_call {
                 self.start_call(token)
             } else {
@@ -134,10 +134,10 @@ impl Driver {
         self.busy.borrow_mut().retain(|lane| self.send_lane(lane, which));
     }
 
-    /// Whether something is held in it.
+    /// Sends one lane's requests. Returns whether some are held.
     fn send_lane(&self, lane: &Rc<Lane>, which: Which) -> bool {
         let waiting = &mut *lane.waiting.borrow_mut();
-        // Where something overlaps, order is all.
+        // If some overlap, keep their order.
         let can_merge = self.merges && (waiting.len() == 1 || arrange(waiting));
         let (mut at, mut held) = (0, 0);
         while at < waiting.len() {
@@ -152,7 +152,7 @@ impl Driver {
             at += count;
         }
         waiting.truncate(held);
-        // Among themselves their order is of no matter, for nothing overlapped; all that comes now comes after them.
+        // Nothing overlapped, so their order does not matter; later requests come after them.
         waiting.iter_mut().zip(0..).for_each(|(one, order)| one.order = order);
         held > 0
     }
@@ -169,7 +169,7 @@ impl Driver {
         self.submit(lane, token);
     }
 
-    /// Whether a group waits on: it continues a request that is under way, and is smaller than the parts of that one.
+    /// Whether a group is held: it continues a request in flight, and is smaller than that one's parts.
     fn is_held(&self, lane: &Lane, group: &mut [Waiting]) -> bool {
         if group.iter().any(|one| one.held.is_some_and(|before| !self.is_under_way(before))) {
             return false;
@@ -182,7 +182,7 @@ impl Driver {
         if bytes >= before.part_bytes {
             return false;
         }
-        // Each by itself, for the next time they may be in other groups.
+        // Mark each request: next time they may be in other groups.
         group.iter_mut().for_each(|one| one.held = one.held.or(Some(before.identity)));
         true
     }
@@ -197,7 +197,7 @@ impl Driver {
         })
     }
 
-    /// One operation of several.
+    /// Merges a group into one operation.
     fn merged(&self, lane: &Rc<Lane>, group: &[Waiting]) -> u32 {
         let Spare { mut parts, mut segments } = self.spare.borrow_mut().pop().unwrap_or_default();
         for one in group {
@@ -214,7 +214,7 @@ impl Driver {
         token
     }
 
-    /// A merged request has ended: so have those of its parts that are whole.
+    /// A merged request has ended, and with it those of its parts that are complete.
     pub(super) fn end_merged(&self, token: u32, merged: Merged, result: i32) {
         let (cargo, _) = self.take_cargo(token);
         let Merged { lane, mut parts } = merged;
@@ -243,14 +243,14 @@ impl Driver {
         });
     }
 
-    /// To the ring, or to what stands in for it.
+    /// Submits to the ring, or to the trial device that replaces it.
     fn submit(&self, lane: &Rc<Lane>, token: u32) {
         let Some(trial) = &lane.trial else { return self.start_in_turn(lane.number(), token) };
         let bytes = self.with_cargo(token, |cargo| bytes(&cargo.segments));
         self.trials.start(trial.due(Tick(sys::monotonic_nanos()), bytes), token, lane.clone());
     }
 
-    /// Waits no longer than until a trial device is done with something.
+    /// Shortens `wait` to the time when a trial device ends its next request.
     pub(super) fn until_trials(&self, wait: Wait) -> Wait {
         let Some(due) = self.trials.next() else { return wait };
         let left = due.since(Tick(sys::monotonic_nanos()));
@@ -262,7 +262,7 @@ impl Driver {
         }
     }
 
-    /// Does what trial devices are done with.
+    /// Runs the requests whose time on trial devices is over.
     pub(super) fn end_trials(&self) {
         if self.trials.next().is_none() {
             return;

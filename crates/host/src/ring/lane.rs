@@ -1,7 +1,7 @@
-//! One member's way to the ring, on one shard.
-//! Owns: [`Lane`]: what keeps the member open, its trace, and the device that stands in for the ring, if one does.
-//! Not here: when what waits goes down (`ring`), what may go down as one (`merge`).
-//! Invariant: what reads or writes a member's bytes goes down its lane, so order and counts are decided in one place.
+//! One member's path to the ring, on one shard.
+//! Owns: [`Lane`]: the holder of the member's file, its trace, and the trial device, if one replaces the ring.
+//! Not here: when waiting requests are sent (`ring`), what may be merged (`merge`).
+//! Invariant: all reads and writes of a member go through its lane, so order and counts are decided in one place.
 
 use super::merge::{Lately, Limits, Waiting};
 use super::trace::{Trace, TracedKind};
@@ -13,43 +13,43 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Tick};
 
-/// A device that does its work here and takes its time for it, instead of the ring: see `mem:SIZE,request=TIME`.
+/// A device that works in this process and takes time for it, in place of the ring: see `mem:SIZE,request=TIME`.
 pub(crate) trait Trial {
-    /// When a request that goes down `now` ends, with so many bytes. Requests end one after the other.
+    /// When a request of `bytes` bytes that is submitted `now` ends. Requests end one after the other.
     fn due(&self, now: Tick, bytes: u64) -> Tick;
 
-    /// Does it, and gives what the kernel would: a count of bytes, or a negative errno.
+    /// Runs it, and returns what the kernel would: a count of bytes, or a negative errno.
     ///
     /// # Safety
-    /// The segments describe live buffers. Nobody else uses those of a read, nobody writes those of a write.
+    /// The segments describe live buffers. Nothing else uses the buffers of a read or writes those of a write.
     unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32;
 }
 
-/// How many requests of one member may be with the system at once: one that hangs must not take all its threads.
+/// How many requests of one member may be with the system at once: a member that hangs must not block all its threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Depth(pub(crate) u32);
 
 impl Depth {
-    /// Each request through the page cache takes a thread of the kernel while it waits.
+    /// Each request through the page cache occupies a kernel thread while it waits.
     pub(crate) const CACHED: Depth = Depth(32);
-    /// Direct ones take one only when a queue is full.
+    /// Direct requests occupy one only when a queue is full.
     pub(crate) const DIRECT: Depth = Depth(256);
 }
 
 /// One member as one shard reaches it.
 pub(crate) struct Lane {
     number: LaneNumber,
-    // Before the file is closed, for its locks end with the last that has it open.
+    // Dropped before the file is closed: the file's locks end when its last user closes it.
     slot: Option<FileSlot>,
     holder: Holder,
-    // Byte 0 of the member.
+    // The file's byte at which the member starts.
     base: u64,
     pub(super) limits: Limits,
     pub(super) trial: Option<Box<dyn Trial>>,
     trace: Option<Rc<Trace>>,
     /// See `answers`; shared by all shards' lanes of one member.
     pub(super) owed_changes: Arc<AtomicUsize>,
-    /// What was started in this turn, and what is held.
+    /// Requests that were started in this turn, and held ones.
     pub(super) waiting: RefCell<Vec<Waiting>>,
     pub(super) lately: RefCell<Lately>,
 }
@@ -61,7 +61,7 @@ impl AsRawFd for Lane {
 }
 
 impl Lane {
-    /// `base`: where the member's byte 0 is in the file that `holder` keeps open.
+    /// `base`: the place of the member's byte 0 in the file that `holder` keeps open.
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
         Lane {
             number: LaneNumber::NONE,
@@ -77,7 +77,7 @@ impl Lane {
         }
     }
 
-    /// The same, traced if so wished.
+    /// The same, with a trace if `is_traced`.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
     }
@@ -87,7 +87,7 @@ impl Lane {
         Lane { owed_changes, ..self }
     }
 
-    /// The same with a number of its own.
+    /// The same, with a number of its own.
     pub(super) fn numbered(self, number: LaneNumber) -> Lane {
         Lane { number, ..self }
     }
@@ -98,7 +98,7 @@ impl Lane {
         self.number
     }
 
-    /// The same, of a file that the ring knows by a slot.
+    /// The same, for a file that has a slot in the ring.
     pub(crate) fn with_slot(self, slot: Option<FileSlot>) -> Lane {
         Lane { slot, ..self }
     }
@@ -114,7 +114,7 @@ impl Lane {
         self.trace.as_ref()
     }
 
-    /// Notes what goes down; `at` in bytes of the file.
+    /// Notes a submitted request; `at` in bytes of the file.
     #[inline]
     pub(crate) fn note(&self, kind: TracedKind, at: u64, bytes: u64, parts: u32) {
         if let Some(trace) = &self.trace {
@@ -123,12 +123,12 @@ impl Lane {
         }
     }
 
-    /// Where the member's byte 0 is.
+    /// The place of the member's byte 0.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// A part of what was merged goes down again.
+    /// Notes a part of a merged request that is submitted again.
     pub(super) fn note_parted(&self, kind: TracedKind, at: u64, bytes: u64) {
         self.note(kind, at, bytes, 1);
         if let Some(trace) = &self.trace {

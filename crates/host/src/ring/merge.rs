@@ -1,17 +1,17 @@
-//! Which requests of one turn go down to a member as one, and in which order.
-//! Owns: [`Waiting`], [`Limits`], [`Lately`], [`arrange`], [`together`]: pure. Not here: who carries it out (`ring`).
-//! Invariant: requests that overlap, one of them a write, go down in the order in which they came.
+//! Which requests of one turn are merged into one request to a member, and in which order.
+//! Owns: [`Waiting`], [`Limits`], [`Lately`], [`arrange`], [`together`]: pure. Not here: submitting them (`ring`).
+//! Invariant: if requests overlap and one of them is a write, they are submitted in the order in which they came.
 //!
-//! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So of a
-//! stream's next requests the parts come one by one, each behind a request that is under way already, and would go down
-//! as the fragments that they are. Such a part, smaller than the requests it continues, is held until that one has
-//! ended; what comes meanwhile goes with it:
+//! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So the
+//! parts of a stream's next requests arrive one by one, each after a request that is already in flight, and would be
+//! submitted as fragments. Such a part, smaller than the requests it continues, is held until the request in flight has
+//! ended, and is merged with what arrives meanwhile:
 //! ```text
-//!   under way |---- 192K ----|            in the meantime, from the client's next request
-//!                            |- 64K -|---- 192K ----|     go down as one
+//!   in flight |---- 192K ----|            in the meantime, from the client's next request
+//!                            |- 64K -|---- 192K ----|     submitted as one
 //! ```
 
-/// What can be merged: with nothing but itself.
+/// The kind of a request; only requests of one kind are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     Read,
@@ -24,17 +24,17 @@ pub(super) enum Direction {
 pub(super) struct Waiting {
     pub(super) at: u64,
     pub(super) bytes: u64,
-    /// Pieces of memory.
+    /// The number of pieces of memory.
     pub(super) segments: u32,
     pub(super) direction: Direction,
-    /// How many were started before it in this turn.
+    /// How many requests were started before it in this turn.
     pub(super) order: u32,
     pub(super) token: u32,
-    /// What it was held for, if it ever was: once that has ended it is held no more.
+    /// The request it was held for, if any. Once that has ended, it is not held again.
     pub(super) held: Option<Identity>,
 }
 
-/// One operation, told from all others that had or will have its token.
+/// Identifies one operation among all that ever have its token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     pub(super) token: u32,
@@ -47,20 +47,20 @@ impl Waiting {
     }
 }
 
-/// So many of the last requests of a lane can be continued.
+/// How many of a lane's last requests are remembered to be continued.
 const LATELY: usize = 16;
 
-/// A request that went down.
+/// A request that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sent {
     pub(super) identity: Identity,
     direction: Direction,
     end: u64,
-    /// Of the largest request in it.
+    /// The size of the largest request in it.
     pub(super) part_bytes: u64,
 }
 
-/// The last requests that went down a lane, the oldest of them forgotten first.
+/// The last requests of a lane; the oldest is forgotten first.
 #[derive(Default, Debug)]
 pub(super) struct Lately {
     sent: [Option<Sent>; LATELY],
@@ -68,7 +68,7 @@ pub(super) struct Lately {
 }
 
 impl Lately {
-    /// These went down as one, as `identity`.
+    /// Notes a group that was submitted as one, as `identity`.
     pub(super) fn note(&mut self, group: &[Waiting], identity: Identity) {
         let last = group.last().expect("something goes down");
         let part_bytes = group.iter().map(|one| one.bytes).max().expect("as before");
@@ -76,7 +76,7 @@ impl Lately {
         self.next = (self.next + 1) % LATELY;
     }
 
-    /// Those that a group may have to be held for: what it was held for already, or what it continues.
+    /// The requests that a group may have to be held for: the one it was held for already, or those it continues.
     pub(super) fn before<'a>(&'a self, group: &'a [Waiting]) -> impl Iterator<Item = &'a Sent> {
         let first = group[0];
         let held = group.iter().find_map(|one| one.held);
@@ -87,15 +87,15 @@ impl Lately {
     }
 }
 
-/// The largest request that goes down as one.
+/// The limits of a merged request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) bytes_max: u64,
     pub(crate) segments_max: usize,
 }
 
-/// Puts requests into ascending order. Where one that writes overlaps another, all are left in the order in which they
-/// came. Whether they may be merged: false in that case.
+/// Sorts requests in ascending order and returns true: they may be merged. If a write overlaps another request, they
+/// stay in the order in which they came, and it returns false.
 pub(super) fn arrange(waiting: &mut [Waiting]) -> bool {
     if !waiting.is_sorted_by_key(|one| one.at) {
         waiting.sort_unstable_by_key(|one| (one.at, one.order));
@@ -115,7 +115,7 @@ pub(super) fn arrange(waiting: &mut [Waiting]) -> bool {
     true
 }
 
-/// How many of the first requests go down as one: each begins where the one before it ends. At least 1.
+/// How many of the first requests are merged: each begins where the one before it ends. At least 1.
 pub(super) fn together(waiting: &[Waiting], limits: Limits) -> usize {
     let first = waiting[0];
     let (mut bytes, mut segments) = (first.bytes, first.segments as usize);
@@ -146,7 +146,7 @@ mod tests {
         requests.iter().enumerate().map(waiting).collect()
     }
 
-    /// The tokens of each request that goes down.
+    /// The tokens of each submitted request.
     fn groups(requests: &[(u64, u64, Direction)]) -> Vec<Vec<u32>> {
         let mut waiting = list(requests);
         let can_merge = arrange(&mut waiting);

@@ -1,8 +1,8 @@
-//! Operations of the kernel as futures: who holds what until the kernel is done with it.
-//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`), what goes
-//! down to a member as one (`merge`, `dispatch`).
-//! Invariant: buffers, addresses and file of an operation stay where they are until its completion, also when the
-//! future that started it was dropped; they are let go on the shard's own thread.
+//! Kernel operations as futures, and who holds their memory until the kernel is done with it.
+//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`), what is
+//! merged for a member (`merge`, `dispatch`).
+//! Invariant: the buffers, addresses and file of an operation stay where they are until its completion, even if the
+//! future that started it was dropped. They are released on the shard's own thread.
 
 mod answers;
 mod dispatch;
@@ -40,7 +40,7 @@ use uraid_block::{Arena, Lease, Pieces, ReadPieces, Tick, WritePieces};
 pub(crate) const SEGMENTS_MAX: usize = 1024;
 const SLOTS_PER_CHUNK: usize = 64;
 
-/// What keeps a descriptor open: a member's claim, a socket. Clones cost no atomic.
+/// Keeps a descriptor open: a member's claim, a socket. Clones cost no atomic.
 pub(crate) type Holder = Rc<dyn AsRawFd>;
 
 /// Buffers of an operation.
@@ -51,7 +51,7 @@ pub(crate) enum Buffers {
     Lease(Lease),
 }
 
-/// What to do. Addresses in bytes.
+/// The operation. Addresses in bytes.
 pub(crate) enum Kind {
     /// Into the buffers, from `at` of the file.
     Read { at: u64 },
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
     Send,
     /// Until the file is readable.
     Poll,
-    /// Anything that blocks, on a helper thread. Its value is the result.
+    /// Anything that blocks, on a helper thread. Its return value is the result.
     Call(Option<Box<dyn FnOnce() -> i32 + Send>>),
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
 }
 
 impl Kind {
-    /// Whether the operation may wait for somebody else's will: then it is cancelled when nobody waits for it.
+    /// Whether the operation may wait for ever for a peer: it is then cancelled when its future is dropped.
     fn may_wait_forever(&self) -> bool {
         match self {
             Kind::Receive { .. } | Kind::Send | Kind::Poll => true,
@@ -90,21 +90,21 @@ impl Kind {
     }
 }
 
-/// All that the kernel or a helper thread uses of an operation. In flight, it belongs to the ring.
+/// Everything that the kernel or a helper thread uses of an operation. In flight, it belongs to the ring.
 pub(crate) struct Cargo {
     pub(crate) kind: Kind,
     pub(crate) fd: RawFd,
     pub(crate) buffers: Buffers,
     pub(crate) segments: SmallVec<[libc::iovec; 4]>,
     pub(crate) header: libc::msghdr,
-    /// The file's slot in the ring, if it has one: it is direct then.
+    /// The file's slot in the ring, if it has one; the file is then used with direct I/O.
     pub(crate) slot: Option<u32>,
-    /// Whose member it is for, by [`LaneNumber`]: helper threads are a lane's own.
+    /// The lane of its member: each lane has its own helper threads.
     pub(crate) lane: LaneNumber,
     _holder: Option<Holder>,
 }
 
-/// A lane of one driver. [`LaneNumber::NONE`] is what sockets and questions to no member have.
+/// The number of a lane of one driver. [`LaneNumber::NONE`] is for sockets and for questions to no member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneNumber(pub(crate) u32);
 
@@ -123,7 +123,7 @@ pub(crate) struct Completion {
 pub(crate) enum Wait {
     /// Not at all.
     No,
-    /// Until something completes, somebody rings the bell, or so much time has passed.
+    /// Until an operation completes, the bell rings, or this time has passed.
     For(Duration),
     /// As above, without a limit.
     Forever,
@@ -134,32 +134,32 @@ pub(crate) trait Ring {
     /// Starts an operation, or queues it until the next [`Ring::wait`].
     ///
     /// # Safety
-    /// `cargo` stays where it is, and nobody else touches it, until the completion with this token was given out.
+    /// `cargo` stays where it is, and nothing else touches it, until the completion with this token was returned.
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo);
 
-    /// Asks an operation to end early. Its completion comes all the same.
+    /// Asks an operation to end early. Its completion still comes.
     fn cancel(&mut self, token: u32);
 
-    /// Passes on what is queued, waits, and gives out completions.
+    /// Submits what is queued, waits, and returns completions.
     fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>);
 
-    /// Memory that operations will often use: the shard's arenas. At most once.
+    /// Registers memory that operations will often use: the shard's arenas. At most once.
     fn expect_memory(&mut self, _arenas: &[Arena]) {}
 
-    /// There is one more member, with up to `depth` requests under way at once.
+    /// There is one more member, with up to `depth` requests in flight at once.
     fn expect_member(&mut self, _depth: Depth) {}
 
-    /// How much of it the kernel knows.
+    /// How much of it is registered with the kernel.
     fn registered_bytes(&self) -> usize {
         0
     }
 
-    /// Gives an open file a slot, by which operations may name it; `None`: they cannot.
+    /// Registers an open file and returns its slot, which operations may use; `None` if it cannot be registered.
     fn add_file(&mut self, _fd: RawFd) -> Option<u32> {
         None
     }
 
-    /// The file is left to those who have it open.
+    /// Unregisters the file; other descriptors of it stay open.
     fn remove_file(&mut self, _slot: u32) {
         panic!("no file has a slot here")
     }
@@ -170,20 +170,20 @@ pub(crate) trait Ring {
 
 enum State {
     Free,
-    /// Whom to wake; `None` before the future was polled.
+    /// The waker of its future; `None` before the future was polled.
     Started(Option<Waker>),
     /// Started, and its future was dropped.
     Abandoned,
     /// Started for several others; it has no future of its own.
     Merged(Merged),
-    /// Its future is told that it failed with this errno, though its completion has not come.
+    /// Its future failed with this errno, though its completion has not come.
     Cut(i32),
     Done(i32),
 }
 
 struct Slot {
     state: RefCell<State>,
-    /// Of the operation that is in it, or was last.
+    /// The number of the operation in it, or of the last one.
     number: Cell<u64>,
     may_wait_forever: Cell<bool>,
     lane: Cell<LaneNumber>,
@@ -199,10 +199,10 @@ pub(crate) struct Driver {
     free: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
     turns: Cell<u64>,
-    // The next operation's.
+    // The number of the next operation.
     numbers: Cell<u64>,
     completions: RefCell<Vec<Completion>>,
-    // Lanes in which something waits.
+    // Lanes with waiting requests.
     busy: RefCell<Vec<Rc<Lane>>>,
     trials: Trials,
     spare: RefCell<Vec<Spare>>,
@@ -214,9 +214,9 @@ pub(crate) struct Driver {
     timers: Rc<Timers>,
 }
 
-/// A file that the ring knows; forgotten on drop.
+/// A file registered with the ring; unregistered on drop.
 pub(crate) struct FileSlot {
-    // Lanes have this, and operations under way have lanes.
+    // Weak: lanes own this, and operations in flight own lanes.
     driver: Weak<Driver>,
     slot: u32,
 }
@@ -286,7 +286,7 @@ impl Driver {
         self.timers.sleep_until(now() + time, now).await;
     }
 
-    /// Whether what goes down to members is written down.
+    /// Whether requests to members are traced.
     pub(crate) fn traces(&self) -> bool {
         self.traces
     }
@@ -295,23 +295,23 @@ impl Driver {
         self.ring.borrow().name()
     }
 
-    /// Memory that operations will often use. At most once.
+    /// Registers memory that operations will often use. At most once.
     pub(crate) fn expect_memory(&self, arenas: &[Arena]) {
         self.ring.borrow_mut().expect_memory(arenas);
     }
 
-    /// How much of that memory the kernel knows, in bytes.
+    /// How much of that memory is registered with the kernel, in bytes.
     pub(crate) fn registered_bytes(&self) -> usize {
         self.ring.borrow().registered_bytes()
     }
 
-    /// Gives an open file a slot in the ring, if that has one.
+    /// Registers an open file with the ring, if the ring supports it.
     pub(crate) fn add_file(self: &Rc<Self>, fd: RawFd) -> Option<FileSlot> {
         let slot = self.ring.borrow_mut().add_file(fd)?;
         Some(FileSlot { driver: Rc::downgrade(self), slot })
     }
 
-    /// How often ends of operations were taken in. An operation that is seen to have ended has ended before the last time.
+    /// How often completions were taken in. An operation that is seen to have ended did so before the last increment.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.get()
     }
@@ -321,21 +321,21 @@ impl Driver {
         self.in_flight.get()
     }
 
-    /// Reads or writes without the ring, on this thread: for files that nothing has to be waited for.
+    /// Reads or writes on this thread, without the ring: for files that never block.
     pub(crate) fn at_once(kind: Kind, buffers: Buffers, holder: Holder) -> (Buffers, i32) {
         let mut cargo = Cargo::new(kind, buffers, Some(holder));
         let result = pool::run_here(&mut cargo);
         (cargo.buffers, result)
     }
 
-    /// Starts an operation at once, on a file that `holder` keeps open. Those on members start in their lane.
+    /// Starts an operation at once, on a file that `holder` keeps open. Operations on members start in their lane.
     pub(crate) fn start(&self, kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Operation<'_> {
         let token = self.put(Cargo::new(kind, buffers, holder));
         self.start_ring(token);
         self.operation(token)
     }
 
-    /// Passes on what was started, waits, and wakes whose operation has ended.
+    /// Submits what was started, waits, and wakes the futures of completed operations.
     pub(crate) fn wait(&self, wait: Wait) {
         self.send_waiting(Which::Due);
         let wait = self.until_trials(wait);
@@ -386,7 +386,7 @@ impl Driver {
         token
     }
 
-    /// Looks at what was put into a slot and is not with the ring: it waits in a lane, or is a trial's.
+    /// Reads the contents of a slot that the ring does not have: it waits in a lane, or is on a trial device.
     #[inline]
     fn with_cargo<T>(&self, token: u32, work: impl FnOnce(&Cargo) -> T) -> T {
         self.with_slot(token, |slot| {
@@ -396,7 +396,7 @@ impl Driver {
         })
     }
 
-    /// Gives what was put into a slot to the ring.
+    /// Submits the contents of a slot to the ring.
     fn start_ring(&self, token: u32) {
         let place = self.with_slot(token, |slot| {
             // SAFETY: in flight and not with the ring, so only the driver uses the cargo.
@@ -408,8 +408,8 @@ impl Driver {
         unsafe { self.ring.borrow_mut().start(token, place) };
     }
 
-    /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing
-    /// that will be freed. False: something did not end in time, or was cut before, and its memory must never be freed.
+    /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing that
+    /// will be freed. False: an operation did not end in time, or was cut before; its memory must never be freed.
     pub(crate) fn close(&self, patience: Duration) -> bool {
         let deadline = crate::sys::monotonic_nanos() + patience.as_nanos() as u64;
         let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
@@ -423,7 +423,7 @@ impl Driver {
         self.in_flight() == 0
     }
 
-    /// Ends an operation early if it is under way and could last forever. Reads and writes of files are left to end.
+    /// Cancels an operation in flight if it could last forever. Reads and writes of files run to their end.
     fn cancel(&self, token: u32) {
         let wanted = self.with_slot(token, |slot| match *slot.state.borrow() {
             State::Started(_) | State::Abandoned => slot.may_wait_forever.get(),
@@ -434,7 +434,7 @@ impl Driver {
         }
     }
 
-    /// The future is gone: the slot empties itself when the operation ends.
+    /// The future was dropped: the slot empties itself when the operation ends.
     fn abandon(&self, token: u32) {
         let is_done = self.with_slot(token, |slot| match &mut *slot.state.borrow_mut() {
             State::Done(_) => true,
@@ -492,13 +492,13 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel may still write into these buffers: better never freed than used again.
+            // The kernel may still write into these buffers: leak them rather than reuse them.
             std::mem::forget(self.slots.take());
         }
     }
 }
 
-/// What a poll finds.
+/// The result of a poll.
 enum Seen {
     UnderWay,
     Done,
@@ -506,8 +506,8 @@ enum Seen {
 }
 
 impl Future for Operation<'_> {
-    /// Its buffers and what the system said: a count, or a negative errno. Without the buffers, if the member did not
-    /// answer: the device has them still.
+    /// Its buffers and the system's result: a count, or a negative errno. Without the buffers if the member did not
+    /// answer: the device still has them.
     type Output = (Buffers, i32);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Buffers, i32)> {
@@ -565,7 +565,7 @@ impl Cargo {
         cargo
     }
 
-    /// Writes down where the buffers are.
+    /// Fills in the addresses of the buffers.
     fn find_segments(&mut self) {
         fn segment(bytes: &[u8]) -> libc::iovec {
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }

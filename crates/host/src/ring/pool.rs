@@ -1,7 +1,7 @@
-//! Helper threads for what blocks: some for each member, so that one that hangs takes no other's.
-//! Owns: [`Pools`]. Not here: sockets (they can be waited for without a thread).
-//! Invariant: every job that was started gives one completion. Dropping the pools waits for no thread that has a job: who
-//! drops them has waited for the jobs' ends, or leaves their memory behind.
+//! Helper threads for blocking operations: each member has its own, so that one that hangs blocks no other.
+//! Owns: [`Pools`]. Not here: sockets (waiting for them needs no thread).
+//! Invariant: every job that was started gives one completion. Dropping the pools waits for no thread that has a job:
+//! the owner has waited for the jobs' ends, or leaks their memory.
 
 use super::{Cargo, Completion, Kind};
 use crate::door::Door;
@@ -14,10 +14,10 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Where the buffers of a job are. Valid until its completion was given out.
+/// The addresses of a job's buffers. Valid until its completion was returned.
 struct Segments(*const libc::iovec, usize);
 
-// SAFETY: plain addresses; the cargo they point to is left alone by everybody else until the job's completion.
+// SAFETY: plain addresses; nothing else uses the cargo they point to until the job's completion.
 unsafe impl Send for Segments {}
 
 enum Work {
@@ -41,7 +41,7 @@ struct Queue {
     is_closing: bool,
 }
 
-/// What the threads of all members have done.
+/// The completions of all members' threads.
 struct Done {
     list: Mutex<Vec<Completion>>,
     has_some: AtomicBool,
@@ -83,14 +83,14 @@ impl Pools {
     /// Queues a job. Panics for sockets.
     ///
     /// # Safety
-    /// The cargo's segments and what they point to stay until the completion was given out.
+    /// The cargo's segments and what they point to stay until the completion was returned.
     pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
         let job = Job { token, fd: cargo.fd, work: work(cargo) };
         let pool = self.of_lanes.entry(cargo.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
         pool.start(job, self.workers_max, |shared| worker(shared, &self.roaming));
     }
 
-    /// Gives out what has been done.
+    /// Returns the completions so far.
     pub(super) fn take(&self, completions: &mut Vec<Completion>) {
         if self.done.has_some.load(Ordering::Acquire) {
             let mut list = self.done.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ impl Pool {
         Pool { shared: Arc::new(shared), workers: Vec::new() }
     }
 
-    /// `begin` starts a thread that works off jobs until the pool is dropped.
+    /// `begin` starts a thread that runs jobs until the pool is dropped.
     fn start(
         &mut self,
         job: Job,
@@ -132,11 +132,11 @@ impl Pool {
             match begin(self.shared.clone()) {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) if self.workers.is_empty() => {
-                    // The system has no thread to give: this request is refused, and the next one tries again.
+                    // The system cannot start a thread: this request fails, and the next one tries again.
                     self.shared.lock().jobs.clear();
                     self.shared.done.add(Completion { token, result: -libc::EAGAIN });
                 }
-                // Those that run take it.
+                // The running threads take the job.
                 Err(_) => {}
             }
         }
@@ -156,14 +156,14 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.is_closing = true;
-        // A thread whose job hangs is left to the end of the process, with the job's memory: see the driver's drop.
+        // A thread whose job hangs is left until the process ends, with the job's memory: see the driver's drop.
         queue.jobs.clear();
         let is_quiet = queue.idle == self.workers.len();
         drop(queue);
         self.shared.came.notify_all();
         if is_quiet {
             for worker in self.workers.drain(..) {
-                // A worker that panicked has said so; there is nothing to add while closing.
+                // A worker that panicked has already reported it.
                 let _ = worker.join();
             }
         }
@@ -188,7 +188,7 @@ fn work_off(shared: &Shared) {
     }
 }
 
-/// What a helper thread would do. Panics for sockets.
+/// The work of a helper thread for an operation. Panics for sockets.
 fn work(cargo: &mut Cargo) -> Work {
     let segments = || Segments(cargo.segments.as_ptr(), cargo.segments.len());
     match &mut cargo.kind {
@@ -201,7 +201,7 @@ fn work(cargo: &mut Cargo) -> Work {
     }
 }
 
-/// Does it on the thread that asks. The cargo's buffers are its own, so nobody else uses them meanwhile.
+/// Does the work on the calling thread. The cargo owns its buffers, so nothing else uses them meanwhile.
 pub(super) fn run_here(cargo: &mut Cargo) -> i32 {
     Job { token: 0, fd: cargo.fd, work: work(cargo) }.run()
 }
@@ -216,7 +216,7 @@ impl Job {
             }
             Work::Write { at, from, sync: true } => write_durably(fd, &from, at),
             Work::Write { at, from: Segments(list, count), sync: false } => {
-                // SAFETY: as above, and nobody writes the buffers.
+                // SAFETY: as above, and nothing writes the buffers.
                 sys::as_result(unsafe { libc::pwritev(fd, list, count as i32, at as i64) })
             }
             // SAFETY: no pointers.
@@ -230,7 +230,7 @@ impl Job {
 fn write_durably(fd: RawFd, Segments(list, count): &Segments, at: u64) -> i32 {
     let (count, at) = (*count as i32, at as i64);
     durably(
-        // SAFETY: the segments describe live buffers that nobody writes until the completion.
+        // SAFETY: the segments describe live buffers that nothing writes until the completion.
         || sys::as_result(unsafe { libc::pwritev2(fd, *list, count, at, libc::RWF_DSYNC) }),
         // SAFETY: as above.
         || sys::as_result(unsafe { libc::pwritev(fd, *list, count, at) }),
@@ -239,7 +239,7 @@ fn write_durably(fd: RawFd, Segments(list, count): &Segments, at: u64) -> i32 {
     )
 }
 
-/// Writes in one call that is durable when done; where the file refuses that, by a plain write and a sync.
+/// Writes durably in one call; if the file refuses that, by a plain write and a sync.
 fn durably(in_one_call: impl FnOnce() -> i32, plain: impl FnOnce() -> i32, sync: impl FnOnce() -> i32) -> i32 {
     let result = in_one_call();
     if result != -libc::EOPNOTSUPP && result != -libc::ENOSYS {
@@ -312,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_durable_writes_gets_a_plain_one_and_a_sync() {
-        // This process's memory as a file has no durable writes and no sync: the kernel refuses the first, takes a plain
-        // write, and answers EINVAL to the sync.
+        // /proc/self/mem has no durable writes and no sync: the kernel refuses the first call, accepts a plain write,
+        // and answers the sync with EINVAL.
         let file = std::fs::File::options().write(true).open("/proc/self/mem").expect("Linux has it");
         let target = AtomicU64::new(0);
         let text = b"durable.";

@@ -1,10 +1,13 @@
-//! What an io_uring knows beforehand: files, so that no request counts a reference that other shards count too, and
-//! memory, so that no request pins its pages.
-//! Owns: [`Registered`]: which file has which slot, which parts of the arenas are registered. Not here: who uses it (`uring`).
+//! Files and memory that are registered with an io_uring. With a registered file no request counts a reference that
+//! other
+//! shards count too; with registered memory no request pins its pages.
+//! Owns: [`Registered`]: which file has which slot, which parts of the arenas are registered. Not here: their use
+//! (`uring`).
 //! Invariant: memory that is registered is held here, so an address in it means the pages that the kernel has.
 //!
-//! Memory is registered in parts, each when it is first used: what is never touched costs nothing, and is not pinned.
-//! Where the system refuses (memlock, an old kernel), requests name their file and memory themselves, as ever.
+//! Memory is registered in parts, each when it is first used: memory that is never touched costs nothing and is not
+//! pinned. If the system refuses (memlock, an old kernel), requests pass the file descriptor and the addresses as
+//! usual.
 
 use io_uring::Submitter;
 use std::os::fd::RawFd;
@@ -14,37 +17,37 @@ use uraid_block::Arena;
 const FILES_MAX: u32 = 1024;
 /// Bytes that are registered at once.
 const PART_BYTES: usize = 1 << 20;
-/// The most that Linux takes.
+/// The most buffers that Linux accepts.
 const PARTS_MAX: usize = 1 << 14;
 
 struct Region {
     start: usize,
     bytes: usize,
-    /// Its first part among those of all regions.
+    /// The number of its first part.
     first: usize,
     _held: Arena,
 }
 
-/// What one ring knows.
+/// What is registered with one ring.
 pub(super) struct Registered {
     free_files: Vec<u32>,
     regions: Vec<Region>,
     /// Whether each part is registered.
     parts: Vec<bool>,
     takes_memory: bool,
-    /// What is refused once, as a limit is, would be refused again and again.
+    /// After the first refusal, such as a limit, no more is tried.
     takes_more: bool,
 }
 
 impl Registered {
-    /// Nothing yet, but room for it; or no room where the system gives none.
+    /// Nothing registered yet. If the system gives no table, nothing will be.
     pub(super) fn new(submitter: &Submitter<'_>) -> Registered {
         let has_files = submitter.register_files_sparse(FILES_MAX).is_ok();
         let free_files = if has_files { (0..FILES_MAX).rev().collect() } else { Vec::new() };
         Registered { free_files, regions: Vec::new(), parts: Vec::new(), takes_memory: false, takes_more: true }
     }
 
-    /// The slot of a file from now on; `None`: it has none.
+    /// The slot of a file from now on; `None`: it has no slot.
     pub(super) fn add_file(&mut self, submitter: &Submitter<'_>, fd: RawFd) -> Option<u32> {
         let slot = self.free_files.pop()?;
         if submitter.register_files_update(slot, &[fd]).is_err() {
@@ -54,15 +57,15 @@ impl Registered {
         Some(slot)
     }
 
-    /// The slot is free again. Requests under way hold their file themselves.
+    /// Frees the slot. Requests in flight hold their file themselves.
     pub(super) fn remove_file(&mut self, submitter: &Submitter<'_>, slot: u32) {
-        // Else the file would stay open with its locks, in a slot that is never used again: nothing to be done about it.
+        // If it fails, the file stays open with its locks in a slot that is never reused. That cannot be helped.
         if submitter.register_files_update(slot, &[-1]).is_ok() {
             self.free_files.push(slot);
         }
     }
 
-    /// Memory that requests will often use. To be called once.
+    /// Memory that requests will often use. Call it once.
     pub(super) fn expect_memory(&mut self, submitter: &Submitter<'_>, arenas: &[Arena]) {
         assert!(self.regions.is_empty());
         for arena in arenas {
@@ -77,7 +80,7 @@ impl Registered {
         self.takes_memory = submitter.register_buffers_sparse(self.parts.len() as u32).is_ok();
     }
 
-    /// The number of the registered memory that has all these bytes.
+    /// The number of the registered part that contains all these bytes.
     #[inline]
     pub(super) fn memory(&mut self, submitter: &Submitter<'_>, at: usize, bytes: usize) -> Option<u16> {
         if !self.takes_memory {
@@ -86,7 +89,7 @@ impl Registered {
         let region = self.regions.iter().find(|region| at.wrapping_sub(region.start) < region.bytes)?;
         let offset = at - region.start;
         let part = offset / PART_BYTES;
-        // Blocks may lie across the edge of two parts where an arena has an odd number of pages before them.
+        // A block may cross the edge of two parts if an odd number of pages precedes it in the arena.
         if (offset + bytes - 1) / PART_BYTES != part {
             return None;
         }

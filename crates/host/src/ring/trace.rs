@@ -1,16 +1,16 @@
-//! What went down to one member from one shard: how many requests, how large, in which order.
+//! The trace of one shard's requests to one member: how many, how large, in which order.
 //! Owns: [`Trace`], [`TraceCounts`]. Not here: when something is counted (`lane`, the member).
-//! Invariant: counts are of what reached the member: requests that were merged are one, and counted as merged.
+//! Invariant: counts are of what reached the member: merged requests count as one, and as merged.
 
 use std::cell::{Ref, RefCell};
 use uraid_block::{Range, Sector, Sectors};
 
-/// So many requests are written down one by one; later ones are only counted.
+/// How many requests are logged one by one; later ones are only counted.
 const LOG_MAX: usize = 1 << 16;
-/// Sizes are counted in classes: class n has requests of `1 << n` sectors and more, below twice that.
+/// Sizes are counted in classes: class n has requests of at least `1 << n` sectors, and below twice that.
 pub const SIZE_CLASSES: usize = 32;
 
-/// What a member was asked to do.
+/// The kind of a traced request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TracedKind {
     /// Read sectors.
@@ -26,11 +26,11 @@ pub enum TracedKind {
 }
 
 impl TracedKind {
-    /// All of them, in the order of [`TraceCounts::requests`].
+    /// All kinds, in the order of [`TraceCounts::requests`].
     pub const ALL: [TracedKind; 5] =
         [TracedKind::Read, TracedKind::Write, TracedKind::Flush, TracedKind::Discard, TracedKind::Zero];
 
-    /// Reads and writes: what can be merged, and has an order on the disk.
+    /// Reads and writes: only these can be merged, and have an order on the disk.
     fn moves_bytes(self) -> bool {
         match self {
             TracedKind::Read | TracedKind::Write => true,
@@ -39,19 +39,19 @@ impl TracedKind {
     }
 }
 
-/// One request as it went down.
+/// One submitted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traced {
-    /// What was asked.
+    /// Its kind.
     pub kind: TracedKind,
-    /// Which sectors of the member; none for a flush.
+    /// Its sectors on the member; none for a flush.
     pub range: Range,
-    /// How many requests it was before they were merged: 1 if it is just itself.
+    /// How many requests were merged into it: 1 if it is a single request.
     pub parts: u32,
 }
 
 impl Traced {
-    /// Whether it begins before the end of the one that went down before: a disk has to go back for it.
+    /// Whether it begins before the end of the request before it: a disk has to seek back for it.
     pub fn is_behind(&self, before: &Traced) -> bool {
         self.range.start < before.range.end()
     }
@@ -66,12 +66,12 @@ pub struct TraceCounts {
     pub sizes: [u64; SIZE_CLASSES],
     /// Sectors of all reads and writes.
     pub sectors: u64,
-    /// Reads and writes that went down inside another one. They are not in `requests`.
+    /// Reads and writes that were merged into another one. They are not in `requests`.
     pub merged: u64,
-    /// Those of them that went down again by themselves, because the merged one failed or came back short. They are in
-    /// `requests`, as the one that failed is.
+    /// Those of them that were submitted again by themselves, because the merged one failed or came back short. They
+    /// are counted in `requests`, and so is the one that failed.
     pub parted: u64,
-    /// Pairs of a read or write and the one before it, of which the later began before the end of the earlier.
+    /// Consecutive reads or writes of which the second began before the end of the first.
     pub descending: u64,
 }
 
@@ -81,7 +81,7 @@ impl TraceCounts {
         self.requests[kind as usize]
     }
 
-    /// The mean size of reads and writes; zero when there was none.
+    /// The mean size of reads and writes; zero if there were none.
     pub fn mean(&self) -> Sectors {
         let count = self.of(TracedKind::Read) + self.of(TracedKind::Write);
         Sectors(self.sectors.checked_div(count).unwrap_or(0))
@@ -106,7 +106,7 @@ struct Book {
     last: Option<Traced>,
 }
 
-/// The trace of one member on one shard. Kept only where [`crate::Options::trace`] asks for it.
+/// The trace of one member on one shard. Kept only if [`crate::Options::trace`] is set.
 #[derive(Default)]
 pub struct Trace(RefCell<Book>);
 
@@ -116,7 +116,7 @@ impl Trace {
         self.0.borrow().counts
     }
 
-    /// The first 65,536 requests, in the order in which they went down. Hold it briefly: nothing can go down meanwhile.
+    /// The first 65,536 requests, in order of submission. Hold it briefly: nothing can be submitted meanwhile.
     pub fn log(&self) -> Ref<'_, [Traced]> {
         Ref::map(self.0.borrow(), |book| &book.log[..])
     }
@@ -126,7 +126,7 @@ impl Trace {
         self.0.take();
     }
 
-    /// A request goes down.
+    /// A request is submitted.
     pub(crate) fn note(&self, kind: TracedKind, start: Sector, length: Sectors, parts: u32) {
         let book = &mut *self.0.borrow_mut();
         let traced = Traced { kind, range: Range::new(start, length), parts };
@@ -143,7 +143,7 @@ impl Trace {
         }
     }
 
-    /// What was noted last is a part of a merged request, which goes down again by itself.
+    /// The last noted request is a part of a merged request, and is submitted again by itself.
     pub(crate) fn note_parted(&self) {
         self.0.borrow_mut().counts.parted += 1;
     }

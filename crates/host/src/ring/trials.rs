@@ -1,6 +1,6 @@
-//! Requests to devices that only pretend to take time, until they have taken it.
-//! Owns: [`Trials`]: which of them is due when. Not here: how long they take and what they do (`lane::Trial`).
-//! Invariant: those of one shard end in the order of their times, and among equals in the order in which they began.
+//! Requests to devices with a simulated cost, until their time is over.
+//! Owns: [`Trials`]: when each request is due. Not here: how long requests take and what they do (`lane::Trial`).
+//! Invariant: requests of one shard end in the order of their times; equal times in the order in which they began.
 
 use super::lane::Lane;
 use crate::sys;
@@ -39,13 +39,13 @@ impl PartialOrd for Pending {
 }
 
 impl Ord for Pending {
-    /// The greatest is due first.
+    /// `BinaryHeap` pops the greatest: make it the first due.
     fn cmp(&self, other: &Pending) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// Those of one shard.
+/// The pending requests of one shard.
 #[derive(Default)]
 pub(super) struct Trials {
     pending: RefCell<BinaryHeap<Pending>>,
@@ -56,7 +56,7 @@ impl Trials {
     pub(super) fn start(&self, due: Tick, token: u32, lane: Rc<Lane>) {
         let number = self.numbers.get();
         if number == 0 {
-            // Their times are shorter than what a sleep may be late by.
+            // Their times are shorter than the default slack of a sleep.
             sys::sleep_precisely();
         }
         self.numbers.set(number + 1);

@@ -14,34 +14,34 @@ use uraid_block::Arena;
 
 const ENTRIES: u32 = 256;
 const COMPLETIONS: u32 = 4096;
-/// Completions that belong to no operation.
+/// The user data of completions that belong to no operation.
 const BELL: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 const TRIAL: u64 = u64::MAX - 2;
-/// ioctls on a block device, and what may wait for a file's server, go to a thread of that member.
+/// Only ioctls on a block device, and operations that may wait for a file's server, run on this thread per member.
 const WORKERS_MAX: usize = 1;
 
-/// So many operations are passed on at once. The kernel holds those of one call back until it has seen them all, and a
-/// device that works on the first of them meanwhile is not kept waiting for the last: with 32 in flight, 4 KiB reads
-/// through a loop device were 1.2 times as many as without this bound, and as many with 2 as with 8.
+/// How many operations are submitted at once. The kernel starts the operations of one call only when it has read them
+/// all, so a device could work on the first one while the last is still read. With 32 in flight, this bound makes 4 KiB
+/// reads through a loop device 1.2 times as fast as without it; bounds from 2 to 8 are equally good.
 const BATCH_MAX: usize = 4;
 
 /// An io_uring of one thread.
 pub(super) struct Uring {
-    // Before what it knows.
+    // Dropped before what it refers to.
     ring: IoUring,
     registered: Registered,
     door: Arc<Door>,
     pools: Pools,
     bell_is_armed: bool,
-    // Reaped to make room, not given out yet.
+    // Reaped to make room, not returned yet.
     early: Vec<Completion>,
-    // Threads of the kernel that files and block devices may take; 0: as many as it likes.
+    // The most kernel worker threads for files and block devices; 0: no limit.
     workers_max: u32,
 }
 
 impl Uring {
-    /// Fails where the system refuses io_uring, or has one that is too old (before Linux 5.11).
+    /// Fails if the system refuses io_uring, or has a version that is too old (before Linux 5.11).
     pub(super) fn new(door: Arc<Door>) -> io::Result<Uring> {
         let mut ring = build()?;
         let has = ring.params();
@@ -50,7 +50,7 @@ impl Uring {
         }
         // Some sandboxes allow the setup and refuse the use.
         let trial = opcode::Nop::new().build().user_data(TRIAL);
-        // SAFETY: the entry points nowhere.
+        // SAFETY: the entry contains no pointer.
         unsafe { ring.submission().push(&trial) }.map_err(|_| io::Error::from_raw_os_error(libc::ENOSYS))?;
         ring.submit_and_wait(1)?;
         ring.completion().next().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSYS))?;
@@ -60,7 +60,7 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the entry points into a cargo that stays until its completion, see `start`, or nowhere.
+        // SAFETY: the entry points into a cargo that stays until its completion, see `start`, or has no pointer.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.enter(None);
             let mut early = std::mem::take(&mut self.early);
@@ -72,7 +72,7 @@ impl Uring {
         }
     }
 
-    /// Passes the queue to the kernel, and with `wait` waits for a completion.
+    /// Submits the queue to the kernel, and with `wait` waits for a completion.
     fn enter(&mut self, wait: Option<Wait>) {
         let result = match wait {
             None | Some(Wait::No) => self.ring.submit(),
@@ -84,7 +84,7 @@ impl Uring {
         };
         match result.map_err(|error| error.raw_os_error()) {
             Ok(_) => {}
-            // Time over, interrupted, or short of memory or room in the completion queue: reap, then come again.
+            // Timeout, interrupted, or short of memory or room in the completion queue: reap, then try again.
             Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => {}
             Err(os) => panic!("io_uring_enter refused its arguments, errno {os:?}"),
         }
@@ -117,7 +117,7 @@ fn build() -> io::Result<IoUring> {
 }
 
 /// The entry for an operation; `None`: it is for the helper thread. `memory`: the number of the registered memory that
-/// its one piece is in.
+/// holds its one piece.
 fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
     let fd = types::Fd(cargo.slot.map_or(cargo.fd, u32::cast_signed));
     let (list, count) = (cargo.segments.as_ptr(), cargo.segments.len() as u32);
@@ -166,7 +166,7 @@ fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
 
 impl Ring for Uring {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        // SAFETY: the caller's promise: the cargo belongs to the ring until the completion.
         let cargo = unsafe { &mut *cargo };
         let (slot, memory) = match (cargo.slot, &cargo.segments[..]) {
             (Some(slot), [one]) => {
@@ -176,7 +176,7 @@ impl Ring for Uring {
         };
         match (entry(cargo, memory), slot) {
             (Some(entry), None) => self.push(&entry.user_data(u64::from(token))),
-            // What it names then is a slot.
+            // The entry then names a slot instead of a descriptor.
             (Some(entry), Some(_)) => {
                 self.push(&entry.flags(squeue::Flags::FIXED_FILE).user_data(u64::from(token)));
             }
@@ -198,7 +198,7 @@ impl Ring for Uring {
                 let bell = types::Fd(self.door.bell().descriptor());
                 self.push(&opcode::PollAdd::new(bell, libc::POLLIN as u32).build().user_data(BELL));
             }
-            // What was reaped to make room for the bell may be all that was under way.
+            // The completions that were reaped to make room for the bell may be all that were in flight.
             completions.append(&mut self.early);
             self.enter(Some(if completions.is_empty() { wait } else { Wait::No }));
             self.reap(completions);
@@ -217,15 +217,15 @@ impl Ring for Uring {
         self.registered.expect_memory(&self.ring.submitter(), arenas);
     }
 
-    /// Requests that cannot be started without waiting go to threads of the kernel, by default a few for all files: those
-    /// of one member that hangs would keep all of them.
+    /// Requests that would block go to kernel threads, by default a few for all files: one member that hangs would
+    /// occupy all of them.
     fn expect_member(&mut self, depth: Depth) {
         let mut now = [0, 0];
         if self.workers_max == 0 && self.ring.submitter().register_iowq_max_workers(&mut now).is_ok() {
             self.workers_max = now[0];
         }
         self.workers_max = self.workers_max.saturating_add(depth.0);
-        // Before Linux 5.15 they cannot be told; a member that hangs may hold up others there until it is failed.
+        // Before Linux 5.15 the number cannot be set; a member that hangs may then delay others until it is failed.
         let _ = self.ring.submitter().register_iowq_max_workers(&mut [self.workers_max, 0]);
     }
 
@@ -253,12 +253,12 @@ mod tests {
 
     #[test]
     fn what_ended_while_the_queue_was_full_is_given_out_before_a_sleep() {
-        // Where io_uring is refused there is nothing to show.
+        // If io_uring is refused, there is nothing to test.
         let Ok(mut ring) = Uring::new(Door::new()) else { return };
-        // As after a time in which the system took nothing.
+        // As after a time in which the system took no entry.
         for token in 0..ENTRIES {
             let entry = opcode::Nop::new().build().user_data(u64::from(token));
-            // SAFETY: the entry points nowhere.
+            // SAFETY: the entry contains no pointer.
             unsafe { ring.ring.submission().push(&entry) }.expect("there is room");
         }
         let mut completions = Vec::new();
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(completions.len(), ENTRIES as usize);
     }
 
-    /// What the kernel sees of an entry: the operation's number, the address and the flags of the operation itself.
+    /// The parts of an entry that the kernel reads: the operation's number, the address and the flags of the operation.
     fn seen(entry: &squeue::Entry) -> (u8, u64, u32) {
         assert_eq!(size_of_val(entry), 64, "struct io_uring_sqe");
         // SAFETY: an entry is the kernel's struct of 64 bytes, which is plain data.
