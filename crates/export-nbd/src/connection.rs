@@ -1,8 +1,8 @@
 //! One connection from its greeting to its end.
 //! Owns: reading requests, payloads, starting work on the device, sending replies.
-//! Not here: accepting, deadlines, who must go (`server`); what a request may do (`request`).
-//! Invariant: every request that was started is answered once, unless the connection broke; its buffers and permits
-//! are held until its reply has left.
+//! Not here: accepting, deadlines, cutting slow clients (`server`); what a request may do (`request`).
+//! Invariant: every request that was started is answered once, unless the connection broke. Its buffers and permits are
+//! held until its reply has left.
 
 use crate::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
@@ -30,31 +30,31 @@ use uraid_nbd::transmission::REQUEST_BYTES;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 
-/// A payload with at least so many bytes to come is received straight into its buffers.
+/// If at least this much of a payload is missing, it is received straight into its buffers.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
-/// So much of a payload is received at once at most: a stalled client is noticed per receive.
+/// The most bytes of a payload that one receive takes: a stalled client is noticed per receive.
 const DIRECT_BYTES_MAX: usize = 4 << 20;
-/// Behind a write of this size the next one is expected to be as large: only its header is received ahead, so that its
+/// After a write of this size the next one is expected to be as large. Only its header is received ahead, so that its
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
-/// Where a connection is in its life.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Handshake,
     Transmission,
-    /// No request comes any more; replies leave.
+    /// No more requests are read; replies leave.
     Ending,
 }
 
 /// Why reading ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// By the protocol.
+    /// The client sent Disconnect.
     Disconnected,
-    /// At a clean cut between two requests.
+    /// The connection ended between two requests.
     Clean,
-    /// Garbage, or a cut inside of a message.
+    /// Invalid bytes, or the connection ended inside a message.
     Broken,
 }
 
@@ -66,18 +66,18 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     in_flight: Rc<Semaphore>,
     pub(crate) account: Rc<Account>,
     pub(crate) clearing: Clearing,
-    /// Of no meaning before the handshake's end.
+    /// Meaningless before the handshake's end.
     pub(crate) agreement: Cell<Agreement>,
     pub(crate) phase: Cell<Phase>,
     /// When the phase began.
     pub(crate) since: Cell<Tick>,
-    /// The server's count of what came and went, when this one last had a part in it.
+    /// The server's move counter when this connection last received or sent bytes.
     pub(crate) moves: Cell<u64>,
-    /// What the watchdog has seen the client owe: the rest of a payload, or taking its replies.
+    /// What the client owes, as the watchdog last saw it: the rest of a payload, or taking its replies.
     pub(crate) debt: Cell<Option<Debt>>,
     pub(crate) payload_is_due: Cell<bool>,
     pub(crate) is_sending: Cell<bool>,
-    /// The client has said that it sends no more, and may close at once.
+    /// The client has announced that it sends no more, and may close at once.
     is_disconnected: Cell<bool>,
     is_closing: Cell<bool>,
     closing: Notify,
@@ -110,14 +110,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.is_closing.get()
     }
 
-    /// Whether no request and no reply is under way.
+    /// Whether no request and no reply is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let is_done = self.in_flight.free() == self.server.limits.requests_max;
         is_done && !self.payload_is_due.get() && !self.is_sending.get()
     }
 
-    /// Whether a request that takes long should end early: the server stops, or the client has gone. After the protocol's
-    /// disconnect, requests in flight are still done, until the watchdog cuts the connection.
+    /// Whether a long request should end early: the server stops, or the client has gone. After the protocol's
+    /// disconnect, requests in flight are completed until the watchdog cuts the connection.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_closing.get() || (!self.is_disconnected.get() && self.transport.is_hung_up())
     }
@@ -126,7 +126,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.closing.wait_for(|| self.is_closing.get().then_some(())).await;
     }
 
-    /// No more requests are taken; those in flight end and are answered, long ones at their next piece.
+    /// Reads no more requests; those in flight end and are answered, long ones at their next piece.
     pub(crate) fn close(&self) {
         self.is_closing.set(true);
         self.closing.notify_all();
@@ -139,7 +139,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.transport.shutdown();
     }
 
-    /// Serves the client until it goes. Whether it broke off.
+    /// Serves the client until it leaves. Returns whether the connection broke.
     pub(crate) async fn run(self: Rc<Self>) -> bool {
         let end = match self.shake_hands().await {
             Ok(inbox) => {
@@ -152,7 +152,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 if end == End::Broken {
                     self.close();
                 }
-                // Each request gives its permit back when its reply has left, or cannot leave any more.
+                // Each request releases its permit when its reply has left, or can no longer leave.
                 let all = self.in_flight.acquire(self.server.limits.requests_max).await;
                 self.outbox.end();
                 drop(all);
@@ -177,7 +177,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         &self.server.devices[self.agreement.get().export]
     }
 
-    /// Bytes that the socket has and the client has not taken.
+    /// Bytes that were sent to the socket and that the client has not received.
     pub(crate) fn unsent(&self) -> usize {
         self.transport.unsent()
     }
@@ -191,7 +191,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.server.count(|counts| counts.receives += 1);
     }
 
-    /// Receives into the lease; `None` when the connection ends.
+    /// Receives into the lease; `None` if the connection ends.
     async fn recv(&self, into: Lease) -> Option<(Lease, usize)> {
         match race(self.closes(), self.transport.recv(into)).await {
             Either::Right(Ok((lease, received))) if received > 0 => {
@@ -202,7 +202,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Receives until the buffers are full; `None` when the connection ends before.
+    /// Receives until the buffers are full; `None` if the connection ends before.
     async fn recv_all(&self, into: ReadPieces) -> Option<ReadPieces> {
         match race(self.closes(), self.transport.recv_all(into)).await {
             Either::Right(Ok(pieces)) => {
@@ -213,7 +213,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Receives what is there: whether the connection goes on, and how much came.
+    /// Receives what is there. Returns whether the connection continues, and how many bytes arrived.
     fn recv_now(&self, into: &mut [IoSliceMut<'_>]) -> (bool, usize) {
         match self.transport.try_recv(into) {
             Ok(None) => (true, 0),
@@ -225,7 +225,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Receives more into the inbox; whether there was more.
+    /// Receives more into the inbox. Returns false at the end of the connection.
     async fn fill(&self, inbox: &mut Inbox, bytes_max: usize) -> bool {
         if self.is_closing.get() {
             return false;
@@ -249,7 +249,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Sends all of it; whether that went well. A connection that cannot send is broken off.
+    /// Sends all of it. Returns whether that succeeded; if not, the connection is broken off.
     async fn send(&self, mut all: WritePieces) -> bool {
         self.is_sending.set(true);
         while !all.is_empty() {
@@ -265,7 +265,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         true
     }
 
-    /// The handshake; what the client sent behind it comes in the inbox. An end: no export was chosen.
+    /// The handshake. Requests that the client sent after it are in the returned inbox. `Err`: no export was chosen.
     async fn shake_hands(&self) -> Result<Inbox, End> {
         let mut inbox = Inbox::new(self.server.own_block(SMALL_BLOCK_BYTES).await);
         let mut out = Vec::new();
@@ -278,7 +278,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 block.copy_from_slice(part);
                 let mut pieces = ReadPieces::new();
                 pieces.push(block);
-                // Clients that only looked around do not wait for the last answer.
+                // A client that only lists exports does not wait for the last answer.
                 if !self.send(pieces.freeze()).await {
                     return Err(End::Clean);
                 }
@@ -299,9 +299,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// A client that sends more than a small block at a time gets a large inbox while there are any; one that sends
-    /// less gives it back. So a client that only waits holds a small block; one that fell idle after much may keep a
-    /// large one, of which there are few.
+    /// A client that sends more than a small block at a time gets a large inbox if one is free; a client that sends
+    /// less gives it back. So an idle client holds a small block. One that fell idle after large sends may keep a large
+    /// one, of which there are few.
     async fn fit(&self, inbox: &mut Inbox) {
         match inbox.better_size() {
             Some(SMALL_BLOCK_BYTES) => inbox.move_to(self.server.own_block(SMALL_BLOCK_BYTES).await),
@@ -318,7 +318,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         let mut last_payload = 0;
         loop {
             while let Some(next) = self.next_request(&mut inbox) {
-                // What nobody waits for any more is not begun.
+                // Skip requests once the connection is closing.
                 if self.is_closing.get() {
                     return End::Clean;
                 }
@@ -329,7 +329,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 }
             }
             self.fit(&mut inbox).await;
-            // What came is done before more is taken, and others have their turn.
+            // Start what has arrived before receiving more, and let other tasks run.
             yield_now().await;
             let unread = inbox.unread().len();
             let ahead = if last_payload >= LARGE_PAYLOAD_BYTES { self.header_bytes() - unread } else { usize::MAX };
@@ -351,7 +351,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         if self.is_extended() { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES }
     }
 
-    /// Takes the next request's header off the inbox if it is there whole.
+    /// Takes the next request's header from the inbox if it is complete.
     fn next_request(&self, inbox: &mut Inbox) -> Option<Result<Request, WireError>> {
         let request = if self.is_extended() {
             Request::parse_extended(inbox.unread().first_chunk()?)
@@ -362,7 +362,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         Some(request)
     }
 
-    /// Takes one request with its payload and starts it, or refuses it; the end if it is the last one.
+    /// Takes one request with its payload and starts or refuses it. `Err` if it was the last one.
     async fn take(self: &Rc<Self>, request: Request, inbox: &mut Inbox) -> Result<(), End> {
         let work = match check(self.offer(), self.agreement.get(), &request) {
             Ok(Work::Disconnect) => return Err(End::Disconnected),
@@ -393,8 +393,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         Ok(())
     }
 
-    /// Answers with the protocol's error. The payload is skipped, so that the next request is found; one that is larger
-    /// than any is not waited for, and after a write that does not say whether a payload follows nothing can be found.
+    /// Answers with the protocol's error. The payload is skipped to find the next request. A payload above the maximum
+    /// is not waited for. After a write whose header does not say whether a payload follows, no request can be found.
     async fn refuse(&self, request: Request, refusal: Refusal, inbox: &mut Inbox) -> Result<(), End> {
         let payload = request.payload_bytes(self.is_extended());
         let is_last = payload > PAYLOAD_BYTES_MAX.into() || refusal == Refusal::NoPayload;
@@ -420,12 +420,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             if !self.fill(inbox, usize::MAX).await {
                 return false;
             }
-            // A client that sends faster than this one reads would keep the shard for itself.
+            // Yield while discarding rejected payloads: a fast client would otherwise keep the shard busy.
             yield_now().await;
         }
     }
 
-    /// Fills the buffers with the payload: with what was received ahead by copying, with the rest straight from the
+    /// Fills the buffers with the payload: copies what was received ahead, and receives the rest straight from the
     /// socket if it is long.
     async fn payload(&self, mut empty: ReadPieces, inbox: &mut Inbox) -> Result<ReadPieces, End> {
         let mut filled = ReadPieces::new();
@@ -441,7 +441,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             }
             if empty.bytes() >= DIRECT_BYTES_MIN {
                 let mut part = empty.split_to(empty.bytes().min(DIRECT_BYTES_MAX));
-                // The next header comes along, so that a stream of such writes is one receive for each.
+                // Receive the next header along with it, so that a stream of such writes costs one receive each.
                 let ahead = if empty.is_empty() { self.header_bytes() } else { 0 };
                 let received = self.recv_direct(&mut part, inbox, ahead).ok_or(End::Broken)?;
                 filled.append(part.split_to(received));
@@ -454,8 +454,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the inbox, which is empty.
-    /// Gives how many bytes the buffers got; `None` when the connection ends.
+    /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the empty inbox. Returns
+    /// how many bytes the buffers got; `None` if the connection ends.
     fn recv_direct(&self, into: &mut ReadPieces, inbox: &mut Inbox, ahead: usize) -> Option<usize> {
         assert!(inbox.unread().is_empty());
         let bytes = into.bytes();
@@ -469,13 +469,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         goes_on.then_some(received.min(bytes))
     }
 
-    /// Does a request, whatever becomes of the client meanwhile, and answers.
+    /// Runs a request to its end, even if the client leaves meanwhile, and answers.
     pub(crate) async fn work(&self, request: &Request, work: Work, payload: Option<ReadPieces>, hold: Hold) {
         let device = self.device();
         match work {
             Work::Read(range) => {
-                // Not before: where the device answers at once, the next read gets the buffers of this one, which are
-                // in the processor's cache still.
+                // Take buffers only now: if the device answers at once, the next read gets the buffers of this one,
+                // which are still in the processor's cache.
                 let into = self.server.buffers(range.length.len_bytes()).await;
                 let result = device.read(range.start, into).await;
                 self.finish_read(request, result, hold);
@@ -493,7 +493,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 let result = pieces::clear(self, device, what, range, fua).await;
                 self.finish(request, result, hold);
             }
-            // There is nothing to wait for.
+            // The device has nothing to do for it.
             Work::Cache(_) => self.finish(request, Ok(()), hold),
             Work::Status { range, one } => {
                 let result = status::extents(device, range, self.offer().sizes.minimum, one).await;
@@ -501,7 +501,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             }
             Work::Disconnect => unreachable!("it ends the reading"),
         }
-        // The writer comes when all that is ready has run; much is sent at once.
+        // The writer runs after all ready tasks. Send now if enough is waiting.
         if self.outbox.is_worth_a_send() {
             self.send_now();
         }
@@ -559,7 +559,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         });
     }
 
-    /// Sends what the socket takes without waiting, unless a send waits already.
+    /// Sends what the socket takes without blocking, unless a send is waiting already.
     fn send_now(&self) {
         if self.is_sending.get() {
             return;
@@ -574,7 +574,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// The connection's writer: sends what is ready, and waits where the socket takes no more.
+    /// The connection's writer: sends what is ready, and waits if the socket is full.
     async fn write_replies(self: Rc<Self>) {
         while self.outbox.wait().await {
             self.send_now();
@@ -582,7 +582,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             if batch.is_empty() {
                 continue;
             }
-            // From here on nothing may overtake the batch.
+            // From here on no other send may overtake the batch.
             self.is_sending.set(true);
             let block = self.server.own_block(SMALL_BLOCK_BYTES).await;
             if !self.send(batch.gather(block)).await {

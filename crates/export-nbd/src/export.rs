@@ -1,6 +1,7 @@
-//! What is exported, and what clients are told about it.
-//! Owns: [`Export`], [`Limits`], [`Offer`]. Not here: how it is told (`handshake`), how requests are held to it (`request`).
-//! Invariant: what is offered is legal NBD on any geometry. Spec: proto.md, "Block size constraints".
+//! Exports, and what clients are told about them.
+//! Owns: [`Export`], [`Limits`], [`Offer`]. Not here: sending it (`handshake`), checking requests against it
+//! (`request`).
+//! Invariant: the offer is legal NBD for any geometry. Spec: proto.md, "Block size constraints".
 
 use crate::server::{LARGE_INBOXES_MAX, SPARE_CONNECTIONS};
 use std::time::Duration;
@@ -11,31 +12,31 @@ use uraid_nbd::{BlockSizes, ExportInfo, TransmissionFlags};
 /// One export of a server.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Its name, unlike that of any other; clients that name none get the first export.
+    /// Its unique name; a client that gives no name gets the first export.
     pub name: String,
-    /// A text for people, perhaps empty.
+    /// A description for users, possibly empty.
     pub description: String,
     /// Whether writes are refused.
     pub read_only: bool,
 }
 
-/// Bounds of one server, that is of one shard.
+/// Limits of one server, that is of one shard.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. One that only waits costs a block of 4 KiB and some hundred bytes.
+    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes.
     pub connections_max: usize,
     /// Connections at once of one peer: a user, or a host.
     pub peer_connections_max: usize,
-    /// Connections in their handshake at once; with one more the oldest of them goes.
+    /// Connections in their handshake at once; one more replaces the oldest of them.
     pub handshakes_max: usize,
     /// Requests in flight on one connection; further ones stay in the socket.
     pub requests_max: usize,
     /// How long a handshake may take from the first byte to the last.
     pub handshake_time_max: Duration,
     /// How long a client that holds more than its share of the memory may neither send the rest of a payload nor take
-    /// replies, once another one waits for memory.
+    /// replies, once another client waits for memory.
     pub stall_time_max: Duration,
-    /// The same of a client that holds no more than its share.
+    /// The same for a client that holds at most its share.
     pub hold_time_max: Duration,
     /// How long replies may take to leave after the client's last request.
     pub linger_time_max: Duration,
@@ -57,30 +58,30 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The memory of a server's own on each shard, beside the clients' arena: small blocks and large ones.
+    /// The server's own memory on each shard, besides the clients' arena: small blocks and large ones.
     pub fn own_blocks(&self) -> (u32, u32) {
         let blocks = u32::try_from(self.connections_max + SPARE_CONNECTIONS).expect("connections are few");
         (2 * blocks, blocks.min(LARGE_INBOXES_MAX))
     }
 }
 
-/// What clients are told, and what their requests are held to.
+/// What clients are told, and what their requests are checked against.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) info: ExportInfo,
     pub(crate) sizes: BlockSizes,
-    /// The largest read or write that is served, in bytes. A client that did not ask for block sizes may go beyond
-    /// `sizes.maximum`, which is cut to whole stripes.
+    /// The largest read or write that is served, in bytes. A client that did not ask for block sizes may exceed
+    /// `sizes.maximum`, which is rounded down to whole stripes.
     pub(crate) payload_max: u32,
     /// Whether write-zeroes costs no more than a trim.
     pub(crate) zeroes_are_fast: bool,
 }
 
 impl Offer {
-    /// The offer for a device, with an arena of so many bytes for the clients' data. Panics on an arena that cannot
-    /// hold two small requests, or a device that is larger than 2^63 bytes: both are set at start.
+    /// The offer for a device, with an arena of `arena_bytes` for the clients' data. Panics if the arena cannot hold
+    /// two small requests, or the device is larger than 2^63 bytes: both are set at start.
     pub(crate) fn new(export: &Export, geometry: &Geometry, arena_bytes: usize) -> Offer {
         let minimum = geometry.logical_block.bytes().max(512);
         let minimum = u32::try_from(minimum).expect("a logical block is some KiB");

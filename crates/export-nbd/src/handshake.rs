@@ -1,8 +1,8 @@
-//! The server's side of the handshake, as a machine from bytes to bytes.
-//! Owns: which answer each option gets, what is agreed, the bounds of a handshake.
+//! The server's side of the handshake, as a state machine from bytes to bytes.
+//! Owns: the answer to each option, what is agreed, the bounds of a handshake.
 //! Not here: sockets, deadlines (`connection`, `server`).
-//! Invariant: any bytes, cut anywhere, end the handshake or wait for more; what is kept of a client is at most
-//! [`OPTION_DATA_BYTES_MAX`] and a header. Spec: proto.md, "Fixed newstyle negotiation".
+//! Invariant: any bytes, split anywhere, end the handshake or wait for more. At most [`OPTION_DATA_BYTES_MAX`] and a
+//! header are stored per client. Spec: proto.md, "Fixed newstyle negotiation".
 
 use crate::export::Offer;
 use uraid_nbd::handshake::{
@@ -15,45 +15,45 @@ use uraid_nbd::{
     OptionReply,
 };
 
-/// The most data of an option that is looked at: the longest name and more infos than there are.
+/// The most data of an option that is read: the longest name and more info requests than exist.
 pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
-/// An option that announces more than this is answered by hanging up, one below is skipped.
+/// An option that announces more data than this ends the connection; between the two limits the data is skipped.
 const OPTION_SKIP_BYTES_MAX: u32 = 64 << 10;
-/// A client that asks for more than this many options is no client.
+/// A client that sends more options than this is disconnected.
 const OPTIONS_MAX: u32 = 256;
 /// The number of `base:allocation` in block status.
 pub(crate) const ALLOCATION_ID: u32 = 1;
 
-/// What replies look like.
+/// The form of replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     Simple,
-    /// In chunks, where there is more to say than success.
+    /// In chunks, except for success without data.
     Structured,
-    /// All in chunks with lengths of 64 bits, and so are the requests.
+    /// All in chunks with 64-bit lengths; requests have 64-bit lengths, too.
     Extended,
 }
 
-/// What a handshake ended with.
+/// The result of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreement {
     pub(crate) form: Form,
-    /// Whether block status of `base:allocation` may be asked for.
+    /// Whether block status of `base:allocation` may be requested.
     pub(crate) allocation: bool,
-    /// Which of the exports.
+    /// The index of the export.
     pub(crate) export: usize,
 }
 
-/// What came out of some bytes.
+/// The result of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// All bytes are used, the handshake goes on.
+    /// All bytes are used, the handshake continues.
     More,
-    /// The handshake ended with the export; bytes that were not used are requests.
+    /// The handshake ended with the export; unused bytes are requests.
     Agreed(Agreement),
     /// The client wants no export; the connection ends after the answer was sent.
     Aborted,
-    /// The client does not keep to the protocol; the connection ends after the answer was sent.
+    /// The client broke the protocol; the connection ends after the answer was sent.
     Close,
 }
 
@@ -67,17 +67,17 @@ enum State {
 /// One client's handshake.
 pub(crate) struct Handshake {
     state: State,
-    /// The front of a message that did not come whole.
+    /// The start of a message that is not complete yet.
     kept: Vec<u8>,
     flags: HandshakeFlags,
     form: Form,
-    /// The export for which `base:allocation` was chosen; of no effect on another.
+    /// The export for which `base:allocation` was chosen; it has no effect on another export.
     allocation: Option<usize>,
     options_left: u32,
 }
 
 impl Handshake {
-    /// A handshake that begins with these bytes of ours.
+    /// Starts a handshake and writes the greeting.
     pub(crate) fn new(out: &mut Vec<u8>) -> Handshake {
         out.extend_from_slice(&greeting(HandshakeFlags::KNOWN));
         Handshake {
@@ -90,7 +90,7 @@ impl Handshake {
         }
     }
 
-    /// Takes bytes from the client and appends the answer. Gives how many bytes were used, all but at the end.
+    /// Takes bytes from the client and appends the answer. Returns how many bytes were used: all, except at the end.
     pub(crate) fn receive(&mut self, offers: &[Offer], input: &[u8], out: &mut Vec<u8>) -> (usize, Progress) {
         let mut used = 0;
         loop {
@@ -111,7 +111,7 @@ impl Handshake {
         }
     }
 
-    /// How many bytes the message has that the state waits for.
+    /// The length of the message that the state waits for.
     fn wanted(&self) -> usize {
         match &self.state {
             State::ClientFlags => CLIENT_FLAGS_BYTES,
@@ -121,7 +121,7 @@ impl Handshake {
         }
     }
 
-    /// Keeps, or skips, what belongs to the message; gives how much that was.
+    /// Stores or skips bytes of the current message; returns how many.
     fn collect(&mut self, input: &[u8]) -> usize {
         if let State::Skip { left } = &mut self.state {
             let count = input.len().min(*left as usize);
@@ -153,17 +153,17 @@ impl Handshake {
         }
     }
 
-    /// Decides by an option's header whether its data is looked at, skipped, or too much.
+    /// Decides from an option's header whether its data is read, skipped, or too long.
     fn header(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Progress {
         let OptionHeader { option, length } = header;
         let is_fixed = self.flags.contains(HandshakeFlags::FIXED_NEWSTYLE);
-        // A client without fixed newstyle understands no answer but ExportName's.
+        // A client without fixed newstyle understands only the answer to ExportName.
         if self.options_left == 0 || (!is_fixed && option != OptionCode::ExportName) {
             return Progress::Close;
         }
         self.options_left -= 1;
         let is_too_long = length as usize > OPTION_DATA_BYTES_MAX;
-        // ExportName has no answer for an error: nothing is left but hanging up.
+        // ExportName has no error answer: hang up.
         if option == OptionCode::ExportName && is_too_long {
             return Progress::Close;
         }
@@ -206,7 +206,7 @@ impl Handshake {
         Progress::More
     }
 
-    /// Answers an option whose data is whole.
+    /// Answers an option whose data is complete.
     fn option(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
         match option {
             OptionCode::ExportName => return self.export_name(offers, data, out),
@@ -230,7 +230,7 @@ impl Handshake {
             OptionCode::StartTls => {
                 push_option_error(out, option, OptionReply::ErrorPolicy, "TLS is not configured");
             }
-            // Extended headers are structured replies already, and cannot be taken back.
+            // Extended headers imply structured replies and cannot be revoked.
             OptionCode::StructuredReply if self.form == Form::Extended => {
                 let text = "extended headers are agreed already";
                 push_option_error(out, option, OptionReply::ErrorExtendedHeadersRequired, text);
@@ -248,11 +248,11 @@ impl Handshake {
         Progress::More
     }
 
-    /// Lists the contexts, or chooses among them. Unknown ones are passed over in silence, as the protocol wants it.
+    /// Lists the contexts, or chooses among them. Unknown ones are ignored, as the protocol demands.
     fn contexts(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) {
         let is_choice = option == OptionCode::SetMetaContext;
         if is_choice {
-            // Also a choice that fails takes back the one before.
+            // A choice that fails also revokes the previous one.
             self.allocation = None;
         }
         let mut refuse = |reply, text: &str| push_option_error(out, option, reply, text);
@@ -308,7 +308,7 @@ impl Handshake {
             return Progress::More;
         };
         let offer = &offers[export];
-        // Each fact is told once, however often it was asked for. Block sizes are told even to who does not ask.
+        // Send each fact once, however often it was requested. Send block sizes even if the client did not ask.
         let mut tell = |info: Info<'_>| push_option_reply(out, option, OptionReply::Info, &info.encode());
         tell(Info::Export(offer.info));
         if query.infos.contains(&InfoKind::Name) {
@@ -323,7 +323,7 @@ impl Handshake {
     }
 }
 
-/// The export of this name. The empty name stands for the default export, the first one, unless one is called so.
+/// The export with this name. The empty name means the default export, the first one, unless an export has that name.
 fn find(offers: &[Offer], name: &str) -> Option<usize> {
     let exact = offers.iter().position(|offer| offer.name == name);
     exact.or_else(|| (name.is_empty() && !offers.is_empty()).then_some(0))

@@ -1,6 +1,6 @@
 //! Bytes that were received and not used yet.
-//! Owns: [`Inbox`]. Not here: what the bytes mean, the socket.
-//! Invariant: bytes leave in the order they came; a block that is lost with a failed receive ends the connection.
+//! Owns: [`Inbox`]. Not here: the meaning of the bytes, the socket.
+//! Invariant: bytes leave in the order they arrived. If a failed receive loses the block, the connection ends.
 //!
 //! ```text
 //!   block   | used | unread (start..end) | room |
@@ -23,8 +23,8 @@ impl Inbox {
         Inbox { block: Some(block), start: 0, end: 0, last_received: 0, is_filled: false }
     }
 
-    /// The size of block that suits what came last: the large one if the small one was filled to its end, the small
-    /// one if it would have held all of it. `None`: the one it has.
+    /// The block size that fits the last receives: large if the small block was filled to its end, small if it would
+    /// have held all of it. `None`: keep the current one.
     pub(crate) fn better_size(&self) -> Option<usize> {
         let has = self.block.as_ref()?.len();
         match has <= SMALL_BLOCK_BYTES {
@@ -48,7 +48,7 @@ impl Inbox {
         }
     }
 
-    /// Marks the first bytes as used. Panics when there are not so many.
+    /// Marks the first bytes as used. Panics if there are fewer.
     pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.end - self.start);
         self.start += bytes;
@@ -57,7 +57,7 @@ impl Inbox {
         }
     }
 
-    /// Copies unread bytes into `target`, as many as there are and fit; gives how many.
+    /// Copies as many unread bytes into `target` as fit; returns how many.
     pub(crate) fn copy_to(&mut self, target: &mut [u8]) -> usize {
         let unread = self.unread();
         let count = unread.len().min(target.len());
@@ -66,8 +66,8 @@ impl Inbox {
         count
     }
 
-    /// The room behind the unread bytes, at most `bytes_max`, to receive into at once; [`Inbox::received`] follows if
-    /// something came. `None` when a receive has failed before.
+    /// The room after the unread bytes, at most `bytes_max`, to receive into; call [`Inbox::received`] if something
+    /// arrived. `None` if an earlier receive has failed.
     pub(crate) fn room(&mut self, bytes_max: usize) -> Option<&mut [u8]> {
         self.make_room();
         let room = &mut self.block.as_mut()?[self.end..];
@@ -75,7 +75,7 @@ impl Inbox {
         Some(&mut room[..length])
     }
 
-    /// So many bytes came into the room. Panics when it has not so many.
+    /// Records that `bytes` bytes were received into the room. Panics if the room is smaller.
     pub(crate) fn received(&mut self, bytes: usize) {
         let size = self.block.as_ref().map_or(0, |block| block.len());
         assert!(bytes <= size - self.end);
@@ -84,8 +84,8 @@ impl Inbox {
         self.is_filled = self.end == size;
     }
 
-    /// Moves the unread bytes to the front. Panics when they fill the block: no message in front of a payload is that
-    /// long, and a receive into no room would look like the peer's end.
+    /// Moves the unread bytes to the front. Panics if they fill the block: no message header is that long, and a
+    /// receive into no room would look like the peer's end.
     fn make_room(&mut self) {
         let Some(block) = &mut self.block else { return };
         if self.start > 0 {
@@ -95,8 +95,8 @@ impl Inbox {
         assert!(self.end < block.len());
     }
 
-    /// Takes the room behind the unread bytes, at most `bytes_max`, to receive into. `None` when a receive has failed
-    /// before.
+    /// Takes the room after the unread bytes, at most `bytes_max`, to receive into. `None` if an earlier receive has
+    /// failed.
     pub(crate) fn take_room(&mut self, bytes_max: usize) -> Option<Room> {
         self.make_room();
         let mut block = self.block.take()?;
@@ -106,7 +106,7 @@ impl Inbox {
         Some(Room { front, room, rest })
     }
 
-    /// Puts the block together again after `received` bytes came into the room.
+    /// Joins the block again after `received` bytes arrived in the room.
     pub(crate) fn give_back(&mut self, front: Option<Lease>, room: Lease, rest: Option<Lease>, received: usize) {
         assert!(received <= room.len());
         let mut block = match front {
@@ -126,7 +126,7 @@ impl Inbox {
     }
 }
 
-/// The block of an inbox in three owners while the middle one is received into.
+/// The block of an inbox, split into three leases while the middle one is received into.
 pub(crate) struct Room {
     pub(crate) front: Option<Lease>,
     pub(crate) room: Lease,
@@ -152,7 +152,7 @@ mod tests {
                 next_in += 1;
             }
             inbox.give_back(front, room, rest, received);
-            // Leaves less than a header unread, as a reader of messages does.
+            // Leave less than a header unread, as a reader of messages does.
             while inbox.unread().len() >= 28 {
                 let mut target = [0; 28];
                 let count = inbox.copy_to(&mut target[..step % 28 + 1]);

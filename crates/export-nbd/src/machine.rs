@@ -1,6 +1,6 @@
-//! What a server needs of the machine, small enough for tests to bring their own.
-//! Owns: [`Machine`], [`Transport`] and their form on the host. Not here: any protocol.
-//! Invariant: a transport that was shut down ends every receive and send that waits.
+//! The server's interface to the machine, small enough for tests to implement.
+//! Owns: [`Machine`], [`Transport`] and their implementation on the host. Not here: any protocol.
+//! Invariant: shutting a transport down ends every waiting receive and send.
 
 use std::future::Future;
 use std::io::{IoSlice, IoSliceMut};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use uraid_block::{Arena, Lease, ReadPieces, Tick, WritePieces};
 use uraid_host::{CLIENT_ARENA, Local, NetError, Peer, Stream};
 
-/// One connection's bytes. Receiving and sending may go on at the same time; of each, one at a time.
+/// One connection's bytes. One receive and one send may run at the same time.
 #[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
 pub trait Transport: 'static {
     /// Receives what there is, at least one byte, at most the lease's length. 0: the peer has closed.
@@ -19,13 +19,13 @@ pub trait Transport: 'static {
     async fn send(&self, from: WritePieces) -> Result<(), NetError>;
     /// Receives what there is now; `None` when there is nothing yet. 0: the peer has closed.
     fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError>;
-    /// Sends as much as can be sent now, from the front: how many bytes, perhaps none.
+    /// Sends as much as possible without blocking, from the front; returns how many bytes, possibly 0.
     fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError>;
-    /// Who is at the other end.
+    /// The identity of the peer.
     fn peer(&self) -> Peer;
     /// Whether the peer has closed, or the connection broke; what the peer sent before may still be unread.
     fn is_hung_up(&self) -> bool;
-    /// Bytes that were sent and that the peer has not taken, as far as the system tells.
+    /// Bytes that were sent and that the peer has not received, as far as the system tells.
     fn unsent(&self) -> usize;
     /// Ends the connection in both directions: waiting operations end.
     fn shutdown(&self);

@@ -1,30 +1,30 @@
-//! What a server tells of its clients, for a log.
-//! Owns: [`News`]. Not here: the words, and how many of them a log takes (the caller).
+//! Events of clients, for a log.
+//! Owns: [`News`]. Not here: the texts, and the rate limit of the log (the caller).
 
 use uraid_host::Peer;
 
-/// Something has happened to a client.
+/// An event of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
     /// Its handshake is done.
     Connected {
-        /// Who it is.
+        /// The client.
         peer: Peer,
-        /// The export that it has chosen, by its place in the server's list.
+        /// The index of its export in the server's list.
         export: usize,
     },
-    /// It is gone, after it was connected.
+    /// It left after it was connected.
     Left {
-        /// Who it was.
+        /// The client.
         peer: Peer,
         /// The export that it had chosen.
         export: usize,
-        /// Its connection ended inside a message, sent what is no request, or was cut by the server.
+        /// Its connection ended inside a message, sent invalid bytes, or was cut by the server.
         is_broken: bool,
     },
-    /// There was no place for it.
+    /// It was refused because all places are taken.
     TurnedAway {
-        /// Who it was.
+        /// The client.
         peer: Peer,
     },
 }

@@ -1,7 +1,7 @@
-//! Replies on their way to the client.
-//! Owns: [`Outbox`], [`Reply`], the batch that goes in one send. Not here: the socket.
-//! Invariant: a reply goes out once and whole, or not at all after the connection broke; what it holds (buffers,
-//! permits) is given back then.
+//! Replies that wait to be sent.
+//! Owns: [`Outbox`], [`Reply`], the batch of one send. Not here: the socket.
+//! Invariant: a reply is sent once and completely, or dropped when the connection broke. Its buffers and permits are
+//! released then.
 
 use crate::handshake::Form;
 use crate::shares::Hold;
@@ -21,19 +21,19 @@ use uraid_nbd::transmission::{
 };
 use uraid_nbd::{BlockStatus, ChunkKind, ErrorCode, Request, SimpleReply};
 
-/// Bytes that one send carries at most: a stalled client is noticed per send.
+/// The most bytes of one send: a stalled client is noticed per send.
 const SEND_BYTES_MAX: usize = 4 << 20;
-/// Bytes that one send carries at most if it carries more than one reply: about what a socket takes.
+/// The most bytes of one send with several replies: about what a socket buffer holds.
 const BATCH_BYTES_MAX: usize = 512 << 10;
-/// Replies of so many bytes are worth a send though others may come at once: the client takes them meanwhile, and their
-/// buffers are used again while they are in the processor's cache. Fewer would wake the client for less.
+/// Replies of this many bytes are sent at once, without waiting for more: the client receives them meanwhile, and their
+/// buffers are reused while they are in the processor's cache. For fewer bytes, waking the client is not worth it.
 const WORTH_BYTES_MIN: usize = 256 << 10;
-/// Pieces of memory that one send past the ring has at most.
+/// The most pieces of memory of one send without the ring.
 const SLICES_MAX: usize = 128;
-/// Pieces of memory that one send has at most: what one vectored send takes.
+/// The most pieces of memory of one send: the limit of a vectored send.
 const SEND_PIECES_MAX: usize = 1000;
 const ERROR_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 6 + ERROR_TEXT_BYTES_MAX;
-/// Extents that one block status reply has at most: what fits a block of heads.
+/// The most extents of one block status reply: as many as fit into a block of heads.
 pub(crate) const EXTENTS_MAX: usize = 250;
 const STATUS_CHUNK_BYTES_MAX: usize = EXTENDED_CHUNK_HEADER_BYTES + 8 + 16 * EXTENTS_MAX;
 
@@ -58,7 +58,7 @@ impl Head {
     }
 }
 
-/// One reply: its head, the data of a read, and what the request holds.
+/// One reply: its header, the data of a read, and the request's permits.
 pub(crate) struct Reply {
     head: Head,
     data: Option<WritePieces>,
@@ -66,8 +66,8 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Success without data. A simple reply is legal for all but reads also where structured replies were agreed, and
-    /// shorter; with extended headers it is not.
+    /// Success without data. A simple reply is shorter, and legal for all commands but reads even if structured replies
+    /// were agreed; with extended headers it is not.
     pub(crate) fn done(form: Form, request: &Request, hold: Hold) -> Reply {
         let head = match form {
             Form::Simple | Form::Structured => simple(request, Ok(())),
@@ -76,7 +76,7 @@ impl Reply {
         Reply { head, data: None, _hold: hold }
     }
 
-    /// The data of a read. Panics when they are not as many as were asked for.
+    /// The data of a read. Panics if their length differs from the request's.
     pub(crate) fn data(form: Form, request: &Request, data: WritePieces, hold: Hold) -> Reply {
         assert_eq!(data.bytes() as u64, request.length);
         let head = match form {
@@ -90,7 +90,7 @@ impl Reply {
         Reply { head, data: Some(data), _hold: hold }
     }
 
-    /// The extents of block status, which is asked for only where replies have chunks.
+    /// The extents of block status; requested only if replies have chunks.
     pub(crate) fn status(form: Form, request: &Request, status: &BlockStatus, hold: Hold) -> Reply {
         assert!(status.extents.len() <= EXTENTS_MAX && form != Form::Simple);
         let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ impl Reply {
         Reply { head: Head::Long(bytes), data: None, _hold: hold }
     }
 
-    /// A failure, with its text where replies have chunks.
+    /// A failure, with its text if replies have chunks.
     pub(crate) fn error(form: Form, request: &Request, error: ErrorCode, text: &str, hold: Hold) -> Reply {
         let mut bytes = Vec::new();
         let head = match form {
@@ -139,9 +139,9 @@ fn simple(request: &Request, result: Result<(), ErrorCode>) -> Head {
 #[derive(Default)]
 pub(crate) struct Outbox {
     waiting: RefCell<VecDeque<Reply>>,
-    /// Bytes of the first of them that have left already.
+    /// Bytes of the first reply that have been sent already.
     gone: Cell<usize>,
-    /// Bytes of all that waits, with those that are gone.
+    /// Bytes of all waiting replies, including those already sent.
     bytes: Cell<usize>,
     changed: Notify,
     is_ended: Cell<bool>,
@@ -159,13 +159,13 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Whether enough waits for a send of its own.
+    /// Whether enough is waiting for a send of its own.
     pub(crate) fn is_worth_a_send(&self) -> bool {
         self.bytes.get() >= WORTH_BYTES_MIN
     }
 
-    /// Sends with `try_send`, which says how many bytes it took, until it takes less than all or nothing is left.
-    /// Gives the number of sends.
+    /// Sends with `try_send`, which returns how many bytes it took, until it takes less than all or nothing is left.
+    /// Returns the number of sends.
     pub(crate) fn send_now<E>(&self, try_send: impl Fn(&[IoSlice<'_>]) -> Result<usize, E>) -> Result<u64, E> {
         let mut sends = 0;
         loop {
@@ -180,7 +180,7 @@ impl Outbox {
             };
             assert!(sent <= wanted);
             sends += u64::from(sent > 0);
-            // Of the replies' own bytes, of which the first ones went before.
+            // Counted from the start of the first reply, of which some bytes were sent before.
             let mut left = self.gone.get() + sent;
             let mut whole = 0;
             while let Some(reply) = waiting.get(whole).filter(|reply| reply.bytes() <= left) {
@@ -196,13 +196,13 @@ impl Outbox {
         }
     }
 
-    /// No reply comes any more.
+    /// No more replies will come.
     pub(crate) fn end(&self) {
         self.is_ended.set(true);
         self.changed.notify_all();
     }
 
-    /// Nothing can be sent any more: what waits is dropped, what comes, too.
+    /// Nothing can be sent any more: drops waiting and later replies.
     pub(crate) fn break_off(&self) {
         self.is_broken.set(true);
         self.bytes.set(0);
@@ -212,7 +212,7 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Waits for replies; false: none comes any more.
+    /// Waits for replies; false: no more will come.
     pub(crate) async fn wait(&self) -> bool {
         self.changed
             .wait_for(|| match self.waiting.borrow().is_empty() {
@@ -222,7 +222,7 @@ impl Outbox {
             .await
     }
 
-    /// Takes as many replies as go in one send, perhaps none.
+    /// Takes the replies for one send, possibly none.
     pub(crate) fn take_batch(&self) -> Batch {
         let mut waiting = self.waiting.borrow_mut();
         let (mut heads, mut bytes, mut pieces) = (0, 0, 0);
@@ -242,7 +242,7 @@ impl Outbox {
     }
 }
 
-/// The pieces of memory of the first replies, without the bytes that are gone; gives how many bytes they have.
+/// The pieces of memory of the first replies, without the bytes already sent; returns their total length.
 fn slices_of<'a>(replies: &'a VecDeque<Reply>, gone: usize, slices: &mut SmallVec<[IoSlice<'a>; SLICES_MAX]>) -> usize {
     let (mut gone, mut bytes) = (gone, 0);
     let data = |reply: &'a Reply| reply.data.iter().flat_map(|data| data.iter().map(|piece| &**piece));
@@ -261,7 +261,7 @@ fn slices_of<'a>(replies: &'a VecDeque<Reply>, gone: usize, slices: &mut SmallVe
     bytes
 }
 
-/// Replies that go in one send of the ring.
+/// The replies of one send of the ring.
 pub(crate) struct Batch {
     replies: Vec<Reply>,
     gone: usize,
@@ -273,8 +273,8 @@ impl Batch {
         self.replies.is_empty()
     }
 
-    /// The bytes as pieces for one or more sends, with the heads written into `block`, a small block. The permits stay
-    /// here until this is dropped.
+    /// The bytes as pieces for one or more sends, with the headers written into `block`, a small block. The permits
+    /// stay here until this is dropped.
     pub(crate) fn gather(&mut self, mut block: Lease) -> WritePieces {
         let mut at = 0;
         for reply in &self.replies {
@@ -370,7 +370,7 @@ mod tests {
             let got = RefCell::new(Vec::new());
             let mut is_by_ring = false;
             while !outbox.waiting.borrow().is_empty() {
-                // Whatever the socket does not take goes by the ring.
+                // The ring sends the bytes that the socket does not take.
                 if std::mem::replace(&mut is_by_ring, step < 4096 && got.borrow().len() % 3 == 1) {
                     let mut batch = outbox.take_batch();
                     got.borrow_mut().extend(batch.gather(head_block(&arena)).to_vec());

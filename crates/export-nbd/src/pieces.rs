@@ -1,9 +1,9 @@
 //! Trim and write-zeroes in pieces: one request may cover the whole device.
-//! Owns: how long a piece is and where it ends, what happens between two pieces, how much of this one connection may
-//! have under way, how much time pieces take from reads and writes of other clients.
+//! Owns: the length and the end of a piece, the pause between two pieces, how many bytes of them one connection may
+//! have in flight, how much time they take from other clients' reads and writes.
 //! Not here: what a piece does (`Device`), replies (`connection`).
-//! Invariant: a request that has to end early ends at a piece, with an error; a request with FUA is flushed behind its
-//! last piece, before its answer.
+//! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
+//! its last piece, before its answer.
 
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
@@ -19,8 +19,8 @@ use uraid_nbd::Command;
 const ZEROES_MAX: Sectors = Sectors(4 << 11);
 /// The longest piece of a trim, which moves no data.
 const TRIM_MAX: Sectors = Sectors(32 << 11);
-/// Bytes that one connection may have under way in trims and write-zeroes. A request counts with its length, at most
-/// with [`ZEROES_MAX`]: two long requests run at a time, so that a device does not idle between the pieces of one.
+/// Bytes that one connection may have in flight in trims and write-zeroes. A request counts with its length, at most
+/// [`ZEROES_MAX`]: two long requests run at a time, so that a device does not idle between the pieces of one.
 const CLEARING_BYTES_MAX: usize = 2 * ZEROES_MAX.len_bytes();
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
@@ -31,12 +31,12 @@ const SHORT_MAX: Sectors = Sectors(64 << 1);
 const PAUSE_FACTOR: u32 = 23;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// What a connection knows of its trims and write-zeroes, and of reads and writes beside them.
+/// A connection's counters for its trims and write-zeroes, and for reads and writes beside them.
 pub(crate) struct Clearing {
     bytes: Rc<Semaphore>,
     /// Reads and writes of this connection that were answered.
     transfers: Cell<u64>,
-    /// Those of all others, when it was last asked for them.
+    /// The reads and writes of all others at the last call of `is_contended`.
     seen_of_others: Cell<u64>,
 }
 
@@ -45,13 +45,13 @@ impl Clearing {
         Clearing { bytes: Semaphore::new(CLEARING_BYTES_MAX), transfers: Cell::new(0), seen_of_others: Cell::new(0) }
     }
 
-    /// A request of the connection is answered.
+    /// Records that a request of the connection was answered.
     pub(crate) fn answered(&self, command: Command) {
         self.transfers.set(self.transfers.get() + u64::from(matches!(command, Command::Read | Command::Write)));
     }
 }
 
-/// What a request makes of its range.
+/// The effect on the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clear {
     Trim,
@@ -63,7 +63,7 @@ fn cost(length: Sectors) -> usize {
     length.min(ZEROES_MAX).len_bytes()
 }
 
-/// Does the whole range, piece by piece, and a flush behind it if `fua` asks for one. [`ErrorKind::Stopping`] when the
+/// Clears the whole range, piece by piece, and flushes afterwards if `fua` asks for it. [`ErrorKind::Stopping`] if the
 /// connection ends before the last piece.
 pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
@@ -72,14 +72,14 @@ pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
     range: Range,
     fua: Fua,
 ) -> Result<(), IoError> {
-    // The others of this connection wait here; other connections do not.
+    // Other trims and zeroes of this connection wait here; other connections do not.
     let _permit = unless_closed(connection, connection.clearing.bytes.acquire(cost(range.length))).await?;
     let mut rest = range;
     while !rest.length.is_zero() {
         if connection.is_given_up() {
             return Err(ErrorKind::Stopping.into());
         }
-        // One piece of the shard at a time, and its pause.
+        // One piece of the shard at a time, including its pause.
         let turn = match range.length > SHORT_MAX && is_contended(connection) {
             true => take_turn(connection).await?,
             false => None,
@@ -98,16 +98,16 @@ pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
         drop(turn);
         match (what, outcome) {
             (Clear::Trim | Clear::Zeroes, Ok(())) => {}
-            // A trim is a hint: a device that cannot take it has done its part.
+            // A trim is a hint: if the device does not support it, it is done.
             (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => break,
             (Clear::Trim | Clear::Zeroes, Err(error)) => return Err(error),
         }
         rest = Range::between(piece.end(), rest.end());
-        // A device that answers at once would keep the shard for this request alone.
+        // If the device answers at once, let other tasks of the shard run.
         yield_now().await;
     }
     match fua {
-        // Behind all pieces, so that it covers each of them.
+        // Flush after all pieces, to cover each of them.
         Fua::Yes => device.flush().await,
         Fua::No => Ok(()),
     }
@@ -131,7 +131,7 @@ fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Conn
     clearing.seen_of_others.replace(others) != others
 }
 
-/// Waits until no other piece of the shard runs or pauses; `None` when others have read and written nothing meanwhile.
+/// Waits until no other piece of the shard runs or pauses; `None` if no other client read or wrote meanwhile.
 async fn take_turn<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
 ) -> Result<Option<Permit>, IoError> {
@@ -152,8 +152,8 @@ fn longest(what: Clear, is_contended: bool) -> Sectors {
     }
 }
 
-/// The piece at the start of `rest`, not much longer than `longest`. It ends where a stripe ends, if a stripe is no longer than a piece or its chunks
-/// are not: so parity is not computed twice for the stripe that a cut goes through.
+/// The piece at the start of `rest`, not much longer than `longest`. It ends at the end of a stripe, if a stripe, or at
+/// least its chunks, are no longer than a piece: a cut through a stripe would compute its parity twice.
 ///
 /// ```text
 ///   stripe 3 MiB, rest from 1 MiB on:   1..3  3..6  6..9  ...

@@ -1,41 +1,41 @@
-//! Who gets a place among the connections, and which connection gives way for it.
+//! Which connections are admitted, and which connection is closed for a new one.
 //! Owns: [`decide`], a pure decision over all connections. Not here: ending a connection (`server`).
-//! Invariant: no peer has more than its share of the places; a connection with a request under way never gives way.
+//! Invariant: no peer has more than its share of the places. A connection with a request in flight is never closed.
 
 use crate::export::Limits;
 use std::collections::BTreeMap;
 use uraid_host::Peer;
 
-/// What is known of a connection that is not ending.
+/// The state of a connection that is not ending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Its number: in the order they came.
+    /// Its number, in the order of arrival.
     pub(crate) name: u64,
     pub(crate) peer: Peer,
     pub(crate) use_: Use,
 }
 
-/// What a connection does with its place.
+/// What a connection currently does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     Handshake,
-    /// No request and no reply is under way. `moved`: lower where the last one was longer ago.
+    /// No request and no reply is in flight. `moved`: the lower, the longer ago the last one was.
     Idle {
         moved: u64,
     },
     Busy,
 }
 
-/// Whether a new connection gets a place.
+/// Whether a new connection is admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Free,
-    /// When this one goes.
+    /// Admitted if this connection is closed.
     Instead(u64),
     Full,
 }
 
-/// A peer that has its share gives up a connection of its own. Where all places are taken, the peer with the most gives
+/// A peer that has its share gives up a connection of its own. If all places are taken, the peer with the most gives
 /// one up: so a peer that takes all it can locks out itself first.
 pub(crate) fn decide(places: &[Place], newcomer: Peer, limits: &Limits) -> Verdict {
     let of = |peer: Peer| places.iter().filter(move |place| place.peer == peer);
@@ -54,15 +54,15 @@ pub(crate) fn decide(places: &[Place], newcomer: Peer, limits: &Limits) -> Verdi
     Verdict::Free
 }
 
-/// The idle connection that gives way where the machine has no room for one more. None in its handshake: the system
-/// refuses to accept even when no client waits, so a connection in its handshake is the one that room was made for.
+/// The idle connection to close if the machine has no resources for one more. Not one in its handshake: the system
+/// refuses to accept even if no client waits, so a connection in its handshake is the one that room was made for.
 pub(crate) fn least_used(places: &[Place]) -> Option<u64> {
     let idle = || places.iter().filter(|place| matches!(place.use_, Use::Idle { .. }));
     let most = by_count(idle()).first().copied()?;
     first_to_go(idle().filter(|place| place.peer == most))
 }
 
-/// The peers, the one with the most first.
+/// The peers, ordered by their number of connections, descending.
 fn by_count<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Peer> {
     let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
     for place in places {

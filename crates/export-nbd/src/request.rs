@@ -1,7 +1,8 @@
-//! Holds requests to what was offered.
-//! Owns: [`check`], [`Work`], [`Refusal`], and which protocol error each failure becomes.
-//! Not here: payloads, replies. Invariant: work that comes out lies inside the export; no number a client sends
-//! overflows. Spec: proto.md, "Request types", "Error values".
+//! Checks requests against the offer.
+//! Owns: [`check`], [`Work`], [`Refusal`], and the protocol error for each failure.
+//! Not here: payloads, replies.
+//! Invariant: accepted work lies inside the export; no number from a client overflows.
+//! Spec: proto.md, "Request types", "Error values".
 
 use crate::export::Offer;
 use crate::handshake::{Agreement, Form};
@@ -10,14 +11,14 @@ use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
 use uraid_nbd::words::UNFRAGMENTED_BYTES;
 use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
 
-/// What a good request asks of the device.
+/// The work of a valid request on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     Read(Range),
     Write(Range, Fua),
     Flush,
     Clear(Clear, Range, Fua),
-    /// Nothing is done: members are read past the page cache, so there is no place where data could wait for a read.
+    /// Nothing to do: members are read past the page cache, so there is no cache to fill.
     Cache(Range),
     Status {
         range: Range,
@@ -74,7 +75,7 @@ impl Refusal {
     }
 }
 
-/// The protocol's error for what a device answered.
+/// The protocol's error for a device's error.
 pub(crate) fn error_code(kind: ErrorKind) -> ErrorCode {
     match kind {
         ErrorKind::Media | ErrorKind::Gone | ErrorKind::TooManyLost | ErrorKind::Frozen | ErrorKind::Late => {
@@ -89,9 +90,9 @@ pub(crate) fn error_code(kind: ErrorKind) -> ErrorCode {
     }
 }
 
-/// What a request asks for, or why it is refused.
+/// The work of a request, or why it is refused.
 pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> Result<Work, Refusal> {
-    // FUA is legal everywhere: clients are known to set it on reads, too.
+    // FUA is legal everywhere: some clients set it on reads, too.
     let flags = CommandFlags::FUA;
     let fua = if request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No };
     match request.command {

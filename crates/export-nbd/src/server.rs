@@ -1,8 +1,8 @@
 //! One shard's server: its connections, their memory and their deadlines.
 //! Owns: [`Server`], [`Spread`]: accepting, buffers for all connections, stopping.
-//! Not here: what one connection does (`connection`), how much it may hold (`shares`), who is too slow (`watchdog`).
-//! Invariant: memory for receiving and for heads of replies is set apart, so that replies can leave however full the
-//! arena of the clients' data is.
+//! Not here: one connection (`connection`), its share of the memory (`shares`), deadlines (`watchdog`).
+//! Invariant: memory for receiving and for reply headers is reserved, so replies can leave even if the clients' arena
+//! is full.
 
 use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
@@ -27,27 +27,27 @@ use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Peer, Stream};
 
-/// Connections that may still end while new ones come.
+/// Connections that may still be ending while new ones arrive.
 pub(crate) const SPARE_CONNECTIONS: usize = 16;
-/// Connections that have a large inbox at a time: those that send much at once.
+/// The most connections with a large inbox at a time: those that send much at once.
 pub(crate) const LARGE_INBOXES_MAX: u32 = 256;
-/// How long to wait before asking a full arena again: blocks of other sizes come back meanwhile.
+/// How long to wait before trying a full arena again: blocks of other sizes may come back meanwhile.
 const ARENA_RETRY: Duration = Duration::from_millis(1);
-/// After this many a request takes memory of its own.
+/// After this many retries a request allocates its own memory.
 const ARENA_RETRIES_MAX: u32 = 1000;
-/// How long to wait after a failed accept, as for want of file descriptors.
+/// How long to wait after a failed accept, such as for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How many connections each shard has, to give a new one to the shard with the fewest. Shared by all shards.
+/// How many connections each shard has, to assign a new one to the shard with the fewest. Shared by all shards.
 pub struct Spread(Box<[AtomicUsize]>);
 
 impl Spread {
-    /// For so many shards.
+    /// For this number of shards.
     pub fn new(shards: u16) -> Arc<Spread> {
         Arc::new(Spread((0..shards).map(|_| AtomicUsize::new(0)).collect()))
     }
 
-    /// The shard with the fewest connections, which now has one more.
+    /// Chooses the shard with the fewest connections and counts one more for it.
     fn choose(&self) -> ShardIndex {
         let fewest = (0..self.0.len()).min_by_key(|&shard| self.0[shard].load(Ordering::Relaxed));
         let shard = fewest.expect("there is a shard");
@@ -61,33 +61,33 @@ impl Spread {
     }
 }
 
-/// By their number: in the order they came.
+/// By connection number, in the order of arrival.
 type Connections<M, T, D> = BTreeMap<u64, Rc<Connection<M, T, D>>>;
 
 /// Serves its exports on one shard. Clones of the `Rc` are handles of the same server.
 pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) machine: M,
-    /// What each export is told as; never empty, the first is the default.
+    /// The offer of each export; never empty, the first is the default.
     pub(crate) offers: Vec<Offer>,
     /// The device of each export.
     pub(crate) devices: Vec<Rc<D>>,
-    /// The longest list of buffers that every device takes.
+    /// The longest list of buffers that all devices accept.
     segments_max: usize,
     pub(crate) limits: Limits,
-    /// Blocks for receiving and for heads of replies.
+    /// Blocks for receiving and for reply headers.
     own: Arena,
-    /// The clients' arena: what each connection may hold of it.
+    /// Each connection's share of the clients' arena.
     pub(crate) shares: Shares,
-    /// To ask a full arena again, for small blocks and for large ones.
+    /// Turns at retrying a full arena, for small blocks and for large ones.
     turns: [Rc<Semaphore>; 2],
-    /// For one piece of a trim or write-zeroes beside other clients' reads and writes.
+    /// The turn for one piece of a trim or write-zeroes beside other clients' reads and writes.
     pub(crate) clearing_turn: Rc<Semaphore>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
     workers: Workers<Job<M, T, D>>,
     pub(crate) connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
-    /// Counts what came and went on all connections.
+    /// Counts receives and sends on all connections.
     moves: Cell<u64>,
     changed: Notify,
     is_stopping: Cell<bool>,
@@ -96,8 +96,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
-    /// A server without connections for these exports, of which the first is the default. Panics when there is none,
-    /// when two have one name, or when the machine's arena is smaller than 16 KiB.
+    /// A server without connections for these exports, of which the first is the default. Panics if there is none, if
+    /// two have one name, or if the machine's arena is smaller than 16 KiB.
     pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
         let (small, large) = limits.own_blocks();
         let arena_bytes = machine.arena().capacity_bytes();
@@ -132,7 +132,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         server
     }
 
-    /// Sets what is called when clients come, go or are turned away. Only the first call counts.
+    /// Sets the callback for clients that connect, leave or are refused. Only the first call counts.
     pub fn log_to(&self, log: impl Fn(News) + 'static) {
         let _ = self.log.set(Box::new(log));
     }
@@ -158,8 +158,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.running.get()
     }
 
-    /// Serves a client that has just connected; ends with the connection. When there are too many, too many of its peer,
-    /// or too many in their handshake, one that is in its handshake or idle goes (`places`); if there is none, the new one.
+    /// Serves a client that has just connected; returns when the connection ends. If there are too many connections,
+    /// too many of its peer, or too many in their handshake, `places` closes one that is idle or in its handshake, else
+    /// the new one.
     pub async fn serve(self: &Rc<Self>, transport: T) {
         if self.is_stopping.get() || !self.make_room(transport.peer()) {
             self.count(|counts| counts.turned_away += 1);
@@ -214,14 +215,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         stay.map(place).collect()
     }
 
-    /// The number of something that comes or goes now on a connection.
+    /// The next number of the move counter.
     pub(crate) fn next_move(&self) -> u64 {
         self.moves.set(self.moves.get() + 1);
         self.moves.get()
     }
 
-    /// Takes no more requests, lets those in flight end and be answered, and closes. After half of `time_max` clients
-    /// that do not take their replies are cut. Gives how many requests the device still has when the time is over.
+    /// Stops reading requests, lets those in flight end and be answered, and closes. After half of `time_max`, clients
+    /// that do not take their replies are cut. Returns how many requests the device still has when the time is over.
     pub async fn stop(self: &Rc<Self>, time_max: Duration) -> usize {
         self.is_stopping.set(true);
         self.each(|connection| connection.close());
@@ -252,7 +253,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         add(&mut self.statistics.borrow_mut());
     }
 
-    /// A request that the device had is done.
+    /// A request on the device is done.
     pub(crate) fn finished(&self, add: impl FnOnce(&mut Statistics)) {
         self.count(add);
         self.running.set(self.running.get() - 1);
@@ -261,7 +262,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Begins a job, or leaves it to a worker.
+    /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
         if matches!(job.work, Work::Clear(..)) {
             // Hundreds of them wait for the two that their connection may have under way. Among the workers' jobs each of
@@ -274,7 +275,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// A worker: does jobs until there is no connection that more could come from.
+    /// A worker: runs jobs until no connection is left that could bring more.
     async fn work(self: Rc<Self>, mut worker: Worker) {
         loop {
             let next = poll_fn(|context| self.workers.poll_next(&mut worker, self.connections() == 0, context));
@@ -292,8 +293,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         if pieces.count() == 1 { pieces.into_iter().next() } else { None }
     }
 
-    /// A small block of the server's own memory, which is enough for all connections: this waits only while connections that
-    /// were cut have not ended yet.
+    /// A small block of the server's own memory, which is enough for all connections: this waits only while connections
+    /// that were cut have not ended yet.
     pub(crate) async fn own_block(&self, bytes: usize) -> Lease {
         loop {
             if let Ok(pieces) = self.own.take(bytes)
@@ -305,8 +306,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Buffers for a read or write that holds what it must. Waits where the arena has enough, but not in blocks that it
-    /// can have: one request of each class asks again and again, the others wait behind it.
+    /// Buffers for a read or write that has its permits. Waits if the arena has enough bytes free, but not in usable
+    /// blocks: one request of each class retries, the others wait behind it.
     pub(crate) async fn buffers(&self, bytes: usize) -> ReadPieces {
         let turn = &self.turns[usize::from(block_bytes(bytes) == LARGE_BLOCK_BYTES)];
         if turn.free() > 0
@@ -322,7 +323,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             }
             self.machine.sleep(ARENA_RETRY).await;
         }
-        // A device that does not answer keeps its buffers. The budget bounds what all requests hold.
+        // A device that does not answer keeps its buffers. The permits bound what all requests hold.
         Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
     }
 
@@ -330,7 +331,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.machine.arena().take(bytes).ok().filter(|pieces| pieces.count() <= self.segments_max)
     }
 
-    /// Whether there is a connection to watch, as soon as there is one; `false` when the server stops.
+    /// Waits until there is a connection to watch; `false` when the server stops.
     pub(crate) async fn has_clients(&self) -> bool {
         let has_clients = || match self.connections() {
             0 => self.is_stopping.get().then_some(false),
@@ -358,7 +359,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                     shard if shard == self.machine.index() => self.begin(stream, spread.clone()),
                     shard => match stream.into_raw() {
                         Ok(socket) => post(shard, socket),
-                        // No file descriptor is left for it: the client goes, the next one is tried later.
+                        // There is no file descriptor for it: drop the client and try the next one later.
                         Err(_) => {
                             spread.leave(shard);
                             self.count(|counts| counts.turned_away += 1);
@@ -367,14 +368,14 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                     },
                 },
                 Either::Right(Err(_)) => {
-                    // Most likely for want of descriptors, while a client waits.
+                    // Most likely descriptors are short while a client waits.
                     if let Some(name) = places::least_used(&self.places()) {
                         self.connections.borrow()[&name].kill();
                     }
                     self.machine.sleep(ACCEPT_RETRY).await;
                 }
             }
-            // One that gives way for the new one ends before the next one comes.
+            // A connection that is closed for the new one ends before the next client is accepted.
             yield_now().await;
         }
     }
@@ -394,8 +395,8 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
     }
 }
 
-/// Clients need descriptors, more than the usual 1024: as many as this process may have. Where that is not allowed, those
-/// that find none are accepted later.
+/// Raises the limit of descriptors, usually 1024, as far as this process may. If that fails, clients without a
+/// descriptor are accepted later.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

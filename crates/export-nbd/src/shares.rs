@@ -1,15 +1,15 @@
 //! The clients' memory: how much of it each connection may hold, and which request is next when it is short.
 //! Owns: [`Shares`], [`Account`], [`Hold`]. Not here: the blocks (`block::buffer`), cutting a client that gives nothing
 //! back (`watchdog`).
-//! Invariant: what all requests hold is at most the common part and the spare part of the arena; a connection that holds
-//! nothing gets its next request's memory after at most one request of each other connection that waits.
+//! Invariant: all requests together hold at most the common part and the spare part of the arena. A connection that
+//! holds nothing gets its next request's memory after at most one request of each other waiting connection.
 //!
 //! ```text
 //!   arena   | common: first come, first served, one request of each connection at a time | spare | not given out |
 //! ```
-//! A connection starts with a small limit, which grows by what it gives back, for a client that takes no replies gives
-//! nothing back: eight of them hold half of the common part at most, however much they ask for. While a request waits, no
-//! connection gets more than an equal share.
+//! A connection starts with a small limit, which grows by what it gives back. A client that takes no replies gives
+//! nothing back: eight such clients hold at most half of the common part, however much they request. While a request
+//! waits, no connection gets more than an equal share.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
 
 /// The largest request that a connection may have in the spare part.
 const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
-/// A new connection may hold one such part of the common memory, or this much if that is more.
+/// A new connection may hold 1/16 of the common memory, or one largest small request if that is more.
 const START_PART: usize = 16;
 const START_BYTES_MIN: usize = 1 << 20;
 /// Requests up to this size take small blocks.
@@ -30,7 +30,7 @@ pub(crate) struct Account {
     /// What it may hold. A single request may be larger.
     limit: Cell<usize>,
     limit_max: usize,
-    /// How many accounts of the server hold something.
+    /// How many accounts of the server hold memory.
     holders: Rc<Cell<usize>>,
     changed: Notify,
 }
@@ -63,18 +63,18 @@ impl Drop for Entry {
         if account.held.get() == 0 {
             account.holders.set(account.holders.get() - 1);
         }
-        // The client has taken the reply.
+        // The client has received the reply.
         account.limit.set((account.limit.get() + self.bytes).min(account.limit_max));
         account.changed.notify_all();
     }
 }
 
-/// What a request holds until its reply has left: it is given back by dropping this.
+/// The permits that a request holds until its reply has left. Dropping it releases them.
 #[derive(Default)]
 #[allow(dead_code, reason = "permits are held, not read")]
 pub(crate) struct Hold {
     in_flight: Option<Permit>,
-    /// Of the common part, or of the spare part.
+    /// A permit of the common part, or of the spare part.
     memory: Option<Permit>,
     large: Option<Permit>,
     entry: Option<Entry>,
@@ -90,17 +90,17 @@ impl Hold {
 /// The memory that all connections of a server share.
 pub(crate) struct Shares {
     bytes: usize,
-    /// What one connection may hold: a quarter, or one largest request.
+    /// The most that one connection may hold: a quarter, or one largest request.
     limit_max: usize,
     /// The least that a request counts for.
     request_bytes_min: usize,
     common: Rc<Semaphore>,
-    /// For connections that hold nothing: one small request of each goes on while others hold all the rest.
+    /// For connections that hold nothing: one small request of each proceeds while others hold all the rest.
     spare: Rc<Semaphore>,
     /// For requests beyond their connection's limit: together they hold at most half of the common part.
     large: Rc<Semaphore>,
     holders: Rc<Cell<usize>>,
-    /// Requests that wait for memory or blocks that others hold; of them, those that wait for `large`.
+    /// Requests that wait for memory or blocks that others hold, and how many of them wait for `large`.
     waiting: Cell<usize>,
     waiting_large: Cell<usize>,
     shortage: Notify,
@@ -109,7 +109,8 @@ pub(crate) struct Shares {
 impl Shares {
     /// Shares of an arena of `arena_bytes` in `blocks` blocks; the largest request has `request_bytes_max`.
     pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize) -> Shares {
-        // The classes of the arena fill up unevenly; what is left keeps most requests from waiting for the last block.
+        // The classes of the arena fill up unevenly; the unassigned rest keeps most requests from waiting for the last
+        // block.
         let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
         Shares {
             bytes,
@@ -136,8 +137,8 @@ impl Shares {
         })
     }
 
-    /// What a request with `bytes` of data counts for: its blocks. Small blocks run out sooner than bytes, so
-    /// small requests count twice, and none for less than one block's part of the memory.
+    /// What a request with `bytes` of data counts for: its blocks. Small blocks run out sooner than bytes, so small
+    /// requests count twice, and every request counts for at least one block's part of the memory.
     fn cost(&self, bytes: usize) -> usize {
         let cost = match bytes <= SMALL_REQUEST_BYTES_MAX {
             true => 2 * bytes.next_multiple_of(SMALL_BLOCK_BYTES),
@@ -146,7 +147,7 @@ impl Shares {
         cost.max(self.request_bytes_min).min(self.bytes)
     }
 
-    /// What a request must hold before it may have buffers, if nothing has to be waited for.
+    /// The permits for a request, if they are available without waiting.
     pub(crate) fn hold_now(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Option<Hold> {
         let cost = self.cost(bytes);
         if account.held.get() + cost > self.limit(account) {
@@ -158,7 +159,7 @@ impl Shares {
         Some(hold)
     }
 
-    /// The same. Waits while the connection holds too much, or all together. One call of each connection at a time.
+    /// The same, but waits while the connection or all together hold too much. One call of each connection at a time.
     pub(crate) async fn hold(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Hold {
         let cost = self.cost(bytes);
         let mut hold = Hold::new(in_flight.acquire(1).await);
@@ -203,7 +204,7 @@ impl Shares {
         self.spare.acquire(cost).await
     }
 
-    /// What the connection may hold now.
+    /// The current limit of the connection.
     fn limit(&self, account: &Account) -> usize {
         match self.is_short() {
             true => account.limit.get().min(self.bytes / (self.holders.get() + self.waiting.get())),
@@ -211,26 +212,26 @@ impl Shares {
         }
     }
 
-    /// Counts a request as one that waits for what others hold, until the result is dropped.
+    /// Counts a request as waiting for memory that others hold, until the result is dropped.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         let waiting = Waiting::new(&self.waiting);
         self.shortage.notify_all();
         waiting
     }
 
-    /// Whether a request waits for what others hold.
+    /// Whether a request waits for memory that others hold.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.get() > 0
     }
 
-    /// Waits until one does.
+    /// Waits until a request does.
     pub(crate) async fn shortage(&self) {
         self.shortage.wait_for(|| self.is_short().then_some(())).await;
     }
 
-    /// Whether the connection holds more than it may while the first request waits that waits for common memory: if all
-    /// held no more, that one would have what it wants. Or whether it holds a request beyond its limit while another one
-    /// waits for that.
+    /// Whether the connection holds more than its limit while a request waits for common memory. (If no connection
+    /// exceeded its limit, the first waiting request could proceed.) Or whether it holds a request beyond its limit
+    /// while another request waits for that.
     pub(crate) fn is_over(&self, account: &Account) -> bool {
         let held = account.held.get();
         let level = match self.common.first_wanted() {
@@ -241,13 +242,13 @@ impl Shares {
         is_large || level.is_some_and(|level| held > level)
     }
 
-    /// So much is got back at once where memory is short: a quarter.
+    /// How many bytes to get back at once when memory is short: a quarter.
     pub(crate) fn enough(&self) -> usize {
         self.bytes / 4
     }
 }
 
-/// A request waits, as long as this lives.
+/// A request waits as long as this lives.
 pub(crate) struct Waiting<'a>(&'a Cell<usize>);
 
 impl Waiting<'_> {

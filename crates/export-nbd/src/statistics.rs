@@ -1,17 +1,17 @@
 //! Counters of one server, that is of one shard.
-//! Owns: [`Statistics`]. Not here: who sums them over shards and shows them.
-//! Invariant: plain integers of one shard; nobody else writes them.
+//! Owns: [`Statistics`]. Not here: summing over shards and showing them.
+//! Invariant: plain integers of one shard; only that shard writes them.
 
 use std::ops::AddAssign;
 
-/// What a server has done since it began. Add those of all shards for the whole.
+/// What a server has done since it started. The sum over all shards is the total.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Connections that were accepted.
     pub connections: u64,
     /// Connections that were closed at once because there were too many.
     pub turned_away: u64,
-    /// Connections that ended before or outside of the protocol: garbage, a broken handshake, a deadline.
+    /// Connections that ended outside of the protocol: invalid bytes, a broken handshake, a deadline.
     pub broken: u64,
     /// Reads that were answered, also with an error.
     pub reads: u64,
@@ -35,9 +35,9 @@ pub struct Statistics {
     pub refused: u64,
     /// Requests that the device failed.
     pub failed: u64,
-    /// Sends; many replies go in one.
+    /// Sends; one send may carry many replies.
     pub sends: u64,
-    /// Receives; many requests come in one.
+    /// Receives; one receive may bring many requests.
     pub receives: u64,
 }
 

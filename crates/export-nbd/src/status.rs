@@ -1,19 +1,19 @@
-//! Block status: what a device knows of its sectors, as extents of `base:allocation`.
-//! Owns: [`extents`] and its bounds. Not here: where the knowledge comes from (`Device::allocation`), bytes (`nbd`).
-//! Invariant: what is called zero is zero in the device's own words; extents are whole blocks of the smallest size that
-//! clients may ask for, and lie inside of what was asked. Spec: proto.md, "Metadata querying", "base:allocation".
+//! Block status: the allocation of a device's sectors, as extents of `base:allocation`.
+//! Owns: [`extents`] and its bounds. Not here: the source (`Device::allocation`), bytes (`nbd`).
+//! Invariant: an extent is called zero only if the device says so. Extents are multiples of the smallest block that
+//! clients may use, and lie inside the requested range. Spec: proto.md, "Metadata querying", "base:allocation".
 
 use crate::outbox::EXTENTS_MAX;
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_nbd::StatusExtent;
 use uraid_nbd::metadata::{STATE_HOLE, STATE_ZERO};
 
-/// So often a device is asked for one reply: the reply ends earlier than what was asked, and the client goes on there.
+/// The most questions to a device for one reply: the reply then ends early, and the client asks again from there.
 const QUESTIONS_MAX: usize = 1024;
 
-/// The extents from the start of `range`: at least one, at most [`EXTENTS_MAX`], neighbours of different states.
-/// `minimum`: the smallest block in bytes; `one`: the first extent only. What failed behind the first extent is left
-/// to the next request.
+/// The extents from the start of `range`: at least one, at most [`EXTENTS_MAX`], adjacent ones of different states.
+/// `minimum`: the smallest block in bytes; `one`: the first extent only. A failure after the first extent is left to
+/// the next request.
 pub(crate) async fn extents<D: Device>(
     device: &D,
     range: Range,
@@ -31,7 +31,7 @@ pub(crate) async fn extents<D: Device>(
             Err(_) => break,
         };
         assert!(!found.length.is_zero() && found.length <= rest.length);
-        // A block that is only in part zero counts as data.
+        // A block that is only partly zero counts as data.
         let whole = found.length.0 / block * block;
         let is_zero = found.is_zero && whole > 0;
         let length = if is_zero { whole } else { found.length.0.next_multiple_of(block).min(rest.length.0) };

@@ -1,8 +1,8 @@
 //! Cuts clients that are too slow.
-//! Owns: the deadlines of handshakes and of last replies; who goes when memory is short and does not come back.
-//! Not here: how memory is shared (`shares`), who gets a place (`places`).
-//! Invariant: a client that owes nothing, or moves, is never cut here; where memory is plentiful, none is cut in the
-//! middle of its work.
+//! Owns: the deadlines of handshakes and of last replies; which clients are cut when memory is short.
+//! Not here: how memory is shared (`shares`), which connections are admitted (`places`).
+//! Invariant: a client that owes nothing, or makes progress, is never cut here. While memory is plentiful, no client is
+//! cut in the middle of its work.
 
 use crate::connection::{Connection, Phase};
 use crate::machine::{Machine, Transport};
@@ -13,28 +13,28 @@ use std::time::Duration;
 use uraid_block::local::race;
 use uraid_block::{Device, Tick};
 
-/// How often the watchdog looks, while there are connections.
+/// How often the watchdog checks, while there are connections.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// The same while a request waits for memory that others hold.
 const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
 
-/// A client that owes something, as one look found it: the rest of a payload, or taking its replies.
+/// A client that owes the rest of a payload, or taking its replies, as one check found it.
 #[derive(Clone, Copy)]
 pub(crate) struct Debt {
     moves: u64,
-    /// What is in the socket and was not taken: a slow client is seen to move within one large send.
+    /// Sent bytes that it has not received: within one large send they show that a slow client makes progress.
     unsent: usize,
-    /// The first look that found it so.
+    /// The first check that found it so.
     since: Tick,
-    /// The last look found that it had taken too long.
+    /// The last check found that it had taken too long.
     is_due: bool,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
-    /// Looks at all connections again and again, until the server stops.
+    /// Checks all connections periodically, until the server stops.
     pub(crate) async fn watch(self: Rc<Self>) {
         while self.has_clients().await {
-            // When memory becomes short, clients that have stalled for long go at once.
+            // When memory becomes short, check at once: clients that have stalled for long are cut.
             race(self.machine.sleep(WATCH_EVERY), self.shares.shortage()).await;
             self.look();
             if self.shares.is_short() {
@@ -43,7 +43,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// One look at all connections.
+    /// One check of all connections.
     fn look(&self) {
         let now = self.machine.now();
         let mut stalled = Vec::new();
@@ -61,7 +61,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 stalled.push(connection);
             }
         }
-        // Those that hold the most; the next look finds whether that was enough.
+        // Cut those that hold the most; the next check finds out whether that was enough.
         stalled.sort_by_key(|connection| Reverse(connection.account.held()));
         let mut missing = self.shares.enough();
         for connection in stalled {
@@ -78,7 +78,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         connection.kill();
     }
 
-    /// Whether the client has not moved for too long while others wait for what it may hold.
+    /// Whether the client made no progress for too long while others wait for memory that it may hold.
     fn has_stalled(&self, connection: &Connection<M, T, D>, now: Tick) -> bool {
         if !connection.payload_is_due.get() && !connection.is_sending.get() {
             connection.debt.set(None);
@@ -93,7 +93,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         };
         let is_due = now.since(since) > time_max;
         connection.debt.set(Some(Debt { moves, unsent, since, is_due }));
-        // Twice in a row: this thread may have been held up itself, and not have seen that the client moved.
+        // Due twice in a row: this thread may have been delayed itself and not have seen the client's progress.
         self.shares.is_short() && is_due && before.is_some_and(|debt| debt.is_due)
     }
 }

@@ -1,12 +1,12 @@
-//! Tasks that do clients' requests, and stay for the next ones.
-//! Owns: [`Workers`], [`Job`]: who is called when there is something to do. Not here: what a request does (`connection`).
-//! Invariant: while a job waits, a worker has been called and will come; a job that does not wait costs no task.
+//! Tasks that run clients' requests and are reused for later ones.
+//! Owns: [`Workers`], [`Job`]: which worker is woken for a job. Not here: what a request does (`connection`).
+//! Invariant: while a job waits, a worker has been woken and will take it. A job that does not wait costs no task.
 //!
 //! ```text
-//!   reader -> jobs -> worker: takes one; if more are left, calls another one; does it; takes the next ...
+//!   reader -> jobs -> worker: takes one; if more are left, wakes another one; runs it; takes the next ...
 //! ```
-//! On a device that answers at once the first worker does all jobs of a receive in one go, and the one it called finds
-//! nothing. Where the first job waits for the device, the called one takes the second job, and so on.
+//! On a device that answers at once the first worker runs all jobs of a receive, and the one it woke finds nothing. If
+//! the first job waits for the device, the woken worker takes the second job, and so on.
 
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use uraid_block::{Device, ReadPieces};
 use uraid_nbd::Request;
 
-/// Workers that stay though they have nothing to do: they cost some KiB each.
+/// Idle workers that are kept: they cost some KiB each.
 const IDLE_MAX: usize = 128;
 
 /// A request that was checked, with the payload of a write.
@@ -39,29 +39,29 @@ impl<M: Machine, T: Transport, D: Device + 'static> Job<M, T, D> {
     }
 }
 
-/// Jobs that nobody has begun, and workers that have nothing to do.
+/// Waiting jobs and idle workers.
 pub(crate) struct Workers<J> {
     jobs: RefCell<VecDeque<J>>,
     idle: RefCell<Vec<(u64, Waker)>>,
-    /// Somebody was called and has not come yet.
+    /// A worker was woken and has not run yet.
     is_called: Cell<bool>,
     names: Cell<u64>,
 }
 
-/// What a worker knows of itself.
+/// A worker's own state.
 pub(crate) struct Worker {
     name: u64,
     comes: Comes,
 }
 
-/// How a worker comes to look for a job.
+/// Why a worker asks for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Comes {
-    /// It was called.
+    /// It was woken.
     Called,
-    /// It is done with one.
+    /// It has finished one.
     FromWork,
-    /// It is in the list of idle ones, unless it was called meanwhile.
+    /// It was idle, and may have been woken meanwhile.
     FromIdleness,
 }
 
@@ -72,14 +72,14 @@ impl<J> Default for Workers<J> {
 }
 
 impl<J> Workers<J> {
-    /// Adds a job. A worker that comes out has to be started.
+    /// Adds a job. The caller must start a returned worker.
     #[must_use]
     pub(crate) fn put(&self, job: J) -> Option<Worker> {
         self.jobs.borrow_mut().push_back(job);
         self.call()
     }
 
-    /// Sees to it that somebody comes: one who has nothing to do, or a new one.
+    /// Makes sure that a worker comes: an idle one, or a new one.
     fn call(&self) -> Option<Worker> {
         if self.is_called.replace(true) {
             return None;
@@ -93,8 +93,8 @@ impl<J> Workers<J> {
         Some(Worker { name, comes: Comes::Called })
     }
 
-    /// The next job; and, if more are left and nobody else is there, another worker who has to be started. `None`:
-    /// there is none, and the worker ends, because `is_over` or because enough others wait.
+    /// The next job, and a new worker to start if more jobs are left and no other worker is idle. `None`: there is no
+    /// job, and the worker ends, because `is_over` or because enough others are idle.
     pub(crate) fn poll_next(
         &self,
         worker: &mut Worker,
@@ -134,7 +134,7 @@ impl<J> Workers<J> {
         Poll::Pending
     }
 
-    /// Lets those who have nothing to do look whether it is over.
+    /// Wakes idle workers to check whether it is over.
     pub(crate) fn wake_idle(&self) {
         for (_, waker) in self.idle.borrow().iter() {
             waker.wake_by_ref();
@@ -153,7 +153,7 @@ mod tests {
         workers.poll_next(worker, false, &Context::from_waker(Waker::noop()))
     }
 
-    /// The job that was taken, and whether somebody new must be started.
+    /// The job that was taken, and whether a new worker must be started.
     fn taken(found: Poll<Option<(u32, Option<Worker>)>>) -> Option<(u32, bool)> {
         match found {
             Poll::Ready(Some((job, other))) => Some((job, other.is_some())),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(taken(next(&workers, &mut first)), Some((3, false)));
         assert_eq!(taken(next(&workers, &mut first)), None);
         assert_eq!(taken(next(&workers, &mut second)), None);
-        // Both wait now; of the next two jobs each gets one, and nobody new is needed.
+        // Both are idle now: each gets one of the next two jobs, and no new one is needed.
         assert!(workers.put(4).is_none() && workers.put(5).is_none());
         assert_eq!(taken(next(&workers, &mut second)), Some((4, false)));
         assert_eq!(taken(next(&workers, &mut first)), Some((5, false)));
@@ -249,7 +249,7 @@ mod tests {
             }
         }
 
-        /// Gives out jobs, so many at once, and the next ones when these are done.
+        /// Submits jobs in rounds; a round starts when the one before is done.
         async fn give(self: Rc<Self>, rounds: &[u32]) {
             let mut jobs = 0;
             for count in rounds {

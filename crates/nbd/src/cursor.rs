@@ -1,5 +1,5 @@
 //! Reading big-endian fields from the front of some bytes.
-//! Owns: [`Cursor`]. Not here: any message. Invariant: never reads outside, never panics.
+//! Owns: [`Cursor`]. Not here: any message. Invariant: it never reads out of bounds and never panics.
 
 use crate::{NAME_BYTES_MAX, WireError};
 
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string of a length that was announced, as the protocol wants strings.
+    /// A string of an announced length, valid by the protocol's rules.
     pub(crate) fn string(&mut self, count: usize) -> Result<&'a str, WireError> {
         string(self.bytes(count)?)
     }
@@ -64,7 +64,7 @@ pub(crate) fn string(bytes: &[u8]) -> Result<&str, WireError> {
     std::str::from_utf8(bytes).map_err(|error| WireError::StringInvalid { at: error.valid_up_to() })
 }
 
-/// The longest front of `text` that has at most `bytes_max` bytes and ends with a whole character.
+/// The longest prefix of `text` that has at most `bytes_max` bytes and ends with a whole character.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

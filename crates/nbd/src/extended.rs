@@ -1,7 +1,7 @@
 //! Requests and chunks with 64-bit lengths, as both ends write and read them once extended headers are agreed.
 //! Owns: the extended form of a request, the extended chunk header. Not here: what the payloads mean
 //! (`transmission`, `metadata`), whether extended headers are agreed.
-//! Invariant: `parse(encode(x)) == x`; a length is the peer's word and never sizes anything here.
+//! Invariant: `parse(encode(x)) == x`. A length comes from the peer, and nothing here is sized by it.
 //! Spec: proto.md, "Extended headers", "Extended request message", "Extended reply chunk message".
 //!
 //! ```text
@@ -34,8 +34,7 @@ impl Request {
         bytes
     }
 
-    /// Reads a header with a length of 64 bits. Only the magic can be wrong: a stream without it cannot be followed
-    /// any more.
+    /// Reads a header with a length of 64 bits. Only the magic can be wrong; after that the stream is out of sync.
     pub fn parse_extended(bytes: &[u8; EXTENDED_REQUEST_BYTES]) -> Result<Request, WireError> {
         let mut cursor = Cursor::new(bytes);
         expect(cursor.u32()?, MAGIC_EXTENDED_REQUEST)?;
@@ -48,8 +47,8 @@ impl Request {
         })
     }
 
-    /// How many bytes follow the header. Without extended headers: the length of a write. With them: the length where
-    /// the flag says so, whatever the command; also commands that take no payload are followed by one then.
+    /// How many bytes follow the header. Without extended headers: the length of a write. With them: the length if the
+    /// flag is set, for every command; even commands without a payload are then followed by one.
     pub fn payload_bytes(&self, is_extended: bool) -> u64 {
         let has_payload =
             if is_extended { self.flags.contains(CommandFlags::PAYLOAD_LEN) } else { self.command == Command::Write };
@@ -57,16 +56,16 @@ impl Request {
     }
 }
 
-/// What stands in front of an extended chunk's payload.
+/// The header of an extended chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtendedChunkHeader {
     /// Whether the reply ends with this chunk.
     pub is_last: bool,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: ChunkKind,
-    /// The request's name.
+    /// The request's cookie.
     pub cookie: Cookie,
-    /// The request's offset, given back.
+    /// The request's offset, repeated.
     pub offset: u64,
     /// Bytes of payload that follow.
     pub length: u64,
@@ -100,13 +99,13 @@ impl ExtendedChunkHeader {
     }
 }
 
-/// The last extended chunk of a reply that carries nothing: success, unless an error went before.
+/// The last extended chunk of a reply without payload: success, unless an error chunk came before.
 pub fn extended_done_chunk(request: &Request) -> [u8; EXTENDED_CHUNK_HEADER_BYTES] {
     last(request, ChunkKind::None, 0).encode()
 }
 
-/// What stands in front of the data of a whole read, which follow, as the last chunk of its reply. Panics when the
-/// read is empty or unreasonably long: the request was checked.
+/// The header before the data of a whole read, as the last chunk of its reply. Panics if the read is empty or
+/// unreasonably long: the request was checked.
 pub fn extended_data_chunk(request: &Request) -> [u8; EXTENDED_DATA_CHUNK_BYTES] {
     assert!(request.length > 0);
     let length = request.length.checked_add(8).expect("a read is far below 4 GiB");

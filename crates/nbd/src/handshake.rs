@@ -1,6 +1,6 @@
 //! The messages of the fixed newstyle handshake, as both ends write and read them.
 //! Owns: greeting, flags, options, their answers. Not here: which answer an option gets (`export-nbd`).
-//! Invariant: `parse(encode(x)) == x`; a parser takes the whole data of its message and nothing behind.
+//! Invariant: `parse(encode(x)) == x`. A parser takes exactly the data of its message.
 //! Spec: proto.md, "Fixed newstyle negotiation", "Option types", "Option reply types".
 
 use crate::cursor::{Cursor, cut, string};
@@ -15,7 +15,7 @@ pub const CLIENT_FLAGS_BYTES: usize = 4;
 pub const OPTION_HEADER_BYTES: usize = 16;
 /// Bytes in front of an option reply's payload.
 pub const OPTION_REPLY_HEADER_BYTES: usize = 20;
-/// Zero bytes behind the answer of ExportName, unless NO_ZEROES was agreed.
+/// Zero bytes after the answer of ExportName, unless NO_ZEROES was agreed.
 pub const EXPORT_NAME_ZEROES: usize = 124;
 /// Bytes of an [`ExportInfo`]: all of ExportName's answer but the zeroes.
 pub const EXPORT_INFO_BYTES: usize = 10;
@@ -29,7 +29,7 @@ pub fn greeting(flags: HandshakeFlags) -> [u8; GREETING_BYTES] {
     bytes
 }
 
-/// Reads the server's first message. An oldstyle server is refused by its magic, one without fixed newstyle by name.
+/// Reads the server's first message. An oldstyle server fails by its magic, one without fixed newstyle by its flags.
 pub fn parse_greeting(bytes: &[u8; GREETING_BYTES]) -> Result<HandshakeFlags, WireError> {
     let mut cursor = Cursor::new(bytes);
     expect(cursor.u64()?, MAGIC_NBD)?;
@@ -46,8 +46,8 @@ pub fn client_flags(flags: HandshakeFlags) -> [u8; CLIENT_FLAGS_BYTES] {
     u32::from(flags.0).to_be_bytes()
 }
 
-/// Reads the client's answer to the greeting. Flags that were never offered are an error: the protocol tells the
-/// server to hang up then. A client without fixed newstyle is a legal one.
+/// Reads the client's answer to the greeting. Flags that were never offered are an error: the protocol tells the server
+/// to hang up then. A client without fixed newstyle is legal.
 pub fn parse_client_flags(bytes: &[u8; CLIENT_FLAGS_BYTES]) -> Result<HandshakeFlags, WireError> {
     let found = u32::from_be_bytes(*bytes);
     match u16::try_from(found) {
@@ -56,12 +56,12 @@ pub fn parse_client_flags(bytes: &[u8; CLIENT_FLAGS_BYTES]) -> Result<HandshakeF
     }
 }
 
-/// What stands in front of an option's data.
+/// The header of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionHeader {
     /// Which option.
     pub option: OptionCode,
-    /// Bytes of data that follow: the client's word, up to 2^32 - 1.
+    /// Bytes of data that follow, as the client announces them: up to 2^32 - 1.
     pub length: u32,
 }
 
@@ -83,7 +83,7 @@ impl OptionHeader {
     }
 }
 
-/// One whole option: header and data. Panics when the data is longer than 32 bits can say: it is the caller's own.
+/// One whole option: header and data. Panics if the data is longer than 32 bits can express: it is the caller's own.
 pub fn option(option: OptionCode, data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).expect("an option's data is below 4 GiB");
     let mut bytes = OptionHeader { option, length }.encode().to_vec();
@@ -99,9 +99,9 @@ pub fn parse_export_name(data: &[u8]) -> Result<&str, WireError> {
 /// The data of Info and Go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportQuery<'a> {
-    /// Which export; empty: the default one.
+    /// The export's name; empty: the default one.
     pub name: &'a str,
-    /// What the client wants to know about it.
+    /// The facts that the client asks for.
     pub infos: Vec<InfoKind>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> ExportQuery<'a> {
         }
         let name = cursor.string(name_bytes)?;
         let count = cursor.u16()?;
-        // The kinds are taken as bytes first, so that nothing is allocated for kinds that were only announced.
+        // Take the kinds as bytes first, so that nothing is allocated for a count that was only announced.
         let kinds = cursor.bytes(usize::from(count) * 2)?;
         cursor.end()?;
         let (kinds, _) = kinds.as_chunks::<2>();
@@ -139,12 +139,12 @@ impl<'a> ExportQuery<'a> {
     }
 }
 
-/// What stands in front of an option reply's payload.
+/// The header of an option reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionReplyHeader {
     /// The option that is answered.
     pub option: OptionCode,
-    /// How.
+    /// The result.
     pub reply: OptionReply,
     /// Bytes of payload that follow.
     pub length: u32,
@@ -173,7 +173,7 @@ impl OptionReplyHeader {
     }
 }
 
-/// Appends one whole option reply: header and payload. Panics when the payload is longer than 32 bits can say.
+/// Appends one whole option reply: header and payload. Panics if the payload's length exceeds 32 bits.
 pub fn push_option_reply(out: &mut Vec<u8>, option: OptionCode, reply: OptionReply, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("an option reply's payload is below 4 GiB");
     out.extend_from_slice(&OptionReplyHeader { option, reply, length }.encode());
@@ -191,7 +191,7 @@ pub fn push_option_error(out: &mut Vec<u8>, option: OptionCode, reply: OptionRep
 pub struct ListEntry<'a> {
     /// The export's name.
     pub name: &'a str,
-    /// More about it, for people.
+    /// A longer description, for users.
     pub details: &'a str,
 }
 
@@ -218,7 +218,7 @@ impl<'a> ListEntry<'a> {
 pub struct ExportInfo {
     /// Its size in bytes.
     pub size: u64,
-    /// What it can do.
+    /// Its abilities.
     pub flags: TransmissionFlags,
 }
 
@@ -245,19 +245,19 @@ impl ExportInfo {
     }
 }
 
-/// What an export wants requests to be like, in bytes.
+/// The block size constraints of an export, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockSizes {
     /// Every offset and length is a multiple of this: a power of two up to 64 KiB.
     pub minimum: u32,
-    /// What is fast: a power of two, at least 512 and the minimum, at most 32 MiB.
+    /// The preferred size: a power of two, at least 512 and the minimum, at most 32 MiB.
     pub preferred: u32,
     /// The largest read or write: a multiple of the minimum.
     pub maximum: u32,
 }
 
 impl BlockSizes {
-    /// Whether the three fit the protocol's rules; clients hang up where they do not.
+    /// Whether the three fit the protocol's rules; clients hang up if they do not.
     pub fn is_legal(self) -> bool {
         self.minimum.is_power_of_two()
             && self.minimum <= 64 << 10
@@ -275,16 +275,16 @@ pub enum Info<'a> {
     Export(ExportInfo),
     /// The canonical name.
     Name(&'a str),
-    /// A text for people.
+    /// A description for users.
     Description(&'a str),
     /// Block sizes.
     BlockSize(BlockSizes),
-    /// A kind that has no name here, to be ignored.
+    /// A kind that is unknown here and ignored.
     Unknown(u16),
 }
 
 impl<'a> Info<'a> {
-    /// Which kind of fact.
+    /// The kind of fact.
     pub fn kind(&self) -> InfoKind {
         match self {
             Info::Export(_) => InfoKind::Export,

@@ -1,6 +1,6 @@
 //! NBD's bytes on the wire, both ends: fixed newstyle handshake, requests, replies, extended headers, block status.
 //! Owns: every number and every offset of the protocol. Not here: sockets, buffers, policy, sessions (`export-nbd`).
-//! Invariant: pure and total - any bytes give a value or a [`WireError`], never a panic, and nothing is allocated by a
+//! Invariant: pure and total: any bytes give a value or a [`WireError`], never a panic. Nothing is allocated for a
 //! length that was only announced. Spec: the NBD project's doc/proto.md.
 //!
 //! ```text
@@ -32,15 +32,15 @@ pub use words::{
     TransmissionFlags,
 };
 
-/// Bytes that are no NBD, or not where they stand.
+/// Bytes that are not valid NBD, or not at this place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
     /// A message does not begin with its magic number.
     #[error("magic number is {found:#x}, expected {expected:#x}")]
     Magic {
-        /// What stands there.
+        /// The number found.
         found: u64,
-        /// What the protocol wants there.
+        /// The number that the protocol demands.
         expected: u64,
     },
     /// A message's data ends before its last field.
@@ -51,10 +51,10 @@ pub enum WireError {
         /// Bytes that the field has.
         expected: usize,
     },
-    /// A message's data goes on behind its last field.
+    /// A message has bytes after its last field.
     #[error("{found} bytes are left over, expected none")]
     Excess {
-        /// Bytes too many.
+        /// How many bytes too many.
         found: usize,
     },
     /// A string is longer than the protocol allows.
@@ -63,10 +63,10 @@ pub enum WireError {
         /// Its length in bytes.
         found: usize,
     },
-    /// A string holds a zero byte or is no UTF-8.
+    /// A string holds a zero byte or is not UTF-8.
     #[error("a string is not valid at byte {at}, expected UTF-8 without zero bytes")]
     StringInvalid {
-        /// The first byte at fault.
+        /// The first invalid byte.
         at: usize,
     },
     /// The other side did not offer the fixed newstyle handshake.
@@ -83,7 +83,7 @@ pub enum WireError {
         /// Its value.
         found: u64,
     },
-    /// A reply's content lies outside of what was asked for.
+    /// A reply's content lies outside of the requested range.
     #[error("content at byte {offset} + {length} lies outside of the request")]
     OutsideRequest {
         /// The content's first byte in the export.

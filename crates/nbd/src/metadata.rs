@@ -1,7 +1,8 @@
 //! Metadata contexts and block status, as both ends write and read them.
 //! Owns: the data of ListMetaContext and SetMetaContext, their replies, the payloads of block status.
-//! Not here: which contexts exist, where extents come from. Invariant: lists are bounded by the bytes that are there,
-//! not by the count that is announced. Spec: proto.md, "Metadata querying", "Block status chunks".
+//! Not here: which contexts exist, where extents come from.
+//! Invariant: lists are bounded by the bytes that are there, not by the announced count.
+//! Spec: proto.md, "Metadata querying", "Block status chunks".
 
 use crate::cursor::{Cursor, cut};
 use crate::{NAME_BYTES_MAX, WireError};
@@ -18,7 +19,7 @@ pub const STATE_ZERO: u64 = 2;
 pub struct MetaContextQuery<'a> {
     /// The export's name.
     pub name: &'a str,
-    /// What is asked for: whole names (`base:allocation`), or all of a namespace (`base:`). Perhaps none.
+    /// The queries: whole names (`base:allocation`), or all of a namespace (`base:`). Possibly none.
     pub queries: Vec<&'a str>,
 }
 
@@ -41,7 +42,7 @@ impl<'a> MetaContextQuery<'a> {
         let name = read_string(&mut cursor)?;
         let count = cursor.u32()?;
         let mut queries = Vec::new();
-        // Each has at least its length, so a count that is too large ends with the bytes.
+        // Each has at least its length field, so a count that is too large ends with the bytes.
         for _ in 0..count {
             queries.push(read_string(&mut cursor)?);
         }
@@ -73,12 +74,12 @@ impl<'a> MetaContext<'a> {
     }
 }
 
-/// A stretch of bytes of one state.
+/// A stretch of bytes in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatusExtent {
     /// How many bytes, at least one.
     pub length: u64,
-    /// What they are; for `base:allocation` of [`STATE_HOLE`] and [`STATE_ZERO`].
+    /// The state; for `base:allocation` the sum of [`STATE_HOLE`] and [`STATE_ZERO`] if they apply.
     pub state: u64,
 }
 
@@ -92,8 +93,8 @@ pub struct BlockStatus {
 }
 
 impl BlockStatus {
-    /// The payload with 32-bit lengths. Panics on an extent that does not fit: whoever answers a request of the old
-    /// kind never looks further than its length says.
+    /// The payload with 32-bit lengths. Panics on an extent that does not fit: extents of a 32-bit request are never
+    /// longer than its length.
     pub fn encode(&self) -> Vec<u8> {
         assert!(!self.extents.is_empty());
         let mut bytes = self.context.to_be_bytes().to_vec();

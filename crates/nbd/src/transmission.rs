@@ -15,16 +15,16 @@ pub const SIMPLE_REPLY_BYTES: usize = 16;
 pub const CHUNK_HEADER_BYTES: usize = 20;
 /// Bytes in front of the data of a data chunk: the chunk's header and the offset.
 pub const DATA_CHUNK_BYTES: usize = 28;
-/// The longest error text that is sent, in bytes. The protocol allows 4096; people read less.
+/// The longest error text that is sent, in bytes. The protocol allows 4096, but users read less.
 pub const ERROR_TEXT_BYTES_MAX: usize = 256;
 
 pub(crate) const FLAG_DONE: u16 = 1;
 
-/// The client's name for a request, given back in its reply.
+/// The client's identifier of a request, repeated in its reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cookie(pub u64);
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// How.
@@ -33,7 +33,7 @@ pub struct Request {
     pub command: Command,
     /// Its name.
     pub cookie: Cookie,
-    /// The first byte. The client's word: nothing is checked here.
+    /// The first byte, as sent by the client: nothing is checked here.
     pub offset: u64,
     /// How many bytes of the export, or of payload: see [`Request::payload_bytes`]. 32 bits on the wire, unless
     /// extended headers were agreed.
@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The header's bytes with a length of 32 bits. Panics when the length has more: it is the caller's own.
+    /// The header's bytes with a length of 32 bits. Panics if the length has more: it is the caller's own.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..4].copy_from_slice(&MAGIC_REQUEST.to_be_bytes());
@@ -54,7 +54,7 @@ impl Request {
         bytes
     }
 
-    /// Reads a header. Only the magic can be wrong: a stream without it cannot be followed any more.
+    /// Reads a header. Only the magic can be wrong; after that the stream is out of sync.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, WireError> {
         let mut cursor = Cursor::new(bytes);
         expect(cursor.u32()?, MAGIC_REQUEST)?;
@@ -67,8 +67,8 @@ impl Request {
         })
     }
 
-    /// Where content of a reply belongs in the request's buffer: the byte at which it starts. An error when it lies
-    /// outside of the request, whatever 64-bit numbers the server sends.
+    /// The offset in the request's buffer of a reply's content. An error if the content lies outside of the request,
+    /// whatever 64-bit numbers the server sends.
     pub fn place(&self, offset: u64, length: u32) -> Result<usize, WireError> {
         let outside = WireError::OutsideRequest { offset, length };
         let start = offset.checked_sub(self.offset).ok_or(outside)?;
@@ -83,9 +83,9 @@ impl Request {
 /// The header of a simple reply. For a read that succeeded, the data follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimpleReply {
-    /// The request's name.
+    /// The request's cookie.
     pub cookie: Cookie,
-    /// How it went.
+    /// The result.
     pub result: Result<(), ErrorCode>,
 }
 
@@ -111,14 +111,14 @@ impl SimpleReply {
     }
 }
 
-/// What stands in front of a chunk's payload.
+/// The header of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkHeader {
     /// Whether the reply ends with this chunk.
     pub is_last: bool,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: ChunkKind,
-    /// The request's name.
+    /// The request's cookie.
     pub cookie: Cookie,
     /// Bytes of payload that follow.
     pub length: u32,
@@ -150,13 +150,13 @@ impl ChunkHeader {
     }
 }
 
-/// The last chunk of a reply that carries nothing: success, unless an error went before.
+/// The last chunk of a reply without payload: success, unless an error chunk came before.
 pub fn done_chunk(cookie: Cookie) -> [u8; CHUNK_HEADER_BYTES] {
     ChunkHeader { is_last: true, kind: ChunkKind::None, cookie, length: 0 }.encode()
 }
 
-/// What stands in front of `length` bytes of a read, which follow, as the last chunk of its reply. Panics when there
-/// are none or too many: the request was checked.
+/// The header before `length` bytes of a read, as the last chunk of its reply. Panics if there are none or too many:
+/// the request was checked.
 pub fn data_chunk(cookie: Cookie, offset: u64, length: u32) -> [u8; DATA_CHUNK_BYTES] {
     assert!(length > 0);
     let length = length.checked_add(8).expect("a read is far below 4 GiB");
@@ -167,7 +167,7 @@ pub fn data_chunk(cookie: Cookie, offset: u64, length: u32) -> [u8; DATA_CHUNK_B
     bytes
 }
 
-/// Appends the last chunk of a reply, with this payload. Panics when it is longer than 32 bits can say.
+/// Appends the last chunk of a reply, with this payload. Panics if its length exceeds 32 bits.
 pub fn push_chunk(out: &mut Vec<u8>, cookie: Cookie, kind: ChunkKind, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("a chunk is short");
     out.extend_from_slice(&ChunkHeader { is_last: true, kind, cookie, length }.encode());
@@ -208,11 +208,11 @@ pub enum Chunk<'a> {
         /// How many, at least one.
         length: u32,
     },
-    /// The request failed; also of error kinds that have no name here.
+    /// The request failed; also for unknown error kinds.
     Error {
-        /// Why.
+        /// The error code.
         error: ErrorCode,
-        /// The server's words, perhaps none.
+        /// The server's text, possibly empty.
         text: &'a str,
         /// The byte of the export at which it failed.
         offset: Option<u64>,
@@ -220,8 +220,8 @@ pub enum Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// Reads a whole payload of the kind that the header said. Kinds without a name are errors, unless they are
-    /// errors themselves: the protocol tells the client to hang up. Block status is read by [`crate::BlockStatus`].
+    /// Reads a whole payload of the kind that the header announced. Unknown kinds fail, unless they are errors
+    /// themselves: the protocol tells the client to hang up. Block status is read by [`crate::BlockStatus`].
     pub fn parse(kind: ChunkKind, payload: &'a [u8]) -> Result<Chunk<'a>, WireError> {
         let mut cursor = Cursor::new(payload);
         let chunk = match kind {
@@ -265,13 +265,13 @@ fn parse_error<'a>(kind: ChunkKind, cursor: &mut Cursor<'a>) -> Result<Chunk<'a>
     if text_bytes > NAME_BYTES_MAX {
         return Err(WireError::StringTooLong { found: text_bytes });
     }
-    // A text that is no UTF-8 must not hide the error that it explains.
+    // An invalid text must not hide the error that it explains.
     let text = string(cursor.bytes(text_bytes)?).unwrap_or("");
     let offset = if kind == ChunkKind::ErrorOffset { Some(cursor.u64()?) } else { None };
     Ok(Chunk::Error { error: ErrorCode::from_code(code), text, offset })
 }
 
-/// The front of any reply, as a client reads it.
+/// The header of any reply, as a client reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyHeader {
     /// A simple reply.

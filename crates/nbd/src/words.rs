@@ -1,4 +1,4 @@
-//! The protocol's numbers under their names.
+//! The protocol's numbers and their names.
 //! Owns: magics, flags, codes. Not here: messages. Invariant: every code maps to a value and back to itself.
 //! Spec: proto.md, "Values".
 
@@ -8,7 +8,7 @@ use std::ops::BitOr;
 /// The longest string (export name, description, error text) in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// The largest read or write that a client may send without having asked for block sizes, in bytes.
+/// The largest read or write of a client that did not ask for block sizes, in bytes.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// The smallest read that must be answered in one piece when the client asks for it (DF), in bytes.
@@ -67,17 +67,17 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What one end can do in the handshake. The client's have 32 bits on the wire, the upper half must be zero.
+    /// Abilities of one end in the handshake. The client's have 32 bits on the wire, the upper half must be zero.
     HandshakeFlags(u16) {
         /// Options are answered, unknown ones too.
         FIXED_NEWSTYLE = 0;
-        /// The 124 zero bytes behind the answer of ExportName are left out.
+        /// The 124 zero bytes after the answer of ExportName are left out.
         NO_ZEROES = 1;
     }
 }
 
 flags! {
-    /// What an export can do.
+    /// Abilities of an export.
     TransmissionFlags(u16) {
         /// Always set.
         HAS_FLAGS = 0;
@@ -87,7 +87,7 @@ flags! {
         SEND_FLUSH = 2;
         /// Force unit access is understood.
         SEND_FUA = 3;
-        /// Seeks are dear.
+        /// Seeks are expensive.
         ROTATIONAL = 4;
         /// Trim is understood.
         SEND_TRIM = 5;
@@ -109,7 +109,7 @@ flags! {
 }
 
 flags! {
-    /// How a request is to be done.
+    /// Options of a request.
     CommandFlags(u16) {
         /// Stable before the answer.
         FUA = 0;
@@ -162,7 +162,7 @@ macro_rules! codes {
 codes! {
     /// What a client asks for in the handshake.
     OptionCode(u32) {
-        /// Ends the handshake with this export; has no answer for an error.
+        /// Ends the handshake with this export; has no error answer.
         ExportName = 1;
         /// Ends the handshake without an export.
         Abort = 2;
@@ -170,11 +170,11 @@ codes! {
         List = 3;
         /// Withdrawn from the protocol.
         PeekExport = 4;
-        /// Goes on under TLS.
+        /// Continues under TLS.
         StartTls = 5;
-        /// Tells about an export.
+        /// Asks for facts about an export.
         Info = 6;
-        /// Tells about an export and ends the handshake with it.
+        /// Asks for facts about an export and ends the handshake with it.
         Go = 7;
         /// Agrees on structured replies.
         StructuredReply = 8;
@@ -202,11 +202,11 @@ codes! {
         ErrorUnsupported = 0x8000_0001;
         /// The option is forbidden here.
         ErrorPolicy = 0x8000_0002;
-        /// The option's data makes no sense.
+        /// The option's data is invalid.
         ErrorInvalid = 0x8000_0003;
         /// The server's platform cannot do it.
         ErrorPlatform = 0x8000_0004;
-        /// TLS first.
+        /// TLS is required first.
         ErrorTlsRequired = 0x8000_0005;
         /// No such export.
         ErrorUnknown = 0x8000_0006;
@@ -216,7 +216,7 @@ codes! {
         ErrorBlockSizeRequired = 0x8000_0008;
         /// The option's data is too long.
         ErrorTooBig = 0x8000_0009;
-        /// Extended headers first.
+        /// Extended headers are required first.
         ErrorExtendedHeadersRequired = 0x8000_000a;
     }
 }
@@ -235,7 +235,7 @@ codes! {
         Export = 0;
         /// The canonical name.
         Name = 1;
-        /// A text for people.
+        /// A description for users.
         Description = 2;
         /// Smallest, preferred and largest block.
         BlockSize = 3;
@@ -243,7 +243,7 @@ codes! {
 }
 
 codes! {
-    /// What a request wants.
+    /// A request's command.
     Command(u16) {
         /// Reads bytes.
         Read = 0;
@@ -253,13 +253,13 @@ codes! {
         Disconnect = 2;
         /// Makes all answered writes stable.
         Flush = 3;
-        /// Gives bytes up.
+        /// Discards bytes.
         Trim = 4;
         /// Reads ahead.
         Cache = 5;
         /// Makes bytes zero.
         WriteZeroes = 6;
-        /// Tells about extents.
+        /// Asks for extents.
         BlockStatus = 7;
         /// Changes the size.
         Resize = 8;
@@ -305,7 +305,7 @@ impl fmt::Display for ErrorCode {
 }
 
 codes! {
-    /// What a chunk of a structured reply carries.
+    /// The kind of a chunk of a structured reply.
     ChunkKind(u16) {
         /// Nothing: the last chunk.
         None = 0;
@@ -325,7 +325,7 @@ codes! {
 }
 
 impl ChunkKind {
-    /// Whether the request failed; also of kinds that have no name here.
+    /// Whether the request failed; also for unknown error kinds.
     pub const fn is_error(self) -> bool {
         self.code() >> 15 == 1
     }
