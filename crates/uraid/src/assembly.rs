@@ -1,6 +1,6 @@
-//! The engine's decision about members, told with their names.
-//! Owns: what is said about members left out, histories that exclude each other, and what `--force` did.
-//! Not here: the decision (`engine::assemble`). Invariant: every member that was named and is left out gets a line.
+//! The engine's decision about members, reported with their names.
+//! Owns: messages about members left out, histories that exclude each other, and what `--force` did.
+//! Not here: the decision (`engine::assemble`). Invariant: every named member that is left out gets a line.
 
 use crate::{dates, names::printable, warn};
 use std::error::Error;
@@ -10,7 +10,7 @@ use uraid_engine::{
 };
 use uraid_format::{Features, uuid};
 
-/// Why members make up no array, told with their names.
+/// Why members make up no array, with their names.
 #[derive(Debug)]
 pub struct NamedError {
     error: Box<AssembleError>,
@@ -37,7 +37,7 @@ impl Error for NamedError {
     }
 }
 
-/// Decides, and says on stderr who is left out and why. `names[i]` is what candidate `i` was named on the command line.
+/// Decides, and reports on stderr which members are left out and why. `names[i]` is candidate `i` on the command line.
 pub fn decide(candidates: &[Candidate], names: &[String], options: &AssembleOptions) -> Result<StartPlan, NamedError> {
     let outcome = assemble(candidates, options);
     let lines = match &outcome {
@@ -50,7 +50,7 @@ pub fn decide(candidates: &[Candidate], names: &[String], options: &AssembleOpti
     outcome.map_err(|error| NamedError::new(error, names))
 }
 
-/// Why an array opens read-only; `name` is of its plan's members.
+/// Why an array opens read-only; `name` returns the name of a member of its plan.
 pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Option<String> {
     let reason = plan.read_only?;
     let has_bad = |member: &MemberPlan| member.superblock.features.contains(Features::BAD_BLOCKS);

@@ -1,6 +1,6 @@
-//! `uraid bench`: an array beside its own members, in the same run.
-//! Owns: from the command line to the figures, what is refused before anything is touched. Not here: each step (the
-//! files beside this one). Invariant: nothing is printed as a figure that was not measured in this run.
+//! `uraid bench`: measures an array beside its own members, in the same run.
+//! Owns: the way from the command line to the figures, refusals before anything is touched. Not here: each step (the
+//! files beside this one). Invariant: every printed figure was measured in this run.
 //!
 //! ```text
 //!   cli ──► work, target ──► trace: what would the array ask of its members? ──► programs
@@ -45,7 +45,7 @@ use uraid_host::{TooFewDescriptors, ensure_descriptors};
 pub use work::{Pattern, parse_bytes};
 use work::{Work, WorkError, whole_sectors};
 
-/// The array must stay as it is while another side runs.
+/// The array must not change state while another side runs.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why there are no figures.
@@ -116,7 +116,7 @@ struct Run {
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce, cycles: args.cycles };
-    // Before anything is measured: what cannot be written need not be measured.
+    // Before anything is measured: fail early if the picture cannot be written.
     let picture = args.plot.as_deref().map(Picture::open).transpose()?;
     let rows = match args.scenario {
         Some(name) => scenario::run(name, &run, !args.json)?,
@@ -128,7 +128,7 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     picture.map_or(Ok(()), |picture| picture.write(&plot::svg(&rows)))
 }
 
-/// The file of `--plot`. What it held is kept until there is something to put in its place.
+/// The file of `--plot`. Its old content is kept until the new picture is ready.
 struct Picture<'a> {
     path: &'a Path,
     file: File,
@@ -143,7 +143,7 @@ impl<'a> Picture<'a> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
         }
-        // A slip would put the picture in a member's place.
+        // Otherwise a typing error could overwrite a member with the picture.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(taken());
         }
@@ -190,7 +190,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
     }
     let members = args.raid_devices.map_or(args.members.len(), usize::from);
     ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;
-    // Before any member is touched: what nobody could reach need not be made.
+    // Before any member is touched: fail early if no client could reach the array.
     let listening = args.serve.as_ref().map(|socket| Ok((socket, nbd::listen(socket)?)));
     let listening = listening.transpose().map_err(BenchError::Serve)?;
     let target = match (args.level, args.raid_devices) {
@@ -214,7 +214,7 @@ fn own(args: &BenchArgs, run: &Run) -> Result<Vec<Row>, BenchError> {
     let on = target.describe();
     let case = Case { drain_every: args.drain_every, ..Case::new(&target, &on, work, run) };
     let outcome = measured(&case, "own", &on, !args.json);
-    // Also after a failure: nobody must take the members for an array.
+    // Also after a failure: the members must not look like an array.
     target.leave()?;
     outcome
 }

@@ -1,7 +1,7 @@
 //! Reaching the process that serves an array.
 //! Owns: finding its control socket by name or member, calling it, the list of running arrays.
 //! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
-//! Invariant: a socket that nobody listens on any more is as if it were not there.
+//! Invariant: a socket without a listener is treated as if it did not exist.
 
 use crate::names;
 use crate::report::Report;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a status may take: callers that hold its places give way one after the other.
+/// How long a status may take: a server that is full drops idle callers one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
-/// The same where all arrays are asked. A server waits at most two seconds for members and threads that are slow to
-/// tell, and answers at once otherwise.
+/// The same if all arrays are asked. A server waits at most two seconds for slow members and threads, and otherwise
+/// answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Why a running array could not be asked.
@@ -48,13 +48,13 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// It was about to end when it was told to stop.
+    /// The server was about to end when it was told to stop.
     #[error("{} is gone before it answered: it was being stopped already", path.display())]
     Ending {
         /// The socket.
         path: PathBuf,
     },
-    /// What came back is none of ours.
+    /// The answer is not valid.
     #[error("{} is no control socket of uraid", path.display())]
     Alien {
         /// The socket.
@@ -79,7 +79,7 @@ impl Client {
 
     fn connect_within(path: &Path, time_max: Duration) -> Result<Client, ClientError> {
         let stream = connect(path, time_max).map_err(|errno| match errno {
-            // Its queue stayed full.
+            // The queue of the socket stayed full.
             Errno::AGAIN => ClientError::NoAnswer { path: path.to_owned(), pid: None, source: late() },
             errno => ClientError::Connect { path: path.to_owned(), source: errno.into() },
         })?;
@@ -96,12 +96,12 @@ impl Client {
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
-    /// Declares a member failed; gives what the server says of it.
+    /// Declares a member failed; returns the server's answer.
     pub fn fail(&mut self, member: &str) -> Result<Value, ClientError> {
         self.call(&Method::Fail { member: member.to_owned() }, None)
     }
 
-    /// Stops the array, or all of its process, and waits until that has let go of everything.
+    /// Stops the array, or all arrays of its process, and waits until the process has released everything.
     pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
         match self.call(&Method::Stop { all }, None) {
             Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
@@ -109,7 +109,7 @@ impl Client {
             }
             outcome => outcome?,
         };
-        // The socket closes when the process ends; a late error says the same.
+        // The socket closes when the process ends; a late error means the same.
         let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Client {
     }
 
     fn no_answer(&self, source: io::Error) -> ClientError {
-        // One that did not answer in time, in words: the system says "try again".
+        // Report a timeout in words: the system's text is "try again".
         let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let source = if is_late { late() } else { source };
         let pid = sockopt::socket_peercred(self.stream.get_ref()).ok();
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-/// In bounded time: a process that hangs takes no connections when its queue is full.
+/// Bounded: a process that hangs accepts no connections once its queue is full.
 fn connect(path: &Path, time_max: Duration) -> Result<UnixStream, Errno> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_max))?;
@@ -156,12 +156,12 @@ fn of_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" of process {pid}"))
 }
 
-/// What a call finds whose server ends meanwhile, by how far it has got.
+/// Whether the error means that the server ended during the call.
 fn is_ended(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 
-/// Finds a running array: by its control socket where one is given, else by its name, else by one of its members.
+/// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
 pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
     if let Some(control) = control {
         return Client::connect(control);
@@ -185,13 +185,13 @@ pub fn running() -> Vec<Report> {
     answers.into_iter().map(|(.., report)| report).collect()
 }
 
-/// What the running arrays answer, as it comes, with the place of each by name. All are asked at the same time, so that
-/// one that hangs holds up no other; that one is said on stderr.
+/// Yields the answers of the running arrays as they arrive, each with its position by name. All are asked at the same
+/// time, so that one that hangs delays no other; it is reported on stderr.
 fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
     let (sender, receiver) = mpsc::channel();
     let asked = control_sockets().into_iter().enumerate().map(|(place, path)| {
         let sender = sender.clone();
-        // The caller may have its answer already, and has dropped the receiver.
+        // The caller may have all answers already, and has dropped the receiver.
         std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
     });
     asked.for_each(drop);
@@ -202,7 +202,7 @@ fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
             crate::complain(&error);
             None
         }
-        // No process listens there any more, or it is no socket of uraid.
+        // No process listens there any more, or it is not a socket of uraid.
         Err(_) => None,
     })
 }
@@ -222,12 +222,12 @@ fn control_sockets() -> Vec<PathBuf> {
     paths
 }
 
-/// A member's path in the one form that servers report: absolute, links followed while it is there.
+/// A member's path in the form that servers report: absolute, with links resolved if it exists.
 pub fn member_path(member: &str) -> String {
     crate::member_name::absolute(member)
 }
 
-/// A member as `fail` sends it: a slot stays a number, a path becomes what the server knows it by.
+/// A member as `fail` sends it: a slot stays a number, a path is converted to the server's form.
 pub fn member_argument(member: &str) -> String {
     if member.parse::<u16>().is_ok() { member.to_owned() } else { member_path(member) }
 }
@@ -243,7 +243,7 @@ mod tests {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
         let client = Client::connect(&path).expect("somebody listens");
-        // It accepts, reads nothing and is gone: the call fails at once or finds no answer.
+        // It accepts, reads nothing and closes: the call fails at once or finds no answer.
         let server = std::thread::spawn(move || drop(listener.accept()));
         let outcome = client.stop(false);
         server.join().expect("it does not panic");

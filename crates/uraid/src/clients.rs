@@ -1,5 +1,5 @@
-//! NBD clients that come and go, as lines of the log.
-//! Owns: the words, and how many lines a second. Not here: the clients (`export-nbd`), the log (`log`).
+//! NBD clients that connect and leave, as lines of the log.
+//! Owns: the words, and the limit of lines per second. Not here: the clients (`export-nbd`), the log (`log`).
 //! Invariant: a flood of clients gives the log a bounded number of lines.
 
 use crate::session::Setup;
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use uraid_export_nbd::News;
 use uraid_host::Peer;
 
-/// Lines of one kind within one second that are all written; after these each tenfold count is.
+/// In each second the first lines of one kind are all written, up to this many; then only each tenfold count.
 const LINES_PER_SECOND_MAX: u64 = 10;
 
-/// What the log is told of the clients of one shard.
+/// Logs the client events of one shard.
 #[derive(Default)]
 pub struct ClientLog {
     connected: Flood,
@@ -21,7 +21,7 @@ pub struct ClientLog {
 }
 
 impl ClientLog {
-    /// Writes it, if it is not one of too many; `second` is the time.
+    /// Logs an event, unless there are too many; `second` is the time.
     pub fn note(&self, setup: &Setup, news: News, second: u64) {
         let exports = &setup.faces.exports;
         let array = |export: usize| &setup.stack.array(exports[export].array).name;
@@ -55,7 +55,7 @@ fn client(peer: Peer) -> String {
     }
 }
 
-/// Counts what happens within one second.
+/// Counts events within one second.
 #[derive(Default)]
 struct Flood {
     second: Cell<u64>,

@@ -1,7 +1,8 @@
 //! The control socket of a running array, on shard 0.
-//! Owns: connections, lines, answers, who may call. Not here: the lines' form (`rpc`), what the methods do ([`Controlled`]).
-//! Invariant: whatever a caller sends or however it leaves, the array and other callers do not notice; callers, lines and
-//! the time that a caller may take are bounded. Buffers are the control socket's own, so NBD clients do not use them up.
+//! Owns: connections, lines, answers, access checks. Not here: the lines' form (`rpc`), what the methods do
+//! ([`Controlled`]). Invariant: nothing that a caller sends, nor the way it leaves, affects the array or other callers.
+//! The number of callers, the length of lines and the time per caller are bounded. The control socket has its own
+//! buffers, so NBD clients do not use them up.
 
 use crate::report::Report;
 use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
@@ -17,34 +18,34 @@ use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
 pub const CALLERS_MAX: usize = 32;
-/// How long a caller keeps its place while others wait and it neither sends nor receives: callers of ours do so at once.
+/// How long an idle caller keeps its place while others wait. `uraid` as a caller sends and receives without delay.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(100);
 /// How long a caller may take for its next line, or to take the next part of an answer.
 const CALLER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long to wait when there is no file descriptor now.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// What can be asked of a running array.
+/// The methods of a running array.
 #[allow(async_fn_in_trait, reason = "static dispatch on one shard, no Send bound is wanted")]
 pub trait Controlled {
     /// Its state now.
     async fn report(&self) -> Report;
-    /// Declares a member, by path or slot, failed; ends when that is recorded.
+    /// Declares a member, by path or slot, failed; returns when that is recorded.
     async fn fail(&self, member: &str) -> Result<Value, RpcError>;
-    /// Stops the array, with `all` others too that end with it; ends when they are marked clean.
+    /// Stops the array, with `all` all arrays of the process; returns when they are marked clean.
     async fn stop(&self, all: bool) -> Result<(), RpcError>;
-    /// An answer was sent, or could not be.
+    /// The answer was sent, or could not be sent.
     fn answered(&self, method: &Method);
 }
 
 /// One connection.
 struct Caller {
     stream: Stream,
-    /// Since when the server waits for it; `None` while it waits for the server.
+    /// Since when the server waits for the caller; `None` while the caller waits for the server.
     since: Cell<Option<Tick>>,
 }
 
-/// All connections, in the order they came.
+/// All connections, in the order of arrival.
 struct Callers {
     local: Local,
     arena: Arena,
@@ -71,7 +72,7 @@ pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, ar
         callers.places.borrow_mut().insert(name, caller.clone());
         let (callers, array) = (callers.clone(), array.clone());
         local.spawn(async move {
-            // However the connection ended, it concerns its caller alone.
+            // However the connection ended, that affects its caller only.
             let _ = callers.converse(&caller, &*array).await;
             callers.places.borrow_mut().remove(&name);
             callers.changed.notify_all();
@@ -80,7 +81,7 @@ pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, ar
     }
 }
 
-/// The user of this process, and root.
+/// Only the user of this process and root may call.
 fn may_call(peer: Peer) -> bool {
     match peer {
         Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
@@ -89,7 +90,7 @@ fn may_call(peer: Peer) -> bool {
 }
 
 impl Callers {
-    /// Waits until there is a place: the caller that the server has waited for longest gives way.
+    /// Waits until there is a place: the caller that the server has waited for longest is dropped.
     async fn make_room(&self) {
         while self.places.borrow().len() >= CALLERS_MAX {
             let oldest = |caller: &Rc<Caller>| caller.since.get().map(|since| (since, caller.clone()));
@@ -110,7 +111,8 @@ impl Callers {
         let mut deadline = Deadline::ForCaller;
         loop {
             let begun = self.local.now();
-            // The first byte of a line counts, so that one who sends byte by byte is the first to go.
+            // Measure from the first byte of a line, so that a caller that sends byte by byte is the first to be
+            // dropped.
             let count = loop {
                 caller.since.set(Some(begun));
                 let (lease, count) = self.in_time(deadline, begun, caller.stream.recv(buffer)).await?;
@@ -137,7 +139,7 @@ impl Callers {
         }
     }
 
-    /// Answers a line; whether there is a deadline for the next one.
+    /// Answers a line; returns the deadline for the next one.
     async fn answer<C: Controlled>(&self, caller: &Caller, array: &C, line: &[u8]) -> Result<Deadline, NetError> {
         let call = match rpc::parse_call(line) {
             Ok(call) => call,
@@ -162,7 +164,7 @@ impl Callers {
     }
 
     async fn send(&self, caller: &Caller, text: &str) -> Result<(), NetError> {
-        // A report of many members is longer than a block: it goes out in parts.
+        // A report of many members is longer than a block: send it in parts.
         for part in text.as_bytes().chunks(SMALL_BLOCK_BYTES) {
             let mut pieces = self.take(part.len()).await;
             pieces.copy_from(part);
@@ -192,8 +194,8 @@ impl Callers {
         }
     }
 
-    /// At most a block of the control socket's own. There is one to receive and one to send for each caller; those of callers
-    /// that have just gone come back at once.
+    /// At most a block of the control socket's own. There is one to receive and one to send for each caller; a caller
+    /// that has just left returns its blocks at once.
     async fn take(&self, bytes: usize) -> ReadPieces {
         loop {
             match self.arena.take(bytes) {
@@ -204,10 +206,10 @@ impl Callers {
     }
 }
 
-/// How long the server waits for a caller's next line.
+/// The deadline for a caller's next line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Deadline {
     ForCaller,
-    /// The caller has stopped the array and waits for the end of the process.
+    /// None: the caller has stopped the array and waits for the end of the process.
     EndOfProcess,
 }

@@ -1,7 +1,7 @@
 //! `uraid copy`: the bytes of an array, to a file, a block device or a pipe.
-//! Owns: what is said, what a copy goes on with, how it ends. Not here: assembling the array (`serve`), reading
-//! (`reader`), writing (`writer`, `output`), what is known of each sector (`map`).
-//! Invariant: nothing is written to a member; exit code 0 means that every sector was copied.
+//! Owns: messages, how a copy is resumed, how it ends. Not here: assembling the array (`serve`), reading (`reader`),
+//! writing (`writer`, `output`), the state of each sector (`map`).
+//! Invariant: nothing is written to a member. Exit code 0 means that every sector was copied.
 
 mod assume;
 mod map;
@@ -37,11 +37,11 @@ use uraid_host::Local;
 use uraid_layout::Level;
 use writer::{Queue, WriteError, Writer, Written};
 
-/// How long the output may take with what is under way when the copy is told to stop.
+/// How long the output may take to finish its writes in flight when the copy is told to stop.
 const LAST_WRITES_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often it is looked whether the output has taken the last of it.
+/// How often to check whether the output has finished.
 const WRITER_LOOK: Duration = Duration::from_millis(5);
-/// Stretches that are listed on stderr where there is no map to list them in.
+/// The most stretches listed on stderr if there is no map.
 const LISTED_MAX: usize = 20;
 
 /// Why not all was copied.
@@ -79,7 +79,7 @@ pub enum CopyError {
     Write {
         /// What the map says.
         copied: String,
-        /// How to go on.
+        /// How to continue.
         again: &'static str,
         /// Why.
         source: WriteError,
@@ -89,7 +89,7 @@ pub enum CopyError {
     Read {
         /// What the map says.
         copied: String,
-        /// How to go on.
+        /// How to continue.
         again: &'static str,
         /// From here.
         at: Sector,
@@ -101,10 +101,10 @@ pub enum CopyError {
     Interrupted {
         /// What the map says.
         copied: String,
-        /// How to go on.
+        /// How to continue.
         again: &'static str,
     },
-    /// It went to the end, and something is missing.
+    /// It ran to the end, but sectors are missing.
     #[error("{sectors} sectors could not be read and are zeroes in the copy, {listed}; all others are copied")]
     Lost {
         /// How many.
@@ -131,7 +131,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
     Copy::prepare(args, stack, &identity)?.run()
 }
 
-/// The arrays that the superblocks tell of: one, or one over all the others.
+/// The array of the superblocks: one, or one over all the others.
 fn assemble(args: &CopyArgs) -> Result<Stack, CopyError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
     let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Patience::begin())?;
@@ -148,11 +148,11 @@ fn check_count(args: &CopyArgs, found: usize) -> Result<(), AssumeError> {
     if found == usize::from(expected) { Ok(()) } else { Err(AssumeError::Count { found, expected }) }
 }
 
-/// Prints the ranking of all orders, and copies by one of them when there is an OUT.
+/// Prints the ranking of all orders, and copies by one of them if OUT is given.
 fn search(args: &CopyArgs) -> Result<(), CopyError> {
     let slots = usize::from(args.raid_devices.expect("clap requires it"));
     let mut names = args.members.clone();
-    // The last argument is OUT where there is one more than slots.
+    // The last argument is OUT if there is one more than slots.
     let has_out = names.len() == slots;
     if !has_out {
         names.push(args.out.to_string_lossy().into_owned());
@@ -166,14 +166,14 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
         crate::print(&search.text());
         return Ok(());
     }
-    // Standard output may be where the copy goes.
+    // The copy may go to standard output, so the ranking goes to stderr.
     search.text().lines().for_each(warn);
     let (geometry, members) = search.choose(args.candidate)?;
     let (stack, identity) = assume::open(&geometry, &members)?;
     Copy::prepare(args, stack, &identity)?.run()
 }
 
-/// What the command line says, and what `create` chooses where it says nothing.
+/// The geometry of the command line, with `create`'s defaults.
 fn geometry(args: &CopyArgs) -> Geometry {
     let level = args.level.expect("clap requires it");
     let layout = layout_number(level, args.layout.as_deref());
@@ -181,7 +181,7 @@ fn geometry(args: &CopyArgs) -> Geometry {
     Geometry { level, layout, chunk, version: args.metadata, data_offset: args.data_offset, size: args.size }
 }
 
-/// A copy that may begin.
+/// A copy that is ready to start.
 struct Copy {
     stack: Stack,
     output: Output,
@@ -191,7 +191,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// Finds out what is there already; nothing of value is changed when it refuses.
+    /// Finds out what exists already; if it refuses, nothing of value has changed.
     fn prepare(args: &CopyArgs, stack: Stack, identity: &str) -> Result<Copy, CopyError> {
         let size = copied(&stack).plan.layout.array_size();
         let is_stream = output::is_stream(&args.out);
@@ -224,11 +224,11 @@ impl Copy {
         let began = Instant::now();
         let Copy { stack, output, map, save_to, out } = self;
         announce(&stack, &map, &out);
-        // What nobody has tried comes first: a disk that is dying may not live to see the sectors that failed again.
+        // Untried sectors first: a dying disk may fail before bad sectors have been retried.
         let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
         let done = map.count(State::Copied);
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
-        // Taken by the one shard that there is; it gives back nothing that could not leave a thread.
+        // Taken by the only shard. A mutex, because the closure must be shareable between threads.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
         let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
@@ -239,7 +239,7 @@ impl Copy {
                 let outcome = reader::read_all(&local, array, work, &queue, &mut line, done).await;
                 line.interrupted();
                 drop(queue);
-                // What is read may still wait for the output, and a signal must find somebody who listens.
+                // Data may still wait for the output while a signal must be handled.
                 let mut signal = pin!(local.terminated());
                 while matches!(outcome, Outcome::Done) && !writer.is_finished() {
                     if let Either::Left(_) = race(signal.as_mut(), local.sleep(WRITER_LOOK)).await {
@@ -261,26 +261,26 @@ impl Copy {
     }
 }
 
-/// What the map is called when nobody says.
+/// The default name of the map.
 fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".map");
     name.into()
 }
 
-/// The array that is copied: the one that all others are members of.
+/// The array to copy: the one that all others are members of.
 fn copied(stack: &Stack) -> &Assembled {
     stack.arrays.last().expect("a stack has an array")
 }
 
-/// Tells this copy from all others: another array, the same one after writes, or members of it that tell other bytes
-/// would be mixed with it.
+/// Identifies this copy. The copy of another array, of the same one after writes, or of members with other data must
+/// not be mixed with it.
 fn identity(stack: &Stack) -> String {
     let Assembled { plan, members, .. } = copied(stack);
     let size = plan.layout.array_size();
     let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
     stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| text.push_str(&one));
-    // Writes to an array without redundancy count with its members only; there, all of them are there always.
+    // Without redundancy, writes to the array are counted by its members only, and all members are always there.
     let over: Vec<String> = match (plan.layout.level(), members) {
         (Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10, _) => return text,
         (Level::Linear | Level::Raid0, Members::Arrays(members)) => {
@@ -293,11 +293,11 @@ fn identity(stack: &Stack) -> String {
     format!("{text} over {}", over.join(", "))
 }
 
-/// In what the bytes of an array may differ from those that other members of it give under the same count of events:
-/// nothing, where all members that are used are current and none ran apart from the others.
+/// In what the bytes of an array may differ from those of its other members with the same event count: nothing if all
+/// used members are current and none ran apart from the others.
 fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
-    // Two halves that ran apart each call the other one failed.
+    // Each of two halves that ran apart lists the other one as failed.
     let failed = (0..plan.layout.slots()).map(Slot).filter(|slot| !listed.contains(*slot));
     let stale = plan.members.iter().filter(|member| plan.forced.raised.contains(&member.candidate));
     let stale = stale.filter_map(|member| match member.place {
@@ -309,7 +309,7 @@ fn peculiarities(plan: &StartPlan) -> Vec<String> {
     failed.map(|slot| format!(", {slot} failed")).chain(stale).chain(computed).collect()
 }
 
-/// When a member was last written, as far as that can be told: of a device it cannot.
+/// When a member was last written; unknown for a device.
 fn written(member: &str) -> String {
     let status = member_name::resolve(member).ok().and_then(|target| std::fs::metadata(target.path).ok());
     let file = status.filter(|status| status.is_file());

@@ -1,7 +1,7 @@
-//! `uraid create`: a new array on members that carry nothing of value.
-//! Owns: the order of checks and writes, what is said about them. Not here: offsets, sizes, first state, bytes
-//! (`uraid_format::create`), how arrays are read and written as members (`create_over`).
-//! Invariant: every member is claimed and checked before any is changed; what was changed is durable before it is
+//! `uraid create`: a new array on members that hold nothing of value.
+//! Owns: the order of checks and writes, the messages about them. Not here: offsets, sizes, first state, bytes
+//! (`uraid_format::create`), reading and writing arrays as members (`create_over`).
+//! Invariant: every member is claimed and checked before any is changed. What was changed is durable before it is
 //! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
 pub mod steps;
@@ -28,16 +28,16 @@ pub enum Refusal {
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
-    /// The arrays that it is to be made of could not be had.
+    /// The arrays that should be its members could not be opened.
     #[error(transparent)]
     Arrays(#[from] Box<ServeError>),
-    /// The arrays that it is to be made of were not started.
+    /// The arrays that should be its members were not started.
     #[error("no array was made")]
     Start(#[source] StackError),
-    /// One of the arrays that it was to be made of did not end as it should.
+    /// One of the arrays that should be its members did not stop cleanly.
     #[error("the array cannot be relied on")]
     Stop(#[source] StackError),
-    /// A member that ends with this process.
+    /// A member that is gone with this process.
     #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
     Fleeting {
         /// Its name.
@@ -51,7 +51,7 @@ pub enum Refusal {
         /// Why.
         source: IoError,
     },
-    /// Members carry something already.
+    /// Members hold something already.
     #[error(
         "{count} of the members carry something already, see above; nothing was changed; --run goes on and overwrites them"
     )]
@@ -59,10 +59,10 @@ pub enum Refusal {
         /// How many.
         count: usize,
     },
-    /// Such an array cannot be.
+    /// Such an array is impossible.
     #[error(transparent)]
     Geometry(CreateError),
-    /// Such an array cannot be because of one member.
+    /// Such an array is impossible because of one member.
     #[error("{member}")]
     Member {
         /// Its name.
@@ -92,7 +92,7 @@ impl From<StackError> for Refusal {
     }
 }
 
-/// Makes the array and prints what it is like.
+/// Makes the array and prints its properties.
 pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
     let options = options(args, set_uuid)?;
@@ -102,7 +102,7 @@ pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
         return Ok(());
     }
     let members = claim(&args.members)?;
-    // What cannot be made at all is said before anybody is asked whether something may be overwritten for it.
+    // Report an impossible geometry before asking whether existing data may be overwritten.
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
     let creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
     let marks = marks_of(&members)?;
@@ -155,18 +155,18 @@ fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
     names.iter().map(open).collect()
 }
 
-/// Memory and nothing, also behind sectors that are made to fail: `bad:8:mem:64M`.
+/// Whether it is a memory or null member, also behind a bad list: `bad:8:mem:64M`.
 pub fn is_fleeting(name: &str) -> bool {
     let inner = without_bad_list(name);
     inner.starts_with("mem:") || inner.starts_with("null:")
 }
 
-/// The name of a member without the sectors that are made to fail.
+/// The name of a member without its `bad:LIST:`.
 pub fn without_bad_list(name: &str) -> &str {
     name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner)
 }
 
-/// The marks of each member, in the order of the list.
+/// The signatures on each member, in the order of the list.
 fn marks_of(members: &[Option<Claimed>]) -> Result<Vec<Vec<Signature>>, Refusal> {
     let marks = |member: &Option<Claimed>| match member {
         None => Ok(Vec::new()),
@@ -177,7 +177,7 @@ fn marks_of(members: &[Option<Claimed>]) -> Result<Vec<Vec<Signature>>, Refusal>
     members.iter().map(marks).collect()
 }
 
-/// Says what each member carries, and ends it here when that must not be lost.
+/// Reports what each member holds, and fails if that must not be lost.
 pub fn check_unoccupied(names: &[String], marks: &[Vec<Signature>], may_overwrite: bool) -> Result<(), Refusal> {
     let mut count = 0;
     for (name, marks) in names.iter().zip(marks) {
@@ -197,7 +197,7 @@ fn new_member(member: &Option<Claimed>) -> NewMember {
     }
 }
 
-/// Changes the members; nothing of value was found on them, or it may be overwritten.
+/// Changes the members; they hold nothing of value, or it may be overwritten.
 fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creation) -> Result<(), Refusal> {
     let list = members.iter().zip(&creation.superblocks).zip(marks);
     let list = list.filter_map(|((member, superblock), marks)| Some((member.as_ref()?, superblock.as_ref()?, marks)));
@@ -211,7 +211,7 @@ fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creat
     })
 }
 
-/// What a member is to become.
+/// The new content of a member.
 pub fn new_content<'a>(
     superblock: &'a Superblock,
     marks: &[Signature],
@@ -222,7 +222,7 @@ pub fn new_content<'a>(
     NewContent { marks: marks.map(|mark| mark.extent(device_size)).collect(), superblock }
 }
 
-/// The error of a step that failed: every member up to there may be changed.
+/// The error of a failed step: every member up to there may have changed.
 pub fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) -> Refusal {
     let mut changed: Vec<String> = Vec::new();
     for step in &steps[..=at] {
@@ -235,8 +235,9 @@ pub fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) 
     Refusal::Write { changed, source: MetadataError::Io { member, action: steps[at].action(), source } }
 }
 
-/// A mark inside the data of an array that is declared consistent may belong to what the array holds: the end of a
-/// mirror's member looks like the end of the partitioned disk that it mirrors. md's own marks always go, as in mdadm.
+/// A signature inside the data of an array that is declared consistent may belong to the array's content: the end of a
+/// mirror's member looks like the end of the partitioned disk that it mirrors. md's own superblocks are always wiped,
+/// as in mdadm.
 fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
     let data = Range::new(superblock.data_offset, superblock.data_size);
     let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));
@@ -378,7 +379,7 @@ mod tests {
             let content = new_content(superblock, &[mark], device, &creation);
             assert_eq!(!content.marks.is_empty(), is_wiped, "{kind:?} {sector} {is_clean}");
         }
-        // Where the data ends before the device does, what is behind it is no data.
+        // If the data ends before the device does, what follows is not data.
         let creation = made(true);
         let shorter = Superblock { data_size: Sectors(6000), ..creation.superblocks[0].clone().expect("a device") };
         let wiped = |sector: u64| may_wipe(&Signature { kind: Kind::Gpt, at: sector * 512 }, &shorter, &creation);

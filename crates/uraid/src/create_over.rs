@@ -61,7 +61,7 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
     Ok(creation)
 }
 
-/// The marks in each array, which are looked for without changing anything.
+/// The signatures in each array. The search changes nothing.
 fn marks_of(stack: &Stack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refusal> {
     let look = |arrays: Vec<Rc<HostArray>>, local: Local| async move {
         let mut marks = Vec::new();
@@ -83,7 +83,7 @@ async fn marks_in(array: &HostArray, local: &Local) -> Result<Vec<Signature>, Io
     Ok(signature::detect_all(&head, &tail, size))
 }
 
-/// Takes all steps; answers the first that failed, and why.
+/// Runs all steps; returns the first that failed, and why.
 async fn carry_out(arrays: &[Rc<HostArray>], local: &Local, steps: &[Step]) -> Result<(), (usize, IoError)> {
     for (nth, step) in steps.iter().enumerate() {
         let array = &arrays[step.member];

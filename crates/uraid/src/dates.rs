@@ -1,7 +1,8 @@
-//! Moments as people read them.
+//! Dates and times as text.
 //! Owns: seconds since 1970 as `Tue Nov 14 22:13:20 2023 UTC`, and the time of day for log lines. Not here: time zones:
-//! UTC is said, so that two machines show one superblock alike.
-//! Invariant: any number gives a text. Spec: days from civil, H. Hinnant, "chrono-compatible low-level date algorithms".
+//! all times are UTC, so that two machines show one superblock alike.
+//! Invariant: any number gives a text.
+//! Spec: days from civil, H. Hinnant, "chrono-compatible low-level date algorithms".
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,8 +31,8 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Year, month from 1, day from 1 of a day counted from 1970-01-01. A year is taken to start in March, so that the
-/// leap day is its last: month lengths then follow `(153 m + 2) / 5`.
+/// Year, month from 1, day from 1 of a day counted from 1970-01-01. The year is taken to start in March, so the leap
+/// day is its last day, and month lengths follow `(153 m + 2) / 5`.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

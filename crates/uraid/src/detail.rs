@@ -1,5 +1,5 @@
-//! `uraid detail`, `fail` and `stop`: a running array asked, or its members read.
-//! Owns: whom to ask, in which form the answer is shown. Not here: what members tell (`members`), what is drawn
+//! `uraid detail`, `fail` and `stop`: asks a running array, or reads its members.
+//! Owns: whom to ask, in which form the answer is shown. Not here: reading members (`members`), the drawing
 //! (`drawing`), the report's words (`report`).
 //! Invariant: nothing is changed on the members of an array that does not run.
 
@@ -36,7 +36,7 @@ pub enum DetailError {
     /// Arrays that could not be looked at, or are no arrays.
     #[error(transparent)]
     Arrays(#[from] ServeError),
-    /// There is nothing to draw it by.
+    /// There is no geometry to draw.
     #[error("{array}: cannot be drawn: {level} is laid out by the sizes of its members, and not all of them are known")]
     NoGeometry {
         /// Its name.

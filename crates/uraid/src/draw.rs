@@ -1,6 +1,6 @@
 //! `uraid detail --draw`: the first stripes of an array as a table of data, P, Q and copies.
-//! Owns: which rows are drawn, the table, its JSON. Not here: where anything lies, which is asked of `uraid_layout` cell
-//! by cell, so that the drawing is the map that reads and writes go by. Invariant: a cell has one content.
+//! Owns: which rows are drawn, the table, its JSON. Not here: where anything lies, which is asked of `uraid_layout`
+//! cell by cell, so that the drawing is the map that reads and writes go by. Invariant: a cell has one content.
 //!
 //! ```text
 //!   raid5, left-symmetric        Row  Sector    0    1    2  [3]      slot 3 is missing
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use uraid_block::{ArraySector, Sectors, Slot};
 use uraid_layout::{Layout, Level, Row, layout_name};
 
-/// Rows of a part when nobody says how many and the level does not rotate for longer.
+/// The default number of rows of a part, unless the level rotates over more.
 const ROWS: u64 = 8;
 /// The most rows of a part.
 pub const ROWS_MAX: u64 = 64;
@@ -35,16 +35,16 @@ pub struct Column {
 /// The member in a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// As it was given; none in the drawing of an array that is not there yet.
+    /// As it was given; `None` in the drawing of a described geometry.
     pub name: Option<String>,
     /// Where its data begins, in sectors of the device.
     pub data_offset: Option<u64>,
 }
 
-/// What one chunk of one member holds.
+/// The content of one chunk of one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cell {
-    /// Nothing of the array.
+    /// No data of the array.
     Nothing,
     /// The array's sectors from this one on.
     Data(u64),
@@ -174,7 +174,7 @@ impl Drawing {
         }
     }
 
-    /// `D7`; `7` where nothing else but data could be meant; in brackets on a missing member.
+    /// `D7`; `7` if all cells are data; in brackets on a missing member.
     fn cell_text(&self, slot: usize, cell: Cell) -> String {
         let text = match cell {
             Cell::Nothing => return "-".to_owned(),
@@ -192,14 +192,14 @@ impl Drawing {
         if self.columns[slot].member.is_some() { slot.to_string() } else { format!("[{slot}]") }
     }
 
-    /// The last part of a member's name; none for an empty slot and for a member that is not there yet.
+    /// The last part of a member's name; `None` for an empty slot and in a described geometry.
     fn short_name(&self, slot: usize) -> Option<String> {
         let name = self.columns[slot].member.as_ref()?.name.as_deref()?;
         let last = name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(name);
         Some(printable(last))
     }
 
-    /// Whether the members' names stand above the columns: they do where that leaves the table in one piece.
+    /// Whether the members' names are shown above the columns: yes, if the table then still fits in one piece.
     fn has_headings(&self) -> bool {
         let names: Vec<String> = (0..self.columns.len()).filter_map(|slot| self.short_name(slot)).collect();
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -210,7 +210,7 @@ impl Drawing {
         !names.is_empty() && longest <= HEADING_MAX && self.parts.iter().all(fits)
     }
 
-    /// The characters of a cell and what keeps it apart from the one before.
+    /// The width of a cell and of the gap before it.
     fn cell_width(&self, part: &Part) -> usize {
         let cells = part.lines.iter().flat_map(|line| line.cells.iter().enumerate());
         let cells = cells.map(|(slot, &cell)| self.cell_text(slot, cell).len());
@@ -300,7 +300,7 @@ impl Drawing {
         }
     }
 
-    /// Of levels without chunks: which part of the array each member holds.
+    /// For levels without chunks: which part of the array each member holds.
     fn write_stretches(&self, out: &mut String) {
         let rows: Vec<[String; 5]> = self
             .parts
@@ -349,7 +349,7 @@ fn margin(part: &Part) -> (usize, usize, usize) {
     (row + sector, row, sector)
 }
 
-/// After how many rows of a parity level everything is on the same slots again; one for the others.
+/// After how many rows of a parity level the same slots hold the same; one for the others.
 fn rotation(layout: &Layout) -> u64 {
     if !layout.level().is_parity() {
         return 1;
@@ -362,7 +362,7 @@ fn rotation(layout: &Layout) -> u64 {
     (1..rows).find(|&row| slots(row) == slots(0)).unwrap_or(rows)
 }
 
-/// linear, raid1: every stretch of the array that goes on on its members.
+/// linear, raid1: every contiguous stretch of the array on its members.
 fn stretches(layout: &Layout) -> Vec<Part> {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -380,14 +380,14 @@ fn stretches(layout: &Layout) -> Vec<Part> {
     vec![Part { title: String::new(), lines, total }]
 }
 
-/// A part of the array, and where on the members its rows are.
+/// A part of the array, and its rows on the members.
 struct Area {
     /// Array sectors.
     from: u64,
     to: u64,
-    /// Where on the members drawn rows begin; ascending.
+    /// Where drawn rows begin on the members; ascending.
     tops: Vec<u64>,
-    /// Where on the members the area ends.
+    /// Where the area ends on the members.
     end: u64,
 }
 
@@ -449,7 +449,7 @@ fn copies(layout: &Layout, rows: u64) -> Vec<Part> {
     tops.dedup();
     let (depth, chunk) = (tops.len() as u64, layout.chunk().0);
     let is_one_below_the_other = tops.iter().zip(0..).all(|(&top, row)| top == row * chunk);
-    // All copies of a row's chunks are in the rows below it then, and the next chunks come after them.
+    // All copies of a row's chunks then lie in the rows below it, and the next chunks follow.
     let (tops, rows) = if is_one_below_the_other { (vec![0], rows.next_multiple_of(depth)) } else { (tops, rows) };
     let area = Area { from: 0, to: layout.array_size().0, tops, end: layout.member_used(Slot(0)).0 };
     let mut parts = area.parts(layout, rows);
@@ -467,14 +467,14 @@ fn copies(layout: &Layout, rows: u64) -> Vec<Part> {
     parts
 }
 
-/// raid0: each zone by itself. A zone begins where a smaller member ends, which is where the map says so.
+/// raid0: each zone by itself. A zone begins where a smaller member ends; ask the map where.
 fn zones(layout: &Layout, rows: u64) -> Vec<Part> {
     let size = layout.array_size().0;
     let mut depths: Vec<u64> = (0..layout.slots()).map(|slot| layout.member_used(Slot(slot)).0).collect();
     depths.sort_unstable();
     depths.dedup();
     let tops: Vec<u64> = [0].into_iter().chain(depths.iter().copied()).collect();
-    // Zones follow each other in the array and on the members, so halving finds the first sector below a top.
+    // Zones follow each other in the array and on the members, so a binary search finds the first sector below a top.
     let begins: Vec<u64> = tops
         .iter()
         .map(|&top| {

@@ -1,6 +1,6 @@
-//! Arrays started for one task of this process, on one shard, without sockets.
-//! Owns: starting them in order, the task, stopping them in reverse. Not here: the task, and arrays that are served
-//! (`session`). Invariant: what was started to be written is stopped before [`run`] returns, however the task ended.
+//! Arrays that are started for one offline task of this process, on one shard, without sockets.
+//! Owns: starting them in order, the task, stopping them in reverse. Not here: the task itself, served arrays
+//! (`session`). Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure.
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
@@ -11,9 +11,9 @@ use std::rc::Rc;
 use uraid_block::local::{Either, race};
 use uraid_host::{Local, Shard};
 
-/// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. Read-only changes no
-/// byte of any member, and the outcome is the task's. Else an array that is dirty is made consistent first, as when it
-/// is served; a signal ends that, and what comes after it is short and runs to its end.
+/// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. If read-only, no
+/// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced first, as when it is
+/// served. A signal ends the resync; the steps after it are short and run to their end.
 pub fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, StackError>
 where
     T: Send,
@@ -30,7 +30,7 @@ where
                 let (array, mail) = letter.unserved();
                 mailed[array.0].deliver(mail);
             });
-            // A task that only reads hears signals itself.
+            // A read-only task handles signals itself.
             let signal = (!read_only).then(|| shard.terminated());
             let mut told_to_end = pin!(async move {
                 match signal {
@@ -48,7 +48,7 @@ where
                 Ok(()) => Some(task(arrays.clone(), (*shard).clone()).await),
                 Err(_) => None,
             };
-            // Read-only there is nothing to bring to an end, and an array that froze meanwhile is the task's to speak of.
+            // Read-only arrays need no stop. If one froze meanwhile, the task reports it.
             let to_stop = if read_only { 0 } else { started };
             for index in (0..to_stop).rev() {
                 let stopped = arrays[index].stop().await;
@@ -74,7 +74,7 @@ async fn start(
         line.show(progress.done, progress.total);
         last = Some(progress);
     });
-    // Not by the array's `stop`: what the resync has not reached must stay marked dirty.
+    // Do not call `stop`: what the resync has not reached must stay marked dirty.
     let outcome = match plan.is_dirty {
         true => match race(told_to_end, start).await {
             Either::Left(()) => Err(StackError::Interrupted { array: name.clone() }),

@@ -1,7 +1,7 @@
-//! `uraid examine`: what the superblock of each member says, for people and for scripts.
-//! Owns: the choice of the form, what becomes of members without a superblock. Not here: the forms (`text` is mdadm's,
-//! `machine` is for scripts, `areas` what lies beside a superblock), what the fields mean for assembly (`engine`).
-//! Invariant: every superblock that parses gives a text, however strange its values; one with a wrong checksum is shown
+//! `uraid examine`: the superblock of each member, as text and for scripts.
+//! Owns: the choice of the form, how members without a superblock are reported. Not here: the forms (`text` is mdadm's,
+//! `machine` is for scripts, `areas` what lies beside a superblock), the fields' meaning for assembly (`engine`).
+//! Invariant: every superblock that parses gives a text, however strange its values. One with a wrong checksum is shown
 //! too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod areas;
@@ -15,7 +15,7 @@ use crate::{complain, names, print, warn};
 use member::{Examined, examine};
 use serde_json::json;
 
-/// Prints every member; gives whether all had a superblock, and a good one.
+/// Prints every member; returns whether all have a good superblock.
 pub fn run(args: &ExamineArgs) -> bool {
     let looked: Vec<_> = args.members.iter().map(|path| (path, examine(path))).collect();
     for error in looked.iter().filter_map(|(_, found)| found.as_ref().err()) {
@@ -36,7 +36,7 @@ pub fn run(args: &ExamineArgs) -> bool {
             print(&if args.export { machine::export(found) } else { names::printable_lines(&text::text(found)) });
         }
     }
-    // Shown, and all the same refused: the reason is on stderr as for any other.
+    // It is shown, but still refused: the reason is on stderr as for any other.
     for found in &good {
         if let Some(refusal) = &found.refusal {
             warn(&format!("{}: {refusal}", found.path.display()));

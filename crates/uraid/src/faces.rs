@@ -1,6 +1,6 @@
-//! Where running arrays are reached: the NBD socket with its exports, the control sockets.
-//! Owns: [`Faces`], the sockets' places, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
-//! Invariant: an array that is a member of another one is no export; TCP was asked for by --insecure.
+//! The sockets of running arrays: the NBD socket with its exports, the control sockets.
+//! Owns: [`Faces`], the sockets' paths, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
+//! Invariant: an array that is a member of another one is not exported. TCP needs --insecure.
 
 use crate::cli::{ServeArgs, usage_error};
 use crate::names;
@@ -19,29 +19,29 @@ const EXPORT_MODE: u32 = 0o600;
 /// Only the owner reaches the control sockets.
 const CONTROL_MODE: u32 = 0o600;
 
-/// Where the arrays of a process are reached.
+/// The sockets of a process.
 pub struct Faces {
-    /// NBD clients come here.
+    /// The socket for NBD clients.
     pub nbd: Listener,
-    /// What they find; the first is what a client gets that names none.
+    /// The exports; a client that gives no name gets the first.
     pub exports: Vec<ExportFace>,
-    /// `detail`, `fail` and `stop` come here: one for each array, in their order.
+    /// The sockets for `detail`, `fail` and `stop`: one for each array, in order.
     pub controls: Vec<Listener>,
     /// How many clients each shard has.
     pub spread: Arc<Spread>,
 }
 
-/// An array that clients can reach.
+/// An array that clients can use.
 pub struct ExportFace {
     /// Which one.
     pub array: ArrayIndex,
     /// The name of the export.
     pub name: String,
-    /// Whether clients may only read, whatever the array could do.
+    /// Whether clients may only read, even if the array takes writes.
     pub read_only: bool,
     /// The mode of its socket; over TCP it has none.
     pub mode: Option<u32>,
-    /// What is told to clients.
+    /// The URI that is printed for clients.
     pub uri: String,
 }
 
@@ -89,7 +89,7 @@ pub fn listen(
     Ok(Faces { nbd, exports, controls, spread: Spread::new(shards) })
 }
 
-/// `--control` is for the array that is served; those that it is made of have theirs beside it.
+/// `--control` is for the served array; its member arrays have theirs beside it.
 fn control_socket(args: &ServeArgs, stack: &Stack, index: ArrayIndex) -> Result<PathBuf, ServeError> {
     let name = &stack.array(index).name;
     match &args.control {
@@ -111,7 +111,7 @@ fn runtime_socket(name: &str, extension: &str) -> Result<PathBuf, ServeError> {
     Ok(directory.join(format!("{}.{extension}", names::file_name(name))))
 }
 
-/// Where NBD clients come.
+/// The address of the NBD socket.
 pub enum Address {
     /// A socket's path.
     Unix(PathBuf),
@@ -119,7 +119,7 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// What `--nbd` says, or the end as a wrong command line.
+/// Parses `--nbd`; ends the process if it is wrong.
 pub fn address(text: &str) -> Address {
     parse_address(text).unwrap_or_else(|| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT")))
 }

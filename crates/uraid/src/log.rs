@@ -1,8 +1,8 @@
-//! The log of `serve`: lines on stderr that no thread of a server waits for.
-//! Owns: the bounded queue of each output, the thread that writes it, the time before a line, what is said of lines that
-//! were lost. Not here: what is logged.
-//! Invariant: no lock is held over a system call, so that to log is bounded however long a reader of the log takes; a
-//! line that finds no room is lost and counted. Before [`begin`], in all other subcommands, lines are written at once.
+//! The log of `serve`: lines on stderr that no server thread waits for.
+//! Owns: the bounded queue of each output, the thread that writes it, the time before a line, reports of lost lines.
+//! Not here: what is logged.
+//! Invariant: no lock is held over a system call, so logging is bounded however slow a reader of the log is. A line
+//! that finds no room is lost and counted. Before [`begin`], and in all other subcommands, lines are written at once.
 
 use crate::{PRINT_FAILED, dates};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,7 +31,7 @@ struct Outputs {
     stdout: Queue,
 }
 
-/// What one output has still to write.
+/// The pending lines of one output.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
@@ -45,7 +45,7 @@ struct State {
     /// Lines that found no room since the last entry.
     lost: u64,
     is_writing: bool,
-    /// The last write failed: what is lost is said after one that does not.
+    /// The last write failed: lost lines are reported after one that succeeds.
     is_broken: bool,
 }
 
@@ -66,7 +66,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Writes what comes, for ever.
+    /// Writes entries for ever.
     fn write_all(&self, mut write: impl FnMut(Entry) -> bool) {
         loop {
             let mut state =
@@ -85,11 +85,11 @@ impl Queue {
         }
     }
 
-    /// Waits until all is written, at most until `end`.
+    /// Waits until everything is written, at most until `end`.
     fn finish(&self, end: Instant) {
         let time = end.saturating_duration_since(Instant::now());
         let has_more = |state: &mut State| state.is_writing || state.is_due();
-        // What is not written by then stays unwritten.
+        // What is not written by then is lost.
         let _ = self.changed.wait_timeout_while(self.lock(), time, has_more);
     }
 }
@@ -139,23 +139,23 @@ impl Entry {
     }
 }
 
-/// From here on nothing of this process that goes to stderr or stdout is waited for, but in [`finish`]. Where no thread
-/// can be had for that, all is written at once, as before.
+/// From here on no thread of this process waits for stderr or stdout, except in [`finish`]. If the system gives no
+/// thread for that, lines are written at once, as before.
 pub fn begin() {
-    // For the rest of the process, as the threads are.
+    // Leaked: the threads use it until the process ends.
     let outputs: &'static Outputs = Box::leak(Box::new(Outputs { stderr: Queue::default(), stdout: Queue::default() }));
     let start = |name: &str, body: fn(&'static Outputs)| {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(outputs)).is_ok()
     };
     let to_stderr = |outputs: &'static Outputs| {
-        // It needs none; that it could not be, the main thread says.
+        // It needs no privileges. If they cannot be dropped, the main thread reports it.
         let _ = drop_privileges();
         outputs.stderr.write_all(|entry| write(io::stderr(), entry.text().as_bytes()).is_ok());
     };
     let to_stdout = |outputs: &'static Outputs| {
         let _ = drop_privileges();
         outputs.stdout.write_all(|entry| {
-            // Who reads the URI of an array finds what was said of its start in the log already.
+            // A program that reads an array's URI on stdout then finds the start messages in the log already.
             outputs.stderr.finish(Instant::now() + ORDER_TIME_MAX);
             print_now(&entry.text())
         });
@@ -171,11 +171,11 @@ pub fn add_time() {
     HAS_TIME.store(!is_journal(), Ordering::Relaxed);
 }
 
-/// Waits a little for what is still to be written.
+/// Waits briefly for the pending lines.
 pub fn finish() {
     if let Some(outputs) = OUTPUTS.get() {
         let end = Instant::now() + FINISH_TIME_MAX;
-        // What fails there is said here.
+        // Report failures of stdout here.
         outputs.stdout.finish(end);
         outputs.stderr.finish(end);
     }
@@ -190,12 +190,12 @@ pub fn line(text: &str) {
 pub fn raw(text: String) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stderr.push(text),
-        // A closed stderr leaves the exit code to speak.
+        // If stderr is closed, only the exit code is left.
         None => drop(io::stderr().lock().write_all(text.as_bytes())),
     }
 }
 
-/// Text on stdout. A reader that has seen enough (`| head`) is no failure; a full disk makes the exit code 1.
+/// Text on stdout. A reader that has closed the pipe (`| head`) is no failure; a full disk makes the exit code 1.
 pub fn print(text: &str) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stdout.push(text.to_owned()),
@@ -203,7 +203,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Whether it was written.
+/// Returns whether it was written.
 fn print_now(text: &str) -> bool {
     let outcome = write(io::stdout(), text.as_bytes());
     if let Err(error) = outcome
@@ -223,13 +223,13 @@ fn whole_line(text: &str) -> String {
     }
 }
 
-/// Writes all of it, however long that takes. Not by std, whose lock others would wait for.
+/// Writes all of it, however long that takes. Not by std, because other threads would wait for its lock.
 fn write(output: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(&output, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
-            // Another process has set this on what it shares with us.
+            // Another process has made the shared description nonblocking.
             Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&output, PollFlags::OUT)], None)),
             Err(error) => return Err(error),
         }

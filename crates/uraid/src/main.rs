@@ -50,7 +50,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Something that was to be printed could not be.
+/// Some output could not be printed.
 static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
     log::finish();
     match outcome {
-        // What was to be printed and could not be is not done.
+        // A command whose output could not be printed has failed.
         Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
         Ok(code) => code,
         Err(_) => ExitCode::FAILURE,
@@ -89,7 +89,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints an error and what caused it in one line: `uraid: cannot claim a.img: no such file`.
+/// Prints an error and its causes in one line: `uraid: cannot claim a.img: no such file`.
 fn complain(error: &dyn Error) {
     warn(&with_causes(error));
 }
@@ -105,8 +105,8 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Prints a line to stderr, fit for a terminal whatever names are in it. While `serve` runs it goes to the log, which
-/// nothing waits for.
+/// Prints a line to stderr, with unprintable characters in names replaced. While `serve` runs it goes to the log, which
+/// no thread waits for.
 fn warn(text: &str) {
     log::line(&names::printable(text));
 }

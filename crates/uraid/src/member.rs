@@ -1,7 +1,7 @@
-//! What an array stands on: a device of the host, or another array of this process.
-//! Owns: [`ArrayMember`], a device in the engine's eyes. Not here: either kind's insides, which array is whose member
-//! (`stack`). Invariant: what an array was asked to do as a member is done to its end, whoever waits for it: a write
-//! that is dropped half way has told nobody which of its own members have it.
+//! A member of an array: a device of the host, or another array of this process.
+//! Owns: [`ArrayMember`], which implements `Device`. Not here: the implementation of either kind, which array is whose
+//! member (`stack`). Invariant: a request to a member array runs to its end even if its future is dropped: after a
+//! write that is dropped half way, no superblock would record which members have it.
 
 use crate::world::{HostArray, HostWorld};
 use std::future::Future;
@@ -16,21 +16,21 @@ use uraid_host::{BadSectors, Member};
 pub enum ArrayMember {
     /// A file, a block device, memory.
     Host(Member),
-    /// An array of the floor below, on the same shard.
+    /// An array of the level below, on the same shard.
     Array(InnerArray),
 }
 
-/// An array as a member, and where its work runs.
+/// A member array, and the shard that runs its work.
 pub struct InnerArray {
     /// It.
     pub array: Rc<HostArray>,
     /// The shard.
     pub world: HostWorld,
-    /// What its list of bad blocks names, as a member: never read.
+    /// The sectors in its list of bad blocks: never read.
     pub bad: BadSectors,
 }
 
-/// The type of an array's work contains its members' work: here, where members may be arrays again, it ends in a box.
+/// The type of an array's work contains its members' work. Members may be arrays again, so the type is boxed here.
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
 
 impl InnerArray {
@@ -54,7 +54,7 @@ impl Device for ArrayMember {
         match self {
             ArrayMember::Host(member) => member.read(at, into).await,
             ArrayMember::Array(inner) => {
-                // They are listed, not found out: the array is not asked.
+                // The bad sectors are known from a list: do not ask the array.
                 inner.bad.check(Range::new(at, into.length())).map_err(|error| IoError::new(error.kind))?;
                 inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
             }
@@ -98,7 +98,7 @@ impl Device for ArrayMember {
     fn mark_dead(&self) {
         match self {
             ArrayMember::Host(member) => member.mark_dead(),
-            // It ends its requests by itself, when it has failed members of its own that do not answer.
+            // It ends its requests by itself, when it has failed its own members that do not answer.
             ArrayMember::Array(_) => {}
         }
     }
@@ -106,7 +106,7 @@ impl Device for ArrayMember {
     fn cut_reads(&self) {
         match self {
             ArrayMember::Host(member) => member.cut_reads(),
-            // It finds its slow members itself.
+            // It detects its slow members itself.
             ArrayMember::Array(_) => {}
         }
     }
@@ -114,7 +114,7 @@ impl Device for ArrayMember {
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         match self {
             ArrayMember::Host(member) => member.allocation(range).await,
-            // What is bad gives no zeroes.
+            // Bad sectors do not read as zeroes.
             ArrayMember::Array(inner) if inner.bad.first_in(range).is_some() => {
                 Ok(Allocation { length: range.length, is_zero: false })
             }

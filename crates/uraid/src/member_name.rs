@@ -1,4 +1,4 @@
-//! What a MEMBER on the command line means: a file or device, a window of one, one with bad sectors.
+//! The meaning of a MEMBER on the command line: a file or device, a window of one, one with bad sectors.
 //! Owns: the syntax, finding a partition's bytes. Not here: opening (`uraid_host`), partition tables (`uraid_format`).
 //! Invariant: a file that exists under the whole name is that file, whatever its name looks like.
 
@@ -10,21 +10,21 @@ use std::path::Path;
 use uraid_format::partition::{self, TableError};
 use uraid_host::{BadSectors, Target, Window};
 
-/// Why words name no member.
+/// Why a name is not a member's.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// The list of bad sectors is none.
+    /// The list of bad sectors is invalid.
     #[error("{name}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER")]
     BadList {
         /// As it was given.
         name: String,
     },
-    /// What follows the `@` is no window.
+    /// The text after the `@` is not a window.
     #[error("{name}: @{found} is no window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition")]
     Window {
         /// As it was given.
         name: String,
-        /// What follows the `@`.
+        /// The text after the `@`.
         found: String,
     },
     /// The disk or image could not be opened to look for its partition table.
@@ -58,7 +58,7 @@ pub enum NameError {
 }
 
 impl NameError {
-    /// The member could not be looked at, as a disk that failed; else the words are wrong.
+    /// Whether the member could not be read, such as a failed disk; otherwise the name is wrong.
     pub fn is_absent(&self) -> bool {
         match self {
             NameError::Unreadable { .. } => true,
@@ -78,14 +78,14 @@ fn list(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
 }
 
-/// What the text behind the last `@` asks for.
+/// The meaning of the text after the last `@`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Window(Window),
     Partition(u32),
 }
 
-/// Finds out what a name means. Reads the partition table where one is asked for, and opens nothing else.
+/// Resolves a name. Reads the partition table if one is needed, and opens nothing else.
 pub fn resolve(name: &str) -> Result<Target, NameError> {
     let (bad, rest) = match name.strip_prefix("bad:") {
         None => (BadSectors::default(), name),
@@ -96,7 +96,7 @@ pub fn resolve(name: &str) -> Result<Target, NameError> {
     match parse(part) {
         Some(Part::Window(window)) => Ok(target(path, Some(window))),
         Some(Part::Partition(number)) => Ok(target(path, Some(find_partition(name, path, number)?))),
-        // What is no window of anything may be the name of a file that is missing.
+        // If it is not a window, it may be the name of a missing file.
         None if Path::new(path).exists() => {
             Err(NameError::Window { name: name.to_owned(), found: names::printable(part) })
         }
@@ -104,7 +104,7 @@ pub fn resolve(name: &str) -> Result<Target, NameError> {
     }
 }
 
-/// The path, and what follows its `@`; `None` where the name is that of a whole file or of no file at all.
+/// The path, and the text after its `@`; `None` if the name is that of a whole file or of no file at all.
 fn cut(name: &str) -> Option<(&str, &str)> {
     if name.starts_with("mem:") || name.starts_with("null:") || Path::new(name).symlink_metadata().is_ok() {
         return None;
@@ -112,13 +112,13 @@ fn cut(name: &str) -> Option<(&str, &str)> {
     name.rsplit_once('@').filter(|(path, _)| !path.is_empty())
 }
 
-/// Whether the name is that of something that is there, a window's file included.
+/// Whether the file of the name exists, without its window.
 pub fn exists(name: &str) -> bool {
     let rest = name.strip_prefix("bad:").and_then(BadSectors::split).map_or(name, |(_, rest)| rest);
     Path::new(rest).exists() || cut(rest).is_some_and(|(path, _)| Path::new(path).exists())
 }
 
-/// The name with its path made absolute and free of links, for those who look from another folder.
+/// The name with its path made absolute and links resolved, for processes in another directory.
 pub fn absolute(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
@@ -162,7 +162,7 @@ fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameErr
     let unreadable = |source| NameError::Unreadable { name: name.to_owned(), source };
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        // Not opened: a FIFO would wait.
+        // Do not open it: a FIFO would block.
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a block device")));
     }
     let mut file = File::open(path).map_err(unreadable)?;
@@ -181,7 +181,7 @@ fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameErr
         number,
         found: table.partitions.iter().map(|partition| partition.number).collect(),
     })?;
-    // What lies so far out that bytes do not count it is outside any file: the claim says so.
+    // A sector number whose byte offset overflows is outside of any file: the claim reports that.
     let byte = |sectors: u64| sectors.saturating_mul(uraid_block::SECTOR_BYTES as u64);
     Ok(Window { offset: byte(partition.start.0), length: Some(byte(partition.length.0)) })
 }

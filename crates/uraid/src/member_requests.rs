@@ -1,6 +1,6 @@
-//! What reaches the members of an array on the real machine: how many requests, how large, in which order.
-//! Owns: tests of engine and host together, over members that take their time. Not here: which plan is the fewest
-//! requests (`layout`), what may be merged (`host`), what that is worth (`uraid bench --scenario raid0-order`).
+//! Tests of the requests that reach an array's members on the real machine: how many, how large, in which order.
+//! Owns: tests of engine and host together, over members with a cost per request. Not here: which plan has the fewest
+//! requests (`layout`), what may be merged (`host`), how much that gains (`uraid bench --scenario raid0-order`).
 
 use crate::member::ArrayMember;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
@@ -77,7 +77,7 @@ impl Rig {
         self.array.read(Sector(at), into).await.expect("readable");
     }
 
-    /// Reads `count` times `length` sectors from `first` on, `depth` of them at once, as a reader ahead does.
+    /// Reads `count` times `length` sectors from `first` on, `depth` of them at once, like a read-ahead.
     async fn read_stream(&self, first: u64, length: Sectors, count: u64, depth: u64) {
         let next = Cell::new(0);
         join_all((0..depth).map(|_| async {
@@ -102,7 +102,7 @@ fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig) 
 
 #[test]
 fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member() {
-    // Also with merging off: it is the plan that says so.
+    // Also without merging: the plan alone must do it.
     for merging in [true, false] {
         with_raid0("mem:16M,request=1us", &options(merging), async |rig: Rig| {
             let length = Sectors(6 * CHUNK.0);
@@ -118,7 +118,7 @@ fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member(
     }
 }
 
-/// Of each stream, by where it reads: pairs that descend, requests, sectors.
+/// For each stream, by its address range: descending pairs, requests, sectors.
 fn by_stream(log: &[Traced], stream_length: u64) -> Vec<(u64, u64, u64)> {
     let data_offset = raid0(Sectors(512 << 10)).members[0].superblock.data_offset.0;
     let mut streams = vec![(None::<Traced>, (0, 0, 0)); 4];
@@ -135,8 +135,8 @@ fn by_stream(log: &[Traced], stream_length: u64) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_for() {
-    // So many of each stream that members have had time to get out of step: requests that cross the end of a chunk wait
-    // for both of them.
+    // Enough requests per stream that the members get out of step: a request that crosses the end of a chunk waits for
+    // both of its members.
     const COUNT: u64 = 144;
     // Whole parts of a chunk; more than half a chunk, from mid-chunk on; more than a chunk.
     for (length, shift) in [(256, 0), (384, 128), (640, 64)] {
@@ -151,7 +151,7 @@ fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_f
             for (descending, requests, sectors) in of_members.into_iter().flatten() {
                 assert_eq!(descending, 0, "{length} {merging}");
                 assert_eq!(sectors, COUNT * length / 2);
-                // Without merging, what crosses a chunk's end stays cut there: this test could fail.
+                // Without merging, a request stays cut at the end of a chunk: this shows that the test can fail.
                 let is_whole = sectors >= requests * length;
                 assert_eq!(is_whole, merging || length == 256, "{length} {merging}: {requests} of {sectors} sectors");
             }

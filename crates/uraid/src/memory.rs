@@ -1,8 +1,8 @@
-//! How much memory a server takes, and what of it for what.
-//! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal where they cannot be had. Not here: the
+//! The memory of a server, and its division.
+//! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal if they cannot be had. Not here: the
 //! buffers themselves (`host`, `export-nbd`), other subcommands.
-//! Invariant: what is counted here is what all buffers have together when all of them are full; every arena holds what
-//! the engine and the server want at least.
+//! Invariant: the counted size is that of all buffers when all of them are full. Every arena has at least the minimum
+//! of the engine and the server.
 
 use crate::stack::Stack;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
@@ -12,23 +12,23 @@ use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
 const MIB: u64 = 1 << 20;
 /// The program, its tables, the log.
 const PROCESS_BYTES: u64 = 24 * MIB;
-/// A thread beside its buffers: rings, tables of blocks, tasks.
+/// A thread besides its buffers: rings, tables of blocks, tasks.
 const SHARD_BYTES: u64 = 4 * MIB;
-/// A connection beside its blocks.
+/// A connection besides its blocks.
 const CONNECTION_BYTES: u64 = 8 << 10;
-/// Address space of a thread that no memory stands behind: its stack, and what the allocator sets aside for it.
+/// Address space of a thread without memory: its stack, and what the allocator reserves for it.
 const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
-/// Threads beside those that serve: the log's two, and a few helpers.
+/// Threads that do not serve: two for the log, and a few helpers.
 const OTHER_THREADS: u64 = 6;
 /// Sizes of buffers to choose from.
 const STEPS: u64 = 256;
-/// The fewest connections of a thread that are worth a server.
+/// The fewest connections per thread for which a server is useful.
 const CONNECTIONS_MIN: usize = 32;
 
 /// The sizes of a server's buffers.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of each thread and array; the clients' of each thread.
+    /// The arenas of each thread and array; the clients' arena of each thread.
     pub arenas: [ArenaBlocks; ARENAS],
     /// How many clients.
     pub limits: Limits,
@@ -52,7 +52,7 @@ pub enum MemoryError {
         /// The least of one thread.
         one_shard: u64,
     },
-    /// The system does not give it.
+    /// The system does not have this much.
     #[error(
         "cannot have {} MiB of memory for the buffers of {}; --memory-limit SIZE, from {} MiB on, or --shards N ask for less",
         wanted.div_ceil(MIB), threads(*shards), least.div_ceil(MIB)
@@ -77,7 +77,7 @@ fn with_fewer(shards: u16, one_shard: u64) -> String {
     if shards == 1 { String::new() } else { format!(", or {} MiB with --shards 1", one_shard.div_ceil(MIB)) }
 }
 
-/// What the buffers of a server are sized by.
+/// What determines the sizes of a server's buffers.
 #[derive(Clone, Copy)]
 struct Shape {
     arrays: u64,
@@ -104,7 +104,7 @@ fn bytes(blocks: &ArenaBlocks) -> u64 {
     u64::from(blocks.small) * SMALL_BLOCK_BYTES as u64 + u64::from(blocks.large) * LARGE_BLOCK_BYTES as u64
 }
 
-/// The least that works: each arena of rows holds two of the widest array, and a client's request has at most 1.5 MiB.
+/// The minimum: each arena of rows holds two of the widest array, and a client's request has at most 1.5 MiB.
 fn least(full: &Plan, slots: u32) -> Plan {
     let mut arenas = [ArenaBlocks { small: 64, large: 2 * (slots + 2) }; ARENAS];
     arenas[CLIENT_ARENA] = ArenaBlocks { small: 256, large: 32 };
@@ -121,7 +121,7 @@ fn limits(full: &Limits, connections_max: usize) -> Limits {
     }
 }
 
-/// Between the least, at step 0, and the full size, at [`STEPS`].
+/// Interpolates between the minimum, at step 0, and the full size, at [`STEPS`].
 fn between(least: &Plan, full: &Plan, step: u64) -> Plan {
     let count = |least: u64, full: u64| least + full.saturating_sub(least) * step / STEPS;
     let blocks = |least: u32, full: u32| count(least.into(), full.into()) as u32;
@@ -133,7 +133,7 @@ fn between(least: &Plan, full: &Plan, step: u64) -> Plan {
     Plan { arenas, limits: limits(&full.limits, connections as usize) }
 }
 
-/// The buffers of a server whose process stays below `limit` bytes, if there is one. Full size is what it has without.
+/// The buffers of a server whose process stays below `limit` bytes, if there is a limit; else the full size.
 fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Plan, MemoryError> {
     let Some(limit) = limit.filter(|&limit| limit < shape.total(full)) else { return Ok(full.clone()) };
     let least = least(full, slots);
@@ -146,7 +146,7 @@ fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Pl
     Ok(fitting.expect("the least fits"))
 }
 
-/// The buffers of a server of these arrays, which the system has been asked for.
+/// The buffers of a server of these arrays; it has checked that the system has the memory.
 pub fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
     let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default() };
     let shape = Shape { arrays: stack.arrays.len() as u64, shards };

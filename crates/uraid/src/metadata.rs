@@ -1,4 +1,4 @@
-//! Metadata on members that are claimed and not yet, or no more, part of a running array.
+//! Metadata on claimed members that are not, or no longer, part of a running array.
 //! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
 //! Invariant: what a function here wrote is durable when it returns.
 
@@ -21,17 +21,17 @@ pub enum ClaimError {
         /// Its second name.
         second: String,
     },
-    /// Its name means nothing.
+    /// Its name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Host's reason.
+    /// The host's reason.
     #[error(transparent)]
     Open(OpenError),
 }
 
 impl ClaimError {
-    /// Whether the member is as good as not there, so that an array may start without it. What is in use, forbidden or
-    /// a mistake on the command line must be settled first.
+    /// Whether the member counts as missing, so that an array may start without it. A member that is in use, forbidden
+    /// or named by mistake is an error that must be solved first.
     pub fn is_absent(&self) -> bool {
         match self {
             ClaimError::Twice { .. } => false,
@@ -53,7 +53,7 @@ impl ClaimError {
     }
 }
 
-/// Claims a member by what the command line calls it.
+/// Claims a member by its name on the command line.
 pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
     Claimed::open_target(&member_name::resolve(name)?, access).map_err(|error| {
         if let OpenError::ClaimedTwice { claimed_as, .. } = error {
@@ -84,7 +84,7 @@ pub enum MetadataError {
         /// What is there instead.
         source: SuperblockError,
     },
-    /// There is no telling which of its sectors are bad.
+    /// Its list of bad blocks is broken.
     #[error("{member}")]
     BadBlocks {
         /// Its name.
@@ -107,7 +107,7 @@ fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> Metadat
     move |source| MetadataError::Io { member: member.clone(), action, source }
 }
 
-/// Reads the superblock of a claimed member, wherever it is, and says so where it may be the wrong one.
+/// Reads the superblock of a claimed member, from any place, and warns if there are several.
 pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     let name = || member.name().to_owned();
     let found = find(member.size(), |at, block| member.read_at(byte(at), block));
@@ -122,7 +122,7 @@ pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     Ok(found.superblock)
 }
 
-/// What of a claimed member must not be read, by the list beside its superblock.
+/// The bad sectors of a claimed member, by the list beside its superblock.
 pub fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSectors, MetadataError> {
     let broken = |source| MetadataError::BadBlocks { member: member.name().to_owned(), source };
     let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(BadSectors::default()) };
@@ -137,7 +137,7 @@ pub fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSectors, 
     Ok(BadSectors::new(log.ranges.iter().map(|range| Range::new(range.start, range.length))))
 }
 
-/// Says where a member carries superblocks of several arrays, and what made the choice.
+/// Warns if a member has superblocks of several arrays, and says how one was chosen.
 pub fn warn_of_rivals(member: &str, found: &Found) {
     for rival in found.rivals() {
         warn(&format!(
@@ -148,7 +148,7 @@ pub fn warn_of_rivals(member: &str, found: &Found) {
     }
 }
 
-/// The marks that others left on the member, the most important first.
+/// Other programs' signatures on the member, the most important first.
 pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
     let bytes = member.size().bytes();
     let part = bytes.min(signature::WINDOW_BYTES as u64);
@@ -158,7 +158,7 @@ pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
     Ok(signature::detect_all(&head, &tail, member.size()))
 }
 
-/// Overwrites marks with zeroes.
+/// Overwrites signatures with zeroes.
 pub fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> {
     let writing = failed(member, "wiping the old metadata");
     for mark in marks {

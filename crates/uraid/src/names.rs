@@ -1,5 +1,5 @@
-//! What arrays are called, and where their sockets are.
-//! Owns: which names `create` takes, the homehost, runtime directory, socket paths, the NBD URI.
+//! Array names, and the paths of their sockets.
+//! Owns: which names `create` accepts, the homehost, runtime directory, socket paths, the NBD URI.
 //! Not here: the 32 bytes of a set name (`format`). Invariant: a name from a superblock never leaves the runtime
 //! directory: it is outside input and becomes one plain file name. Spec: docs/md/formats.md#version-1-superblock.
 
@@ -10,7 +10,7 @@ use uraid_format::uuid;
 /// The most bytes of a name with its host prefix: one less than the field, which mdadm ends with a zero.
 pub const SET_NAME_BYTES_MAX: usize = 31;
 
-/// A name that `create` takes: what a superblock can hold and a file name can be.
+/// Checks a name for `create`: a superblock and a file name must be able to hold it.
 pub fn valid_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > SET_NAME_BYTES_MAX {
         return Err(format!("a name has 1 to {SET_NAME_BYTES_MAX} bytes, found {}", text.len()));
@@ -21,7 +21,7 @@ pub fn valid_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A host that `create` takes before a name: what a superblock and one line can hold.
+/// Checks a host for `create`: a superblock and one line must be able to hold it.
 pub fn valid_host(text: &str) -> Result<String, String> {
     if text.contains(['/', ':']) || text.chars().any(is_order) {
         return Err("a host has no slash, no colon and no control character".to_owned());
@@ -34,8 +34,8 @@ pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     uuid::parse(text).ok_or_else(|| format!("{text:?} is no UUID, expected 32 hex digits"))
 }
 
-/// The host that `create` puts before the name, where it fits; empty for none. `option` is `--homehost`; `none`,
-/// `<none>` and `<ignore>` ask for none, `<system>` for this host.
+/// The host that `create` puts before the name, if it fits; empty for none. `option` is `--homehost`; `none`, `<none>`
+/// and `<ignore>` mean no host, `<system>` means this host.
 pub fn homehost(option: Option<&str>) -> String {
     match option {
         Some("<ignore>" | "none" | "<none>") => String::new(),
@@ -44,7 +44,7 @@ pub fn homehost(option: Option<&str>) -> String {
     }
 }
 
-/// Text from a superblock or a file name, fit for a terminal: what [`is_order`] finds becomes `_`.
+/// Text from a superblock or a file name, safe for a terminal: what [`is_order`] finds becomes `_`.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_order(c) { '_' } else { c }).collect()
 }
@@ -54,8 +54,8 @@ pub fn printable_lines(text: &str) -> String {
     text.chars().map(|c| if c != '\n' && is_order(c) { '_' } else { c }).collect()
 }
 
-/// Whether a character is not shown but changes what is: control characters, which could be orders to a terminal, and
-/// Unicode's line ends, joiners and marks of direction, which make one name look like another.
+/// Whether a character is invisible but has an effect: control characters, which could be commands to a terminal, and
+/// Unicode's line ends, joiners and direction marks, which make one name look like another.
 fn is_order(c: char) -> bool {
     let is_invisible = matches!(
         c,
@@ -64,7 +64,7 @@ fn is_order(c: char) -> bool {
     c.is_control() || is_invisible
 }
 
-/// `host:name`, printable, with a remark where the host is this one.
+/// `host:name`, printable, with a note if the host is this one.
 pub fn with_locality(set_name: &str) -> String {
     let set_name = printable(set_name);
     match (set_name.split_once(':'), this_host()) {
@@ -78,7 +78,7 @@ fn this_host() -> Option<String> {
     Some(host.trim().to_owned())
 }
 
-/// What an array is called by: its set name without the host, printable; the start of its UUID where it has none.
+/// An array's short name: its set name without the host, printable; the start of its UUID if it has none.
 pub fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
     let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
     if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { printable(name) }

@@ -1,6 +1,6 @@
-//! Arrays over arrays: one that is made of other arrays of this process.
-//! Owns: finding the superblocks that arrays carry, assembling the array that they make up. Not here: how it is
-//! driven (`member`, `stack`). Invariant: looking changes nothing on any member.
+//! Nested arrays: one that is made of other arrays of this process.
+//! Owns: finding the superblocks on arrays, assembling the array that they make up. Not here: driving it (`member`,
+//! `stack`). Invariant: the search changes nothing on any member.
 
 use crate::assembly::{self, NamedError};
 use crate::errand;
@@ -18,7 +18,7 @@ use uraid_host::{BadSectors, CLIENT_ARENA, Local};
 /// Why arrays make up no array.
 #[derive(Debug, thiserror::Error)]
 pub enum NestedError {
-    /// They could not be looked at.
+    /// They could not be read.
     #[error("cannot look what the arrays carry")]
     Run(#[from] StackError),
     /// They carry superblocks that do not fit together.
@@ -26,8 +26,8 @@ pub enum NestedError {
     Assemble(#[from] NamedError),
 }
 
-/// The array that the arrays of `stack` make up, above them; or the same stack, where they carry none. An array that
-/// is no member of it is left out, which is said.
+/// Adds the array that the arrays of `stack` make up, or returns the same stack if they have no superblocks. An array
+/// that is not a member is left out, and this is reported.
 pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
     let found = errand::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
@@ -57,7 +57,7 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     let mut plan = assembly::decide(&candidates, &carried_by, options)?;
     let is_read_only = |at: usize| stack.arrays[carriers[at]].plan.read_only.is_some();
     if plan.read_only.is_none() && plan.members.iter().any(|member| is_read_only(member.candidate)) {
-        // Its first write would fail, and the others' superblocks would say that it is faulty.
+        // Its first write would fail, and the others' superblocks would record it as faulty.
         plan.read_only = Some(ReadOnlyReason::Member);
     }
     let mut by_index: Vec<Option<Assembled>> = stack.arrays.into_iter().map(Some).collect();
@@ -76,7 +76,7 @@ pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, Neste
     Ok(Stack::new(arrays, stack.force))
 }
 
-/// What an array carries cannot be used.
+/// The superblock on an array is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error("{array}: carries a superblock that cannot be used")]
 struct CarriedError {
@@ -95,7 +95,7 @@ enum LookError {
     List(#[from] BadBlocksError),
 }
 
-/// An array that carries anything but a superblock is the common case.
+/// Whether to report it; not for an array without a superblock, the common case.
 fn is_telling(error: &LookError) -> bool {
     match error {
         LookError::Find(FindError::DeviceTooSmall { .. }) => false,
@@ -104,7 +104,7 @@ fn is_telling(error: &LookError) -> bool {
     }
 }
 
-/// What an array carries as a member.
+/// The superblock on an array.
 struct Carried {
     superblock: Superblock,
     bad: BadSectors,

@@ -1,7 +1,7 @@
 //! One running array as its control socket and the watch see it, on shard 0.
-//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), its start and its stop,
-//! which are the whole process's (`session`).
-//! Invariant: it only looks and asks; the array does not wait for it.
+//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), start and stop, which are
+//! of the whole process (`session`).
+//! Invariant: it only reads and calls; the array never waits for it.
 
 use crate::control::Controlled;
 use crate::faces::ExportFace;
@@ -25,11 +25,11 @@ pub struct Overseer {
     session: Rc<Session>,
     index: ArrayIndex,
     array: Rc<HostArray>,
-    /// How far its resync is, while there is one.
+    /// The progress of its resync, if one runs.
     pub progress: Rc<Cell<Option<Progress>>>,
-    /// Where its members' paths lead.
+    /// The state of its members' paths.
     pub paths: Rc<MemberPaths>,
-    /// What stderr has been told of.
+    /// The status that stderr has reported.
     said: RefCell<Status>,
 }
 
@@ -41,7 +41,7 @@ impl Overseer {
         Overseer { session, index, array, progress, paths, said }
     }
 
-    /// Says on stderr what has happened to the array since the last time.
+    /// Reports on stderr what has changed since the last call.
     pub fn say_changes(&self) {
         let now = self.status();
         let before = self.said.replace(now.clone());
@@ -54,7 +54,7 @@ impl Overseer {
         self.session.setup().stack.array(self.index)
     }
 
-    /// What the array says about itself.
+    /// The engine's status.
     pub fn status(&self) -> Status {
         self.array.status()
     }
@@ -64,7 +64,7 @@ impl Overseer {
         &self.assembled().name
     }
 
-    /// What member `index` of the plan was named on the command line.
+    /// The name of member `index` of the plan on the command line.
     pub fn member_name(&self, index: usize) -> &str {
         self.session.setup().stack.member_name(self.index, index)
     }
@@ -113,7 +113,7 @@ impl Overseer {
         }
     }
 
-    /// Who would lose an array by this one's stop: the process ends with it, and with it all that others may have.
+    /// The other arrays stopped together with this one: the process ends.
     fn others(&self) -> Vec<&str> {
         let stack = &self.session.setup().stack;
         let others = stack.tops().into_iter().filter(|&top| top != self.index);
@@ -137,7 +137,7 @@ impl Overseer {
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
-            // It may not be in the superblocks yet.
+            // The superblocks may not record it yet.
             MemberState::Faulty { slot: Some(slot), .. } if matches!(status.gate, Gate::Frozen(_)) => Ok(slot),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
@@ -229,7 +229,7 @@ impl Controlled for Overseer {
     }
 }
 
-/// What all shards have counted together.
+/// The sum over all shards.
 fn sum(counts: &[ArrayCounts]) -> Counts {
     counts.iter().map(|shard| &shard.requests).fold(Counts::default(), |sum, shard| Counts {
         reads: sum.reads + shard.reads,
@@ -244,7 +244,7 @@ fn sum(counts: &[ArrayCounts]) -> Counts {
     })
 }
 
-/// What the clients of the process have asked for.
+/// The requests of the process's clients.
 fn requests(counted: &Statistics, exports: usize) -> Clients {
     Clients {
         exports,

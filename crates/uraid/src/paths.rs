@@ -1,7 +1,7 @@
 //! Member files that are deleted, replaced or moved while an array runs on them.
-//! Owns: looking at them every few seconds, what is said of it. Not here: members that fail (`watch`), the look itself
-//! (`uraid_host`). Invariant: one look at a member at a time, and nothing waits long for it: a file system that hangs
-//! keeps one helper thread, and no news of other members.
+//! Owns: checking them every few seconds, the messages. Not here: members that fail (`watch`), the check itself
+//! (`uraid_host`). Invariant: one check of a member at a time, and no task waits long for it: a file system that hangs
+//! occupies one helper thread, and delays no report of other members.
 
 use crate::session::Session;
 use crate::stack::Members;
@@ -14,9 +14,9 @@ use uraid_block::local::{Notify, race};
 use uraid_engine::MemberState;
 use uraid_host::{Claimed, PathState};
 
-/// How often it looks.
+/// The period of the checks.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a report waits for a look: what a caller takes for at once. It takes microseconds where nothing hangs.
+/// How long a report waits for a check; callers do not notice this time. A check takes microseconds if nothing hangs.
 pub const REPORT_WAITS_MAX: Duration = Duration::from_millis(80);
 /// How long a stop waits for it.
 pub const STOP_WAITS_MAX: Duration = Duration::from_secs(1);
@@ -25,17 +25,17 @@ pub const STOP_WAITS_MAX: Duration = Duration::from_secs(1);
 pub struct MemberPaths {
     session: Rc<Session>,
     index: ArrayIndex,
-    /// By member of the plan. Empty where the members are arrays.
+    /// By member of the plan. Empty if the members are arrays.
     members: Vec<Seen>,
     looked: Notify,
 }
 
 /// One member's path.
 struct Seen {
-    /// As last seen.
+    /// The last known state.
     state: Cell<PathState>,
     is_looking: Cell<bool>,
-    /// How many looks have ended.
+    /// How many checks have ended.
     ended: Cell<u64>,
 }
 
@@ -47,7 +47,7 @@ impl MemberPaths {
         Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
     }
 
-    /// Looks until dropped.
+    /// Checks until dropped.
     pub async fn watch(self: Rc<Self>) {
         loop {
             self.look(PERIOD).await;
@@ -55,7 +55,7 @@ impl MemberPaths {
         }
     }
 
-    /// Looks at all, and waits for that no longer than `waits_max`.
+    /// Checks all paths, and waits for at most `waits_max`.
     pub async fn look(self: &Rc<Self>, waits_max: Duration) {
         let local = self.session.local();
         for (member, seen) in self.members.iter().enumerate() {
@@ -64,19 +64,19 @@ impl MemberPaths {
                 local.spawn(async move { paths.look_at(member).await });
             }
         }
-        // Those that others begin meanwhile are not waited for.
+        // Do not wait for checks that other callers begin meanwhile.
         let ended: Vec<u64> = self.members.iter().map(|seen| seen.ended.get()).collect();
         let have_ended =
             || self.members.iter().zip(&ended).all(|(seen, before)| seen.ended.get() > *before).then_some(());
         race(self.looked.wait_for(have_ended), local.sleep(waits_max)).await;
     }
 
-    /// What was last seen of a member of the plan.
+    /// The last known state of a member of the plan.
     pub fn state(&self, member: usize) -> PathState {
         self.members.get(member).map_or(PathState::Same, |seen| seen.state.get())
     }
 
-    /// To be said when the array was stopped as it should be: what it was stopped on that is gone with the process.
+    /// Call it after a clean stop: warns that deleted members are gone when the process ends.
     pub fn say_what_vanishes(&self) {
         let stack = &self.session.setup().stack;
         let is_deleted = |member: &usize| self.state(*member) == PathState::Deleted;
@@ -120,7 +120,7 @@ fn claimed(session: &Session, index: ArrayIndex) -> &[Claimed] {
     }
 }
 
-/// What is to be said when a path's state has changed.
+/// The message if a path's state has changed.
 fn news(before: PathState, now: PathState) -> Option<&'static str> {
     if before == now {
         return None;
@@ -142,7 +142,7 @@ fn news(before: PathState, now: PathState) -> Option<&'static str> {
     }
 }
 
-/// The state as reports have it.
+/// The state in reports.
 pub fn word(state: PathState) -> Option<String> {
     let word = match state {
         PathState::Same => return None,

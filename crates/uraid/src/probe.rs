@@ -1,7 +1,7 @@
-//! A look at a member that is not claimed: it may be in use, by us or by others.
-//! Owns: reading a member by name, the errors of one that cannot be read or holds no superblock.
+//! Reads a member without claiming it: it may be in use, by us or by others.
+//! Owns: reading a member by name, the errors of one that cannot be read or has no superblock.
 //! Not here: members that are served or changed; those are claimed first (`uraid_host::Claimed`).
-//! Invariant: nothing is written, and nothing waits (a FIFO is refused, not opened).
+//! Invariant: nothing is written, and nothing blocks (a FIFO is refused, not opened).
 
 use crate::member_name::{self, NameError};
 use std::fs::File;
@@ -13,10 +13,10 @@ use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Target, Window};
 
-/// Why a member shows no superblock.
+/// Why a member has no superblock.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Its name means nothing.
+    /// Its name is not valid.
     #[error(transparent)]
     Name(NameError),
     /// It could not be opened or read.
@@ -40,7 +40,7 @@ pub enum ProbeError {
         path: PathBuf,
         /// Its first byte.
         start: u64,
-        /// The byte behind its last one.
+        /// The byte after its last one.
         end: u64,
         /// How many bytes there are.
         found: u64,
@@ -53,7 +53,7 @@ pub enum ProbeError {
         /// Its size.
         found: u64,
     },
-    /// There is no telling which of its sectors are bad.
+    /// Its list of bad blocks is broken.
     #[error("{}", path.display())]
     BadBlocks {
         /// The member.
@@ -74,7 +74,7 @@ pub enum ProbeError {
     Superblock {
         /// The member.
         path: PathBuf,
-        /// Of all the places that one can be at, the one whose content says most: [`Unclaimed::read_at`] shows it.
+        /// The place whose content tells most, of all that a superblock can be at: [`Unclaimed::read_at`] shows it.
         at: Sector,
         /// The version that belongs there.
         version: Version,
@@ -83,7 +83,7 @@ pub enum ProbeError {
     },
 }
 
-/// What a look at a member gave.
+/// The result for one member.
 pub struct Probe {
     /// The member's size.
     pub size: Sectors,
@@ -95,7 +95,7 @@ pub struct Probe {
 pub struct Unclaimed {
     name: PathBuf,
     file: File,
-    /// Where its byte 0 is in the file.
+    /// The place of its byte 0 in the file.
     base: u64,
     bytes: u64,
     bad: BadSectors,
@@ -115,7 +115,7 @@ pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
     let unreadable = |source| ProbeError::Read { path: name.to_owned(), source };
     let target = match name.to_str() {
         Some(text) => member_name::resolve(text).map_err(ProbeError::Name)?,
-        // Our own syntax is text; other bytes are those of a file's name.
+        // Our own syntax is text; a name with other bytes is a file's.
         None => Target {
             name: name.to_string_lossy().into_owned(),
             path: name.to_owned(),
@@ -138,7 +138,7 @@ pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
 }
 
 impl Unclaimed {
-    /// Its size; a rest below a sector is cut off.
+    /// Its size, rounded down to whole sectors.
     pub fn size(&self) -> Sectors {
         Sectors::from_bytes_floor(self.bytes)
     }
@@ -153,7 +153,7 @@ impl Unclaimed {
         self.file.read_exact_at(into, self.base + at)
     }
 
-    /// The list of bad blocks that counts; `None`: none of it is bad.
+    /// The list of bad blocks in force; `None`: no sector is bad.
     pub fn bad_blocks(&self, superblock: &Superblock) -> Result<Option<BadBlockLog>, ProbeError> {
         let path = || self.name.clone();
         let broken = |source| ProbeError::BadBlocks { path: path(), source };
@@ -164,7 +164,7 @@ impl Unclaimed {
         BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map(Some).map_err(broken)
     }
 
-    /// Looks at every place where a superblock can be.
+    /// Checks every place where a superblock can be.
     pub fn find_superblock(&self) -> Result<Found, ProbeError> {
         let path = || self.name.clone();
         let read = |at: Sector, block: &mut [u8; SUPERBLOCK_BYTES]| self.read_at(at.0 * SECTOR_BYTES as u64, block);

@@ -1,6 +1,7 @@
-//! How far a pass is, on stderr.
+//! The progress of a pass, on stderr.
 //! Owns: [`Moving`], the progress line of a pass with speed and time left. Not here: the pass (`engine`).
-//! Invariant: a terminal sees one line that moves; a file or a pipe sees a plain line now and then, and the last one.
+//! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
+//! one.
 
 use crate::{log, sizes, warn};
 use std::io::IsTerminal;
@@ -10,27 +11,27 @@ use uraid_engine::Progress;
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
-/// A pass that is over before anybody can read shows no line.
+/// A shorter pass shows no line.
 const FIRST_AFTER: Duration = Duration::from_millis(300);
 const BAR_CELLS: u64 = 20;
 
-/// A text on stderr that changes while something goes on: on a terminal in its place, else as a line now and then.
+/// A text on stderr that changes during a pass: in place on a terminal, else as a line now and then.
 pub struct Moving {
     began: Instant,
     first_after: Duration,
-    /// When, since it began.
+    /// When it was last shown, since the start.
     shown: Option<Duration>,
     is_terminal: bool,
 }
 
 impl Moving {
-    /// Nothing is shown of what is over before `first_after`.
+    /// Shows nothing for work that ends before `first_after`.
     pub fn new(first_after: Duration) -> Moving {
         let is_terminal = std::io::stderr().is_terminal();
         Moving { began: Instant::now(), first_after, shown: None, is_terminal }
     }
 
-    /// How long it has gone on, when it is time to show something.
+    /// The elapsed time, if it is time to show something.
     pub fn due(&mut self) -> Option<Duration> {
         let elapsed = self.began.elapsed();
         self.is_due(elapsed).then_some(elapsed)
@@ -45,12 +46,12 @@ impl Moving {
         is_due
     }
 
-    /// Whether somebody sees it change.
+    /// Whether stderr is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Shows it, whether it is time to or not.
+    /// Shows it now.
     pub fn show(&mut self, text: &str) {
         self.shown.get_or_insert(Duration::ZERO);
         if self.is_terminal {
@@ -60,7 +61,7 @@ impl Moving {
         }
     }
 
-    /// Takes it away where it moves.
+    /// Removes the line from a terminal.
     pub fn clear(&self) {
         if self.is_terminal && self.shown.is_some() {
             log::raw("\r\x1b[K".to_owned());
@@ -89,7 +90,7 @@ impl ProgressLine {
         }
     }
 
-    /// The pass has ended: takes the moving line away and says what it did.
+    /// The pass has ended: removes the line and reports the result.
     pub fn finish(self, last: &Progress) {
         self.moving.clear();
         let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.moving.began.elapsed()));
@@ -103,7 +104,7 @@ impl ProgressLine {
         warn(&text);
     }
 
-    /// The pass was given up: takes the moving line away.
+    /// The pass was given up: removes the line.
     pub fn interrupted(self) {
         self.moving.clear();
     }

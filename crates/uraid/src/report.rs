@@ -1,6 +1,6 @@
-//! The state of an array as people and scripts read it.
-//! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: where the facts come from (`control` for
-//! a running array, `detail` for its members). Invariant: text and JSON say the same.
+//! The state of an array, as text and for scripts.
+//! Owns: [`Report`], its JSON, its text in `mdadm --detail`'s words. Not here: the source of the facts (`control` for a
+//! running array, `detail` for its members). Invariant: text and JSON say the same.
 //! Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod hints;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 
-/// What is known about one array. Lengths in 512-byte sectors, times in seconds since 1970.
+/// The facts about one array. Lengths in 512-byte sectors, times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Without the host.
@@ -27,13 +27,13 @@ pub struct Report {
     pub metadata: String,
     /// `raid6`
     pub level: String,
-    /// `left-symmetric`; none where the level has no layouts.
+    /// `left-symmetric`; `None` if the level has no layouts.
     pub layout: Option<String>,
     /// Zero where the level has no chunks.
     pub chunk_sectors: u64,
-    /// What a client sees; zero where it is not known, because not all members are.
+    /// The size for clients; zero if it is unknown because members are missing.
     pub array_sectors: u64,
-    /// What the array uses of each member; zero where members differ.
+    /// What the array uses of each member; zero if members differ.
     pub member_sectors: u64,
     /// Slots.
     pub raid_devices: u16,
@@ -45,37 +45,37 @@ pub struct Report {
     pub updated: u64,
     /// Changes of the array's state so far.
     pub events: u64,
-    /// How far a resync is.
+    /// The progress of a resync.
     pub resync: Option<Resync>,
     /// Slots in order, then spares and the failed.
     pub members: Vec<Member>,
-    /// The process that serves it; none when it does not run.
+    /// The process that serves it; `None` if it does not run.
     pub server: Option<Server>,
-    /// What its request paths have counted; none when it does not run.
+    /// The counts of its request paths; `None` if it does not run.
     pub counts: Option<Counts>,
-    /// What clients have asked for; none when it does not run.
+    /// The requests of clients; `None` if it does not run.
     #[serde(default)]
     pub clients: Option<Clients>,
-    /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`, `journal`;
-    /// `clustered bitmap` of an array that is refused for that.
+    /// How copies and parity are made to agree after a crash, in mdadm's words: `none`, `resync`, `bitmap`, `ppl`,
+    /// `journal`; `clustered bitmap` for an array that is refused because of it.
     #[serde(default)]
     pub consistency_policy: String,
-    /// Why it is open read-only; of an array that does not run, why it would be if it were started without `--run` and
+    /// Why it is open read-only. For an array that does not run: why it would be, if started without `--run` and
     /// `--force`.
     #[serde(default)]
     pub read_only: Option<String>,
-    /// Members that were given and are left out; of a running array, at its start.
+    /// Given members that are left out; of a running array, at its start.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
-    /// Of an array that does not run: why it would not start as given, without `--run` and `--force`.
+    /// For an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
-    /// What its layout follows from; none where that is not known of all members.
+    /// The inputs of its layout; `None` if they are not known for all members.
     #[serde(default)]
     pub geometry: Option<Geometry>,
 }
 
-/// What a layout follows from, beside the level and the slots. Sizes in sectors.
+/// The inputs of a layout besides the level and the slots. Sizes in sectors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Geometry {
     /// md's number.
@@ -88,7 +88,7 @@ pub struct Geometry {
     pub member_sizes: Vec<u64>,
 }
 
-/// A member that was given and is left out.
+/// A given member that is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
     /// As it was given; of a running array, the same as members have.
@@ -112,16 +112,16 @@ pub struct Counts {
     pub rows_reconstructed: u64,
     /// Row parts read by computing what a lost member held.
     pub rows_recovered: u64,
-    /// Writes that were taken along by another write of their row.
+    /// Writes that the row's holder wrote together with its own.
     pub writes_absorbed: u64,
-    /// Reads that a member failed and others served.
+    /// Reads that failed on one member and were served by others.
     pub reads_retried: u64,
     /// Member reads that failed on the medium.
     pub read_errors: u64,
 }
 
-/// What NBD clients have asked of the process since it was started: of all its arrays together. Requests count when
-/// they are answered, also with an error.
+/// The requests of NBD clients since the process was started, for all its arrays together. A request counts when it is
+/// answered, also with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Clients {
     /// Arrays that the process serves.
@@ -144,7 +144,7 @@ pub struct Clients {
     pub write_zeroes: u64,
     /// Cache requests: read ahead of time.
     pub caches: u64,
-    /// Questions what is allocated.
+    /// Block status requests.
     pub block_statuses: u64,
     /// Requests that were refused before they reached an array.
     pub refused: u64,
@@ -168,18 +168,18 @@ pub struct Member {
     pub number: Option<u32>,
     /// Its slot; none for a spare and for a member that has lost its slot.
     pub slot: Option<u16>,
-    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on one,
-    /// `stale` where one missed changes that only force would give up.
+    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on
+    /// one, `stale` where one missed changes that only force would give up.
     pub state: String,
-    /// Where it is; none for an empty slot.
+    /// Its path; `None` for an empty slot.
     pub path: Option<String>,
     /// Of a faulty one: what happened.
     pub reason: Option<String>,
     /// Where its data begins, in sectors from its start; none for an empty slot.
     #[serde(default)]
     pub data_offset: Option<u64>,
-    /// Of a running array: what became of the path of its file: `deleted`, `replaced`, `missing`; none where it still
-    /// leads to the file.
+    /// For a running array, the state of the member's path: `deleted`, `replaced`, `missing`; `None` if it still leads
+    /// to the file.
     #[serde(default)]
     pub path_state: Option<String>,
     /// Of a running array: what it was asked for and how it answered.
@@ -202,12 +202,12 @@ impl Member {
         }
     }
 
-    /// Whether its file goes when the array stops.
+    /// Whether its file is freed when the array stops.
     pub fn is_deleted(&self) -> bool {
         self.path_state.as_deref() == Some("deleted")
     }
 
-    /// Behind its path.
+    /// The note after its path.
     fn path_note(&self) -> &'static str {
         match self.path_state.as_deref() {
             Some("deleted") => " (deleted: gone when the array stops)",
@@ -217,7 +217,7 @@ impl Member {
         }
     }
 
-    /// Where it stands in a table: slots ascending, then spares, then the failed.
+    /// The order in a table: slots ascending, then spares, then failed members.
     pub fn order(&self) -> (u32, u32) {
         let behind = if self.state == "faulty" { 1 << 17 } else { 1 << 16 };
         (self.slot.map_or(behind, u32::from), self.number.unwrap_or(u32::MAX))
@@ -229,21 +229,21 @@ impl Member {
 pub struct Server {
     /// Its process id.
     pub pid: u32,
-    /// Where clients find the array.
+    /// The URIs for clients.
     pub uris: Vec<String>,
-    /// Whether it takes requests yet: a resync comes first.
+    /// Whether it takes requests yet: clients wait until a resync ends.
     pub is_ready: bool,
     /// Threads.
     pub shards: u16,
     /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
     pub last_record_us: Option<u64>,
-    /// On a parity level: the instructions that make P and Q, as `avx512+gfni`.
+    /// On a parity level: the instruction set that computes P and Q, such as `avx512+gfni`.
     #[serde(default)]
     pub kernel: Option<String>,
-    /// How long a member may take to answer, in milliseconds; 0: for ever.
+    /// How long a member may take to answer, in milliseconds; 0: no limit.
     #[serde(default)]
     pub member_timeout_ms: Option<u64>,
-    /// What clients get of the array.
+    /// The exports of the array.
     #[serde(default)]
     pub exports: Vec<Export>,
 }

@@ -8,29 +8,30 @@ use serde_json::{Value, json};
 /// The most bytes of a request's line.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is 24 KiB of JSON at most.
+/// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is at most 24 KiB of
+/// JSON.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// One request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Call {
-    /// What the answer carries back; `None`: no answer is wanted.
+    /// The id of the answer; `None`: no answer is wanted.
     pub id: Option<Value>,
     /// What to do.
     pub method: Method,
 }
 
-/// What a running array does when asked.
+/// The methods of a running array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// Gives its report.
+    /// Returns its report.
     Status,
     /// Declares a member failed.
     Fail {
         /// Its path or slot.
         member: String,
     },
-    /// Ends: drain, flush, mark clean, let go.
+    /// Stops it: drain, flush, mark clean, release the members.
     Stop {
         /// Also the arrays that are served by the same process.
         all: bool,
@@ -43,14 +44,14 @@ pub enum Method {
 pub struct RpcError {
     /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
     pub code: i64,
-    /// What is wrong, for people.
+    /// The error message.
     pub message: String,
 }
 
 impl RpcError {
-    /// No JSON.
+    /// Invalid JSON.
     pub const PARSE: i64 = -32700;
-    /// JSON, but no request.
+    /// JSON, but not a request.
     pub const INVALID_REQUEST: i64 = -32600;
     /// No such method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
@@ -70,7 +71,7 @@ impl RpcError {
     }
 }
 
-/// Reads one line. The error comes with the id that its answer carries.
+/// Reads one line. The error carries the id for its answer.
 pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     let value: Value = serde_json::from_slice(line)
         .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
@@ -117,7 +118,7 @@ pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
     format!("{answer}\n")
 }
 
-/// Reads an answer. The outer error: these bytes are no answer.
+/// Reads an answer. The outer error: these bytes are not an answer.
 pub fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(line)?;
     if let Some(error) = value.get("error") {

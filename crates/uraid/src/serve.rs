@@ -26,20 +26,20 @@ use uraid_host::{drop_privileges, ensure_descriptors, keep_locked_memory};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
-/// How long a process that was killed may take to let go of members and sockets.
+/// How long a killed process may take to release members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Why nothing is served, or no more.
+/// Why nothing is served, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A member must not be touched.
+    /// A member could not be claimed.
     #[error("the array is not started")]
     Claim(#[from] ClaimError),
-    /// Not one member is left.
+    /// No member is left.
     #[error("none of the members can be used, see above")]
     NoMembers,
-    /// They make up no array.
+    /// The members make up no array.
     #[error("cannot start the array")]
     Assemble(#[from] NamedError),
     /// There is too little memory for the buffers.
@@ -51,7 +51,7 @@ pub enum ServeError {
     /// The runtime directory could not be made.
     #[error("cannot make {}", path.display())]
     Directory {
-        /// It.
+        /// The directory.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -64,7 +64,7 @@ pub enum ServeError {
         /// What is missing.
         source: TooFewDescriptors,
     },
-    /// A TCP address, which every user of some machine can reach.
+    /// A TCP address, which other users can reach.
     #[error(
         "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
          expected unix:PATH, or --insecure if that is meant",
@@ -74,7 +74,7 @@ pub enum ServeError {
         /// The address.
         found: SocketAddr,
     },
-    /// A mode for what has none.
+    /// `--export-mode` with TCP, which has no mode.
     #[error(
         "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
     )]
@@ -82,7 +82,7 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
     },
-    /// The socket could not be had.
+    /// The socket could not be opened.
     #[error("cannot listen on {at}")]
     Listen {
         /// Where.
@@ -90,7 +90,7 @@ pub enum ServeError {
         /// Why.
         source: NetError,
     },
-    /// One name for several.
+    /// One name for several arrays.
     #[error("--control and --export-name are for one array, and {count} are served")]
     OneName {
         /// How many.
@@ -104,7 +104,7 @@ pub enum ServeError {
         /// Their UUID.
         uuid: String,
     },
-    /// An array of arrays that is none.
+    /// The arrays make up no array.
     #[error(transparent)]
     Nested(#[from] NestedError),
     /// It ran and failed.
@@ -147,8 +147,8 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Before any thread that serves is started, so that all of them go without. What is opened here may need rights that
-/// are gone afterwards.
+/// Drops the privileges before any serving thread is started, so that all threads lack them. Opens first what may need
+/// privileges.
 fn give_up_privileges(stack: &Stack, shards: u16) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),
@@ -161,7 +161,7 @@ fn give_up_privileges(stack: &Stack, shards: u16) {
     }
 }
 
-/// The array of each group of members, and the one that they make up where they may be members of one.
+/// The array of each group of members, and the array above them if they may be its members.
 pub fn stack(
     groups: &[Vec<String>],
     may_be_members: bool,
@@ -189,7 +189,7 @@ fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) 
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
     let members = plan.members.iter().map(|m| by_candidate[m.candidate].take().expect("a candidate is one member"));
     let members = Members::Claimed(members.collect());
-    // Members that were left out are let go: another array may want them.
+    // Release members that were left out: another array may need them.
     drop(by_candidate);
     let refused = plan.refused.iter().map(|refused| (&names[refused.candidate], refused.reason.to_string()));
     left_out.extend(refused.map(|(name, reason)| LeftOut { path: client::member_path(name), reason }));
@@ -197,7 +197,7 @@ fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) 
     Ok(Assembled { name, plan, members, bad: BadSectors::default(), left_out })
 }
 
-/// The members that have a superblock, and the others that may be left out.
+/// The members with a superblock, and the others that may be left out.
 #[derive(Default)]
 struct Opened {
     members: Vec<Claimed>,
@@ -205,8 +205,8 @@ struct Opened {
     left_out: Vec<LeftOut>,
 }
 
-/// Until when something that is in use may still be let go: after kill -9 the kernel holds a process's files and sockets
-/// until its last I/O is done, while the next start is on its way already.
+/// The time until which a resource in use may still be released: after kill -9 the kernel holds a process's files and
+/// sockets until its last I/O is done, while the next start may already be running.
 pub struct Patience(Instant);
 
 impl Patience {
@@ -215,7 +215,7 @@ impl Patience {
         Patience(Instant::now() + LETTING_GO_TIME_MAX)
     }
 
-    /// Asks again while the answer is "in use".
+    /// Retries while the answer is "in use".
     fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
         loop {
             match ask() {
@@ -236,8 +236,8 @@ impl Patience {
     }
 }
 
-/// Claims the members and reads their superblocks and lists of bad blocks. What cannot be used is said and left out: whether the rest is
-/// enough is the assembly's to say. What is in use, named twice or forbidden is an error at once.
+/// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
+/// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
 fn open(names: &[String], access: Access, patience: &Patience) -> Result<Opened, ServeError> {
     let Opened { mut members, mut candidates, mut left_out } = Opened::default();
     for name in names {

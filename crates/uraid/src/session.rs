@@ -1,12 +1,12 @@
 //! Running arrays: what each shard does from the first mail to the last.
 //! Owns: the order of start, open, close, stop and end over all shards and arrays. Not here: sockets' protocols
 //! (`export-nbd`, `control`), what one array answers (`overseer`), any state of an array (`engine`).
-//! Invariant: no shard ends before the arrays are stopped, because all of them carry their mail; an array is started
-//! before those that are made of it, and stopped after them.
+//! Invariant: no shard ends before the arrays are stopped, because all shards carry their mail. A member array is
+//! started before the array that is made of it, and stopped after it.
 //!
 //! ```text
-//!   shard 0   start -> lines with the URIs -> accept ... told to stop -> Close to all -> all Closed -> stop -> End to all
-//!   others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
+//!   shard 0   start -> lines with the URIs -> accept ... told to stop -> Close to all -> all Closed -> stop -> End to
+//!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
 
 use crate::clients::ClientLog;
@@ -34,18 +34,18 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the shards may take to say what they have counted.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long an array may take to stop, beside the time in which its members must answer.
+/// How long an array may take to stop, besides the time in which its members must answer.
 const STOP_TIME_MAX: Duration = Duration::from_secs(15);
-/// The same where members may take for ever.
+/// The same if members have no time limit.
 const STOP_TIME_MAX_UNBOUNDED: Duration = Duration::from_secs(60);
-/// The shard that the engine's stewards, the control sockets and the signals are on.
+/// The shard of the engine's stewards, the control sockets and the signals.
 const FIRST: ShardIndex = ShardIndex(0);
 
-/// All that a session starts from.
+/// The inputs of a session.
 pub struct Setup {
     /// The arrays.
     pub stack: Stack,
-    /// Where they are reached.
+    /// The sockets.
     pub faces: Faces,
     /// Threads.
     pub shards: u16,
@@ -53,8 +53,8 @@ pub struct Setup {
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
-    /// What reports call each member of each array. Known before anything is served: to follow links a path is looked
-    /// up, and a folder's server may hang.
+    /// The name of each member in reports. Computed before anything is served: resolving links reads the path, and the
+    /// directory's server may hang.
     pub paths: Vec<Vec<String>>,
 }
 
@@ -66,7 +66,7 @@ pub fn run(setup: Setup) -> Result<(), StackError> {
     outcomes.into_iter().collect()
 }
 
-/// What one shard has heard so far, and what waits for it.
+/// The messages that one shard has received, and the tasks that wait for them.
 #[derive(Default)]
 struct Heard {
     close: Cell<bool>,
@@ -85,7 +85,7 @@ impl Heard {
 /// NBD on one shard.
 type NbdServer = Server<Local, Stream, HostArray>;
 
-/// What one shard works with.
+/// The objects of one shard.
 struct Station {
     shard: Shard<Letter>,
     setup: Arc<Setup>,
@@ -140,7 +140,7 @@ impl Station {
         heard.changed.notify_all();
     }
 
-    /// Lets this shard's clients finish, and says so to shard 0.
+    /// Lets this shard's clients finish, and reports that to shard 0.
     async fn close(&self) {
         let left = self.nbd.stop(DRAIN_TIME_MAX).await;
         if left > 0 {
@@ -182,7 +182,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     outcome
 }
 
-/// How far one array's run is.
+/// The state of one array's run.
 #[derive(Default)]
 struct Run {
     progress: Rc<Cell<Option<Progress>>>,
@@ -237,7 +237,7 @@ impl Session {
         self.is_ready.get()
     }
 
-    /// For the first to ask, the reason goes to the log.
+    /// The reason of the first call goes to the log.
     fn ask_to_stop(&self, reason: &str) {
         if !self.is_stop_asked.replace(true) {
             let stack = &self.setup().stack;
@@ -255,25 +255,25 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// Somebody has asked for a stop. [`Session::stop_answered`] must follow.
+    /// A caller has asked for a stop. [`Session::stop_answered`] must follow.
     pub fn answer_is_due(&self) {
         self.answers_due.set(self.answers_due.get() + 1);
     }
 
-    /// Stops all arrays; ends when they are.
+    /// Stops all arrays; returns when they are stopped.
     pub async fn stop(&self) -> Result<(), StackError> {
         self.ask_to_stop("`uraid stop`");
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }
 
-    /// Somebody has been told how the stop ended, or is gone.
+    /// The caller has been told how the stop ended, or is gone.
     pub fn stop_answered(&self) {
         self.answers_due.set(self.answers_due.get() - 1);
         self.changed.notify_all();
     }
 
-    /// What each shard has counted for one array, and all together for the clients of the process; what has come after a
-    /// while where a shard is slow.
+    /// The counts of each shard for one array, and the sum over the clients of the process. If a shard is slow, only
+    /// what has arrived in time.
     pub async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
@@ -307,7 +307,7 @@ impl Session {
         self.runs[index.0].is_started.get()
     }
 
-    /// Member arrays together, then those that are made of them. Ends early, and well, when told to stop.
+    /// Starts all member arrays together, then the arrays made of them. Returns early, with success, when told to stop.
     async fn start_all(&self) -> Result<(), StackError> {
         let stack = &self.setup().stack;
         for are_members in [true, false] {
@@ -331,14 +331,14 @@ impl Session {
         };
         match race(self.stop_asked(), self.station.arrays[index.0].start(show)).await {
             Either::Left(()) => {
-                // Not by the array's `stop`: what the resync has not reached must stay marked dirty.
+                // Do not call `stop`: what the resync has not reached must stay marked dirty.
                 line.interrupted();
                 warn(&format!("{name}: stopped before it was consistent; the next start begins anew"));
                 return Ok(());
             }
             Either::Right(Ok(())) => {}
             Either::Right(Err(source)) => {
-                // The others need not be made consistent for nothing.
+                // The resyncs of the others would be in vain.
                 self.ask_to_stop(&format!("{name} could not be started"));
                 return Err(StackError::Start { array: name.clone(), source });
             }
@@ -350,7 +350,7 @@ impl Session {
         Ok(())
     }
 
-    /// Until told to stop, and until all clients have gone then.
+    /// Serves until told to stop, then until all clients have gone.
     async fn serve(&self, overseers: &[Rc<Overseer>]) {
         let station = &self.station;
         let local: Local = (*station.shard).clone();
@@ -388,21 +388,22 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
-    /// The kernel keeps a process as long as one of its members does not answer; the others need not wait for that. Only
-    /// after a good stop of an array with redundancy: there, what a member still owes has cost it its place.
+    /// The kernel keeps a process as long as one of its members does not answer; releases the others, which need not
+    /// wait for that. Only after a clean stop of an array with redundancy: there, a member that still owes an answer
+    /// has been failed.
     fn let_members_go(&self, index: ArrayIndex) {
         let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
         let states = self.station.arrays[index.0].status().members;
         for (member, state) in members.iter().zip(states) {
             match state {
                 MemberState::Active(_) | MemberState::Spare => member.let_others_claim(),
-                // It may still be at what it was asked before it failed.
+                // It may still work on requests from before it failed.
                 MemberState::Faulty { .. } => {}
             }
         }
     }
 
-    /// Stops what was started, also after one of them would not stop as it should; the first error is the outcome.
+    /// Stops what was started, even if one of them fails to stop; the first error is the outcome.
     async fn stop_all(&self) -> Result<(), StackError> {
         let mut outcome = Ok(());
         for index in self.setup().stack.indexes().rev() {
@@ -421,7 +422,7 @@ impl Session {
                     stopped.map_err(|source| StackError::Stop { array: name.clone(), source })
                 }
                 Either::Right(()) => {
-                    // What it waits for cannot be taken back: as after a kill, the superblocks say dirty.
+                    // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();
                     let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
                     Err(StackError::NotAnswering { array: name.clone(), requests, after: time_max, is_redundant })
@@ -429,7 +430,7 @@ impl Session {
             };
             match (&stopped, &outcome) {
                 (Ok(()), _) => self.say_stopped(index),
-                // The first error is the outcome of all, which is said at the end.
+                // The first error is the outcome of all, and is reported at the end.
                 (Err(_), Ok(())) => {}
                 (Err(error), Err(_)) => warn(&with_causes(error)),
             }

@@ -1,11 +1,11 @@
-//! Sizes as people write and read them.
-//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`. Not here: which size an array may have (`format`).
-//! Invariant: a size that is no whole number of sectors, or has no meaning, is refused with the text that was given.
-//! Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
+//! Sizes as text.
+//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`. Not here: which size
+//! an array may have (`format`). Invariant: a size that is not a whole number of sectors, or invalid, is refused with
+//! the given text. Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
 
 use uraid_block::Sectors;
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SizeError {
     /// Not digits with an optional unit.
@@ -33,7 +33,7 @@ pub fn parse_size_or_zero(text: &str) -> Result<Sectors, SizeError> {
     if digits.is_empty() {
         return Err(no_size());
     }
-    // Sectors per unit. The `iB` and `B` endings are what people copy from other tools' output.
+    // Sectors per unit. The `iB` and `B` endings occur in other tools' output.
     let unit_sectors: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "k" | "kib" | "kb" => 2,
         "s" => 1,
@@ -62,9 +62,9 @@ pub fn parse_member_size(text: &str) -> Result<MemberSize, SizeError> {
 /// How much of each member an array uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemberSize {
-    /// What the smallest member has.
+    /// The size of the smallest member.
     Max,
-    /// So much.
+    /// This size.
     Exactly(Sectors),
 }
 
@@ -106,7 +106,7 @@ pub fn exact(size: Sectors) -> String {
 /// `18.00 MiB`.
 pub fn binary(size: Sectors) -> String {
     const STEP: f64 = 1024.0;
-    // What is printed as 1024 of a unit is one of the next.
+    // What would be printed as 1024 of a unit is printed as 1 of the next.
     const LIMIT: f64 = STEP - 0.005;
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = size.bytes() as f64 / STEP;

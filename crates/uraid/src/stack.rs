@@ -1,7 +1,7 @@
-//! The arrays of one process: each on devices of the host, or on arrays that come before it.
-//! Owns: [`Assembled`], [`Stack`], making the engine's arrays of them on a shard, the machine's size for them, why they
-//! could not be run. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `errand`).
-//! Invariant: a member array stands before the array that is made of it, and is a member of one array only.
+//! The arrays of one process: each on devices of the host, or on arrays before it in the list.
+//! Owns: [`Assembled`], [`Stack`], making the engine's arrays on a shard, the sizes of the host's arenas, errors of
+//! running them. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `errand`).
+//! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
 use crate::member::{ArrayMember, InnerArray};
 use crate::report::LeftOut;
@@ -14,37 +14,37 @@ use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard};
 
-/// Which arenas the engine's rows and passes are in; each must hold one row of any array.
+/// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
 const PASS_ARENA: usize = 3;
 
-/// What an array stands on, in the order of its plan.
+/// The members of an array, in the order of its plan.
 pub enum Members {
     /// Devices of the host.
     Claimed(Vec<Claimed>),
-    /// Arrays of the floor below.
+    /// Arrays of the level below.
     Arrays(Vec<ArrayIndex>),
 }
 
-/// How long a shard looks round for another's letter before it sleeps, where that pays: longer than a processor needs
-/// to wake up, so that the first shard that looks round finds the answer of one that slept (decision 0005).
+/// How long a shard busy-polls for messages before it sleeps, if that pays: longer than a processor needs to wake up,
+/// so that the first shard that busy-polls finds the answer of one that slept (decision 0005).
 pub const SPIN: Duration = Duration::from_micros(50);
 
 /// An array that can be started.
 pub struct Assembled {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Who stands where.
+    /// The slot of each member.
     pub plan: StartPlan,
-    /// Who that is.
+    /// The members.
     pub members: Members,
-    /// What the list of bad blocks names that this array carries as a member of another one.
+    /// The bad-block list of this array as a member of another one.
     pub bad: BadSectors,
-    /// What was given for it and is left out.
+    /// Given members that are left out.
     pub left_out: Vec<LeftOut>,
 }
 
-/// How the machine must be set up for arrays of so many slots: each of the arenas for rows holds a few.
+/// The host's options for arrays with this many slots: each arena for rows holds a few rows.
 pub fn options_for(slots: u16) -> Options {
     let mut options = Options { spin: SPIN, ..Options::default() };
     for arena in [ROW_ARENA, PASS_ARENA] {
@@ -62,11 +62,11 @@ pub struct Stack {
     pub force: bool,
     /// More read errors than this fail a member; 0: never.
     pub read_errors_max: u32,
-    /// What becomes of full members.
+    /// What happens to full members.
     pub on_full: OnFull,
 }
 
-/// The limit of read errors where nothing else is asked for.
+/// The default limit of read errors.
 pub fn read_errors_max_default() -> u32 {
     Config::default().read_errors_max
 }
@@ -74,7 +74,7 @@ pub fn read_errors_max_default() -> u32 {
 /// Why arrays could not be run from start to stop.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StackError {
-    /// One never got ready.
+    /// One did not start.
     #[error("{array}: the array could not be started")]
     Start {
         /// Its name.
@@ -82,7 +82,7 @@ pub enum StackError {
         /// Why.
         source: StartError,
     },
-    /// A signal came while one was made consistent.
+    /// A signal arrived during its resync.
     #[error("{array} was stopped before it was consistent: it stays marked dirty, and its next start begins anew")]
     Interrupted {
         /// Its name.
@@ -102,12 +102,12 @@ pub enum StackError {
         array: String,
         /// How many requests wait on shard 0.
         requests: u64,
-        /// How long it was waited for.
+        /// How long the stop waited.
         after: Duration,
-        /// Whether its level has redundancy, and so a mark.
+        /// Whether its level has redundancy, and so a dirty mark.
         is_redundant: bool,
     },
-    /// One is stopped, but not as it should be.
+    /// One is stopped, but not cleanly.
     #[error("{array}: the array was stopped")]
     Stop {
         /// Its name.
@@ -133,12 +133,12 @@ impl Stack {
         &self.arrays[index.0]
     }
 
-    /// Those that are no member of another one: what others may have.
+    /// The arrays that are not members of another one: clients may use them.
     pub fn tops(&self) -> Vec<ArrayIndex> {
         self.indexes().filter(|&index| !self.is_member(index)).collect()
     }
 
-    /// Whether it is a member of another one, so that nobody else may write it.
+    /// Whether it is a member of another one, which alone may write it.
     pub fn is_member(&self, index: ArrayIndex) -> bool {
         self.arrays.iter().any(|array| match &array.members {
             Members::Claimed(_) => false,
@@ -146,7 +146,7 @@ impl Stack {
         })
     }
 
-    /// What member `member` of an array's plan is called: as on the command line, or the name of the array that it is.
+    /// The name of member `member` of an array's plan: as on the command line, or the name of the array that it is.
     pub fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
         match &self.array(index).members {
             Members::Claimed(members) => members[member].name(),
@@ -154,7 +154,7 @@ impl Stack {
         }
     }
 
-    /// The same in the form that reports have: a path, or the name of an array.
+    /// The same in the form of reports: a path, or the name of an array.
     pub fn member_path(&self, index: ArrayIndex, member: usize) -> String {
         let name = self.member_name(index, member);
         match &self.array(index).members {
@@ -175,8 +175,8 @@ impl Stack {
         self.indexes().map(|index| of_array(index).collect()).collect()
     }
 
-    /// Whether a client that says `text` means this member, whose path is `path`. Clients make paths of what looks like
-    /// one: the name of an array comes as the last part of a path.
+    /// Whether a client's `text` means this member, whose path is `path`. Clients convert text that looks like a path:
+    /// the name of an array arrives as the last part of a path.
     pub fn is_called(&self, index: ArrayIndex, member: usize, path: &str, text: &str) -> bool {
         let name = self.member_name(index, member);
         match &self.array(index).members {
@@ -193,7 +193,7 @@ impl Stack {
         }
     }
 
-    /// Gives arrays of one name different ones: names are those of sockets and exports. The UUID of two that are one.
+    /// Gives arrays of the same name different ones, for sockets and exports. Fails if two have one UUID.
     pub fn tell_apart(&mut self) -> Result<(), String> {
         for index in 1..self.arrays.len() {
             let (before, rest) = self.arrays.split_at_mut(index);
@@ -241,10 +241,10 @@ impl Stack {
         self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0)
     }
 
-    /// How the machine must be set up for them: its arenas hold rows of the widest array.
+    /// The host's options for them: the arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
         let mut options = options_for(self.slots_max());
-        // A client may send 32 MiB at once; half of the arena is the most that one request gets.
+        // A client may send 32 MiB at once; one request gets at most half of the arena.
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
         options
     }

@@ -1,8 +1,8 @@
-//! What happens to a running array, said on stderr.
-//! Owns: what is new between two looks, the words for it. Not: when it is said (`overseer`).
-//! Looks every 100 ms, after `fail`, and before and after the stop, so that nothing of it is lost.
-//! Not here: what to do about it (`engine`, which has done it by then).
-//! Invariant: the watch only looks; the array does not wait for it.
+//! Reports on stderr what happens to a running array.
+//! Owns: the difference between two states, the words for it. It checks every 100 ms, after `fail`, and before and
+//! after the stop, so that no change is missed.
+//! Not here: when it is said (`overseer`), reactions (the `engine` has reacted by then).
+//! Invariant: the watch only reads; the array never waits for it.
 
 use crate::overseer::Overseer;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use uraid_engine::view::Gate;
 use uraid_engine::{ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 use uraid_host::Local;
 
-/// What the host gives for a member that did not answer.
+/// The host's error for a member that did not answer.
 const ETIMEDOUT: i32 = rustix::io::Errno::TIMEDOUT.raw_os_error();
-/// How often it looks.
+/// The period of the checks.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Looks until dropped.
+/// Checks until dropped.
 pub async fn members(array: Rc<Overseer>, local: Local) {
     loop {
         array.say_changes();
@@ -29,7 +29,7 @@ pub async fn members(array: Rc<Overseer>, local: Local) {
 /// What is new in `now`.
 pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
     let mut lines = Vec::new();
-    // What a member did comes before what followed from it.
+    // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
         lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
     }

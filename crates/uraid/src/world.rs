@@ -1,6 +1,7 @@
-//! The machine as the engine sees it: host's shard in the words of `engine::World`.
-//! Owns: [`HostWorld`], what shards of one process tell each other ([`Letter`]). Not here: either side's insides.
-//! Invariant: the engine's mail arrives once and in order, because it travels alone in host's mailbox; no array waits
+//! The host's shard as the engine's world: implements `engine::World`.
+//! Owns: [`HostWorld`], messages between shards of one process ([`Letter`]). Not here: the implementation of either
+//! side.
+//! Invariant: the engine's mail arrives once and in order, because the host's mailbox keeps the order. No array waits
 //! for buffers that another one holds, because each has its own.
 
 use crate::member::ArrayMember;
@@ -16,7 +17,7 @@ use uraid_host::{Options, Shard};
 /// The engine's array on the host's machine.
 pub type HostArray = Array<HostWorld>;
 
-/// Which array of the process: arrays that are members of others come before them.
+/// The index of an array in the process: member arrays come before those made of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ArrayIndex(pub usize);
 
@@ -35,11 +36,11 @@ pub enum Letter {
     Engine(ArrayIndex, Mail),
     /// From shard 0: a client that has just connected.
     Client(OwnedFd),
-    /// From shard 0: take no more clients, let those that are there finish.
+    /// From shard 0: accept no more clients, let the current ones finish.
     Close,
-    /// To shard 0: this shard has no client any more.
+    /// To shard 0: this shard has no more clients.
     Closed,
-    /// From shard 0: say what you have counted.
+    /// From shard 0: send your counts.
     CountsWanted,
     /// To shard 0: what a shard has counted so far, for each array and for its clients.
     Counts(ShardIndex, Vec<ArrayCounts>, Statistics),
@@ -48,7 +49,7 @@ pub enum Letter {
 }
 
 impl Letter {
-    /// The engine's mail: all that there is where nothing is served.
+    /// The engine's mail: the only kind if nothing is served.
     pub fn unserved(self) -> (ArrayIndex, Mail) {
         match self {
             Letter::Engine(array, mail) => (array, mail),
@@ -74,8 +75,8 @@ pub struct HostWorld {
 }
 
 impl HostWorld {
-    /// The world of one array. The shard's own arenas go to the first one, later ones get as much of their own: an
-    /// array that waits for the one it stands on must not hold what that one needs.
+    /// The world of one array. The first array uses the shard's own arenas, later ones get separate arenas of the same
+    /// size: an array that waits for its member array must not hold the buffers which that one needs.
     pub fn new(shard: &Shard<Letter>, array: ArrayIndex, options: &Options) -> HostWorld {
         let arena = |pool: usize| match array {
             ArrayIndex(0) => shard.arena(pool).clone(),

@@ -1,4 +1,4 @@
-//! `uraid zero-superblock`: members that nothing assembles any more.
+//! `uraid zero-superblock`: wipes superblocks, so that nothing assembles the members any more.
 //! Owns: the order of checks and writes. Not here: where superblocks are (`uraid_format`).
 //! Invariant: every member is claimed and checked before any is changed.
 
@@ -9,7 +9,7 @@ use uraid_block::IoError;
 use uraid_format::signature::{Kind, Signature};
 use uraid_host::{Access, Claimed};
 
-/// Why nothing was wiped, or not all.
+/// Why nothing was wiped, or not everything.
 #[derive(Debug, thiserror::Error)]
 pub enum ZeroError {
     /// A member could not be claimed.

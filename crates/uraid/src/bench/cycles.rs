@@ -1,7 +1,7 @@
 //! The scenario `drain-cycles`: drains, one after the other, among clients on two shards, until one does not return.
-//! Owns: its array, its clients, telling a drain or a client that sleeps for ever from one that is slow.
-//! Not here: how a drain waits (the engine), how shards wake each other (`host`). Invariant: a count that is printed is
-//! of drains that returned, and only where every client came back too.
+//! Owns: its array, its clients, telling a drain or client that hangs from a slow one.
+//! Not here: how a drain waits (the engine), how shards wake each other (`host`).
+//! Invariant: a printed count is of drains that returned, in a run in which every client returned too.
 
 use super::flight::Flight;
 use super::meeting::Meeting;
@@ -24,14 +24,14 @@ use uraid_engine::{StartError, StopError};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
 use uraid_layout::Level;
 
-/// A raid5, so that writes travel between the shards; members that take time, so that requests are under way.
+/// A raid5, so that writes travel between the shards; its members take time, so that requests are in flight.
 const MEMBERS: u16 = 5;
 const MEMBER: &str = "null:1T,request=1us";
 const CHUNK: Sectors = Sectors(64 * KIB);
 const SHARDS: u16 = 2;
-/// Of each shard.
+/// Per shard.
 const CLIENTS: u32 = 8;
-/// Who has not come back by then sleeps for ever.
+/// A drain or client that has not returned by then hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why drains cannot be counted.
@@ -43,7 +43,7 @@ pub enum CyclesError {
     /// A request failed.
     #[error("a request failed")]
     Request(#[source] IoError),
-    /// A drain is lost.
+    /// A drain hangs.
     #[error("drain {number} of {cycles} has not returned within {PATIENCE:?}")]
     Drain {
         /// Which one, from 1 on.
@@ -51,7 +51,7 @@ pub enum CyclesError {
         /// How many there were to be.
         cycles: u64,
     },
-    /// Clients are lost.
+    /// Clients hang.
     #[error("{lost} of {CLIENTS} clients of shard {shard} have not come back within {PATIENCE:?}")]
     Clients {
         /// How many.
@@ -68,7 +68,7 @@ pub enum CyclesError {
 struct Found {
     /// Of the drains, in nanoseconds; of shard 0.
     times: Histogram<u64>,
-    /// Drains that found requests of shard 0's clients under way.
+    /// Drains during which requests of shard 0's clients were in flight.
     met: u64,
     requests: u64,
 }
@@ -156,7 +156,7 @@ async fn on_shard(
         outcome = outcome.and(all_back(shard, &clients).await);
         found.requests = clients.requests.get();
     }
-    // All shards carry the array's mail until it is stopped. What is lost would keep it from stopping.
+    // All shards carry the array's mail until it is stopped. A hung drain or client would keep it from stopping.
     if outcome.is_err() {
         meeting.give_up();
     }

@@ -1,6 +1,6 @@
-//! The scenario `raid10-discard`: what a discard of a whole array is on its members, and what it costs.
+//! The scenario `raid10-discard`: the member requests of a discard of a whole array, and its cost.
 //! Owns: its arrays, counting member requests, the time on a processor. Not here: the runs of a discard (`layout`).
-//! Invariant: the members hold nothing, so that only the array's own work is measured.
+//! Invariant: the members store nothing, so only the array's own work is measured.
 
 use super::drive::thread_time;
 use super::figures::median;
@@ -18,7 +18,7 @@ use uraid_layout::{Level, default_layout, parse_layout};
 const MEMBER: &str = "null:1900000000000";
 const MEMBERS: u16 = 4;
 const CHUNK: Sectors = Sectors(1024);
-/// The whole array so often.
+/// How often the whole array is discarded.
 const TIMES: usize = 101;
 
 /// Measures it.
@@ -51,7 +51,7 @@ fn whole(target: &Target) -> Range {
     Range::new(Sector(0), target.plan.layout.array_size())
 }
 
-/// How many member requests it is.
+/// The number of its member requests.
 fn count(target: &Target) -> Result<usize, IoError> {
     let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
     let found = trace::on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
@@ -60,7 +60,7 @@ fn count(target: &Target) -> Result<usize, IoError> {
     found.into_iter().next().expect("one thread gives one value")
 }
 
-/// The median of what one costs, in nanoseconds of the shard's thread.
+/// The median cost of one, in nanoseconds of the shard's thread.
 fn time(target: &Target) -> Result<f64, MeasureError> {
     let options = stack::options_for(MEMBERS);
     let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {

@@ -1,6 +1,6 @@
-//! The loop of the bench: requests of a list, one after the other, as many at once as the work says.
-//! Owns: [`Side`], [`Lists`], [`Job`], [`run`], [`Section`]. Not here: which requests (`work`, `program`), rounds and shards
-//! (`session`). Invariant: whatever is measured, the loop, its clock, its counting and its buffers are the same; a
+//! The loop of the bench: submits the requests of a list in order, with the work's number of requests in flight.
+//! Owns: [`Side`], [`Lists`], [`Job`], [`run`], [`Section`]. Not here: the requests (`work`, `program`), rounds and
+//! shards (`session`). Invariant: the loop, its clock, its counting and its buffers are the same for every side. A
 //! request of one piece allocates nothing here.
 
 use super::flight::Flight;
@@ -21,7 +21,7 @@ use uraid_block::local::Notify;
 use uraid_block::{Arena, Device, Fua, IoError, ReadPieces, Tick, WritePieces};
 use uraid_host::{ArenaBlocks, Local};
 
-/// Without latencies the clock is looked at once in so many requests of a client.
+/// Without latencies a client reads the clock once per this many requests.
 const REQUESTS_PER_LOOK: u32 = 16;
 /// Latencies are told to three digits, up to an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
@@ -32,9 +32,9 @@ const LATENCY_DIGITS: u8 = 3;
 pub enum Side {
     /// The array, through the engine.
     Array,
-    /// The I/Os that the array makes of the requests, on the members.
+    /// The array's own member I/Os, without the engine.
     Replay,
-    /// As many requests of the same size, on the members.
+    /// The client's requests, spread over the members.
     Ideal,
 }
 
@@ -62,7 +62,7 @@ pub struct Lists {
     pub ideal: Program,
 }
 
-/// A job: its lists, and where in them it is.
+/// A job: its lists, and its position in them.
 pub struct Job {
     lists: Arc<Lists>,
     next: Cell<usize>,
@@ -96,16 +96,16 @@ pub struct Place {
     pub jobs: Vec<Rc<Job>>,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
-    /// Whether a client lets the others come first after each request. Where members answer at once, a client would
-    /// else do many in one go, each of them to be waited for by a drain.
+    /// Whether a client yields after each request. If members answer at once, a client would otherwise do many requests
+    /// in one go, and a drain would wait for all of them.
     pub takes_turns: bool,
-    /// Who is in flight, where somebody asks.
+    /// The requests in flight, if they are tracked.
     pub flight: Option<Flight>,
     /// Where the buffers are from.
     pub arena: Arena,
 }
 
-/// What one side did on one shard in one go.
+/// The result of one side on one shard in one section.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// Requests that were answered.
@@ -220,7 +220,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-/// To the end of the shard's queue.
+/// Yields to the end of the shard's queue.
 async fn let_others() {
     let mut has_waited = false;
     poll_fn(|context| {
@@ -275,7 +275,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
         if let ([io], []) = (list, later)
             && io.length.len_bytes() == read_bytes
         {
-            // What nearly every read is: no list, no joining.
+            // The common case: no list, no joining.
             reads.whole = place.members[usize::from(io.member)].read(io.at, std::mem::take(&mut reads.whole)).await?;
         } else {
             reads.fit(list);
@@ -339,7 +339,7 @@ where
     outcome
 }
 
-/// A client's buffers, cut as a request wants them. They are cut anew only when a request wants them otherwise.
+/// A client's buffers, cut for its requests. They are cut anew only if the next request needs another cut.
 struct Cut<P> {
     whole: P,
     parts: Vec<P>,
@@ -399,13 +399,13 @@ impl RowKernel {
     }
 }
 
-/// P, and Q, of each row in `data`: for the writes of a request that is nothing but whole rows. In what order they are
-/// written does not matter: only how much is computed.
+/// Computes P, and Q, of each row in `data`, for requests of whole rows only. The order in which they are written does
+/// not matter: only the amount of computing does.
 fn run_kernel(kernel: &RowKernel, data: &WritePieces, arena: &Arena) -> Vec<WritePieces> {
     let (chunk, across) = (kernel.chunk_bytes, kernel.exponents.len());
     let pieces: Vec<&[u8]> = data.iter().map(|piece| &piece[..]).collect();
     let slice = |at: usize, bytes: usize| {
-        // Blocks of the arena are as long as each other but for the last one, and a chunk divides them or is a multiple.
+        // All blocks of the arena are equally long except for the last one, and a chunk divides them or is a multiple.
         let piece = pieces[at / LARGE_BLOCK_BYTES];
         &piece[at % LARGE_BLOCK_BYTES..][..bytes]
     };
@@ -434,7 +434,7 @@ fn run_kernel(kernel: &RowKernel, data: &WritePieces, arena: &Arena) -> Vec<Writ
     made
 }
 
-/// So many bytes in as few pieces as blocks are: what [`run_kernel`] counts on.
+/// This many bytes in as few pieces as possible: [`run_kernel`] relies on that.
 fn take(arena: &Arena, bytes: usize) -> ReadPieces {
     let mut pieces = ReadPieces::new();
     while pieces.bytes() < bytes {
@@ -459,7 +459,7 @@ pub fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
     ArenaBlocks { small: blocks(2).max(64), large: blocks(large as u64) }
 }
 
-/// Bytes to write that no device can make smaller.
+/// Incompressible bytes to write.
 fn data(arena: &Arena, bytes: usize) -> WritePieces {
     let mut pieces = take(arena, bytes);
     let mut luck = super::work::Luck::new(bytes as u64);

@@ -1,12 +1,12 @@
-//! Medians, and how far they can be trusted.
-//! Owns: [`median`], [`Interval`]. Not here: what is measured. Invariant: an interval says how sure it is; with few
-//! values it is all of them, and less sure than 95 %.
+//! Medians and their confidence intervals.
+//! Owns: [`median`], [`Interval`]. Not here: what is measured.
+//! Invariant: an interval states its confidence. With few values it covers all of them, with less than 95 % confidence.
 //!
 //! The interval of a median by order statistics: of n values the true median lies between the k-th smallest and the
-//! k-th largest with probability 1 - 2 P(B < k), B binomial with n and 1/2, whatever the distribution is. Of 5 values
-//! smallest and largest give 93.8 %, of 6 they give 96.9 %; of 9 the second ones give 96.1 %.
+//! k-th largest with probability 1 - 2 P(B < k), B binomial with n and 1/2, whatever the distribution is. For 5 values
+//! the smallest and the largest give 93.8 %, for 6 they give 96.9 %; for 9 the second ones give 96.1 %.
 
-/// How sure an interval is to be, if there are enough values.
+/// The wanted confidence of an interval, if there are enough values.
 const WANTED: f64 = 0.95;
 
 /// The middle value, or the middle of the two middle ones. Panics for no values.
@@ -45,7 +45,7 @@ impl Interval {
     }
 }
 
-/// How many values to leave out at each end, and how sure the rest is.
+/// How many values to leave out at each end, and the confidence of the rest.
 fn rank(count: usize) -> (usize, f64) {
     // P(B = 0), then P(B = k) by P(B = k - 1).
     let mut probability = 0.5f64.powi(i32::try_from(count).expect("few values"));

@@ -1,6 +1,6 @@
-//! Who is in flight when, so that the time of a drain has something to be compared with.
+//! Tracks the requests in flight, to compare the time of a drain with the time that they took anyway.
 //! Owns: [`Flight`], [`Inside`]. Not here: the clients (`drive`), the array's own count of its requests (the engine).
-//! Invariant: a request is inside from before its device gets it until after its client has the answer, or gave up.
+//! Invariant: a request is inside from before its device gets it until its client has the answer or gave up.
 
 use std::cell::Cell;
 use uraid_block::local::Notify;
@@ -13,7 +13,7 @@ pub struct Flight {
     left: Notify,
 }
 
-/// A request under way.
+/// A request in flight.
 pub struct Inside<'a> {
     flight: &'a Flight,
     half: usize,
@@ -32,7 +32,7 @@ impl Flight {
         self.inside.iter().map(Cell::get).sum()
     }
 
-    /// Returns when all that are under way now are answered; others go on. One at a time.
+    /// Returns when all requests in flight now are answered; later ones do not count. One call at a time.
     pub async fn pass(&self) {
         let half = usize::from(self.is_second.replace(!self.is_second.get()));
         self.left.wait_for(|| (self.inside[half].get() == 0).then_some(())).await;

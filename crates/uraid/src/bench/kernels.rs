@@ -1,5 +1,5 @@
-//! `uraid bench kernels`: how fast every parity kernel is that this processor has, and which one arrays use.
-//! Owns: the works, the memory, the clock, the tables. Not here: the kernels and the choice (`uraid_parity`); ISA-L
+//! `uraid bench kernels`: how fast each parity kernel of this processor is, and which one arrays use.
+//! Owns: the works, the memory, the clock, the tables. Not here: the kernels and the choice (`uraid_parity`), ISA-L
 //! beside them (`cargo bench -p uraid-parity`). Invariant: within a round every kernel does the same work on the same
 //! memory, in an order that changes from round to round. GB/s counts every block of a row once, parity included.
 
@@ -19,17 +19,17 @@ const DATA_MAX: usize = 16;
 const RECOVERED: usize = 8;
 /// Blocks begin at a page, as those of an arena do.
 const ALIGNMENT: usize = 4096;
-/// A small row is repeated for so long.
+/// How long a small row is repeated.
 const HOT_SAMPLE: Duration = Duration::from_millis(1);
-/// So much of the memory is one sample of a row that is cold.
+/// Bytes of memory for one sample of cold rows.
 const COLD_SAMPLE_BYTES: usize = 16 * MIB;
 
-/// Where the row is when the kernel begins, and where the result goes.
+/// Whether the row is in the cache when the kernel begins, and how the result is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// The same row again and again: it stays in the first or second level cache.
     Hot,
-    /// One row after the other; results are stored as if somebody would read them soon.
+    /// One row after the other; results are stored into the cache, as if they were read soon.
     Cold,
     /// One row after the other; results are stored past the cache.
     Streaming,
@@ -60,11 +60,11 @@ impl Place {
         }
     }
 
-    /// What is touched before anything is touched again.
+    /// The memory that is used before any of it is used again.
     fn memory_bytes(self, row: usize) -> usize {
         match self {
             Place::Hot => row,
-            // More than a virtual machine's share of the last level cache by far.
+            // Far more than a virtual machine's share of the last level cache.
             Place::Cold | Place::Streaming => 512 * MIB,
         }
     }
@@ -85,7 +85,7 @@ enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Work {
     kind: Kind,
-    /// Data blocks of the row; of an update the old and the new content of one.
+    /// Data blocks of the row; for an update the old and the new content of one.
     data: usize,
 }
 
@@ -132,7 +132,8 @@ impl Work {
         self.data + self.parity()
     }
 
-    /// Does it on the rows of `memory`, one after the other, until `is_enough` of how many it has done.
+    /// Runs the kernel on the rows of `memory`, one after the other, until `is_enough` returns true for the count so
+    /// far.
     fn run(self, kernel: Kernel, memory: &mut [u8], block: usize, mut is_enough: impl FnMut(usize) -> bool) {
         let exponents: Vec<u8> = (0..self.data as u8).collect();
         let mut rows: Vec<Blocks<'_>> =
@@ -150,7 +151,7 @@ impl Work {
 struct Blocks<'m> {
     data: Vec<&'m mut [u8]>,
     first: &'m mut [u8],
-    /// Empty where there is only one parity block.
+    /// Empty if there is only one parity block.
     second: &'m mut [u8],
 }
 
@@ -179,7 +180,7 @@ impl<'m> Blocks<'m> {
     }
 }
 
-/// The blocks as a caller of the kernel has them.
+/// The blocks in the form that a caller of the kernel has.
 fn with_sources(data: &[&mut [u8]], run: impl FnOnce(&[&[u8]])) {
     let mut sources: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
     sources.iter_mut().zip(data).for_each(|(source, block)| *source = block);
@@ -239,7 +240,7 @@ fn measure(work: Work, place: Place, kernels: &[Kernel], rounds: u32, memory: &m
             match place {
                 Place::Hot => work.run(kernel, memory, block, |done| {
                     if done == 1 {
-                        // The first call finds the cache as others left it.
+                        // The first call finds other data in the cache.
                         began = Instant::now();
                     }
                     count = done;
@@ -261,7 +262,7 @@ fn measure(work: Work, place: Place, kernels: &[Kernel], rounds: u32, memory: &m
                 }
             }
             let seconds = began.elapsed().as_secs_f64();
-            // The first round finds memory that nobody has touched.
+            // The first round touches its memory for the first time.
             if round > 0 {
                 speeds[which].push((count - 1) as f64 * row_bytes as f64 / seconds / 1e9);
             }

@@ -1,15 +1,15 @@
-//! Where shards of a bench wait for each other.
+//! A barrier for the shards of a bench.
 //! Owns: [`Meeting`]. Not here: what they do between two meetings (`session`, `cycles`).
-//! Invariant: who has given up keeps nobody waiting.
+//! Invariant: no shard waits for one that has given up.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use uraid_host::Local;
 
-/// How often a shard looks whether the others have come.
+/// How often a shard checks whether the others have arrived.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// Where shards wait for each other.
+/// The barrier.
 #[derive(Default)]
 pub struct Meeting {
     arrived: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Goes on when all shards are here. False: one of them has given up.
+    /// Returns when all shards are here. False: one of them has given up.
     pub async fn meet(&self, local: &Local) -> bool {
         let shards = u64::from(local.count());
         let ticket = self.arrived.fetch_add(1, Ordering::SeqCst) + 1;
@@ -32,12 +32,12 @@ impl Meeting {
         false
     }
 
-    /// There is nothing to meet for any more.
+    /// This shard gives up: the others stop waiting.
     pub fn give_up(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Goes on when all shards have come here, given up or not.
+    /// Returns when all shards have arrived here, given up or not.
     pub async fn leave(&self, local: &Local) {
         self.left.fetch_add(1, Ordering::SeqCst);
         while self.left.load(Ordering::SeqCst) < u64::from(local.count()) {

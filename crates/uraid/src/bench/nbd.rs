@@ -1,9 +1,10 @@
-//! `uraid bench nbd URI [URI]`: servers under a client that keeps its requests in flight, many in each system call.
+//! `uraid bench nbd URI [URI]`: measures servers with a client that keeps many requests in flight and sends many per
+//! call.
 //! Owns: the rounds, the jobs' threads, the table. Not here: one connection (`connection`), what a work is (`work`).
 //! Invariant: each round has every server once, first or last in turn; a figure is of requests that were answered.
 //!
-//! Common clients send one request in a system call and saturate long before a good server does. Where client and server
-//! share a machine that others use too, the server's own time on processors says what a request costs it.
+//! Common clients send one request per system call and saturate long before a good server does. If client and server
+//! share a busy machine, the server's processor time shows what a request costs it.
 
 mod beside;
 mod connection;
@@ -31,13 +32,13 @@ use uraid_host::TooFewDescriptors;
 use uraid_nbd::TransmissionFlags;
 pub use uri::{Address, UriError};
 
-/// A server runs for such a part of the runtime before it is measured.
+/// The warm-up before each measurement, as 1/N of the runtime.
 const WARM_UP_PART: u32 = 4;
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
-    /// No URI, or one that is none.
+    /// No URI, or an invalid one.
     #[error(transparent)]
     Uri(#[from] UriError),
     /// One server, or one and another to compare it with.
@@ -65,7 +66,7 @@ pub enum NbdError {
     /// The export is read-only.
     #[error("--rw {pattern} writes, and {uri} is read-only")]
     ReadOnly {
-        /// fio's word.
+        /// The pattern in fio's spelling.
         pattern: &'static str,
         /// Which server.
         uri: String,
@@ -104,19 +105,19 @@ pub enum NbdError {
     },
 }
 
-/// One server, its jobs, and what it is known by.
+/// One server, its jobs, and its URI.
 struct Server {
     uri: String,
     peer: Option<Peer>,
     jobs: Vec<Job>,
 }
 
-/// One connection, which stays for all rounds, and where its list of requests has got to.
+/// One connection, which stays for all rounds, and its position in its list of requests.
 struct Job {
     connection: Connection<Instant>,
     list: Vec<Request>,
     next: usize,
-    /// Which one its thread is kept on.
+    /// The processor that its thread is pinned to.
     processor: Option<u16>,
 }
 
@@ -124,16 +125,16 @@ struct Job {
 struct Sample {
     requests: u64,
     rate: f64,
-    /// The server's time on processors for a request.
+    /// The server's processor time per request.
     server_ns: Option<f64>,
-    /// That of the client's threads.
+    /// The processor time of the client's threads per request.
     client_ns: f64,
     latencies: Histogram<u64>,
 }
 
 /// What one job did in one round.
 struct Tally {
-    /// Answered within the time that is measured.
+    /// Answered within the measured time.
     counted: u64,
     /// Answered at all.
     ended: u64,
@@ -195,7 +196,7 @@ pub fn run(uris: &[String], work: &Work, run: &Run, destructive: bool, is_shown:
 }
 
 impl Server {
-    /// Opens all connections: no round measures how long that takes.
+    /// Opens all connections, so that no round includes that time.
     fn new(uri: &str, work: &Work, destructive: bool) -> Result<Server, NbdError> {
         let address = Address::parse(uri)?;
         let named = || uri.to_owned();
@@ -221,7 +222,7 @@ impl Server {
         Ok(Server { uri: named(), peer, jobs })
     }
 
-    /// Says goodbye; gives the URI.
+    /// Disconnects; returns the URI.
     fn close(self) -> String {
         for job in self.jobs {
             job.connection.close();
@@ -256,7 +257,7 @@ impl Server {
             (is_ready, threads.into_iter().map(join).collect::<Vec<Result<Tally, LoadError>>>())
         });
         is_ready?;
-        // All that was asked for is answered: the times are those of these requests, the warm-up's too.
+        // All requests are answered: the times are those of these requests, including the warm-up's.
         let server_time = before.zip(time()).map(|(before, after)| after.saturating_sub(before));
         let mut sum = Tally { counted: 0, ended: 0, cpu: Duration::ZERO, latencies: no_latencies() };
         for tally in tallies {

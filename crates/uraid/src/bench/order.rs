@@ -1,7 +1,7 @@
-//! The scenario `raid0-order`: sequential streams over members to which each request costs time, as to a controller.
+//! The scenario `raid0-order`: sequential streams over members with a cost per request, like that of a controller.
 //! Owns: its array and works, the member I/O trace by stream and member. Not here: what is merged (`host`), which plan
-//! is the fewest requests (`layout`). Invariant: raw is as many requests of the same size, spread over the members and
-//! never merged; figures are of runs without a trace, the trace is of a run of its own.
+//! has the fewest requests (`layout`). Invariant: the raw figure is of the same number of requests of the same size,
+//! spread over the members and never merged. Figures are of runs without a trace; the trace is of a separate run.
 
 use super::figures::median;
 use super::scenario::{KIB, trial};
@@ -29,12 +29,12 @@ const CHUNK: Sectors = Sectors(256 * KIB);
 const STREAMS: u32 = 4;
 const DEPTH: u32 = 8;
 const SIZES: [Sectors; 4] = [Sectors(64 * KIB), Sectors(192 * KIB), Sectors(256 * KIB), Sectors(1024 * KIB)];
-/// A file begins anywhere: what is as long as a chunk lies in two.
+/// A file begins anywhere: a request as long as a chunk lies in two chunks.
 const OFFSET: Sectors = Sectors(64 * KIB);
-/// Each stream reads so much while it is traced: short enough that every request is in the members' logs.
+/// How much each stream reads while it is traced: short enough that the members' logs have every request.
 const TRACED: Sectors = Sectors(256 * 1024 * KIB);
 
-/// What one stream was on one member.
+/// One stream's requests to one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct StreamTrace {
     /// Which stream.
@@ -45,7 +45,7 @@ pub struct StreamTrace {
     pub ios: u64,
     /// Bytes of them all.
     pub bytes: u64,
-    /// Pairs of which the later one begins before the end of the earlier one.
+    /// Consecutive requests of which the second begins before the end of the first.
     pub descending: u64,
 }
 
@@ -136,7 +136,7 @@ fn text(work: &Work, on: &str, rounds: u32, rows: &[Row], raw: ([f64; 2], Option
     out
 }
 
-/// Of each stream while it is traced.
+/// Requests of each stream while it is traced.
 fn requests(work: &Work) -> u64 {
     TRACED.0 / work.block.0
 }
@@ -183,7 +183,7 @@ fn traced_array(shard: &Shard<Letter>, target: &Target, options: &Options) -> (R
     (session::array_on(shard, target, members, options), traces)
 }
 
-/// All of `requests`, some of them at once, as a reader ahead does.
+/// Reads all of `requests`, several at once, like a read-ahead.
 async fn read_stream(
     array: &HostArray,
     arena: &uraid_block::Arena,
@@ -201,7 +201,7 @@ async fn read_stream(
     join_all(clients).await.into_iter().collect()
 }
 
-/// Which request is of which stream: by where it is. A stream has `share` of the array, and reads only its beginning.
+/// Assigns requests to streams by their addresses. A stream has `share` of the array, and reads only its start.
 fn by_stream(member: usize, log: &[Traced], data_offset: uraid_block::Sector, share: Sectors) -> Vec<StreamTrace> {
     let new = |stream| StreamTrace { stream, member, ..StreamTrace::default() };
     let mut streams: Vec<(Option<Traced>, StreamTrace)> = (0..STREAMS as usize).map(|n| (None, new(n))).collect();

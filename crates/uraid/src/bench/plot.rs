@@ -1,7 +1,7 @@
 //! Figures as a picture: `--plot FILE.svg`.
 //! Owns: the SVG: ratios with their intervals, latencies, whatever else was measured. Not here: figures (`table`).
-//! Invariant: every row is there, by its work and its number; the text is well-formed XML whatever a member is called,
-//! and refers to nothing outside of itself.
+//! Invariant: every row is shown with its work and its number. The text is well-formed XML for any member names, and
+//! refers to nothing outside of itself.
 //!
 //! ```text
 //!   raid6-read
@@ -12,7 +12,7 @@
 use super::table::{self, Latency, Row};
 use std::fmt::Write;
 
-/// What every picture begins with.
+/// The first bytes of every picture.
 pub const BEGIN: &str = "<svg xmlns=";
 const WIDTH: f64 = 1180.0;
 const MARGIN: f64 = 24.0;
@@ -20,12 +20,12 @@ const MARGIN: f64 = 24.0;
 const CHART: [f64; 2] = [500.0, 930.0];
 const LINE: f64 = 19.0;
 const LABEL_LINE: f64 = 15.0;
-/// Between two works.
+/// The gap between two works.
 const GAP: f64 = 9.0;
-/// A character of the small font is about so wide: labels that are longer are cut into lines.
+/// The width of a character of the small font; longer labels are broken into lines.
 const LABEL_CHARS: usize = 72;
 
-/// Shapes, and the colours on a light ground. Plain enough for renderers that know no variables.
+/// Shapes and colours for a light background. Some renderers do not support CSS variables.
 const STYLE: &str = "\
 text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#1f2328}.ground{fill:#ffffff}\
 .head{font-size:18px;font-weight:600}.group{font-size:14px;font-weight:600}.dim{font-size:11px;fill:#656d76}\
@@ -34,20 +34,20 @@ text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#1f2328}.ground{fill:#fff
 .other{stroke:#8250df;fill:#8250df}.array{stroke:#1a7f37;fill:#1a7f37}\
 .tick{text-anchor:middle}.hollow{fill:#ffffff;stroke-width:1.5}.label{stroke:none;font-size:11px}";
 
-/// The same on a dark one, where the reader's screen is.
+/// The same for a dark background, if the reader's screen is dark.
 const DARK: &str = "\
 text{fill:#e6edf3}.ground{fill:#0d1117}.dim{fill:#8d96a0}.grid{stroke:#262c34}.one{stroke:#6e7681}\
 .replay{stroke:#58a6ff;fill:#58a6ff}.ideal{stroke:#f0883e;fill:#f0883e}\
 .other{stroke:#bc8cff;fill:#bc8cff}.array{stroke:#3fb950;fill:#3fb950}.hollow{fill:#0d1117}.label{stroke:none}";
 
-/// A scale whose steps are factors.
+/// A logarithmic scale.
 struct Scale {
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    /// That has all of `values`, and these two in any case.
+    /// A scale that covers `values` and the two given bounds.
     fn of(values: impl Iterator<Item = f64>, [low, high]: [f64; 2]) -> Scale {
         let ends = values
             .filter(|value| *value > 0.0 && value.is_finite())
@@ -60,7 +60,7 @@ impl Scale {
         CHART[0] + share * (CHART[1] - CHART[0])
     }
 
-    /// Powers of ten and their double and fivefold; more between them where the scale is short.
+    /// Powers of ten, times 1, 2 and 5; more values in between if the scale is short.
     fn ticks(&self) -> Vec<f64> {
         let is_short = self.high / self.low < 20.0;
         let of_ten: &[f64] = match is_short {
@@ -117,7 +117,7 @@ impl Canvas {
         self.y += GAP;
     }
 
-    /// What was done, in as many lines as it takes; how far down they reach.
+    /// Draws the label in as many lines as needed; returns how far down they reach.
     fn label(&mut self, work: &str) -> f64 {
         for (n, line) in lines(work).iter().enumerate() {
             let class = if n == 0 { "work" } else { "dim" };
@@ -126,7 +126,7 @@ impl Canvas {
         self.y + label_height(work)
     }
 
-    /// The grid behind what lies between two heights. Drawn first, seen behind.
+    /// The grid behind the rows between two heights. It is drawn first.
     fn grid(&mut self, scale: &Scale, down_to: f64) {
         let from = self.y;
         for tick in scale.ticks() {
@@ -246,7 +246,7 @@ fn percentiles(canvas: &mut Canvas, scale: &Scale, latency: Latency, y: f64) {
     canvas.text((CHART[1] + 14.0, y + 4.0), "array label", &format!("p50 {p50}, p99.9 {p99_9}"));
 }
 
-/// What has neither a ratio nor latencies: its number.
+/// Rows with neither a ratio nor latencies: only the number.
 fn others(canvas: &mut Canvas, rows: &[Row]) {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_none() && row.latency_ns.is_none()).collect();
     if rows.is_empty() {

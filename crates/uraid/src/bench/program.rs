@@ -1,18 +1,19 @@
-//! What goes to the members for each request of a list, worked out before the run.
-//! Owns: [`Program`], [`MemberIo`], the program of `ideal`. Not here: how an array's own is found (`trace`), driving
-//! it (`drive`). Invariant: a request's reads stand before its writes, and the writes begin when all reads have ended.
+//! The member I/Os for each request of a list, computed before the run.
+//! Owns: [`Program`], [`MemberIo`], the program of `ideal`. Not here: how an array's own I/Os are found (`trace`),
+//! driving it (`drive`). Invariant: a request's reads come before its writes, and the writes start when all reads have
+//! ended.
 
 use super::work::{Luck, Request, Work};
 use uraid_block::{Sector, Sectors};
 
-/// What a member is asked.
+/// The kind of a member I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
     /// Read.
     Read,
     /// Write bytes of the client.
     Write,
-    /// Write bytes that are computed of others.
+    /// Write computed parity.
     WriteParity,
     /// Discard.
     Discard,
@@ -31,12 +32,12 @@ pub struct MemberIo {
     pub length: Sectors,
 }
 
-/// The kernel that an array runs for a row that is written whole.
+/// The kernel that an array runs for a full-stripe write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowKernel {
     /// Bytes of a chunk.
     pub chunk_bytes: usize,
-    /// Of each data chunk, its power of the generator in Q.
+    /// The power of the generator in Q for each data chunk.
     pub exponents: Vec<u8>,
     /// Whether there is a Q.
     pub has_syndrome: bool,
@@ -46,16 +47,16 @@ pub struct RowKernel {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Program {
     ios: Vec<MemberIo>,
-    /// Of each request, behind its last read and its last I/O in `ios`.
+    /// For each request, the indexes after its last read and after its last I/O in `ios`.
     ends: Vec<(u32, u32)>,
     width_max: usize,
     read_bytes_max: usize,
     write_bytes_max: usize,
-    /// Set where every request writes rows that are whole.
+    /// Set if every request writes whole rows.
     pub kernel: Option<RowKernel>,
 }
 
-/// The I/Os of one request: these may be under way at once, the second list after the first.
+/// The I/Os of one request: each list may be in flight at once; the second list starts after the first.
 pub struct Steps<'a> {
     /// Reads.
     pub reads: &'a [MemberIo],
@@ -64,7 +65,7 @@ pub struct Steps<'a> {
 }
 
 impl Program {
-    /// Adds a request, with its I/Os in the order in which the array began them.
+    /// Adds a request, with its I/Os in the array's order.
     pub fn push(&mut self, ios: &[MemberIo]) {
         let is_read = |io: &&MemberIo| io.verb == Verb::Read;
         self.ios.extend(ios.iter().filter(is_read));
@@ -111,7 +112,7 @@ fn bytes(ios: &[MemberIo]) -> usize {
     ios.iter().map(|io| io.length.len_bytes()).sum()
 }
 
-/// Where the data of a member is, on its device.
+/// The data area of a member on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
     /// Its first sector.
@@ -120,8 +121,8 @@ pub struct Room {
     pub length: Sectors,
 }
 
-/// The same requests as those of an array, but each to one member, in turn: as many, as large, in the same pattern.
-/// Job `job` of all shards' jobs has its own part of each member's room where the pattern is sequential.
+/// The same requests as those of an array, but each to one member, in turn: the same number, size and pattern. If the
+/// pattern is sequential, job `job` of all shards' jobs has its own part of each member's data area.
 pub fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program {
     let (jobs, members) = (work.jobs_in_all(), rooms.len() as u64);
     let mut luck = Luck::new(!job);

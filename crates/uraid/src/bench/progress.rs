@@ -1,6 +1,6 @@
-//! How far a bench is.
-//! Owns: [`Progress`]. Not here: what is done meanwhile, where and when a text is shown (`crate::progress`).
-//! Invariant: nothing is shown of what takes less than two seconds; a terminal's line is gone when the work is done.
+//! The progress of a bench.
+//! Owns: [`Progress`]. Not here: the work, where and when a text is shown (`crate::progress`).
+//! Invariant: nothing is shown for work of less than two seconds. A terminal's line is removed when the work is done.
 
 use crate::progress::Moving;
 use std::time::Duration;
@@ -26,7 +26,8 @@ impl Progress {
         }
     }
 
-    /// What takes so long in all is shown from the beginning, on a terminal: the work runs in steps too long to wait for.
+    /// Shows work with this expected time from its start, on a terminal: its steps are too long to wait for the first
+    /// one.
     pub fn show_from_start(&mut self, done: u64, total: u64, expected: Duration) {
         if self.moving.is_terminal() && expected >= FIRST_AFTER {
             let left = expected.mul_f64(1.0 - done as f64 / total.max(1) as f64);

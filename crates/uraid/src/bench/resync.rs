@@ -1,7 +1,6 @@
-//! The scenario `resync`: how fast an array that was not stopped cleanly is made consistent, beside the bare reads of a
-//! member.
+//! The scenario `resync`: how fast a dirty array is resynced, compared with plain reads of a member.
 //! Owns: its arrays, the rounds. Not here: the pass (`engine::resync`).
-//! Invariant: pass and bare reads read the same bytes of a member, in turn within each round.
+//! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
 use super::figures::{Interval, median};
 use super::session::{self, MeasureError};
@@ -18,9 +17,9 @@ use uraid_block::{Device, IoError, Sector, Sectors, Slot};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
 use uraid_layout::{Level, default_layout};
 
-/// Members as fast as disks are, which a pass should keep busy, and members that it cannot.
+/// Members as fast as disks, which a resync should keep busy, and members that are faster than a resync.
 const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
-/// A bare read, and how many are in flight: enough for any device.
+/// The size of a plain read, and how many are in flight: enough for any device.
 const BLOCK: Sectors = Sectors(2048);
 const DEPTH: u64 = 4;
 

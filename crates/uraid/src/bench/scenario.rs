@@ -1,4 +1,4 @@
-//! What known reports were about, each as works that can be measured anywhere, and the two budgets of writes.
+//! The scenarios: known performance reports as works that can be measured anywhere, and the two budgets of writes.
 //! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`session`, `discard`).
 //! Invariant: all members are memory or nothing, so that a scenario needs no disk and changes none.
 
@@ -15,7 +15,7 @@ use uraid_layout::{Level, default_layout};
 
 /// Sectors of a KiB.
 pub const KIB: u64 = 2;
-/// How often an array that is drained now and then is drained.
+/// The period of drains.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
 /// The scenarios, in the order in which `all` runs them.
@@ -27,7 +27,8 @@ pub enum ScenarioName {
     Raid6Read,
     /// A million drains among clients on two shards, none of which may be lost.
     DrainCycles,
-    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a third.
+    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a
+    /// third.
     Raid0Order,
     /// Reads and writes of a raid10.
     Raid10,
@@ -92,7 +93,7 @@ impl Setup {
     }
 }
 
-/// One work, and whether the array is drained meanwhile.
+/// One work, and whether the array is drained during it.
 #[derive(Clone)]
 struct Step {
     work: Work,
@@ -170,7 +171,7 @@ fn raid6_read() -> Vec<Setup> {
         Setup::new(&trial, "mem:64M", on_memory),
         Setup::new(&trial, "mem:64M,request=1500ns", vec![still(&small)]),
         Setup { shards: vec![small], ..Setup::new(&trial, "null:1T", vec![drained(&deep)]) },
-        // Members that answer at once have answered before a drain begins: these have not.
+        // If members answered at once, their requests would end before a drain begins; these take time.
         Setup::new(&trial, "null:1T,request=20us", vec![drained(&deep)]),
     ]
 }
@@ -211,8 +212,8 @@ fn full_stripe() -> Vec<Setup> {
 
 fn small_write() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
-    // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not; without
-    // looking round, both shards sleep meanwhile.
+    // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not. Without
+    // busy-polling, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
     let asleep = vec![still(&Work { shards: 2, spin: Duration::ZERO, ..alone.clone() })];
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
@@ -228,13 +229,13 @@ fn raid1_read() -> Vec<Setup> {
 
 fn alignment() -> Vec<Setup> {
     let aligned = Work { pattern: Pattern::Write, block: Sectors(1280 * KIB), depth: 8, jobs: 1, ..Work::default() };
-    // Where the first file of the report began: six chunks into a stripe of ten.
+    // The start of the first file in the report: six chunks into a stripe of ten.
     let misaligned = Work { offset: Sectors(384 * KIB), ..aligned.clone() };
     let trial = trial(Level::Raid6, 12, Sectors(64 * KIB));
     vec![Setup::new(&trial, "mem:64M", [aligned, misaligned].iter().map(still).collect())]
 }
 
-/// What drains took, beside what those in flight took anyway, as rows and as a line of the table.
+/// The times of drains, beside the times that the requests in flight took anyway, as rows and as a line of the table.
 pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bool) -> Vec<Row> {
     if drains.is_empty() {
         return Vec::new();
@@ -243,7 +244,7 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
     let took: Vec<f64> = drains.iter().map(|drain| nanos(drain.took)).collect();
     let in_flight: Vec<f64> = drains.iter().map(|drain| f64::from(drain.in_flight)).collect();
     let in_flight = median(&in_flight);
-    // Where members answer at once, next to nothing is under way when a drain begins: the time is that of turns.
+    // If members answer at once, almost nothing is in flight when a drain begins: the time is that of turns.
     let is_met = in_flight * 2.0 > f64::from(drains[0].clients);
     let answered = drains.iter().map(|drain| drain.answered.filter(|_| is_met).map(nanos));
     let answered: Option<Vec<f64>> = answered.collect();

@@ -29,7 +29,7 @@ use uraid_block::{IoError, Sectors};
 use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
 use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
 
-/// A side runs for such a part of the runtime before it is measured.
+/// The warm-up before each measurement, as 1/N of the runtime.
 const WARM_UP_PART: u32 = 4;
 const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
@@ -45,9 +45,9 @@ pub struct Case<'a> {
     pub rounds: u32,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
-    /// Drains the array so often while it runs.
+    /// The period of drains while it runs.
     pub drain_every: Option<Duration>,
-    /// Whether neighbours go down to a member as one.
+    /// Whether adjacent requests to a member are merged.
     pub merging: bool,
     /// What to call it.
     pub name: String,
@@ -84,7 +84,7 @@ pub struct Counted {
     pub rows_modified: u64,
     /// Row parts written after reading the rest of their row.
     pub rows_reconstructed: u64,
-    /// Writes that were taken along by another write of their row.
+    /// Writes that the row's holder wrote together with its own.
     pub writes_absorbed: u64,
 }
 
@@ -112,7 +112,7 @@ impl Counted {
     }
 }
 
-/// What came of a case.
+/// The result of a case.
 pub struct Outcome {
     /// By round, by [`Side`].
     pub rounds: Vec<[Sample; 3]>,
@@ -122,20 +122,20 @@ pub struct Outcome {
     pub counted: Counted,
     /// The drains of the rounds.
     pub drains: Vec<DrainTime>,
-    /// Which way to the kernel the shards had.
+    /// The kind of ring that the shards had.
     pub ring: &'static str,
 }
 
-/// How long a drain took, and why.
+/// How long a drain took, and the requests that it waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrainTime {
     /// Until the drain returned.
     pub took: Duration,
-    /// Until all requests that were in flight when it began were answered. Known where one shard has all of them.
+    /// The time until all requests in flight at its start were answered. Known if one shard has all of them.
     pub answered: Option<Duration>,
-    /// How many these were, on this shard.
+    /// The number of these requests on this shard.
     pub in_flight: u32,
-    /// Of so many clients there.
+    /// The number of clients there.
     pub clients: u32,
 }
 
@@ -169,8 +169,8 @@ pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
     Prepared::new(case)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds, cases: 1 })
 }
 
-/// Measures several cases, of which each round has every one, so that they can be compared with each other. Each round
-/// is a run of its own, for trial arrays only. All cases have the same number of rounds.
+/// Measures several cases, in every round each of them once, so that they can be compared with each other. Each round
+/// is a separate run, for trial arrays only. All cases have the same number of rounds.
 pub fn measure_in_turn(cases: &[Case<'_>]) -> Result<Vec<Outcome>, MeasureError> {
     let prepared = cases.iter().map(Prepared::new).collect::<Result<Vec<_>, _>>()?;
     let total = cases[0].rounds;
@@ -235,7 +235,7 @@ impl Outcome {
         self.rounds.iter().map(|sides| what(&sides[side as usize])).collect()
     }
 
-    /// Takes further rounds along.
+    /// Adds the rounds of a later run.
     fn add(&mut self, later: Outcome) {
         self.rounds.extend(later.rounds);
         for (all, one) in self.latencies.iter_mut().zip(&later.latencies) {
@@ -266,7 +266,7 @@ fn lists(case: &Case<'_>) -> Result<Vec<Vec<Arc<Lists>>>, MeasureError> {
     of_shards.into_iter().collect::<Result<_, IoError>>().map_err(MeasureError::Trace)
 }
 
-/// As much of all members together as the work touches of the array.
+/// The data areas of the members, together as large as the part of the array that the work uses.
 fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
     let in_slots = target.plan.members.iter().filter(|member| match member.place {
         MemberPlace::Slot(_) => true,
@@ -297,7 +297,7 @@ pub fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
 
 /// The array on this shard, with its mail.
 pub fn array_on(shard: &Shard<Letter>, target: &Target, members: Vec<ArrayMember>, options: &Options) -> Rc<HostArray> {
-    // It must not write superblocks because a side beside it takes its time.
+    // It must not write superblocks while another side runs.
     let config = Config { clean_after: super::NEVER, ..Config::default() };
     let world = HostWorld::new(shard, ArrayIndex(0), options);
     let array = Array::new(world, &target.plan, members, config);
@@ -306,7 +306,7 @@ pub fn array_on(shard: &Shard<Letter>, target: &Target, members: Vec<ArrayMember
     array
 }
 
-/// Drains the array now and then until told that it is enough, once at least.
+/// Drains the array periodically until `is_enough` is set, at least once.
 async fn drain(place: &Place, every: Duration, is_enough: &Cell<bool>, times: &mut Vec<DrainTime>) {
     let count_before = times.len();
     loop {
@@ -338,7 +338,7 @@ async fn drain_now(place: &Place) -> DrainTime {
     DrainTime { took: times[0], answered: is_alone.then_some(times[1]), in_flight, clients }
 }
 
-/// One side; the array's is drained meanwhile where that is wanted, by shard 0.
+/// Runs one side. If it is the array's and drains are wanted, shard 0 drains meanwhile.
 async fn run_side(
     place: &Rc<Place>,
     side: Side,
@@ -355,7 +355,7 @@ async fn run_side(
         Either::Left(section) => section,
         Either::Right(()) => unreachable!("it was not told to end"),
     };
-    // The one under way belongs to this side, however long it takes.
+    // A drain in flight belongs to this side, however long it takes.
     is_enough.set(true);
     drains.await;
     section
@@ -399,8 +399,8 @@ async fn run_shard(
     if meeting.meet(&shard).await {
         outcome = all_rounds(case, &place, meeting, rounds, &mut found).await;
     }
-    // Nobody leaves before the array is stopped: all shards carry its mail. An array that exists and was written past
-    // the engine is not stopped, so that it stays marked dirty.
+    // No shard leaves before the array is stopped: all shards carry its mail. An existing array that was written
+    // without the engine is not stopped, so that it stays marked dirty.
     if is_first && target.is_trial {
         outcome = outcome.and(place.array.stop().await.map_err(MeasureError::Stop));
     }
@@ -447,7 +447,7 @@ async fn all_rounds(
             found.sections.push(sections.map(|section| section.expect("each side ran once")));
         }
     }
-    // The last side of another shard may still be under way: what comes next is the end of the array.
+    // The last side of another shard may still be running; next the array is stopped.
     meeting.meet(&place.local).await;
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
     if let Some(line) = line {

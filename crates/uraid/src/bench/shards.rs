@@ -1,6 +1,6 @@
-//! Two shards beside one: do two do twice the work, what does a request cost them, and what its way to another shard?
+//! Two shards compared with one: the work done, the cost of a request, and the cost of its way to another shard.
 //! Owns: the two works and the ratios between them. Not here: measuring a work (`session`).
-//! Invariant: both are measured in every round, so that a machine that is slow for a while is slow for both.
+//! Invariant: both are measured in every round, so that a temporary slowdown of the machine affects both.
 
 use super::figures::{Interval, median};
 use super::session::{self, Case, Sample, Side};
@@ -51,7 +51,7 @@ pub fn run(
     Ok(rows)
 }
 
-/// The rounds of two shards beside those of one, each with its clients.
+/// The rounds of two shards compared with those of one, each with its number of clients.
 fn compared(scenario: &str, name: &str, clients: [f64; 2], rounds: [&[[Sample; 3]]; 2]) -> Vec<Row> {
     let cpu: Vec<f64> = rounds[1].iter().map(|sides| sides[Side::Array as usize].cpu_ns).collect();
     let row = |(what, unit, figure): (&str, &'static str, Figure)| {

@@ -1,6 +1,6 @@
-//! Figures for people and for programs.
+//! Figures as a table and as JSON.
 //! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`session`).
-//! Invariant: both tell the same figures; a ratio is that of one round, its interval that of all rounds.
+//! Invariant: both show the same figures. A ratio is computed within a round, its interval over all rounds.
 
 use super::drive::Side;
 use super::figures::{Interval, median};
@@ -11,21 +11,21 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Where the latencies of a work are, in nanoseconds.
+/// The latencies of a work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Latency {
-    /// Half of the requests took no longer.
+    /// The median.
     pub p50: u64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99: u64,
-    /// 999 of 1000.
+    /// The 99.9th percentile.
     pub p99_9: u64,
-    /// All.
+    /// The maximum.
     pub max: u64,
 }
 
 impl Latency {
-    /// `None` where nothing was recorded.
+    /// `None` if nothing was recorded.
     pub fn of(histogram: &Histogram<u64>) -> Option<Latency> {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let max = histogram.max();
@@ -42,7 +42,7 @@ pub struct Row {
     pub work: String,
     /// The array's figure: the median of the rounds.
     pub array: f64,
-    /// The raw figure: the median of the rounds. None where there is nothing to compare with.
+    /// The raw figure: the median of the rounds. `None` if there is nothing to compare with.
     pub raw: Option<f64>,
     /// What the raw figure is of: `replay`, `ideal`, or a word of the scenario.
     pub against: &'static str,
@@ -54,20 +54,20 @@ pub struct Row {
     pub ratio_low: Option<f64>,
     /// Its interval's upper end.
     pub ratio_high: Option<f64>,
-    /// The median of the rounds' ratios of requests for each second on a processor: what `ratio` would be if nothing
-    /// but the shards' own work took time, and nobody else wanted the processors.
+    /// The median of the rounds' ratios of requests per second of processor time: the `ratio` if only the shards' own
+    /// work took time, and no other process used the processors.
     pub cpu_ratio: Option<f64>,
     /// Its interval's lower end.
     pub cpu_ratio_low: Option<f64>,
     /// Its interval's upper end.
     pub cpu_ratio_high: Option<f64>,
-    /// How sure the intervals are, 0 to 1.
+    /// The confidence of the intervals, 0 to 1.
     pub confidence: Option<f64>,
     /// The array's time on a processor for a request: the median of the rounds.
     pub cpu_ns_per_io: Option<f64>,
     /// The raw time on a processor for a request.
     pub raw_cpu_ns_per_io: Option<f64>,
-    /// What a request costs more than raw: the median of the rounds' differences.
+    /// How much more a request costs than raw: the median of the rounds' differences.
     pub cpu_ns_more: Option<f64>,
     /// Bytes of a request.
     pub block_bytes: Option<u64>,
@@ -136,7 +136,7 @@ impl Row {
         }
     }
 
-    /// The array of a case beside a raw side, of the same case or of one that was measured in turn with it.
+    /// The array of a case compared with a raw side, of the same case or of one that was measured in turn with it.
     pub fn beside(
         scenario: &str,
         work: &Work,
@@ -245,7 +245,7 @@ pub fn latency_cells(latency: Option<Latency>) -> [String; 4] {
     times.map_or(["-"; 4].map(str::to_owned), |times| times.map(|time| nanos(time as f64)))
 }
 
-/// In a second, at so many requests.
+/// MB/s at this rate of requests.
 pub fn megabytes(rate: f64, work: &Work) -> String {
     format!("{:.0}", rate * work.block.bytes() as f64 / 1e6)
 }

@@ -1,7 +1,7 @@
-//! What is measured: a trial array that is gone afterwards, or one that exists.
-//! Owns: [`Target`], making trial arrays, filling their members, the operator's consent. Not here: what a superblock
-//! says (`uraid_format`), who makes up an array (`uraid_engine::assemble`).
-//! Invariant: without consent nothing that outlives the run is changed; a trial leaves no superblock behind.
+//! The array to measure: a trial array that is gone afterwards, or an existing one.
+//! Owns: [`Target`], making trial arrays, filling their members, the operator's consent. Not here: the content of a
+//! superblock (`uraid_format`), which members make up an array (`uraid_engine::assemble`).
+//! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
 use super::progress::Progress;
 use super::work::Luck;
@@ -23,7 +23,7 @@ const FILL_BYTES: usize = 1 << 20;
 /// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Something would be lost that the operator has not given up.
+    /// Data would be lost that the operator has not given up.
     #[error("{member}: a member of a trial array loses what it holds; give --destructive if that is meant")]
     TrialNeedsConsent {
         /// Its name.
@@ -35,7 +35,7 @@ pub enum TargetError {
         /// fio's word.
         pattern: &'static str,
     },
-    /// Consent to write, and the array takes no writes.
+    /// Consent to write, but the array is read-only.
     #[error("--rw {pattern} writes into the array, which can only be read: {reason}")]
     ReadOnly {
         /// fio's word.
@@ -46,13 +46,13 @@ pub enum TargetError {
     /// A member could not be claimed.
     #[error("nothing was measured")]
     Claim(#[from] ClaimError),
-    /// No such array can be made.
+    /// Such an array cannot be made.
     #[error("the trial array cannot be made")]
     Create(#[source] Refusal),
     /// A name that is too long.
     #[error(transparent)]
     Name(#[from] NameTooLong),
-    /// Filling them would end this process, or others.
+    /// Filling them would need more memory than the system has.
     #[error(
         "the members are filled with {} of memory, expected at most the {} that are available; give smaller ones, or \
          null:SIZE, which holds nothing",
@@ -64,10 +64,10 @@ pub enum TargetError {
         /// What the system has.
         expected: Sectors,
     },
-    /// What was made makes up no array.
+    /// The new members do not make up an array.
     #[error("the trial array cannot be assembled")]
     Assemble(#[from] AssembleError),
-    /// The array that exists could not be had.
+    /// The existing array could not be opened.
     #[error(transparent)]
     Array(#[from] Box<ServeError>),
     /// A member failed before the run.
@@ -100,21 +100,21 @@ pub struct Trial {
 
 /// An array that can be driven, and its members.
 pub struct Target {
-    /// Who stands where.
+    /// The slot of each member.
     pub plan: StartPlan,
-    /// In the order of the plan.
+    /// The members, in the order of the plan.
     pub members: Vec<Claimed>,
     /// It is gone after the run.
     pub is_trial: bool,
 }
 
-/// Whether the kind of member that is left when sectors are made to fail is this one.
+/// Whether the member is of this kind, ignoring `bad:`.
 fn is_kind(name: &str, kind: &str) -> bool {
     create::without_bad_list(name).starts_with(kind)
 }
 
 impl Target {
-    /// A trial array. One member that is memory or nothing stands for as many as there are slots.
+    /// A trial array. If one memory or null member is named, every slot gets one like it.
     pub fn trial(trial: &Trial, names: &[String], destructive: bool) -> Result<Target, TargetError> {
         let names = match names {
             [one] if create::is_fleeting(one) => vec![one.clone(); trial.raid_devices.into()],
@@ -166,7 +166,8 @@ impl Target {
         Ok(Target { plan, members, is_trial: false })
     }
 
-    /// Marks of what the members held: once overwritten, nobody must take them for it any more.
+    /// Wipes the signatures of what the members held: its data will be overwritten, so it must not be recognized any
+    /// more.
     fn wipe_old(&self) -> Result<(), TargetError> {
         for member in self.members.iter().filter(|member| !create::is_fleeting(member.name())) {
             let reading = |source| TargetError::Member { member: member.name().to_owned(), action: "reading", source };
@@ -179,7 +180,7 @@ impl Target {
         Ok(())
     }
 
-    /// Memory and files that nobody has written yet answer reads without reading. Block devices are as they are.
+    /// Unwritten memory and files return zeroes without reading: fill them. Block devices stay as they are.
     fn fill(&self) -> Result<(), TargetError> {
         let is_wanted = |member: &Claimed| {
             let is_block_device = member.identity().inode == 0 && !create::is_fleeting(member.name());
@@ -206,14 +207,14 @@ impl Target {
                 done += length;
                 line.show(done, total);
             }
-            // Else the system would write it down while the work is measured.
+            // Otherwise the system would write it back during the measurement.
             member.sync().map_err(failed)?;
         }
         line.finish();
         Ok(())
     }
 
-    /// After the run: a trial's superblocks go, where they outlive it.
+    /// After the run: wipes a trial's superblocks if the members outlive it.
     pub fn leave(&self) -> Result<(), TargetError> {
         if !self.is_trial {
             return Ok(());
@@ -250,7 +251,7 @@ impl Target {
     }
 }
 
-/// Memory is had by the page when it is filled: too late for an error.
+/// Memory is allocated page by page while it is filled: too late for an error.
 fn check_memory(found: Sectors, available: Option<Sectors>) -> Result<(), TargetError> {
     match available {
         Some(expected) if found > expected => Err(TargetError::TooMuchMemory { found, expected }),
@@ -258,7 +259,7 @@ fn check_memory(found: Sectors, available: Option<Sectors>) -> Result<(), Target
     }
 }
 
-/// What the system could give without taking it from others; `None` where it does not say. Spec: proc(5).
+/// The memory that is available without swapping; `None` if the system does not tell. Spec: proc(5).
 fn memory_available() -> Option<Sectors> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let words = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -279,7 +280,7 @@ fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
         set_uuid: *uuid::Uuid::new_v4().as_bytes(),
         set_name: SetName::new("", "trial")?,
         now_seconds: crate::dates::now(),
-        // Its redundancy is made of what is written, and nobody reads it afterwards.
+        // Its redundancy is not read, so it need not be consistent.
         assume_clean: true,
         force: true,
     })

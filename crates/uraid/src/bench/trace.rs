@@ -1,7 +1,7 @@
-//! What an array asks of its members for a request: the engine itself says it, over members that only write it down.
-//! Owns: [`on_tracers`], [`Tracer`], its world and members. Not here: the list that comes of it (`program`).
-//! Invariant: no device is touched; the array is the one of the plan, healthy or degraded as that is, and a request is
-//! alone in it.
+//! An array's member I/Os for a request: the engine itself runs over members that only record.
+//! Owns: [`on_tracers`], [`Tracer`], its world and members. Not here: the resulting list (`program`).
+//! Invariant: no device is accessed. The array is the one of the plan, healthy or degraded, and has one request at a
+//! time.
 
 use super::program::{MemberIo, Program, RowKernel, Verb};
 use super::work::Request;
@@ -20,7 +20,7 @@ use uraid_layout::Row;
 
 type Log = Rc<RefCell<Vec<MemberIo>>>;
 
-/// The machine for a traced array: whichever shard it is on, it is alone.
+/// The machine for a traced array: it has one shard, whichever thread it runs on.
 #[derive(Clone)]
 struct TraceWorld(Shard<Mail>);
 
@@ -60,7 +60,7 @@ impl World for TraceWorld {
     }
 }
 
-/// A member that writes down what it is asked and says that all went well.
+/// A member that records requests and answers with success.
 struct TraceMember {
     number: u16,
     geometry: Geometry,
@@ -103,7 +103,7 @@ impl Device for TraceMember {
     }
 }
 
-/// An array that only tells what it would do.
+/// An array that only reports what it would do.
 pub struct Tracer {
     array: Rc<Array<TraceWorld>>,
     arena: Arena,
@@ -112,8 +112,8 @@ pub struct Tracer {
     members: Vec<(Sector, Option<Slot>)>,
 }
 
-/// Does `work` with a traced array of `plan` on each of so many threads; gives what each has found, in their order.
-/// `geometries[i]` is that of `plan.members[i]`; the largest request has `block` sectors.
+/// Calls `work` with a traced array of `plan` on each of the threads; returns the results in their order.
+/// `geometries[i]` belongs to `plan.members[i]`; the largest request has `block` sectors.
 pub fn on_tracers<T: Send>(
     threads: u16,
     plan: &StartPlan,
@@ -150,7 +150,7 @@ impl Tracer {
             (member.superblock.data_offset, slot)
         });
         let places = places.collect();
-        // Whatever state it is in: nobody's bytes are at stake, and a resync would only be written down.
+        // Whatever state it is in: no data is at stake, and a resync would only be recorded.
         let plan = StartPlan { is_dirty: false, read_only: None, ..plan.clone() };
         let array = Array::new(TraceWorld(shard.clone()), &plan, members, config);
         Tracer { array, arena: shard.arena(CLIENT_ARENA).clone(), log, members: places }
@@ -162,7 +162,7 @@ impl Tracer {
         let mut buffer = self.arena.take(bytes).expect("the arena was made for it");
         let data = self.arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
         if list.iter().any(|request| request.is_write) {
-            // The first write marks the array dirty: superblocks, which are no part of what a request costs.
+            // The first write marks the array dirty: those superblock writes do not belong to the request.
             self.array.write(list[0].at, data.clone(), Fua::No).await?;
         }
         let mut program = Program::default();

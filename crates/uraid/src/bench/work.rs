@@ -1,19 +1,19 @@
-//! What a bench asks of an array: fio's words, and the list of requests that they mean.
-//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes, refusing what cannot be. Not here: doing it.
-//! Invariant: a request lies in the array and begins on a multiple of the block behind the offset; lists are the same
-//! in every run, so that two runs can be compared.
+//! The work of a bench: fio's options, and the list of requests that they mean.
+//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes, refusing impossible works. Not here: running it.
+//! Invariant: a request lies in the array and begins at a multiple of the block from the offset. Lists are the same in
+//! every run, so that two runs can be compared.
 
 use crate::stack::SPIN;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
-/// Requests of all jobs of a shard that a list has before it begins anew.
+/// The most requests of all jobs of a shard in a list before it repeats.
 const LIST_MAX: u64 = 1 << 18;
-/// What the requests of one list have together, at most: their member I/Os are worked out before the run.
+/// The most bytes of one list's requests: their member I/Os are computed before the run.
 const LIST_BYTES_MAX: u64 = 4 << 30;
-/// A job with less would do the same few requests over and over.
+/// A shorter list would repeat the same few requests.
 const LIST_MIN: u64 = 64;
-/// Random requests are so many times as many as there are blocks.
+/// A random list has this many requests per block.
 const PASSES: u64 = 4;
 
 /// fio's `rw`.
@@ -46,7 +46,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the next request may be anywhere.
+    /// Whether requests are at random addresses.
     pub fn is_random(self) -> bool {
         match self {
             Pattern::Randread | Pattern::Randwrite | Pattern::Randrw => true,
@@ -93,13 +93,13 @@ pub enum WorkError {
         /// The largest possible.
         expected: u64,
     },
-    /// Nothing would be in flight.
+    /// No request would be in flight.
     #[error("{option} is 0, expected at least 1")]
     Zero {
         /// Which option.
         option: &'static str,
     },
-    /// More requests at once than there is memory set aside for.
+    /// More requests at once than there is reserved memory for.
     #[error("{found} requests of a shard would be in flight (--iodepth times --jobs), expected at most {expected}")]
     TooDeep {
         /// Depth times jobs.
@@ -155,9 +155,9 @@ pub struct Work {
     pub jobs: u32,
     /// Threads.
     pub shards: u16,
-    /// The processor that each is kept on; empty: where the system puts them.
+    /// The processor that each shard is pinned to; empty: not pinned.
     pub processors: Vec<u16>,
-    /// How long they look round for mail before they sleep.
+    /// How long a shard busy-polls for messages before it sleeps.
     pub spin: Duration,
     /// Percent of reads where there are both.
     pub mix_reads: u8,
@@ -237,14 +237,14 @@ impl Work {
         u64::from(self.jobs) * u64::from(self.shards)
     }
 
-    /// The requests of job `job` of all shards' jobs, to be done over and over. `share` is what [`Work::share`] gave.
-    /// Random ones are anywhere in the region, sequential ones in the job's own part.
+    /// The requests of job `job` of all shards' jobs, to be repeated. `share` is the result of [`Work::share`]. Random
+    /// requests are anywhere in the region, sequential ones in the job's own part.
     pub fn requests(&self, job: u64, share: Sectors) -> Vec<Request> {
         let blocks = share.0 / self.block.0;
         let jobs = self.jobs_in_all();
         let per_shard = (LIST_BYTES_MAX / self.block.bytes()).min(LIST_MAX);
         let enough = (per_shard / u64::from(self.jobs)).max(LIST_MIN);
-        // A sequential list ends with the part, if not before; a random one need not meet each block very often.
+        // A sequential list ends with the part at the latest; a random one need not contain each block often.
         let count = if self.pattern.is_random() { enough.min(PASSES * blocks) } else { enough.min(blocks) };
         let reads = u64::from(self.pattern.reads_percent(self.mix_reads));
         let mut luck = Luck::new(job);
@@ -278,7 +278,7 @@ impl Work {
     }
 }
 
-/// Numbers without an order that are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 pub struct Luck(u64);
 
 impl Luck {

@@ -1,7 +1,7 @@
-//! An array whose superblocks are lost, by the geometry that somebody still knows.
+//! An array whose superblocks are lost, by a geometry that the user knows.
 //! Owns: the superblocks that `create` would write for it, in memory only. Not here: offsets and sizes
-//! (`uraid_format::create`), running it (`errand`), finding an order that nobody knows (`uraid_doctor`).
-//! Invariant: what members carry is neither looked at nor changed.
+//! (`uraid_format::create`), running it (`errand`), finding an unknown order (`uraid_doctor`).
+//! Invariant: the members' content is neither examined nor changed.
 
 use crate::assembly::NamedError;
 use crate::metadata::{self, ClaimError};
@@ -14,7 +14,7 @@ use uraid_format::{SetName, Version};
 use uraid_host::{Access, BadSectors, Claimed};
 use uraid_layout::{Level, layout_name};
 
-/// What the array was made with. `None` where `create` chose.
+/// The options that the array was made with; `None` for `create`'s default.
 #[derive(Clone, Debug)]
 pub struct Geometry {
     /// The level.
@@ -23,7 +23,7 @@ pub struct Geometry {
     pub layout: u32,
     /// The chunk; zero where the level has none.
     pub chunk: Sectors,
-    /// The version of the superblocks that were there: where data starts depends on it.
+    /// The version of the lost superblocks: it determines where data starts.
     pub version: Version,
     /// Where data starts on each member.
     pub data_offset: Option<Sectors>,
@@ -45,10 +45,10 @@ pub enum AssumeError {
         /// Slots.
         expected: u16,
     },
-    /// Such an array cannot be.
+    /// Such an array is impossible.
     #[error("no array can have this geometry on these members")]
     Geometry(#[from] CreateError),
-    /// Nor be started.
+    /// It cannot be started either.
     #[error("cannot start the array")]
     Assemble(#[from] NamedError),
 }
@@ -62,7 +62,7 @@ pub fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
     names.iter().map(open).collect()
 }
 
-/// The array of these members, in the order of their slots, and one line that tells it from others.
+/// The array of these members, in the order of their slots, and one line that identifies it.
 pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, String), AssumeError> {
     let creation = creation(geometry, members)?;
     let mut claimed = Vec::new();
@@ -117,7 +117,7 @@ pub fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Crea
         spare_devices: 0,
         size: geometry.size,
         data_offset: geometry.data_offset,
-        // Nobody ever reads it: it is the same for all of these members, and goes with the process.
+        // It is never read: it is the same for all of these members, and ends with the process.
         set_uuid: [0x5a; 16],
         set_name: SetName::new("", "assumed").expect("a short name"),
         now_seconds: crate::dates::now(),

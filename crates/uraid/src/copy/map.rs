@@ -1,13 +1,13 @@
-//! The map of a copy: which sectors are copied, which could not be read, which nobody has tried.
+//! The map of a copy: which sectors are copied, unreadable or untried.
 //! Owns: the map in memory, its text, which copy it belongs to. Not here: when it is saved (`writer`).
-//! Invariant: the stretches of a map adjoin and cover the array, no more and no less; what cannot be read as such a map
-//! is refused whole. Spec: GNU ddrescue's manual, "Mapfile structure", so that its viewers show it.
+//! Invariant: the stretches of a map are adjacent and cover exactly the array. A file that is not such a map is refused
+//! as a whole. Spec: GNU ddrescue's manual, "Mapfile structure", so that its viewers can show it.
 //!
 //! ```text
 //!   # Array: 0b1c..., 25165824 bytes, 17 events      which copy it belongs to; a comment for others
 //!   0x00000000     ?     1                           where the copy stands, `?` copying or `+` finished, the pass
-//!   0x00000000  0x00117000  +                        from byte, so many bytes, `+` copied, `-` unreadable, `?` not tried
-//!   0x00117000  0x00000200  -
+//!   0x00000000  0x00117000  +                        from byte, so many bytes, `+` copied, `-` unreadable, `?` not
+//!   tried 0x00117000  0x00000200  -
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
-/// Above this a file is no map of ours: two million stretches.
+/// A larger file is not one of our maps: this is two million stretches.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 const HEAD: &str = "# Mapfile of uraid copy, in the format of GNU ddrescue";
 const IDENTITY: &str = "# Array: ";
@@ -31,7 +31,7 @@ pub enum State {
     Copied,
 }
 
-/// Why a map is not followed.
+/// Why a map is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// It could not be read or written.
@@ -44,7 +44,7 @@ pub enum MapError {
         /// Why.
         source: io::Error,
     },
-    /// It is something else.
+    /// It is not a map.
     #[error("{}: line {line} is not of a map of uraid copy; --map names another file", path.display())]
     NoMap {
         /// The file.
@@ -60,7 +60,7 @@ pub enum MapError {
         /// Its length.
         found: u64,
     },
-    /// It tells of another copy.
+    /// It belongs to another copy.
     #[error("{}: is the map of another copy: of {found}, expected {expected}", path.display())]
     Other {
         /// The map.
@@ -83,7 +83,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// A map of `size` sectors of which none was tried. `identity` is one line of text that tells this copy from others.
+    /// A map of `size` sectors of which none was tried. `identity` is one line of text that tells this copy from
+    /// others.
     pub fn new(identity: &str, size: Sectors) -> Map {
         Map { identity: identity.to_owned(), size, starts: BTreeMap::from([(0, State::Untried)]) }
     }
@@ -110,14 +111,14 @@ impl Map {
         Ok(Some(map))
     }
 
-    /// Refuses a path, and the one that [`Map::save`] writes beside it, where anything but a map would be lost.
+    /// Refuses a path, or the one that [`Map::save`] writes beside it, if it holds anything but a map.
     pub fn may_be_saved(path: &Path) -> Result<(), MapError> {
         for path in files(path) {
             let failed = |source| MapError::Io { path: path.clone(), action: "reading", source };
             let mut start = Vec::new();
             let read = std::fs::File::open(&path).and_then(|file| file.take(HEAD.len() as u64).read_to_end(&mut start));
             match read {
-                // A save that was cut short leaves nothing, or a beginning.
+                // A save that was cut short leaves an empty file or the start of one.
                 Ok(_) if HEAD.as_bytes().starts_with(&start) => (),
                 Ok(_) => return Err(MapError::NoMap { path, line: 1 }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => (),
@@ -137,12 +138,12 @@ impl Map {
         let beside = new_beside(path);
         let text = self.text();
         let Err(error) = replace(&beside, path, &text, files) else { return Ok(()) };
-        // What is left of the attempt may be in the way of the next one; it is no error that it is not there.
+        // A leftover of the failed attempt could block the next one; it is no error if there is none.
         let _ = files.remove(&beside);
         if error.kind() != io::ErrorKind::StorageFull {
             return Err(failed(error));
         }
-        // The old map has room of its own: a full file system still takes a new one in its place.
+        // Overwrite the old map in place: on a full file system it still has its space.
         files.write(path, &text).and_then(|()| files.sync(path)).map_err(failed)
     }
 
@@ -213,12 +214,12 @@ impl Map {
     }
 }
 
-/// Where a sector begins.
+/// The first byte of a sector.
 pub fn byte(at: Sector) -> u64 {
     Sectors(at.0).bytes()
 }
 
-/// Where a new map is written before it takes the old one's place.
+/// The path of a new map before it replaces the old one.
 fn new_beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -230,7 +231,7 @@ pub fn files(path: &Path) -> [PathBuf; 2] {
     [path.to_owned(), new_beside(path)]
 }
 
-/// Writes a file beside another one and puts it in its place, each durable before the next.
+/// Writes a file beside another one and renames it over that, each step durable before the next.
 fn replace(beside: &Path, path: &Path, text: &str, files: &mut impl Files) -> io::Result<()> {
     files.write(beside, text)?;
     files.sync(beside)?;
@@ -239,7 +240,7 @@ fn replace(beside: &Path, path: &Path, text: &str, files: &mut impl Files) -> io
     files.sync(folder)
 }
 
-/// What saving needs of a file system.
+/// The file operations that saving needs.
 trait Files {
     /// Makes a file what `text` says; not durable yet.
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
@@ -313,7 +314,7 @@ fn parse(bytes: &[u8], size: Sectors) -> Result<Map, usize> {
 fn stretch(words: &[&str]) -> Option<(Range, State)> {
     let [start, length, sign] = words else { return None };
     let state = match *sign {
-        // What ddrescue found bad in a larger block and did not look into.
+        // ddrescue found these bad in a larger block and did not read them one by one.
         "?" | "*" | "/" => State::Untried,
         "-" => State::Lost,
         "+" => State::Copied,
@@ -374,7 +375,7 @@ mod tests {
         assert!(map.text().contains("\n0x00200000     +               1\n"), "{}", map.text());
     }
 
-    /// Ours, and those that ddrescue writes: what it has not tried, not trimmed and not scraped was not copied.
+    /// Ours, and those of ddrescue: what it has not tried, not trimmed and not scraped was not copied.
     #[test]
     fn every_letter_of_a_map_is_read_as_what_it_stands_for() {
         for (letter, state) in [
@@ -424,7 +425,7 @@ mod tests {
     impl Files for Fake {
         fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
             let outcome = self.step("write", path);
-            // One that fails may have written a part.
+            // A write that fails may have written a part.
             let written = if outcome.is_ok() { text.len() } else { text.len() / 2 };
             self.there.insert(path.to_owned(), text[..written].to_owned());
             outcome
@@ -441,7 +442,7 @@ mod tests {
         fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
             self.step("rename", from)?;
             let text = self.there.remove(from).expect("it was written");
-            // At the worst the name is durable at once, and the bytes are those that were.
+            // In the worst case the name is durable at once, with the old bytes.
             let durable = self.durable.remove(from).unwrap_or_default();
             self.durable.insert(to.to_owned(), durable);
             self.there.insert(to.to_owned(), text);
@@ -476,7 +477,7 @@ mod tests {
             let durable = &files.durable[&path];
             assert!(*durable == old.text() || *durable == new.text(), "{fail_at}: {durable}");
             assert_eq!(*durable == new.text(), fail_at == 3, "{fail_at}");
-            // A full file system: the old map's own room takes the new one.
+            // A full file system: the new map is written into the old map's space.
             let (is_saved, files) = saved(Some((fail_at, io::ErrorKind::StorageFull)));
             assert!(is_saved && files.durable[&path] == new.text(), "{fail_at}");
             assert_eq!(files.done.last().expect("steps"), "sync folder/out.map");

@@ -1,7 +1,7 @@
-//! Members whose order is lost: every order is tried, and the ranking is told.
-//! Owns: what is printed, what is copied by. Not here: which geometries are in question (`trials`), the search
+//! Members whose order is lost: tries every order and prints the ranking.
+//! Owns: what is printed, which candidate is copied. Not here: which geometries to try (`trials`), the search
 //! (`uraid_doctor`).
-//! Invariant: nothing is copied by a guess: the best candidate must be clearly ahead, or be named.
+//! Invariant: a copy never guesses: the best candidate must be clearly ahead, or the user must choose one.
 
 mod trials;
 
@@ -18,7 +18,7 @@ use uraid_layout::Level;
 
 /// How many candidates are printed.
 const PRINTED_MAX: usize = 8;
-/// How often a long search says how far it is.
+/// How often a long search reports its progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
 /// Why no order was chosen.
@@ -38,15 +38,15 @@ pub enum OrderError {
         /// How many are kept.
         count: usize,
     },
-    /// Nothing tells the best from the next.
+    /// The best candidate is not clearly ahead.
     #[error("nothing was copied: the order is undecided; --candidate N copies by candidate N of the ranking")]
     Undecided,
-    /// The best does not fit.
+    /// The best candidate does not fit.
     #[error("nothing was copied: no candidate fits; --candidate N copies by candidate N of the ranking")]
     Contradicted,
 }
 
-/// The geometries in question, and the members in the order they were named; `None` for each that is missing.
+/// The geometries to try, and the members in the order they were named; `None` for each that is missing.
 pub struct Search {
     asked: Vec<Asked>,
     members: Vec<Option<Claimed>>,
@@ -82,7 +82,7 @@ impl Search {
         Ok(Search { asked, members, ranking })
     }
 
-    /// The ranking for people.
+    /// The ranking as text.
     pub fn text(&self) -> String {
         let mut text = self.searched();
         for (at, candidate) in self.ranking.candidates.iter().take(PRINTED_MAX).enumerate() {
@@ -187,7 +187,7 @@ impl Search {
         candidate.order.iter().map(|member| member.map(|member| present[member].clone())).collect()
     }
 
-    /// What to copy by: the candidate with this number, or the first one if it is clearly ahead.
+    /// The candidate to copy: the one with this number, or the first one if it is clearly ahead.
     pub fn choose(&self, number: Option<usize>) -> Result<(Geometry, Vec<Option<Claimed>>), OrderError> {
         let ranking = &self.ranking;
         let at = match (number, ranking.verdict) {

@@ -1,6 +1,6 @@
-//! Where a copy goes: a file, a block device or a pipe.
-//! Owns: opening it, what may be overwritten, how zeroes get there. Not here: in which order (`writer`).
-//! Invariant: nothing that is there is overwritten unasked, and never a member, whatever is asked.
+//! The output of a copy: a file, a block device or a pipe.
+//! Owns: opening it, what may be overwritten, how zeroes are written. Not here: the order of writes (`writer`).
+//! Invariant: existing data is overwritten only with --overwrite, and a member never.
 
 use super::map::byte;
 use crate::member_name;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
 
-/// Zeroes shorter than this, or not on its multiples, are written like other bytes.
+/// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
 const HOLE_BYTES: usize = 4096;
 static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -36,7 +36,7 @@ pub enum OutputError {
         /// Its name as a member.
         member: String,
     },
-    /// Somebody has it locked or mounted.
+    /// It is locked or mounted.
     #[error("{}: is in use", path.display())]
     InUse {
         /// OUT.
@@ -64,19 +64,19 @@ pub enum OutputError {
         /// What the array has, or at least that for a device.
         expected: u64,
     },
-    /// What the map says was copied is not there.
+    /// OUT lacks what the map calls copied.
     #[error("{}: is not there or empty, but its map says that it is partly copied; --overwrite begins anew", path.display())]
     Vanished {
         /// OUT.
         path: PathBuf,
     },
-    /// One file cannot be both.
+    /// One path is OUT and the map.
     #[error("{}: is OUT, and cannot be its map too: name another file with --map", path.display())]
     IsMap {
         /// OUT.
         path: PathBuf,
     },
-    /// A folder, a socket.
+    /// A directory or a socket.
     #[error("{}: is no file, block device or pipe", path.display())]
     NoStorage {
         /// OUT.
@@ -87,26 +87,26 @@ pub enum OutputError {
     Terminal,
 }
 
-/// What is there already.
+/// The expected state of OUT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
-    /// A map of this copy says that part of it is there.
+    /// A map of this copy says that part of it is copied.
     Resumed,
-    /// A map of this copy says that it has begun, and nothing is there: the map is made first.
+    /// A map of this copy exists, but OUT is empty: the map is created first.
     Begun,
-    /// Nothing is expected, and nothing may be lost.
+    /// OUT should be empty; existing data may not be lost.
     Nothing,
-    /// Whatever it is, it is given up.
+    /// Existing data may be lost.
     GivenUp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// What is not written are zeroes.
+    /// Unwritten parts read as zeroes.
     File,
     /// Zeroes are written.
     BlockDevice,
-    /// Bytes go in order, zeroes too.
+    /// Bytes are written in order, including zeroes.
     Stream,
 }
 
@@ -115,19 +115,19 @@ pub struct Output {
     file: File,
     kind: Kind,
     path: PathBuf,
-    /// What a file is made as large as, when the copy begins: until then it is as it was.
+    /// The size to set when the copy begins: until then the file stays as it was.
     begins_with: Option<Sectors>,
 }
 
-/// Whether OUT is a pipe or another stream, which has no place for a map by default.
+/// Whether OUT is a pipe or another stream, which has no default path for a map.
 pub fn is_stream(path: &Path) -> bool {
     let is_storage = |status: std::fs::Metadata| status.is_file() || status.file_type().is_block_device();
     path == Path::new("-") || std::fs::metadata(path).is_ok_and(|status| !is_storage(status))
 }
 
 impl Output {
-    /// Opens OUT for a copy of `size` sectors of an array. `members` are the names that were given, also of those that are
-    /// left out: a stale member is none to write on.
+    /// Opens OUT for a copy of `size` sectors of an array. `members` are all given names, also those that are left out:
+    /// a stale member must not be overwritten either.
     pub fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
@@ -166,8 +166,8 @@ impl Output {
         Err(OutputError::NoStorage { path })
     }
 
-    /// Empties a file that is begun anew. The map must say so by then, or a copy that ends here would be taken for one
-    /// that went far.
+    /// Empties a file for a new copy. The map must be saved before, or an interrupted copy would look as if it had gone
+    /// far.
     pub fn begin(&self) -> Result<(), OutputError> {
         let Some(size) = self.begins_with else { return Ok(()) };
         let failed = |action| move |source| OutputError::Io { path: self.path.clone(), action, source };
@@ -175,7 +175,7 @@ impl Output {
         self.file.set_len(size.bytes()).map_err(failed("making it as large as the array"))
     }
 
-    /// Refuses a path of the map that is OUT or a member.
+    /// Refuses a map path that is OUT or a member.
     pub fn refuse_map(&self, path: &Path, members: &[String]) -> Result<(), OutputError> {
         let failed = |source| OutputError::Io { path: path.to_owned(), action: "opening", source };
         let status = match std::fs::metadata(path) {
@@ -196,7 +196,7 @@ impl Output {
         &self.path
     }
 
-    /// Writes bytes at their place: behind all that were written before, on a stream.
+    /// Writes bytes at their place; on a stream, after all earlier ones.
     pub fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()> {
         assert_eq!(range.length.bytes(), bytes.len() as u64);
         let at = byte(range.start);
@@ -221,7 +221,7 @@ impl Output {
         Ok(())
     }
 
-    /// Makes what was written durable; on a stream that is its reader's business.
+    /// Makes what was written durable; a stream cannot promise that.
     pub fn sync(&self) -> io::Result<()> {
         match self.kind {
             Kind::File | Kind::BlockDevice => self.file.sync_data(),
@@ -258,7 +258,8 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     Ok(Output { file, kind: Kind::Stream, path, begins_with: None })
 }
 
-/// Two copies to one file at a time would be neither; and a member that came in by a name of another kind is locked too.
+/// Locks OUT, so that two copies cannot write one file at a time. A member that was named in another way is locked,
+/// too, and is refused here.
 fn lock(path: &Path, file: &File) -> Result<(), OutputError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -294,7 +295,7 @@ fn block_device(path: PathBuf, size: Sectors, before: Before) -> Result<Output, 
         Before::Nothing => return Err(OutputError::Device { path }),
         Before::Resumed | Before::Begun | Before::GivenUp => (),
     }
-    // On a block device O_EXCL keeps out what is mounted or part of something.
+    // On a block device O_EXCL fails if it is mounted or part of something.
     const O_EXCL: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
     let mut file = match OpenOptions::new().write(true).custom_flags(O_EXCL).open(&path) {
         Ok(file) => file,
@@ -309,9 +310,9 @@ fn block_device(path: PathBuf, size: Sectors, before: Before) -> Result<Output, 
     Ok(Output { file, kind: Kind::BlockDevice, path, begins_with: None })
 }
 
-/// Writes all but whole blocks of zeroes: what a file does not hold reads as zeroes.
+/// Writes all but whole blocks of zeroes: unwritten parts of a file read as zeroes.
 fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
-    // Blocks lie on multiples of their size in the file, wherever the stretch begins.
+    // Blocks are aligned in the file, wherever the stretch begins.
     let first = (HOLE_BYTES - at as usize % HOLE_BYTES) % HOLE_BYTES;
     let mut from = 0;
     let mut block_start = 0;

@@ -1,7 +1,7 @@
-//! The half of a copy that reads: several stretches at a time, handed on in order.
-//! Owns: cutting the work, what is zero without a look, narrowing an unreadable stretch down to sectors.
-//! Not here: writing (`writer`), reading round a failed member (`engine`).
-//! Invariant: a sector is given up only after it was asked for alone.
+//! The reading half of a copy: several stretches at a time, handed on in order.
+//! Owns: cutting the work, skipping known zeroes, narrowing an unreadable stretch down to sectors.
+//! Not here: writing (`writer`), reading around a failed member (`engine`).
+//! Invariant: a sector is given up only after it was read alone.
 
 use super::writer::{Ended, Job, Queue};
 use crate::progress::ProgressLine;
@@ -25,9 +25,9 @@ const BUFFER_RETRY: Duration = Duration::from_micros(100);
 pub enum Outcome {
     /// All was handed over.
     Done,
-    /// The writer took no more; it says why.
+    /// The writer ended early; it reports why.
     WriterEnded,
-    /// Somebody said to stop.
+    /// The copy was told to stop.
     Interrupted,
     /// The array cannot be read any more, from `at` on.
     Failed {
@@ -38,7 +38,7 @@ pub enum Outcome {
     },
 }
 
-/// Reads the stretches in order and hands them over. `line` shows how far it is: `done` sectors were done before.
+/// Reads the stretches in order and hands them over. `line` shows the progress; `done` sectors were done before.
 pub async fn read_all(
     local: &Local,
     array: &Rc<HostArray>,
@@ -61,17 +61,17 @@ struct Reads {
     local: Local,
     array: Rc<HostArray>,
     under_way: VecDeque<UnderWay>,
-    /// Up to here something is stored, from the last stretch that was asked about on: a question looks at many pieces,
-    /// and is not asked again for each read.
+    /// Data is stored up to here, according to the last allocation question. A question covers many pieces, so it is
+    /// not repeated for each read.
     stored_to: Sector,
 }
 
-/// What became of a stretch: jobs in order, or the first sector that was not read.
+/// The result of a stretch: jobs in order, or the first sector that was not read.
 type Stretch = Result<Vec<Job>, (Sector, IoError)>;
 
 struct UnderWay {
     range: Range,
-    /// `None`: it is all zeroes, nobody reads it.
+    /// `None`: it is all zeroes and is not read.
     jobs: Option<Receiver<Stretch>>,
 }
 
@@ -133,7 +133,7 @@ impl Reads {
         Range::between(range.end(), wanted.end())
     }
 
-    /// What is known of the start of a stretch. What the array cannot tell is read.
+    /// The allocation of the start of a stretch. If the array cannot tell, read it.
     async fn known(&mut self, wanted: Range) -> Allocation {
         let stored = |end: Sector| Allocation { length: Range::between(wanted.start, end).length, is_zero: false };
         if wanted.start < self.stored_to {
@@ -147,8 +147,8 @@ impl Reads {
     }
 }
 
-/// Reads a stretch. Where it cannot be read as a whole it is halved, down to single sectors, so that as little as
-/// possible is lost. An error that is not about these sectors ends it, with the first sector that is missing.
+/// Reads a stretch. If it cannot be read as a whole it is halved, down to single sectors, so that as little as possible
+/// is lost. An error that is not about these sectors ends it, with the first missing sector.
 async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
     let mut jobs: Vec<Job> = Vec::new();
     let mut left = vec![range];
@@ -161,7 +161,7 @@ async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch
         };
         match array.read(part.start, into).await {
             Ok(pieces) => jobs.push(Job::Data(part, pieces.to_vec())),
-            // The array itself failed, and going on would give up sectors for nothing.
+            // The array itself failed: continuing would give up readable sectors.
             Err(error) if !error.kind.is_of_sectors() => return Err((part.start, error)),
             Err(_) if part.length > Sectors(1) => {
                 let middle = part.start + Sectors(part.length.0.div_ceil(2));

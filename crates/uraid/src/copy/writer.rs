@@ -1,6 +1,6 @@
-//! The half of a copy that writes: a thread of its own, so that a slow output never holds up reads or signals.
-//! Owns: the order of writes, the map on disk. Not here: reading (`reader`), how bytes get to OUT (`output`).
-//! Invariant: the map on disk calls no stretch copied that is not durable in OUT.
+//! The writing half of a copy: a separate thread, so that a slow output never delays reads or signals.
+//! Owns: the order of writes, the map on disk. Not here: reading (`reader`), writing to OUT itself (`output`).
+//! Invariant: the map on disk lists a stretch as copied only if it is durable in OUT.
 
 use super::map::{Map, MapError, State};
 use super::output::Output;
@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uraid_block::{Range, Sectors};
 
-/// Jobs that wait for the output: so many times the largest read.
+/// The most jobs that wait for the output; each is at most the largest read.
 const QUEUE_MAX: usize = 8;
 /// Zeroes that are written at a time: 1 GiB.
 const ZEROES_MAX: Sectors = Sectors(1 << 21);
@@ -30,7 +30,7 @@ pub enum Job {
     Lost(Range),
 }
 
-/// Why the output took no more.
+/// Why the output ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Writing failed.
@@ -46,13 +46,13 @@ pub enum WriteError {
     Map(#[from] MapError),
 }
 
-/// Where the jobs go.
+/// The sending end of the queue of jobs.
 pub struct Queue {
     sender: SyncSender<Job>,
     waiting: Arc<Mutex<Option<Waker>>>,
 }
 
-/// The writer has ended before its time; [`Writer::end`] says why.
+/// The writer has ended early; [`Writer::end`] returns why.
 #[derive(Debug)]
 pub struct Ended;
 
@@ -61,7 +61,7 @@ impl Queue {
     pub async fn send(&self, job: Job) -> Result<(), Ended> {
         let mut job = Some(job);
         std::future::poll_fn(|context| {
-            // Left before the attempt: a job that is taken in between wakes it.
+            // Store the waker before the attempt: a job that is taken in between wakes it.
             *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
             match self.sender.try_send(job.take().expect("polled until it is gone")) {
                 Ok(()) => Poll::Ready(Ok(())),
@@ -76,7 +76,7 @@ impl Queue {
     }
 }
 
-/// What the writer leaves.
+/// The result of the writer.
 pub struct Written {
     /// How far the copy is.
     pub map: Map,
@@ -99,13 +99,13 @@ impl Writer {
         Ok((Writer(thread), Queue { sender, waiting }))
     }
 
-    /// Whether all is written, or nothing more will be.
+    /// Whether the writer has ended.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits until all is written; the queue must be gone. `None` when it takes longer than `patience`: a pipe that
-    /// nobody reads from can hold it for ever.
+    /// Waits until all is written; the queue must have been dropped. `None` if it takes longer than `patience`: a pipe
+    /// without a reader can block for ever.
     pub fn end(self, patience: Option<Duration>) -> Option<Written> {
         let deadline = patience.map(|time| Instant::now() + time);
         while !self.0.is_finished() {
@@ -157,13 +157,13 @@ impl<S: Sink> Work<S> {
     /// From the first job to the last save.
     fn run(mut self, jobs: Receiver<Job>) -> Written {
         let outcome = self.all(jobs);
-        // Whatever went wrong: what was written stays written, and the map says what that is.
+        // Whatever went wrong: what was written stays written, and the map records it.
         let saved = self.save();
         self.wake();
         Written { outcome: outcome.and(saved), map: self.map }
     }
 
-    /// Does every job, until no more can come. The receiver goes first, so that nobody waits for room in vain.
+    /// Runs every job until the queue is closed. The receiver is dropped first, so that no sender waits for room.
     fn all(&mut self, jobs: Receiver<Job>) -> Result<(), WriteError> {
         while let Ok(job) = jobs.recv() {
             self.wake();
@@ -181,7 +181,7 @@ impl<S: Sink> Work<S> {
             Job::Zero(range) => (range, State::Copied),
             Job::Lost(range) => (range, State::Lost),
         };
-        // The map goes along with a stretch that may be the whole array.
+        // Save the map also within a stretch, which may be the whole array.
         let mut at = range.start;
         while at < range.end() {
             let part = Range::between(at, (at + ZEROES_MAX).min(range.end()));
@@ -225,7 +225,7 @@ mod tests {
     const SIZE: Sectors = Sectors(64);
     const IDENTITY: &str = "of a test";
 
-    /// Watches the map on disk at every call: what it calls copied, or lost, must have been synced before.
+    /// Checks the map on disk at every call: what it lists as copied or lost must have been synced before.
     struct Watched {
         map: PathBuf,
         /// What was written, and whether it is synced.
@@ -331,7 +331,7 @@ mod tests {
             let watched = Watched::new("fail", fail_at);
             let written = write_all(&watched, Duration::ZERO);
             assert!(matches!(written.outcome, Err(WriteError::Output { .. })), "{fail_at}");
-            // The last sync is tried also after a failure: what came before it is saved then.
+            // The last sync is tried even after a failure: it makes what came before durable.
             let whole = [0, 0, 16, 16, 24, 24, 32, 32, 64];
             let saved = if fail_at % 2 == 1 { [16, 24, 32, 64][fail_at / 2] } else { whole[fail_at] };
             assert_eq!(watched.look(), Sectors(saved), "{fail_at}");

@@ -1,8 +1,8 @@
-//! The writes that make an array, in order, and carrying them out.
-//! Owns: the order of wipes, first writes and syncs over all members. Not here: what the old marks are and which of
-//! them go (the parent), bytes (`uraid_format::create`).
+//! The writes that make an array, in order, and running them.
+//! Owns: the order of wipes, first writes and syncs over all members. Not here: which old signatures are wiped (the
+//! parent), bytes (`uraid_format::create`).
 //! Invariant: no new superblock is written before every old one is durably gone: a crash in between leaves members
-//! without an array, never two arrays; a superblock is written after all that it points to is durable.
+//! without an array, never two arrays. A superblock is written after all that it points to is durable.
 
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::Superblock;
@@ -12,7 +12,7 @@ use uraid_host::Claimed;
 /// What is done to a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// Zeroes over an old mark.
+    /// Zeroes over an old signature.
     Wipe(Range),
     /// A part of the new metadata.
     Write(Sector, Vec<u8>),
@@ -20,14 +20,14 @@ pub enum What {
     Sync,
 }
 
-/// One of the things that make an array.
+/// One step of making an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Its index among the members that are there.
     pub member: usize,
     /// What is done to it.
     pub what: What,
-    /// It belongs to the first round, in which the old marks go.
+    /// Whether it belongs to the first round, which wipes the old signatures.
     pub is_wipe: bool,
 }
 
@@ -38,11 +38,11 @@ impl Step {
     }
 }
 
-/// What a member is to become: the old marks that go, the superblock that comes.
+/// A member's new content: the old signatures to wipe, the superblock to write.
 pub struct NewContent<'a> {
     /// The places of the old marks.
     pub marks: Vec<Range>,
-    /// What it carries then.
+    /// Its new superblock.
     pub superblock: &'a Superblock,
 }
 
@@ -61,7 +61,7 @@ pub fn steps(members: &[NewContent<'_>]) -> Vec<Step> {
     steps
 }
 
-/// A member as its metadata is written.
+/// A member to write metadata to.
 pub trait Disk {
     /// Writes bytes from byte `at` on.
     fn write_at(&self, at: u64, bytes: &[u8]) -> Result<(), IoError>;
@@ -79,7 +79,7 @@ impl Disk for &Claimed {
     }
 }
 
-/// Takes all steps, up to the first that fails; answers its index and why.
+/// Runs all steps, up to the first that fails; returns its index and error.
 pub fn carry_out(steps: &[Step], disks: &[impl Disk]) -> Result<(), (usize, IoError)> {
     for (at, step) in steps.iter().enumerate() {
         let disk = &disks[step.member];
@@ -134,7 +134,7 @@ mod tests {
         create(&options, &[0, 1, 2].map(device)).expect("an array")
     }
 
-    /// What a member carries: its superblock, and the arrays of all superblocks on it. `None`: none.
+    /// A member's superblock, and the arrays of all superblocks on it. `None`: none.
     type Carried = Option<(Candidate, Vec<[u8; 16]>)>;
 
     /// A member in memory, what is durable and what is not yet.
@@ -144,7 +144,7 @@ mod tests {
         pending: RefCell<Vec<(usize, Vec<u8>)>>,
     }
 
-    /// One that fails the n-th of all operations.
+    /// A member that fails the n-th of all operations.
     struct Failing<'a> {
         fake: &'a Fake,
         left: &'a Cell<usize>,
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Members of an array with superblocks at the end, over what an older one with others left.
+    /// Members of an array with superblocks at the end, over those of an older array at other places.
     fn occupied() -> Vec<Fake> {
         let members: Vec<Fake> = (0..3).map(|_| Fake::default()).collect();
         for (version, set_uuid) in [(Version::V1_1, OLDER), (Version::V1_0, OLD)] {
@@ -203,7 +203,7 @@ mod tests {
         steps(&content.collect::<Vec<_>>())
     }
 
-    /// The arrays that members carry after a crash; of what is not durable, `kept` says what is there.
+    /// The arrays on the members after a crash; `kept` tells which unsynced writes survived.
     fn carried(members: &[Fake], kept: impl Fn(usize) -> bool) -> Vec<Carried> {
         let look = |member: &Fake| {
             let mut bytes = member.durable.borrow().clone();
@@ -241,7 +241,7 @@ mod tests {
                 let disks: Vec<Failing<'_>> = members.iter().map(|fake| Failing { fake, left: &left }).collect();
                 let outcome = carry_out(&steps, &disks).map_err(|(at, _)| at);
                 assert_eq!(outcome, if fail_at < count { Err(fail_at) } else { Ok(()) }, "{level}");
-                // A power cut right then: of what was written and not synced, nothing, all, or one part is there.
+                // A power cut right then: of the unsynced writes nothing, everything, or one part survives.
                 let kept: [&dyn Fn(usize) -> bool; 4] = [&|_| false, &|_| true, &|nth| nth == 0, &|nth| nth == 1];
                 for (case, kept) in kept.into_iter().enumerate() {
                     judge(&carried(&members, kept), fail_at == count, &format!("{level} {fail_at} of {count}, {case}"));

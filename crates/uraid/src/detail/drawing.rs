@@ -1,4 +1,4 @@
-//! What `uraid detail --draw` draws: an array that was reported, or one that is only described.
+//! What `uraid detail --draw` draws: a reported array, or a described geometry.
 //! Owns: its layout and its columns. Not here: the drawing (`crate::draw`).
 
 use super::DetailError;
@@ -8,7 +8,7 @@ use crate::report::Report;
 use uraid_block::Sectors;
 use uraid_layout::{Layout, Level, Spec};
 
-/// Data on each member, when nobody says: 1 GiB; more where that is not many chunks.
+/// Default data on each member: 1 GiB, or more if that is only a few chunks.
 const SIZE: Sectors = Sectors(2 << 20);
 const CHUNKS_MIN: u64 = 256;
 

@@ -1,7 +1,7 @@
 //! The members of an array that does not run, as a report.
-//! Owns: the arrays that given members are of, who stands where by the freshest superblock, what would keep each array
-//! from starting. Not here: the decision (`engine::assemble`). Invariant: every member that could be read is in a
-//! report, also when nothing could be started; nothing is changed.
+//! Owns: the arrays of the given members, their slots by the freshest superblock, what would keep each array from
+//! starting. Not here: the decision (`engine::assemble`).
+//! Invariant: every readable member is in a report, even if nothing could be started. Nothing is changed.
 
 use super::DetailError;
 use crate::assembly;
@@ -16,7 +16,7 @@ use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, ReadOnlyRea
 use uraid_format::{Features, Role, Superblock, uuid};
 use uraid_layout::{Layout, Level, Spec, layout_name};
 
-/// What the members of one or several arrays tell.
+/// The reports of the members' arrays.
 pub struct Told {
     /// One for each array.
     pub reports: Vec<Report>,
@@ -24,14 +24,14 @@ pub struct Told {
     pub outcome: Result<(), DetailError>,
 }
 
-/// Members that have a superblock: what they were named, and what was found.
+/// Members with a superblock: their names, and what was found.
 #[derive(Clone, Default)]
 struct Known {
     names: Vec<String>,
     candidates: Vec<Candidate>,
 }
 
-/// Reads the members and tells of what arrays they are. Those that cannot be read are said on stderr.
+/// Reads the members and reports the arrays that they belong to. Unreadable members are listed on stderr.
 pub fn tell(members: &[String]) -> Result<Told, DetailError> {
     let mut known = Known::default();
     let mut first_error = None;
@@ -51,7 +51,7 @@ pub fn tell(members: &[String]) -> Result<Told, DetailError> {
     if let Some(error) = first_error.filter(|_| known.candidates.is_empty()) {
         return Err(error.into());
     }
-    // What is shown allows all that changes nothing.
+    // The report allows everything that changes nothing.
     let look = AssembleOptions { force: false, run: true, read_only: true };
     let outcome = assemble(&known.candidates, &look);
     let reports = match &outcome {
@@ -78,7 +78,7 @@ pub fn tell_stacked(groups: &[Vec<String>]) -> Result<Told, DetailError> {
 }
 
 impl Known {
-    /// The report of a start; `outcome` is of all of them.
+    /// The report of an array that starts; `outcome` is of all candidates together.
     fn report_of_start(&self, plan: &StartPlan) -> Report {
         let name = |at: usize| &self.names[at];
         let paths: Vec<String> =
@@ -109,7 +109,7 @@ impl Known {
             Ok(plan) => self.report_of_start(plan),
             Err(error) => self.report_of_none(error),
         };
-        // Where this could start at all: what `serve` would say without options.
+        // If it starts at all: what `serve` without options would do.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
         if let Ok(plan) = &as_served {
             let name = |member: usize| self.names[plan.members[member].candidate].clone();
@@ -122,7 +122,7 @@ impl Known {
     /// The report of members that make up no array that starts.
     fn report_of_none(&self, error: &AssembleError) -> Report {
         match error {
-            // All members are there that could be: who stands where is what force would make of it.
+            // All possible members are there: show the slots that `--force` would use.
             AssembleError::DirtyDegraded { .. } | AssembleError::SplitBrain { .. } => {
                 let options = AssembleOptions { force: true, run: true, read_only: true };
                 if let Ok(plan) = assemble(&self.candidates, &options) {
@@ -160,14 +160,14 @@ impl Known {
         Report { state, members, left_out, ..shape_of(template, layout_of(template).as_ref()) }
     }
 
-    /// Of those that have a slot, where there are any, the one with the most events.
+    /// The superblock with the most events, of those with a slot if there are any.
     fn freshest(&self) -> &Superblock {
         let superblocks = self.candidates.iter().rev().map(|candidate| &candidate.superblock);
         let freshest = superblocks.max_by_key(|superblock| (superblock.own_role().slot().is_some(), superblock.events));
         freshest.expect("a set has members")
     }
 
-    /// Whom the error speaks of, and why.
+    /// The candidates that the error is about, and why.
     fn left_out(&self, error: &AssembleError) -> Vec<(usize, String)> {
         match error {
             AssembleError::TooFewMembers { refused, .. }
@@ -192,7 +192,7 @@ impl Known {
         }
     }
 
-    /// A member where the freshest superblock has it.
+    /// A member at its slot in the freshest superblock.
     fn by_role(&self, at: usize, template: &Superblock) -> Member {
         let superblock = &self.candidates[at].superblock;
         let (slot, state) = match template.role_of(superblock.dev_number) {
@@ -215,7 +215,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     state.push("Not Started".to_owned());
     let placed = plan.members.iter().zip(paths).map(|(found, path)| {
         let (slot, state) = match found.place {
-            // Only force would take it.
+            // Only `--force` would take it.
             Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
             Place::Slot(slot) => (Some(slot.0), "active sync"),
             Place::Spare => (None, "spare"),
@@ -225,7 +225,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
-    // To look is to ask for nothing but reads, which is no property of the array.
+    // Ignore the read-only request of this very look: it is not a property of the array.
     let read_only = assembly::read_only_text(plan, |member| paths[member].clone());
     let read_only = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested));
     Report { state, members, read_only, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
@@ -244,7 +244,7 @@ fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String)
     }
 }
 
-/// A slot that the freshest superblock counts on has a member somewhere: not given, or one of those left out.
+/// A slot that the freshest superblock expects to be filled: the member was not given, or is among those left out.
 fn empty_slot(template: &Superblock, slot: Slot, is_one_left_out: bool) -> Member {
     let state = match (template.roles.contains(&Role::Slot(slot)), is_one_left_out) {
         (true, false) => "not given",
@@ -282,7 +282,7 @@ fn consistency_policy(template: &Superblock) -> &'static str {
     }
 }
 
-/// What never changes of an array. Without its layout, its size is not known.
+/// The constant properties of an array. Without its layout, its size is unknown.
 pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
     let set_name = template.set_name.as_str().into_owned();
     let known = template.level_layout();
@@ -301,7 +301,7 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         layout: known.map(|(level, layout)| layout_name(level, layout)).filter(|name| !name.is_empty()),
         chunk_sectors: layout.map_or(template.chunk, Layout::chunk).0,
         array_sectors: layout.map_or(0, |layout| layout.array_size().0),
-        // Of raid10 less than what is recorded can be used: whole chunks of each far copy.
+        // raid10 can use less than the recorded size: whole chunks of each far copy.
         member_sectors: match layout {
             Some(layout) if !template.size.is_zero() => layout.member_used(Slot(0)).0,
             Some(_) | None => template.size.0,

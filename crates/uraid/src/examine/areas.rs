@@ -1,7 +1,7 @@
-//! What a superblock says is beside it: bitmap, list of bad blocks, partial parity log, journal.
-//! Owns: reading and showing them. Not here: their bytes and places (`format`), what they mean for assembly (`engine`).
-//! Invariant: an area that cannot be read or makes no sense is told as that, and hides nothing else; what is read at
-//! once has a bound. Spec: docs/md/formats.md; `mdadm --examine-bitmap`, `--examine-badblocks`.
+//! The areas beside a superblock: bitmap, list of bad blocks, partial parity log, journal.
+//! Owns: reading and showing them. Not here: their bytes and places (`format`), their meaning for assembly (`engine`).
+//! Invariant: an unreadable or invalid area is reported as such and hides nothing else. Each read is bounded. Spec:
+//! docs/md/formats.md; `mdadm --examine-bitmap`, `--examine-badblocks`.
 
 use super::member::read_block;
 use super::text::field;
@@ -16,11 +16,11 @@ use uraid_format::journal::JournalBlock;
 use uraid_format::ppl::PplHeader;
 use uraid_format::{Features, Role, Superblock, uuid};
 
-/// How many bytes of a bitmap are read at most: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
-/// damaged or made to keep `examine` busy: a sparse file holds 2^51 bytes of one.
+/// The most bytes of a bitmap that are read: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
+/// damaged, or made to keep `examine` busy: a sparse file can hold 2^51 bytes of one.
 const BITMAP_BYTES_MAX: u64 = 64 << 20;
 
-/// What was found beside a superblock; `None` for what it does not speak of, an error's text for what is broken.
+/// The areas; `None` if the superblock does not announce one, an error's text if it is broken.
 pub struct Areas {
     pub bad_blocks: Option<Result<BadBlockLog, String>>,
     pub bitmap: Option<Result<(BitmapHeader, BitmapStatistics), String>>,
@@ -49,7 +49,7 @@ pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
     }
 }
 
-/// Without the member's name, which stands above.
+/// Without the member's name, which is printed above.
 fn list_error(error: ProbeError) -> String {
     match error {
         ProbeError::BadBlocks { source, .. } => text_of(source),
@@ -93,7 +93,7 @@ fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, Bitma
     Ok((header, statistics))
 }
 
-/// Behind mdadm's text of the superblock: what `--examine-bitmap` and `--examine-badblocks` say, and the logs.
+/// After mdadm's text of the superblock: what `--examine-bitmap` and `--examine-badblocks` print, and the logs.
 pub fn write(out: &mut String, areas: &Areas) {
     let mut part = |name: &str, lines: Result<String, &String>| match lines {
         Ok(lines) => write!(out, "\n{name}:\n{lines}"),
@@ -155,7 +155,7 @@ fn journal_text(block: &JournalBlock) -> String {
     out
 }
 
-/// The same as JSON, by name; `null` for what the superblock does not speak of.
+/// The same as JSON, by name; `null` if the superblock does not announce the area.
 pub fn facts(areas: &Areas) -> Value {
     fn one<T>(area: Option<&Result<T, String>>, facts: impl Fn(&T) -> Value) -> Value {
         match area {

@@ -81,18 +81,18 @@ pub fn export(found: &Examined) -> String {
     line("MD_LEVEL", level_word(superblock.level));
     line("MD_DEVICES", &superblock.raid_disks.to_string());
     let name = superblock.set_name.as_str();
-    // As in mdadm the name ends where the line would.
+    // As in mdadm, the name is cut at the end of its first line.
     let name = name.split('\n').next().unwrap_or_default();
     if !name.is_empty() {
         line("MD_NAME", &printable(name));
     }
-    // 0.90 has no ids of devices, and mdadm leaves the array's size out too.
+    // 0.90 has no device ids, and mdadm omits the array's size too.
     let is_new = found.old.is_none();
     if let Some(bytes) = found.mdadm_array_bytes().filter(|_| is_new) {
         line("MD_ARRAY_SIZE", &human_brief(bytes));
     }
     line("MD_UUID", &uuid::text(&superblock.set_uuid));
-    // Of 0.90 mdadm gives the time of the making where there was no update.
+    // For 0.90, mdadm prints the creation time if there was no update.
     let updated = match superblock.updated_seconds() {
         0 if !is_new => superblock.created_seconds(),
         updated => updated,
@@ -148,7 +148,7 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
     if !name.is_empty() {
         put(&format!(" name={}", quoted(&name)));
     }
-    // To mdadm a replacement of a member that is still there is a spare, and so is a journal.
+    // To mdadm, a replacement of a member that is still there is a spare, and so is a journal.
     let is_spare = |member: &&&Examined| match (&member.old, member.superblock.own_role()) {
         (Some(old), _) => old.this_disk.state & Disk090::SYNC == 0,
         (None, Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_)) => true,

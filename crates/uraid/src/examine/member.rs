@@ -1,6 +1,6 @@
-//! A look at one member for `examine`: the superblock, its checksum, and the values that mdadm derives.
-//! Owns: reading a superblock with a wrong checksum all the same, the derived sizes. Not here: their form.
-//! Invariant: nothing is written; a checksum is never hidden: it is correct, or both values are there.
+//! Reads one member for `examine`: the superblock, its checksum, and the values that mdadm derives.
+//! Owns: reading a superblock in spite of a wrong checksum, the derived sizes. Not here: their form.
+//! Invariant: nothing is written. A checksum is never hidden: it is correct, or both values are shown.
 
 use super::areas::{self, Areas};
 use crate::metadata;
@@ -11,7 +11,7 @@ use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::{Checksum, SUPERBLOCK_BYTES, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
 
-/// What a look at a member gave.
+/// The result for one member.
 pub struct Examined {
     pub path: PathBuf,
     /// The device's size.
@@ -20,13 +20,13 @@ pub struct Examined {
     /// The same in the words of version 0.90, where it is one.
     pub old: Option<Superblock090>,
     pub checksum: Checksum,
-    /// Why nobody may use it, although its fields make sense: its checksum is wrong.
+    /// Why it is unusable although its fields make sense: its checksum is wrong.
     pub refusal: Option<SuperblockError>,
-    /// What the superblock says is beside it.
+    /// The areas beside the superblock.
     pub areas: Areas,
 }
 
-/// Looks at a member without claiming it.
+/// Examines a member without claiming it.
 pub fn examine(path: &Path) -> Result<Examined, ProbeError> {
     let member = probe::open(path)?;
     let (at, version) = match member.find_superblock() {
@@ -58,8 +58,8 @@ pub fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBL
 }
 
 impl Examined {
-    /// What a client sees by mdadm's rule, in bytes: the members' size times those that hold data, not rounded to
-    /// chunks. `None` for levels whose superblock does not say.
+    /// The array size by mdadm's rule, in bytes: the members' size times the number of data members, not rounded to
+    /// chunks. `None` for levels whose superblock does not tell.
     pub fn mdadm_array_bytes(&self) -> Option<u128> {
         let superblock = &self.superblock;
         let disks = u128::from(superblock.raid_disks);
@@ -73,7 +73,7 @@ impl Examined {
         (u128::from(superblock.size.0) * 512 * data).checked_div(copies)
     }
 
-    /// What a client sees, by the addresses; `None` where this superblock alone does not say, or makes no sense.
+    /// The array size by the layout; `None` if this superblock alone does not tell, or is invalid.
     pub fn array_size(&self) -> Option<Sectors> {
         let (level, layout) = self.superblock.level_layout()?;
         match level {
@@ -86,31 +86,31 @@ impl Examined {
         Layout::new(&spec).ok().map(|layout| layout.array_size())
     }
 
-    /// What the array uses of this member: all of its data room for linear and raid0.
+    /// What the array uses of this member: all of its data area for linear and raid0.
     pub fn used(&self) -> Sectors {
         if self.superblock.level > 0 { self.superblock.size } else { self.superblock.data_size }
     }
 
-    /// Sectors between the areas of a superblock and the data behind them.
+    /// Sectors between the areas of a superblock and the data after them.
     pub fn unused_before(&self) -> u64 {
-        /// What mdadm keeps of a superblock and a bitmap: 4 KiB and 32 KiB.
+        /// What mdadm reserves for a superblock and a bitmap: 4 KiB and 32 KiB.
         const KEPT: u64 = 72;
         let (at, data) = (self.superblock.super_offset.0, self.superblock.data_offset.0);
         if at >= data {
-            // 1.0: superblock and areas are behind the data.
+            // 1.0: superblock and areas are after the data.
             return 0;
         }
         let areas = [self.superblock.bad_blocks_extent(), self.superblock.ppl_extent()].into_iter().flatten();
         data.saturating_sub(areas.map(|area| area.end().0).fold(at.saturating_add(KEPT), u64::max))
     }
 
-    /// Sectors behind the data that nothing has a use for; negative where the device is too small for the data.
+    /// Unused sectors after the data; negative if the device is too small for the data.
     pub fn unused_after(&self) -> i128 {
         let superblock = &self.superblock;
         let data_end = i128::from(superblock.data_offset.0) + i128::from(self.used().0);
         let at = superblock.super_offset;
         let end = match superblock.version {
-            // The superblock and what is beside it stand behind the data.
+            // The superblock and its areas are after the data.
             Version::V1_0 => {
                 let extents = [superblock.bad_blocks_extent(), superblock.ppl_extent()].map(|it| it.map(|it| it.start));
                 extents.into_iter().chain([superblock.bitmap_start()]).flatten().fold(at, Sector::min).0
@@ -121,7 +121,7 @@ impl Examined {
         i128::from(end) - data_end
     }
 
-    /// One letter per slot, as this member sees the others.
+    /// One letter per slot: the state of each slot in this member's superblock.
     pub fn slot_letters(&self) -> String {
         let slots = self.superblock.raid_disks.min(u32::from(u16::MAX));
         let mut counts = vec![0u32; slots as usize];

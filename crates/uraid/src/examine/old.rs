@@ -1,7 +1,7 @@
 //! A 0.90 superblock in `mdadm --examine`'s words and order, which are not those of the later versions.
 //! Owns: the text, the keys of JSON that only 0.90 has. Not here: the fields (`format`), what later versions have too
-//! (`text`, `machine`). Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC),
-//! and for mdadm's remark that an array was made on this host, which it tells from a hash in the array's id.
+//! (`text`, `machine`). Invariant: a line that mdadm prints too reads the same but for the time zone, which is said
+//! (UTC), and for mdadm's remark that an array was made on this host, which it tells from a hash in the array's id.
 //! Spec: docs/md/formats.md#version-090; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
@@ -41,12 +41,12 @@ pub fn text(found: &Examined, old: &Superblock090) -> String {
     out
 }
 
-/// Whether a reshape has a place where it is; all ones are none.
+/// Whether a reshape has a position; all ones mean none.
 fn is_under_way(old: &Superblock090) -> bool {
     old.is_reshaping() && old.reshape.position != u64::MAX
 }
 
-/// mdadm names all parts of a raid10's new layout here.
+/// For raid10, mdadm names all parts of the new layout here.
 fn new_layout_word(level: Level, layout: u32) -> String {
     match level {
         Level::Raid10 => {
@@ -96,7 +96,7 @@ fn shape(out: &mut String, old: &Superblock090) {
     }
 }
 
-/// The descriptors of the slots, the spares, and those that a reshape takes away.
+/// The descriptors of the slots, the spares, and those that a reshape removes.
 fn shown(old: &Superblock090) -> impl Iterator<Item = &Disk090> {
     let fewer = if is_under_way(old) { old.reshape.delta_disks.min(0).unsigned_abs() } else { 0 };
     let count = [old.raid_disks, old.spare_disks, fewer].into_iter().map(u64::from).sum::<u64>();
@@ -127,7 +127,7 @@ fn line(out: &mut String, name: &str, disk: &Disk090) {
     .expect("a string takes all");
 }
 
-/// What the bits of a descriptor say; a spare is a device without any.
+/// The state bits of a descriptor as words; a device without any is a spare.
 fn state_words(state: u32) -> Vec<&'static str> {
     const FLAGS: [(u32, &str); 2] = [(Disk090::WRITE_MOSTLY, "write-mostly"), (Disk090::FAILFAST, "failfast")];
     const STATES: [(u32, &str); 4] = [
@@ -145,7 +145,7 @@ fn state_words(state: u32) -> Vec<&'static str> {
     words
 }
 
-/// What this host calls the device of such a number, which need not be the one that was meant.
+/// This host's name for the device with this number; it may be another device than the recorded one.
 fn device_name(major: u32, minor: u32) -> Option<String> {
     let facts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent")).ok()?;
     let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;

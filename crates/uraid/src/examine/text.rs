@@ -1,7 +1,7 @@
 //! A superblock in `mdadm --examine`'s words and order.
 //! Owns: the text. Not here: the values (`member`, `areas`), the text of version 0.90 (`old`).
-//! Invariant: a line that mdadm prints too reads the same but for the time zone, which is said (UTC). On purpose unlike
-//! mdadm: control characters of names show as `_`, and space behind the data that is not there is no huge number.
+//! Invariant: a line that mdadm prints too is the same except for the time zone, which is named (UTC). On purpose
+//! unlike mdadm: control characters of names show as `_`, and a negative space after the data is no huge number.
 //! Spec: docs/md/behaviour.md#mdadms-reports; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
@@ -72,7 +72,7 @@ fn sizes_and_places(out: &mut String, found: &Examined) {
     if let Some(bytes) = found.mdadm_array_bytes() {
         field(out, "Array Size", &format!("{} KiB{}", bytes / 1024, human(bytes)));
     }
-    // mdadm shows linear's size of zero, and none for raid0.
+    // mdadm prints linear's size of zero, but not raid0's.
     if superblock.size != superblock.data_size && superblock.level != 0 {
         field(out, "Used Dev Size", &in_sectors(superblock.size));
     }
@@ -117,8 +117,8 @@ fn extras(out: &mut String, found: &Examined) {
     }
 }
 
-/// What of the reshape differs from how the array is now. How a layout is called and what the new chunk is, if it
-/// differs, are the version's own words.
+/// What the reshape changes. `layout_name` and `new_chunk` are the version's own words; `new_chunk` is given if it
+/// differs.
 pub fn reshape(
     out: &mut String,
     superblock: &Superblock,
@@ -146,12 +146,12 @@ pub fn reshape(
     }
 }
 
-/// The fields as they stand: all zero where none is set.
+/// The fields as recorded: all zero if there is no reshape.
 pub fn reshape_of(superblock: &Superblock) -> Reshape {
     superblock.reshape.unwrap_or_default()
 }
 
-/// What is asked of this member alone.
+/// The flags of this member.
 pub fn flag_names(devflags: u8) -> Vec<&'static str> {
     let named = [(1, "write-mostly"), (2, "failfast")];
     named.into_iter().filter_map(|(bit, name)| (devflags & bit != 0).then_some(name)).collect()
@@ -185,7 +185,7 @@ fn shape(out: &mut String, superblock: &Superblock) {
     }
 }
 
-/// What the member is, by its own table.
+/// The member's role in its own table.
 pub fn role(superblock: &Superblock) -> String {
     match superblock.own_role() {
         Role::Slot(slot) if superblock.features.contains(Features::REPLACEMENT) => {
@@ -198,7 +198,7 @@ pub fn role(superblock: &Superblock) -> String {
     }
 }
 
-/// md's number of a level as a word; mdadm has one for those that we do not know too.
+/// md's number of a level as a word; mdadm has words for levels that uraid does not know, too.
 pub fn level_word(level: i32) -> &'static str {
     match (Level::from_md(level), level) {
         (Some(level), _) => level.name(),

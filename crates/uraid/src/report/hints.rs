@@ -1,22 +1,22 @@
-//! Lines of a report that are there to be copied: for mkfs and for mdadm.conf.
-//! Owns: what a file system is told of the stripes. Not here: the rest of the report (the parent).
-//! Spec: docs/md/behaviour.md#io-hints: what mkfs finds out by itself on md's own devices.
+//! Lines of a report to copy: for mkfs and for mdadm.conf.
+//! Owns: the stripe geometry for file systems. Not here: the rest of the report (the parent).
+//! Spec: docs/md/behaviour.md#io-hints: what mkfs detects by itself on md's own devices.
 
 use super::Report;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Lines to copy: a file system that knows the stripes, and udev's mdadm kept off the members.
+/// Lines to copy: mkfs options for the stripe geometry, and a line that stops mdadm from assembling the members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Hints {
-    /// None without chunks that a file system could align to; the same for the next.
+    /// `None` without chunks that a file system could align to; the same for the next field.
     mkfs_xfs: Option<String>,
     mkfs_ext4: Option<String>,
     /// For mdadm.conf.
     mdadm_conf: String,
 }
 
-/// The stripes of an array as mkfs is told them.
+/// The stripe geometry in mkfs's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stripes {
     chunk_kib: u64,
@@ -49,7 +49,7 @@ impl Report {
         }
     }
 
-    /// What a file system should know; `None` without chunks that it could align to.
+    /// The stripe geometry; `None` without chunks that a file system could align to.
     fn stripes(&self) -> Option<Stripes> {
         let slots = u32::from(self.raid_devices);
         let data = match self.level.as_str() {
@@ -57,8 +57,8 @@ impl Report {
             "raid4" | "raid5" => slots.checked_sub(1)?,
             "raid6" => slots.checked_sub(2)?,
             "raid10" => {
-                // Only near copies lie beside each other: `far=2` is written to all members before it comes round. Where
-                // they do not divide the slots, a stripe goes over all of them.
+                // Only near copies lie beside each other: `far=2` is written to all members before it comes round.
+                // Where they do not divide the slots, a stripe goes over all of them.
                 let near = self.layout.as_deref()?.split(", ").find_map(|part| part.strip_prefix("near="));
                 let near = near.map_or(Some(1), |near| near.parse::<u32>().ok())?;
                 if slots.checked_rem(near)? == 0 { slots / near } else { slots }

@@ -1,6 +1,6 @@
-//! What each member of a running array was asked for and how it answered.
-//! Owns: [`MemberIo`], its JSON, its table in `uraid detail`. Not here: who counts (`uraid_engine`), the sum over threads
-//! (`overseer`). Invariant: text and JSON say the same.
+//! The requests to each member of a running array, and their results.
+//! Owns: [`MemberIo`], its JSON, its table in `uraid detail`. Not here: the counting (`uraid_engine`), the sum over
+//! threads (`overseer`). Invariant: text and JSON say the same.
 
 use super::Member;
 use crate::{dates, sizes};
@@ -19,22 +19,23 @@ pub struct MemberIo {
     pub flushes: MemberRequests,
     /// Discards.
     pub discards: MemberRequests,
-    /// Sectors of its failed reads that the other members made up for. md would have rewritten them.
+    /// Sectors of its failed reads for which the other members supplied the data. md would have rewritten them.
     pub made_up_sectors: u64,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
-    /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without it.
+    /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without
+    /// it.
     pub is_needed: bool,
 }
 
 /// Requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct MemberRequests {
-    /// All that ended, also those that failed.
+    /// All requests that ended, including failed ones.
     pub count: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the requests that succeeded.
     pub bytes: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub errors: u64,
 }
 

@@ -1,6 +1,6 @@
-//! `uraid bench nbd --beside CLIENTS URI`: a client alone and beside clients that do harm, in turn.
-//! Owns: [`Others`], what each kind of them does, the rounds, the table. Not here: the client that is measured (`nbd`).
-//! Invariant: each round has both, first or last in turn; the others are all connected before the client is measured.
+//! `uraid bench nbd --beside CLIENTS URI`: measures a client alone and beside harmful clients, in turn.
+//! Owns: [`Others`], what each kind of them does, the rounds, the table. Not here: the measured client (`nbd`).
+//! Invariant: each round has both, in alternating order. The others are all connected before the client is measured.
 
 use super::connection::{Connection, LoadError, Stream, take_export};
 use super::uri::Address;
@@ -26,7 +26,7 @@ const DEPTH: usize = 100;
 const UNREAD_BYTES: usize = 1 << 20;
 /// Bytes of one write-zeroes at most: the length has 32 bits.
 const ZEROES_BYTES_MAX: u64 = 2 << 30;
-/// How often those that were cut are looked for.
+/// How often to look for clients that the server has cut.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Clients that a good one is measured beside.
@@ -83,7 +83,7 @@ impl Client {
             Others::Zeroers => Ok(Client::Busy(Connection::open(address, DEPTH)?)),
             Others::HalfOpen => {
                 let mut stream = Stream::connect(&address.endpoint).map_err(super::connection::failed("connecting"))?;
-                // A server that has cut it already is none that failed.
+                // If the server has cut it already, that is not a failure.
                 let _ = stream.write(&client_flags(HandshakeFlags::FIXED_NEWSTYLE));
                 Ok(Client::Silent { _stream: stream })
             }
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Does what it is there for, without waiting. An error: the server has cut it.
+    /// Does its part without blocking. An error: the server has cut it.
     fn go_on(&mut self, kind: Others) -> Result<(), LoadError> {
         match (kind, self) {
             (Others::Zeroers, Client::Busy(client)) => {
@@ -111,7 +111,7 @@ impl Client {
     }
 }
 
-/// All of one kind, on a thread of their own.
+/// All clients of one kind, on a thread of their own.
 struct Crowd {
     is_over: Arc<AtomicBool>,
     connected: Receiver<Result<(), LoadError>>,
@@ -153,7 +153,7 @@ fn crowd(kind: Others, address: &Address, to_main: &Sender<Result<(), LoadError>
     let _ = to_main.send(Ok(()));
     while !is_over.load(Ordering::Relaxed) {
         for client in &mut clients {
-            // One that was cut comes back; where the server takes none, at the next look.
+            // A client that was cut reconnects; if the server refuses, it tries again at the next look.
             if client.go_on(kind).is_err()
                 && let Ok(next) = connect()
             {
@@ -221,7 +221,7 @@ impl Server {
         let crowd = Crowd::gather(kind, address);
         let uri = self.uri.clone();
         let failed = |source| NbdError::Others { kind: kind.describe(), uri, source };
-        // While they connect the client works: an idle one would be the first to give way to them.
+        // The measured client works while they connect: if it were idle, it would be the first to be closed for them.
         let sample = self.measure_after(work, run, || crowd.wait().map_err(failed));
         crowd.leave();
         sample

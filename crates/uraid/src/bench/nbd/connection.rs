@@ -1,4 +1,4 @@
-//! One connection of the load generator: so many requests in flight, many in each system call.
+//! One connection of the load generator: many requests in flight, many in each system call.
 //! Owns: [`Connection`]: handshake, sending, receiving, checking that every request is answered once.
 //! Not here: which requests, and how long (`nbd`).
 //! Invariant: a reply belongs to a request that is in flight, or the run ends with an error.
@@ -19,13 +19,13 @@ use uraid_nbd::{
     OptionReplyHeader, Request, SimpleReply, WireError, parse_greeting,
 };
 
-/// Bytes that are asked for in one system call.
+/// Bytes that one receive call asks for.
 const RECEIVE_BYTES: usize = 1 << 20;
-/// Bytes of requests that are to be on their way on a unix socket at most: a server sees as many writes as are in flight.
+/// Request bytes in flight on a unix socket at most, large enough that the server sees all writes at once.
 const SEND_BYTES: usize = 4 << 20;
 /// The largest payload of an option reply that is read: names and texts are shorter.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// A server that says nothing for so long is taken to hang.
+/// A server that sends nothing for this long is considered hung.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Why a connection could not go on.
@@ -39,29 +39,29 @@ pub enum LoadError {
         /// Why it failed.
         source: io::Error,
     },
-    /// What came is no NBD.
+    /// The server sent invalid NBD.
     #[error("the server does not speak NBD as it should")]
     Wire(#[from] WireError),
-    /// It does not give the export.
+    /// The server refuses the export.
     #[error("the server refuses the export: {0}")]
     Refused(String),
-    /// It answered with an error.
+    /// The server answered with an error.
     #[error("the server answered {command} at byte {offset} with an error: {code:?}")]
     Answer {
         /// What was asked.
         command: &'static str,
         /// Where.
         offset: u64,
-        /// Its words.
+        /// Its error.
         code: ErrorCode,
     },
-    /// It answered what nobody asked.
+    /// The server answered a request that was not sent.
     #[error("the server answered request {found:#x}, which is not in flight")]
     Stray {
         /// The cookie.
         found: u64,
     },
-    /// It says nothing.
+    /// The server sends nothing.
     #[error("the server has not answered for {} s", SILENCE_MAX.as_secs())]
     Silent,
 }
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// For the handshake, which waits in its calls.
+    /// Timeouts for the handshake, which uses blocking calls.
     fn set_patience(&self) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
@@ -159,10 +159,10 @@ pub struct Connection<T> {
     out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
-    /// Received and not yet looked at: `input[from..to]`.
+    /// Received and not parsed yet: `input[from..to]`.
     from: usize,
     to: usize,
-    /// Data of a read that are still to come and thrown away.
+    /// Bytes of a read that will still arrive and are discarded.
     data_left: usize,
 }
 
@@ -227,7 +227,7 @@ impl<T: Copy> Connection<T> {
         self.out.extend_from_slice(&request.encode());
     }
 
-    /// Sends what can be sent, receives what has come; whether there was either.
+    /// Sends and receives what is possible; returns whether it did either.
     pub fn turn_now(&mut self, ended: &mut impl FnMut(T)) -> Result<bool, LoadError> {
         let has_sent = self.send()?;
         Ok(self.receive(ended)? || has_sent)
@@ -237,13 +237,13 @@ impl<T: Copy> Connection<T> {
     pub fn check(&self) -> Result<(), LoadError> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), PollFlags::empty())];
         match poll(&mut descriptors, Some(&rustix::event::Timespec::default())) {
-            // Hung up: that comes unasked.
+            // Hung up: that is always reported.
             Ok(1..) => Err(failed("the connection")(ErrorKind::ConnectionAborted.into())),
             Ok(0) | Err(_) => Ok(()),
         }
     }
 
-    /// Sends what can be sent, receives what has come, waits if there was neither; gives out the requests that ended.
+    /// Sends and receives what is possible, and waits if neither was; returns the requests that ended.
     pub fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
         if !self.turn_now(ended)? {
             let mut wanted = PollFlags::IN;
@@ -259,7 +259,7 @@ impl<T: Copy> Connection<T> {
         Ok(())
     }
 
-    /// Says goodbye.
+    /// Disconnects.
     pub fn close(mut self) {
         let bye = Request {
             flags: CommandFlags::NONE,
@@ -268,11 +268,11 @@ impl<T: Copy> Connection<T> {
             offset: 0,
             length: 0,
         };
-        // The server may be gone; the figures are there all the same.
+        // The server may be gone; the figures are already known.
         let _ = self.stream.write(&bye.encode());
     }
 
-    /// Sends what can be sent; whether there was something.
+    /// Sends what is possible; returns whether it sent anything.
     pub fn send(&mut self) -> Result<bool, LoadError> {
         if self.sent == self.out.len() {
             return Ok(false);
@@ -338,7 +338,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// A socket that waits in its calls gives up with the error of one that does not.
+/// A blocking socket reports a timeout with the error code of a nonblocking one.
 fn handshake_failed(error: io::Error) -> LoadError {
     if error.kind() == ErrorKind::WouldBlock { LoadError::Silent } else { failed("the handshake")(error) }
 }

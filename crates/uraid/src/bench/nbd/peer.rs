@@ -1,6 +1,6 @@
-//! The process behind a unix socket, and the time it has had on processors.
-//! Owns: [`Peer`]. Not here: the socket (`connection`), what is made of the times (`nbd`).
-//! Invariant: a time is of all threads of one process; where the system does not tell it, there is none.
+//! The process behind a unix socket, and its processor time.
+//! Owns: [`Peer`]. Not here: the socket (`connection`), how the times are used (`nbd`).
+//! Invariant: a time is the sum over all threads of one process; `None` if the system does not tell it.
 
 use rustix::net::sockopt::socket_peercred;
 use std::fs;
@@ -14,18 +14,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who listens at the other end; `None` for a process that is not seen from here.
+    /// The process that listens at the other end; `None` if it is not visible from here.
     pub fn of(socket: &UnixStream) -> Option<Peer> {
         let peer = Peer { pid: socket_peercred(socket).ok()?.pid.as_raw_pid() };
         peer.time().map(|_| peer)
     }
 
-    /// The time that its threads have had on processors, also in the system's name. Threads that have ended are not in
-    /// it: servers keep theirs as long as a connection lasts.
+    /// The processor time of its threads, user and system. Threads that have ended are not included; servers keep
+    /// theirs as long as a connection lasts.
     pub fn time(self) -> Option<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
-            // A thread may end between the two looks.
+            // A thread may end between the two calls.
             let Ok(line) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
             nanos += line.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
         }
@@ -43,7 +43,7 @@ mod tests {
         let peer = Peer::of(&one).expect("the system tells");
         assert_eq!(peer.pid, std::process::id() as i32);
         let before = peer.time().expect("it runs");
-        // The system adds a thread's time up when it leaves the processor.
+        // The system adds a thread's time when it leaves the processor.
         while peer.time().expect("it runs") == before {
             std::thread::yield_now();
         }

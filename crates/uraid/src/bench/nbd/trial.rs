@@ -20,10 +20,10 @@ const NAME: &str = "trial";
 /// Only the owner reaches the socket.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Why a trial array was not served to its end.
+/// Why serving a trial array failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeTrialError {
-    /// Nobody could have reached it.
+    /// No client could have reached it.
     #[error(transparent)]
     Listen(#[from] Box<ServeError>),
     /// It ran and failed.
@@ -31,12 +31,12 @@ pub enum ServeTrialError {
     Run(#[from] StackError),
 }
 
-/// Listens where clients will come: whoever comes early waits.
+/// Listens on the socket; clients that connect before the array is ready wait.
 pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
     Ok(Patience::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
 }
 
-/// Serves on `nbd`, which listens on `socket`, until told to stop.
+/// Serves on `nbd`, which listens on `socket`, until stopped.
 pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
     let exports = vec![ExportFace {

@@ -1,7 +1,7 @@
-//! Which geometries are in question when members are all there is.
-//! Owns: layouts, chunks and data offsets worth trying, in the order of how likely they are. Not here: trying them
-//! (`uraid_doctor`), what follows from one (`assume`).
-//! Invariant: what the command line says is not searched for; each geometry comes once.
+//! Which geometries to try if only the members are known.
+//! Owns: layouts, chunks and data offsets worth trying, the likeliest first. Not here: trying them (`uraid_doctor`),
+//! the array of a geometry (`assume`).
+//! Invariant: given options are not searched for. Each geometry comes once.
 
 use super::super::assume::{self, AssumeError, Geometry};
 use uraid_block::{Sector, Sectors};
@@ -21,12 +21,12 @@ pub struct Unknown {
     pub data_offset: bool,
 }
 
-/// In KiB, after the default of 512: the ones that mdadm and other tools had for a default first.
+/// In KiB, after the default of 512: first the defaults of mdadm and other tools.
 const CHUNKS: [u64; 8] = [64, 128, 256, 32, 1024, 16, 8, 4];
 
-/// Where versions 1.1 and 1.2 had their data by default, other than what `create` makes of the members' sizes, in
-/// sectors: mdadm from 3.1.2 on at 1 MiB, from 3.2.5 on at 128 MiB (and 1 MiB more with room for a bitmap), and with
-/// 2 MiB for chunks of 512 KiB on small members; before that right behind superblock and bitmap.
+/// Other default data offsets of versions 1.1 and 1.2 than the one that `create` computes from the members' sizes, in
+/// sectors: mdadm from 3.1.2 on at 1 MiB, from 3.2.5 on at 128 MiB (and 1 MiB more with room for a bitmap), and at 2
+/// MiB for chunks of 512 KiB on small members; before that directly after superblock and bitmap.
 const OFFSETS: [u64; 7] = [2048, 262_144, 264_192, 4096, 272, 264, 16];
 
 /// A geometry and its addresses.
@@ -41,7 +41,7 @@ pub fn trials(given: &Geometry, unknown: Unknown, members: &[Option<Claimed>]) -
     let mut all: Vec<Asked> = Vec::new();
     let mut refused = None;
     for geometry in geometries(given, unknown) {
-        // Of what is only tried, much does not fit the members: they are too small for it.
+        // Many of the tried geometries do not fit the members, which are too small for them.
         let asked = match asked(&geometry, &members) {
             Ok(asked) => asked,
             Err(error) => {
@@ -92,7 +92,7 @@ fn geometries(given: &Geometry, unknown: Unknown) -> Vec<Geometry> {
     all
 }
 
-/// Those that `create` and mdadm make unless asked for a rare one.
+/// The layouts that `create` and mdadm make, unless a rare one is given.
 fn layouts(given: &Geometry) -> Vec<u32> {
     let names: &[&str] = match given.level {
         Level::Raid5 | Level::Raid6 => &["ls", "la", "rs", "ra"],
@@ -120,12 +120,12 @@ fn asked(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Asked, Assu
         data_offset: Sector(data_offset.0),
         member_sizes: creation.superblocks.iter().flatten().map(|superblock| superblock.data_size).collect(),
     };
-    // `create` looks at the first member's size, and in another order another one is first.
+    // `create` uses the first member's size, and another order has another first member.
     let data_offset = if geometry.version == Version::V1_0 { None } else { Some(data_offset) };
     Ok(Asked { geometry: Geometry { data_offset, ..geometry.clone() }, trial })
 }
 
-/// The missing members between the others: as they were named, no array might be readable without them.
+/// Spreads the missing members between the others: in the named order no array might be readable without them.
 fn spread(level: Level, members: &[Option<Claimed>]) -> Vec<Option<Claimed>> {
     if level != Level::Raid10 {
         return members.to_vec();
