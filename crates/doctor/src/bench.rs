@@ -1,13 +1,13 @@
-//! What has been read of the members, and of an array in an assumed order.
-//! Owns: one read per sector, arrays sector by sector. Not here: what the bytes mean (`marks`, `rows`, `seams`).
-//! Invariant: a sector is read once; what cannot be read is absent evidence, not wrong evidence.
+//! The sectors read so far, from members and from an array in an assumed order.
+//! Owns: one read per sector, arrays sector by sector. Not here: the meaning of the bytes (`marks`, `rows`, `seams`).
+//! Invariant: a sector is read once. An unreadable sector counts as no evidence, not as contrary evidence.
 
 use crate::question::Members;
 use std::collections::BTreeMap;
 use uraid_block::{ArraySector, SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::{Layout, Row};
 
-/// Sectors of a block: what a file system allocates, and what parity is told by.
+/// Sectors of a block: the allocation unit of file systems, and the unit of the parity evidence.
 pub(crate) const BLOCK: Sectors = Sectors(8);
 
 type Bytes = [u8; SECTOR_BYTES];
@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
         Some(bytes)
     }
 
-    /// A sector of the array in this order; computed from P where its member is missing.
+    /// A sector of the array in this order; computed from P if its member is missing.
     pub(crate) fn of_array(&mut self, assumed: &Assumed<'_>, at: ArraySector) -> Option<Bytes> {
         let layout = assumed.layout;
         if at.0 >= layout.array_size().0 {
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
         let row = layout.row(Row(on_member.0 / layout.chunk().0));
         let mut sum = [0; SECTOR_BYTES];
         for other in row.data.iter().chain([&row.parity]).filter(|other| **other != slot) {
-            // Two of them missing would want Q: nothing is said of that sector.
+            // If two members are missing, Q would be needed: give no answer for that sector.
             let bytes = self.sector(assumed.order[other.index()]?, on_device)?;
             uraid_parity::xor_into(&mut sum, bytes);
         }

@@ -1,24 +1,24 @@
-//! How often short strings of bytes occur in the members.
-//! Owns: the counts of strings of up to four bytes. Not here: what follows from them (`seams`).
-//! Invariant: at most [`WINDOWS_MAX`] strings are kept, and none of them lies across a seam in question.
+//! Counts of short byte strings in the members.
+//! Owns: the counts of strings of up to four bytes. Not here: conclusions from them (`seams`).
+//! Invariant: at most [`WINDOWS_MAX`] strings are kept, and none of them crosses a candidate seam.
 
 use crate::bench::Bench;
 use crate::places;
 use uraid_block::Sector;
 
-/// Four-byte strings that are kept: random bytes repeat next to none of them, text most.
+/// The most four-byte strings that are kept: random bytes repeat almost none of them, text most.
 const WINDOWS_MAX: usize = 1 << 18;
 
 /// Strings of four bytes, sorted; a shorter one is a range of them.
 pub(crate) struct Counts {
     sorted: Vec<u32>,
-    /// Where those begin that begin with these two bytes.
+    /// The first index of the strings that begin with each two bytes.
     starts: Vec<u32>,
 }
 
 impl Counts {
-    /// Of the blocks at these places. Strings are taken within sectors only: every seam lies between two sectors, so no
-    /// seam in question is among what speaks for it. Four equal bytes are padding and tell nothing.
+    /// The counts over the blocks at these places. Strings are taken within sectors only: every seam lies between two
+    /// sectors, so no candidate seam is evidence for itself. Four equal bytes are padding and are skipped.
     pub(crate) fn of(bench: &mut Bench<'_>, members: usize, places: &[Sector]) -> Counts {
         let of_each = (WINDOWS_MAX / (places.len() * members).max(1)).max(1);
         let mut sorted = Vec::new();
@@ -64,11 +64,12 @@ impl Counts {
         found as f64
     }
 
-    /// How much likelier `head` is behind `tail` than anywhere, in bits, by the five strings of three and four bytes that
-    /// lie across. Counts of one are no news: each is taken with one more, found or expected.
+    /// How much likelier `head` is after `tail` than anywhere, in bits, by the five strings of three and four bytes
+    /// that cross the seam. A single count is not significant: one is added to each count, found or expected.
     ///
     /// `..the qui|ck brown`: "uick" occurs 9 times, and "uic" and "k" would meet 0.2 times by chance: log2(10 / 1.2) = 3.
-    /// `..the qui|Total 17`: "uiTo" occurs never, and "ui" and "To" would meet 0.3 times by chance: log2(1 / 1.3) = -0.4.
+    /// `..the qui|Total 17`: "uiTo" never occurs, and "ui" and "To" would meet 0.3 times by chance: log2(1 / 1.3) =
+    /// -0.4.
     pub(crate) fn gain(&self, tail: [u8; 3], head: [u8; 3]) -> f64 {
         let six = [tail[0], tail[1], tail[2], head[0], head[1], head[2]];
         let all = (self.sorted.len() as f64).max(1.0);

@@ -1,6 +1,7 @@
-//! The doctor: what can be said about an array whose superblocks are lost.
-//! Owns: [`search()`], the ranking of geometries and orders. Not here: reading members (the caller), addresses (`layout`).
-//! Invariant: it reads, and never says that it is sure when a second candidate explains as much.
+//! The doctor: finds the geometry of an array whose superblocks are lost.
+//! Owns: [`search()`], the ranking of geometries and orders. Not here: reading members (the caller), addresses
+//! (`layout`).
+//! Invariant: it only reads, and never claims to be sure if a second candidate explains as much.
 
 mod bench;
 mod counts;

@@ -1,22 +1,22 @@
-//! Marks that file systems and partition tables leave far from their first one, at places that the first one tells.
-//! Owns: where they are and how each is known. Not here: how an array is read (`order`).
+//! Backup superblocks and tables of file systems and partitions, at places that the first one records.
+//! Owns: their places and how each is recognized. Not here: how an array is read (`order`).
 //! Invariant: no number from a disk makes more than [`MARKS_MAX`] marks, or a sum that overflows.
 //! Spec: ext4: the kernel's Documentation/filesystems/ext4, "Super Block"; xfs: "XFS Algorithms & Data Structures",
 //! superblocks and AGF; GPT: UEFI 2.10, 5.3.2.
 
 use uraid_block::ArraySector;
 
-/// So many are enough to tell orders apart, and bound the work.
+/// The most marks: enough to tell orders apart, and a bound on the work.
 pub(crate) const MARKS_MAX: usize = 64;
-/// What the first marks lie in, from the array's first byte.
+/// The bytes from the array's start that hold the first marks.
 pub(crate) const HEAD_BYTES: usize = 2048;
 
-/// A mark that should be there.
+/// An expected mark.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// The sector it lies in.
+    /// Its sector.
     pub(crate) at: ArraySector,
-    /// Bytes of that sector: from where, and what.
+    /// The expected bytes of that sector: offset and content.
     pub(crate) expected: Vec<(usize, Vec<u8>)>,
 }
 
@@ -27,7 +27,7 @@ impl Mark {
     }
 }
 
-/// The marks that the array's first bytes promise; none when nothing is known of them.
+/// The marks that the array's first bytes promise; none if their format is unknown.
 pub(crate) fn promised(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let mut marks = gpt(head);
     marks.extend(ext4(head));
@@ -44,7 +44,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// Where the partitions begin of which the array's first bytes tell: the first four of a table, GPT or MBR.
+/// The starts of the partitions listed in the array's first bytes: the first four of a table, GPT or MBR.
 pub(crate) fn partitions(head: &[u8; HEAD_BYTES]) -> Vec<ArraySector> {
     const ENTRIES: usize = 4;
     let starts: Vec<u64> = if &head[512..520] == b"EFI PART" {
@@ -59,8 +59,8 @@ pub(crate) fn partitions(head: &[u8; HEAD_BYTES]) -> Vec<ArraySector> {
     starts.into_iter().filter(|start| *start != 0).map(ArraySector).collect()
 }
 
-/// The second table, at the place the first one names, names itself; 32 sectors before it are its entries, the same as
-/// the first one's.
+/// The backup table, at the place that the first one records, records its own place; its entries are 32 sectors before
+/// it and equal those of the first table.
 fn gpt(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let first = &head[512..1024];
     if &first[..8] != b"EFI PART" {
@@ -98,7 +98,7 @@ fn ext4(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     (1..groups).filter(has_copy).map(mark).take(MARKS_MAX).collect()
 }
 
-/// Each allocation group begins with a copy of the superblock; the sector behind it numbers the group.
+/// Each allocation group begins with a copy of the superblock; the sector after it has the group's number.
 fn xfs(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let (block, of_group, groups) = (u64::from(be32(head, 4)), u64::from(be32(head, 84)), be32(head, 88));
     let sector = u64::from(u16::from_be_bytes([head[102], head[103]]));

@@ -1,13 +1,13 @@
-//! Every way to put members into slots.
-//! Owns: the orders, and which of them are one. Not here: what speaks for them (`search`).
-//! Invariant: no order comes twice; two orders that give the same array, byte for byte, are one.
+//! All assignments of members to slots.
+//! Owns: the orders, and which of them are equivalent. Not here: the evidence for them (`search`).
+//! Invariant: no order comes twice. Of two orders that give the same array, byte for byte, only one comes.
 
 use std::collections::BTreeSet;
 use uraid_block::{ArraySector, SlotSet};
 use uraid_layout::{Layout, Level};
 
-/// Every way to put `members` members into the slots of which the array can be read. Missing ones are all alike, and so
-/// are the slots that hold the same copies: of those the member with the lower number comes first, a missing one last.
+/// All assignments of `members` members to slots with which the array can be read. Missing members are interchangeable,
+/// and so are slots that hold the same copies: there the member with the lower number comes first, a missing one last.
 pub(crate) fn orders(members: usize, layout: &Layout) -> Vec<Vec<Option<usize>>> {
     let slots = usize::from(layout.slots());
     let twins = twins(layout);
@@ -46,14 +46,14 @@ fn layout_slots(layout: &Layout) -> impl Iterator<Item = uraid_block::Slot> + us
     (0..layout.slots()).map(uraid_block::Slot)
 }
 
-/// For each slot the one before it that holds the same copies, if there is one: `A A B B` gives `- 0 - 2`.
+/// For each slot the earlier one that holds the same copies, if there is one: `A A B B` gives `- 0 - 2`.
 fn twins(layout: &Layout) -> Vec<Option<usize>> {
     let slots = usize::from(layout.slots());
     match layout.level() {
         Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => vec![None; slots],
         Level::Raid1 => (0..slots).map(|slot| slot.checked_sub(1)).collect(),
         Level::Raid10 => {
-            // What repeats has repeated after as many chunks as there are slots.
+            // The pattern repeats after at most as many chunks as there are slots.
             let mut held = vec![BTreeSet::new(); slots];
             let chunks = (layout.array_size().0 / layout.chunk().0).min(2 * slots as u64);
             for nth in 0..chunks {

@@ -1,32 +1,33 @@
-//! Which member holds the parity of a row, by what its bytes look like.
-//! Owns: the votes, what a candidate says of them. Not here: whether parity fits (`rows`).
-//! Invariant: a member is voted for only if it is clearly less orderly than all others; random bytes give no vote.
+//! Which member holds the parity of a row, by the statistics of its bytes.
+//! Owns: the votes, and counting a candidate's agreement. Not here: whether parity fits (`rows`).
+//! Invariant: a member gets a vote only if its entropy is clearly higher than that of all others; random bytes give
+//! none.
 //!
-//! The xor of several texts uses more different bytes, more evenly, than any of them: a sum of independent things is
-//! never more orderly than its parts. What is measured is the entropy of the bytes of one block, 0 to 8 bits.
+//! The xor of several texts uses more different bytes, more evenly, than any of them: the sum of independent values
+//! never has lower entropy than its parts. The measure is the entropy of the bytes of one block, 0 to 8 bits.
 //!
 //! ```text
 //!            a     b     c     d                          a     b     c     d
 //!  row 17   4.4   4.6   5.8   4.5   parity is on c       7.9   4.6   7.9   4.5   a zip file on a or on c: no vote
 //! ```
-//! In left-symmetric and left-asymmetric parity moves one slot down with every row, so votes tell the order of all
-//! members, but not that from right-... in reverse, nor symmetric from asymmetric: those are for seams and marks.
+//! In left-symmetric and left-asymmetric parity moves one slot down with every row, so votes give the order of all
+//! members. They do not distinguish it from right-... in reverse, nor symmetric from asymmetric: seams and marks do.
 
 use crate::bench::{Assumed, BLOCK, Bench};
 use crate::ranking::Tally;
 use uraid_block::Sector;
 use uraid_layout::{Level, Row};
 
-/// By how much the least orderly block must be less orderly than the next. Random blocks differ by 0.02 bits.
+/// By how much the highest entropy must exceed the next. Random blocks differ by 0.02 bits.
 const BITS_MIN: f64 = 0.25;
 
-/// Which member (`None`: the missing one) holds parity at a place.
+/// The member (`None`: the missing one) that holds parity at a place.
 pub(crate) struct Vote {
     place: Sector,
     member: Option<usize>,
 }
 
-/// The votes at these places; none for levels without P, and none where several members are missing.
+/// The votes at these places; none for levels without P, and none if several members are missing.
 pub(crate) fn votes(
     bench: &mut Bench<'_>,
     level: Level,
@@ -36,7 +37,7 @@ pub(crate) fn votes(
 ) -> Vec<Vote> {
     match level {
         Level::Raid4 | Level::Raid5 if missing < 2 => (),
-        // Q tells more, and P and Q of one row cannot be told from each other in this way.
+        // Q gives stronger evidence, and entropy cannot distinguish P and Q of one row.
         Level::Raid4 | Level::Raid5 | Level::Raid6 => return Vec::new(),
         Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => return Vec::new(),
     }
@@ -66,7 +67,7 @@ fn entropy(block: &[u8]) -> f64 {
     counts.iter().filter(|count| **count > 0).map(of).sum()
 }
 
-/// How many of the votes this order agrees with.
+/// How many of the votes agree with this order.
 pub(crate) fn tally(assumed: &Assumed<'_>, votes: &[Vote]) -> Tally {
     let mut tally = Tally::default();
     for vote in votes {

@@ -1,21 +1,21 @@
-//! Where members are looked at: the same sectors for every geometry, so that candidates are compared on the same bytes.
-//! Owns: which places, and how many. Not here: what is looked for there (`rows`, `seams`, `parity_place`).
-//! Invariant: at most [`SCANNED_MAX`] places are read; they follow no step that a rotation of parity could share.
+//! The sampled places: the same sectors for every geometry, so that candidates are compared on the same bytes.
+//! Owns: which places, and how many. Not here: the evidence at each place (`rows`, `seams`, `parity_place`).
+//! Invariant: at most [`SCANNED_MAX`] places are read. Their distances share no period with a rotation of parity.
 
 use crate::bench::{BLOCK, Bench};
 use crate::question::Question;
 use uraid_block::{Sector, Sectors};
 use uraid_layout::Layout;
 
-/// Places that are looked at for something else than zeroes.
+/// The most places that are scanned for content other than zeroes.
 const SCANNED_MAX: u64 = 512;
 /// Places that are kept.
 const KEPT_MAX: usize = 32;
-/// Half of the places lie in so much from the start: a young file system has all it has there.
+/// Half of the places lie within this many sectors from the start: a young file system has all its data there.
 const HEAD: u64 = 1 << 15;
 
-/// Places, counted from the members' start and a multiple of a block, at which some member holds something; in the data
-/// of every geometry.
+/// Places, counted from the members' start in multiples of a block, at which some member is not all zeroes; all are in
+/// the data area of every geometry.
 pub(crate) fn told(question: &Question, bench: &mut Bench<'_>) -> Vec<Sector> {
     let first = question.trials.iter().map(|trial| trial.data_offset.0).max().unwrap_or(0).next_multiple_of(BLOCK.0);
     let used = |layout: &Layout| {
@@ -45,8 +45,8 @@ pub(crate) fn sectors(at: Sector) -> impl Iterator<Item = Sector> {
     (0..BLOCK.0).map(move |nth| at + Sectors(nth))
 }
 
-/// The n-th of numbers below `below` that are spread evenly, whatever power of two one counts them by: steps of the
-/// golden ratio of 2^32. `below` is at most 2^60, so the product fits 128 bits.
+/// The n-th of numbers below `below` that are spread evenly modulo every power of two: steps of the golden ratio of
+/// 2^32. `below` is at most 2^60, so the product fits 128 bits.
 fn scattered(nth: u64, below: u64) -> u64 {
     let fraction = (nth * 2_654_435_769) & 0xffff_ffff;
     u64::try_from((u128::from(fraction) * u128::from(below)) >> 32).expect("less than below")

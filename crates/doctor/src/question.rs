@@ -1,10 +1,10 @@
-//! What is asked: geometries, and members whose slots nobody knows.
+//! The input of a search: geometries, and members with unknown slots.
 //! Owns: [`Question`], its bounds, why one is refused. Not here: the answer (`ranking`).
 
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::{Layout, Level};
 
-/// More slots have too many orders.
+/// More slots would have too many orders.
 const SLOTS_MAX: usize = 8;
 
 /// Reads members.
@@ -12,7 +12,7 @@ pub trait Members {
     /// Reads one sector of member `index`, counted from the member's start; false when that is not possible.
     fn read(&mut self, index: usize, at: Sector, into: &mut [u8; SECTOR_BYTES]) -> bool;
 
-    /// How far the search is: so many geometries are done.
+    /// Progress of the search: `_done` geometries of `_of`.
     fn progress(&mut self, _done: usize, _of: usize) {}
 }
 
@@ -23,11 +23,11 @@ pub struct Trial {
     pub layout: Layout,
     /// Where data starts on each member.
     pub data_offset: Sector,
-    /// What each member has for data, by its number. Looked at for linear and raid0, whose addresses depend on it.
+    /// The size of each member's data area, by its number. Used for linear and raid0, whose addresses depend on it.
     pub member_sizes: Vec<Sectors>,
 }
 
-/// What is asked.
+/// The input of a search.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The geometries in question, the likeliest first, all of one level and number of slots.
@@ -47,7 +47,7 @@ pub enum SearchError {
         /// What is possible.
         maximum: usize,
     },
-    /// More is missing than the level can do without.
+    /// More members are missing than the level tolerates.
     #[error("{found} members are too few for {slots} slots of {level}")]
     TooFew {
         /// Members.
@@ -67,7 +67,7 @@ impl Trial {
         if slots > SLOTS_MAX && level != Level::Raid1 {
             return Err(SearchError::Slots { found: slots, maximum: SLOTS_MAX });
         }
-        // A raid10 may do without more than `tolerates`: its orders are asked one by one.
+        // A raid10 may survive more than `tolerates`: its orders are checked one by one.
         let is_enough = match level {
             Level::Raid10 => members > 0,
             Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 => {
@@ -82,8 +82,8 @@ impl Trial {
         SearchError::TooFew { found, slots: usize::from(layout.slots()), level: layout.level().name() }
     }
 
-    /// The addresses in this order: another one than `layout`'s where members of different sizes follow each other.
-    /// `None` when there is no such array.
+    /// The addresses in this order; they differ from `layout`'s if members of different sizes change places. `None` if
+    /// there is no such array.
     pub(crate) fn layout_in(&self, order: &[Option<usize>]) -> Option<std::borrow::Cow<'_, Layout>> {
         use std::borrow::Cow;
         let is_by_size = matches!(self.layout.level(), Level::Linear | Level::Raid0);

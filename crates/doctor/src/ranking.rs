@@ -1,6 +1,6 @@
-//! The answer: candidates, what speaks for each, and how sure that is.
-//! Owns: what a piece of evidence weighs, when the best is far enough ahead. Not here: the evidence (`rows`, `marks`,
-//! `seams`, `parity_place`).
+//! The answer: candidates, the evidence for each, and how sure it is.
+//! Owns: the weight of a piece of evidence, the lead that is enough. Not here: the evidence (`rows`, `marks`, `seams`,
+//! `parity_place`).
 //! Invariant: "sure" needs a lead over every other candidate that tried to explain the same bytes.
 //!
 //! ```text
@@ -8,21 +8,22 @@
 //!  1  left-symmetric,  a b c d           16     13      1      58      19      4*(16+13+2) + 58 + 19 = 201
 //!  2  left-asymmetric, a b c d           16      9      1      31      19      4*(16+ 9+2) + 31 + 19 = 158     43 behind: sure
 //! ```
-//! A row or a mark is an equality of many bytes that chance does not make; a seam and a place of parity are good guesses.
+//! A row or a mark is an equality of many bytes, which does not happen by chance. A seam and a place of parity are
+//! guesses.
 
-/// What a row or a mark weighs, in points; a seam or a place of parity is one.
+/// The weight of a row or a mark, in points; a seam or a place of parity counts one.
 const HARD_POINTS: usize = 4;
-/// By how many points the best must be ahead: one row can be a coincidence, and so can a few seams.
+/// The lead in points that the best needs: one row can be a coincidence, and so can several seams.
 const LEAD_MIN: usize = 8;
 /// Candidates that are kept, the best first.
 pub(crate) const KEPT_MAX: usize = 32;
 
-/// How much was asked, and how much of it agreed.
+/// How many places were checked, and how many agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// In so many places what is there is what this candidate expects.
+    /// Places whose content is what this candidate expects.
     pub agreed: usize,
-    /// Of so many.
+    /// Places that were checked.
     pub asked: usize,
 }
 
@@ -33,10 +34,10 @@ impl Tally {
     }
 }
 
-/// One order of one geometry, and what speaks for it.
+/// One order of one geometry, and its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Which of the geometries.
+    /// The index of the geometry.
     pub trial: usize,
     /// The member of each slot; `None` is missing.
     pub order: Vec<Option<usize>>,
@@ -44,21 +45,21 @@ pub struct Candidate {
     pub rows: Tally,
     /// Copies of superblocks and tables of file systems and partitions.
     pub marks: Tally,
-    /// Ends of chunks at which the data goes on.
+    /// Ends of chunks at which the data continues as expected.
     pub seams: Tally,
-    /// Rows in which one member looks like parity, and is.
+    /// Rows in which the member that looks like parity is the expected one.
     pub parity: Tally,
-    /// Something is stored where its data begins, and nothing right before.
+    /// Something is stored at the start of its data, and nothing directly before.
     pub begins: bool,
 }
 
 impl Candidate {
-    /// What chance does not make.
+    /// The evidence that chance does not produce.
     fn hard(&self) -> usize {
         self.rows.agreed + self.marks.agreed + 2 * usize::from(self.begins)
     }
 
-    /// Everything that speaks for it.
+    /// All evidence.
     pub fn points(&self) -> usize {
         HARD_POINTS * self.hard() + self.seams.agreed + self.parity.agreed
     }
@@ -67,11 +68,11 @@ impl Candidate {
 /// How sure the ranking is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The first candidate has so many points more than any other.
+    /// The first candidate leads every other by this many points.
     Ahead(usize),
-    /// No candidate is ahead of the others by enough.
+    /// The lead of the first candidate is too small.
     Undecided,
-    /// The best candidate is contradicted by most of the rows, or of the seams: it is not what was laid out.
+    /// Most of the rows, or of the seams, contradict the best candidate: the array was not laid out like this.
     Contradicted,
 }
 
@@ -82,11 +83,11 @@ pub struct Ranking {
     pub candidates: Vec<Candidate>,
     /// How many were tried.
     pub tried: u64,
-    /// How many of the geometries were tried: the first ones, where all would have been too much work.
+    /// How many of the geometries were tried: only the first ones if all would have been too much work.
     pub trials_tried: usize,
-    /// raid1: in how many rows each member differs from what most of them hold, by the member's number.
+    /// raid1: in how many rows each member differs from the majority, by the member's number.
     pub strays: Vec<usize>,
-    /// What to make of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn keep(best: &mut Vec<Candidate>, found: Candidate) {
     }
 }
 
-/// What to make of the best candidates.
+/// The verdict on the best candidates.
 pub(crate) fn verdict(best: &[Candidate]) -> Verdict {
     let Some(first) = best.first() else { return Verdict::Undecided };
     let lead = first.points() - best.get(1).map_or(0, Candidate::points);
@@ -119,7 +120,7 @@ pub(crate) fn verdict(best: &[Candidate]) -> Verdict {
     if first.rows.agreed * 2 < first.rows.asked {
         return Verdict::Contradicted;
     }
-    // What leads by rows and marks needs no guesses; what leads by guesses needs most of them.
+    // A lead by rows and marks needs no guesses. A lead by guesses needs most of the guesses to agree.
     let others = best[1..].iter().map(Candidate::hard).max().unwrap_or(0);
     let (agreed, asked) = (first.seams.agreed + first.parity.agreed, first.seams.asked + first.parity.asked);
     if first.hard() < others + 2 && agreed * 3 < asked * 2 {

@@ -1,10 +1,11 @@
-//! Rows: whether parity fits the data, and copies each other.
-//! Owns: what a row says of each level. Not here: which rows (`places`), how P and Q are computed (`parity`).
-//! Invariant: how many rows are asked does not depend on the order.
+//! Rows: whether parity fits the data, and copies fit each other.
+//! Owns: the evidence of a row for each level. Not here: which rows (`places`), how P and Q are computed (`parity`).
+//! Invariant: how many rows are checked does not depend on the order.
 //!
-//! What a row can tell: raid6, with at most one member missing, the order of members up to layouts that put P and Q into
-//! the same places; raid10, which members hold copies of each other; raid1, that they do. raid4 and raid5 have only P,
-//! the same sum in every order: it tells that these are the members of one such array at all. raid0, linear: nothing.
+//! What a row shows: for raid6, with at most one member missing, the order of members, except for layouts that put P
+//! and Q in the same places; for raid10, which members hold copies of each other; for raid1, that they do. raid4 and
+//! raid5 have only P, the same sum in every order: it shows whether these are the members of one array. raid0, linear:
+//! nothing.
 
 use crate::bench::{Assumed, Bench};
 use crate::ranking::Tally;
@@ -43,8 +44,8 @@ pub(crate) fn tally(bench: &mut Bench<'_>, assumed: &Assumed<'_>, places: &[Sect
     tally
 }
 
-/// Whether P, and Q, of a sector of every member fit its data. What one missing member would hold follows from P, and
-/// then Q is still there to tell.
+/// Whether P, and Q, of a sector of every member fit its data. One missing member is computed from P, and Q is then
+/// still left to check.
 fn parity_fits(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: MemberSector) -> bool {
     let row = assumed.layout.row(Row(at.0 / assumed.layout.chunk().0));
     let on_device = assumed.data_offset + Sectors(at.0);
@@ -86,7 +87,7 @@ fn copies_fit(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: ArraySector) -> 
     true
 }
 
-/// In how many of these places each member differs from what most of them hold.
+/// In how many of these places each member differs from the majority.
 pub(crate) fn strays(bench: &mut Bench<'_>, members: usize, places: &[Sector]) -> Vec<usize> {
     let mut strays = vec![0; members];
     for place in places.iter().take(ROWS_MAX) {
@@ -115,7 +116,7 @@ pub(crate) fn chunks_of_row(layout: &Layout, row: u64) -> Vec<u64> {
         }
     };
     let all = layout.array_size().0 / chunk;
-    // Where copies do not fill rows, the first one may lie two before, and the last one behind.
+    // If copies do not fill rows, the first one may lie two rows before, and the last one after.
     let around = about.saturating_sub(2)..(about + slots + 2).min(all);
     let is_in = |nth: &u64| layout.copies(ArraySector(nth * chunk)).first().is_some_and(|(_, at)| at.0 / chunk == row);
     around.filter(is_in).collect()

@@ -1,17 +1,18 @@
-//! Seams: where a chunk ends, which member does the data go on with?
-//! Owns: what goes on at a seam, the votes, what a candidate says of them. Not here: counting strings (`counts`).
+//! Seams: at the end of a chunk, which member continues the data?
+//! Owns: the continuation at a seam, the votes, counting a candidate's agreement. Not here: counting strings
+//! (`counts`).
 //! Invariant: a vote needs one continuation that is clearly better than all others; random bytes give none.
 //!
 //! ```text
 //!  raid0, chunks of text         row 0                     row 1
 //!     a   "...two members may |    b  "be lost, and all... |   c  "...
-//!  At the end of a's chunk in row 0 all chunks of rows 0, 1 and 2 are asked, on every member, how well they go on: b's
-//!  of row 0 by +11 bits ("ay b", "y be" occur elsewhere), the next best by +1: a vote that b's chunk of row 0 follows.
+//!  At the end of a's chunk in row 0, all chunks of rows 0, 1 and 2 on every member are scored as its continuation: b's
+//!  of row 0 gets +11 bits ("ay b", "y be" occur elsewhere), the next best +1: a vote that b's chunk of row 0 follows.
 //!  The order a b c agrees with it, c b a does not. 60 votes of 60 for a b c, 11 for b c a, which has them at other rows.
 //! ```
-//! The middle of a chunk is asked too: data that goes on with another member there betrays a chunk that is too large.
-//! Tables count: what three records before the seam count in equal steps, the record behind it must go on with.
-//! Compressed and encrypted data, zeroes and copies of one sector go on with everything equally well: no vote.
+//! The middle of a chunk is checked too: if another member continues the data there, the chunk is too large. Tables
+//! count: if three records before the seam count in equal steps, the record after it must continue the count.
+//! Compressed and encrypted data, zeroes and copies of one sector fit every continuation equally well: no vote.
 
 use crate::bench::{Assumed, Bench};
 use crate::counts::Counts;
@@ -21,36 +22,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{ArraySector, MemberSector, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_layout::{Layout, Level};
 
-/// How well the best continuation must fit, and by how much better than the next, in bits.
+/// The least score of the best continuation, and its least lead over the next, in bits.
 const BITS_MIN: f64 = 4.0;
-/// What a count that goes on is worth.
+/// The score of a continued count.
 const COUNT_BITS: f64 = 16.0;
 /// Lengths of records in tables; all of them divide a sector.
 const RECORDS: [usize; 5] = [8, 16, 32, 64, 128];
 
 type Bytes = [u8; SECTOR_BYTES];
 
-/// A place of a sector: the member, and where on it.
+/// The place of a sector: the member, and the sector on it.
 type Place = (usize, Sector);
 
-/// What the bytes say follows a sector.
+/// The continuation of a sector, by its bytes.
 pub(crate) struct Vote {
     /// The last sector before the seam.
     tail: Place,
-    /// The sectors, equal to each other, that go on best.
+    /// The sectors, equal to each other, that continue it best.
     heads: Vec<Place>,
 }
 
-/// What follows the last sector of a slot's chunk, by the slot and the sector behind that chunk.
+/// What follows the last sector of a slot's chunk, by the slot and the sector after that chunk.
 pub(crate) type Next = BTreeMap<(Slot, MemberSector), (Slot, MemberSector)>;
 
-/// A geometry without its order: all that votes depend on.
+/// A geometry without its order: votes depend on nothing else.
 pub(crate) struct Grid<'a> {
     pub(crate) level: Level,
     pub(crate) data_offset: Sector,
     pub(crate) chunk: Sectors,
     pub(crate) members: usize,
-    /// Of each member, what is data. For linear.
+    /// The data area of each member. For linear.
     pub(crate) sizes: &'a [Sectors],
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn votes(bench: &mut Bench<'_>, counts: &Counts, grid: &Grid<'_>, pla
     let mut votes = Vec::new();
     let mut ask = |tail: Place, heads: &[Place]| votes.extend(vote(bench, counts, tail, heads));
     match grid.level {
-        // All copies of a raid1 go on in the same way.
+        // All copies of a raid1 continue in the same way.
         Level::Raid1 => (),
         Level::Linear => {
             let starts: Vec<Place> = all.clone().map(|member| (member, grid.data_offset)).collect();
@@ -144,7 +145,7 @@ fn counts_up(before: &Bytes) -> bool {
     RECORDS.iter().any(|record| steps(before, *record).next().is_some())
 }
 
-/// Whether a table's count goes on: 40 41 42 | 43.
+/// Whether a table's count continues: 40 41 42 | 43.
 fn counts_on(before: &Bytes, behind: &Bytes) -> bool {
     RECORDS.iter().any(|record| steps(before, *record).any(|(field, expected)| word(behind, field) == expected))
 }
@@ -179,7 +180,7 @@ pub(crate) fn next(layout: &Layout, data_offset: Sector, places: &[Sector]) -> N
     next
 }
 
-/// How many of the votes this order agrees with.
+/// How many of the votes agree with this order.
 pub(crate) fn tally(assumed: &Assumed<'_>, votes: &[Vote], next: &Next) -> Tally {
     let mut tally = Tally::default();
     let (offset, chunk) = (assumed.data_offset.0, assumed.layout.chunk().0);

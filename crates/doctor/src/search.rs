@@ -1,6 +1,7 @@
-//! Which member was in which slot: every order of every geometry in question, ranked by what agrees.
-//! Owns: the search, its bounds. Not here: the evidence (`rows`, `marks`, `seams`, `parity_place`), what it weighs (`ranking`).
-//! Invariant: all orders of a geometry are tried, or none; a sector of a member is read once, and only read.
+//! Finds which member was in which slot: tries every order of every given geometry, and ranks them by the evidence.
+//! Owns: the search, its bounds. Not here: the evidence (`rows`, `marks`, `seams`, `parity_place`), its weights
+//! (`ranking`).
+//! Invariant: all orders of a geometry are tried, or none. A sector of a member is read once, and never written.
 
 use crate::bench::{Assumed, BLOCK, Bench};
 use crate::counts::Counts;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use uraid_block::{ArraySector, SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::{Layout, Level};
 
-/// Candidates that are tried: two minutes of work.
+/// The most candidates that are tried: two minutes of work.
 const TRIED_MAX: u64 = 1 << 20;
 
 /// Votes at seams, by data offset and chunk.
@@ -55,7 +56,7 @@ pub fn search(question: &Question, members: &mut impl Members) -> Result<Ranking
     Ok(Ranking { candidates: best, tried, trials_tried, strays, verdict })
 }
 
-/// What is known of the members before any order is.
+/// Evidence about the members that does not depend on an order.
 struct Evidence {
     members: usize,
     places: Vec<Sector>,
@@ -109,20 +110,20 @@ impl Evidence {
     }
 }
 
-/// What of a member's data linear uses.
+/// The part of a member's data area that linear uses.
 fn whole_chunks(layout: &Layout, size: Sectors) -> Sectors {
     Sectors(size.0 - size.0 % layout.spec().chunk.0.max(1))
 }
 
-/// Whether data could begin here: something is stored in the first block of it on some member - most file systems,
-/// partition tables and volume managers begin so - and nothing on any member right before.
+/// Whether data could begin here: some member stores something in the first block - as most file systems, partition
+/// tables and volume managers do - and no member directly before.
 fn begins(bench: &mut Bench<'_>, members: usize, data_offset: Sector) -> bool {
     let mut is_told = |at: Sector| (0..members).any(|member| bench.is_told(member, at));
     let mut before = (1..=BLOCK.0).filter_map(|back| data_offset.0.checked_sub(back).map(Sector));
     places::sectors(data_offset).any(&mut is_told) && !before.any(is_told)
 }
 
-/// How many of the marks are there that the array's start, and the starts of its partitions, promise.
+/// How many marks are found of those that the starts of the array and of its partitions promise.
 fn marks_of(bench: &mut Bench<'_>, assumed: &Assumed<'_>) -> Tally {
     let head = head_at(bench, assumed, ArraySector(0));
     let mut tally = Tally::default();
@@ -137,7 +138,7 @@ fn marks_of(bench: &mut Bench<'_>, assumed: &Assumed<'_>) -> Tally {
     tally
 }
 
-/// What a file system or a partition table begins with, if one begins here; zeroes where nothing can be read.
+/// The head of a file system or a partition table, if one begins here; zeroes if it cannot be read.
 fn head_at(bench: &mut Bench<'_>, assumed: &Assumed<'_>, start: ArraySector) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     for (nth, part) in (0..).zip(head.chunks_mut(SECTOR_BYTES)) {

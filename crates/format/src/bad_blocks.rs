@@ -11,9 +11,9 @@ pub const BAD_BLOCKS_BYTES: usize = 8 * SECTOR_BYTES;
 
 const ENTRY_BYTES: usize = 8;
 const LENGTH_BITS: u32 = 10;
-/// What the ten bits of a length can say.
+/// The largest length that fits in the ten bits.
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
-/// Ends the list, and fills the room behind it.
+/// The end mark; it also fills the unused rest of the list.
 const END: u64 = u64::MAX;
 
 /// A range that could not be read or written.
@@ -34,7 +34,7 @@ pub struct BadBlockLog {
     pub ranges: Vec<BadRange>,
 }
 
-/// Why bytes are no list, or a list has no bytes. Entries count from 0.
+/// Why bytes are not a list, or a list has no bytes. Entries count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadBlocksError {
     /// An entry without a length.
@@ -43,7 +43,7 @@ pub enum BadBlocksError {
         /// Its number.
         entry: usize,
     },
-    /// With the shift, the range leaves what can be addressed.
+    /// With the shift, the range is outside of what can be addressed.
     #[error(
         "bad-block entry {entry} is out of range: block {block} with shift {shift}, expected an end below sector 2^54"
     )]
@@ -63,16 +63,16 @@ pub enum BadBlocksError {
         /// The list's shift.
         shift: u8,
     },
-    /// The superblock says that a list counts, and gives it no place.
+    /// The superblock says that the list is in force, but not where it is.
     #[error("the superblock does not say where its bad-block list is")]
     Place,
-    /// More room than a list can have.
+    /// The list's area is larger than a list can be.
     #[error("has a bad-block list of {} sectors, expected at most {}", found.0, BAD_BLOCKS_BYTES / SECTOR_BYTES)]
     Room {
         /// What the superblock says.
         found: Sectors,
     },
-    /// More ranges than there is room for.
+    /// More ranges than fit into the area.
     #[error("{found} bad ranges, at most {maximum} fit")]
     TooMany {
         /// Ranges.
@@ -82,12 +82,12 @@ pub enum BadBlocksError {
     },
 }
 
-/// The bytes of a list without entries that has this much room.
+/// The bytes of an empty list in an area of this size.
 pub fn empty(room: Sectors) -> Vec<u8> {
     vec![END.to_le_bytes()[0]; room.len_bytes()]
 }
 
-/// Where the list is that counts for a member: what [`BadBlockLog::parse`] takes. `None`: no block of it is bad.
+/// The place of the list in force for a member, for [`BadBlockLog::parse`]. `None`: no block of the member is bad.
 pub fn counting_extent(superblock: &Superblock) -> Result<Option<Extent<Sector>>, BadBlocksError> {
     if !superblock.features.contains(Features::BAD_BLOCKS) {
         return Ok(None);
@@ -100,7 +100,7 @@ pub fn counting_extent(superblock: &Superblock) -> Result<Option<Extent<Sector>>
 }
 
 impl BadBlockLog {
-    /// Reads the list up to its end mark, or to the end of its room; `shift` is the superblock's.
+    /// Reads the list up to its end mark, or to the end of its area; `shift` is the superblock's.
     pub fn parse(bytes: &[u8], shift: u8) -> Result<BadBlockLog, BadBlocksError> {
         let mut ranges = Vec::new();
         for (entry, raw) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {

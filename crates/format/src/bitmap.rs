@@ -19,19 +19,19 @@ const PAGE_BYTES: u64 = 4096;
 const MAGIC: u32 = 0x6d74_6962;
 const CHUNK_BYTES_MIN: u32 = 512;
 const WRITE_BEHIND_MAX: u32 = 16_383;
-/// What md takes for the seconds between two rounds.
+/// The largest number of seconds that md accepts between two rounds.
 const DAEMON_SLEEP_MAX: u32 = i32::MAX as u32;
 /// No length on disk reaches this: 2^63 bytes.
 const SECTORS_END: u64 = 1 << 54;
 
-/// What the bytes behind the header are.
+/// The format of the bytes after the header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BitmapVersion {
     /// 3: bits in the order of the host that wrote them; on a little-endian host the same as the next.
     HostEndian,
     /// 4: a bit for each chunk.
     LittleEndian,
-    /// 5: the same, one bitmap for each node of a cluster, one behind the other.
+    /// 5: the same, one bitmap for each node of a cluster, one after the other.
     Clustered,
     /// 6: a byte for each chunk.
     Lockless,
@@ -53,14 +53,14 @@ impl BitmapVersion {
     }
 }
 
-/// What a bitmap knows of one chunk.
+/// The state of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ChunkState {
     /// Never written; lockless only.
     Unwritten,
     /// In sync: a bit that is 0.
     Clean,
-    /// A write may be under way: a bit that is 1.
+    /// A write may be in flight: a bit that is 1.
     Dirty,
     /// To be resynced; lockless only.
     NeedsSync,
@@ -77,25 +77,25 @@ impl ChunkState {
 /// The header, on every member with a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BitmapHeader {
-    /// What the bytes behind it are.
+    /// The format of the bytes after it.
     pub version: BitmapVersion,
     /// The id of the array, raw bytes. Beside a 0.90 superblock each group of four is reversed against its `set_uuid`.
     pub set_uuid: [u8; 16],
-    /// The count of events when it was written.
+    /// The event count when it was written.
     pub events: u64,
-    /// The count at which bits were cleared last: a member that is older lacks writes whose bits are gone.
+    /// The event count when bits were last cleared: an older member lacks writes whose bits are gone.
     pub events_cleared: u64,
-    /// What the bits cover: of each member; for raid10 of the array.
+    /// The size that the bits cover: of each member; for raid10 of the array.
     pub sync_size: Sectors,
     /// Bits: see the constants. Others are kept.
     pub state: u32,
-    /// What one bit stands for: a power of two, at least 512.
+    /// The bytes that one bit covers: a power of two, at least 512.
     pub chunk_bytes: u32,
     /// Seconds between two rounds that clear bits, at least 1.
     pub daemon_sleep_seconds: u32,
     /// Writes that may be answered before a write-mostly member has them; at most 16383.
     pub write_behind: u32,
-    /// Room for the bitmap; 0 where it is not recorded.
+    /// The size of the bitmap's area; 0 if it is not recorded.
     pub sectors_reserved: Sectors,
     /// Nodes of a cluster.
     pub nodes: u32,
@@ -103,28 +103,28 @@ pub struct BitmapHeader {
     pub cluster_name: [u8; 64],
 }
 
-/// Why bytes are no bitmap.
+/// Why bytes are not a bitmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BitmapError {
-    /// Nothing of md is here.
+    /// There is no bitmap here.
     #[error("no md bitmap: magic is {found:#010x}, expected 0x6d746962")]
     Magic {
         /// The first four bytes.
         found: u32,
     },
-    /// A format that we do not know.
+    /// An unknown format.
     #[error("bitmap has version {found}, expected 3, 4, 5 or 6")]
     Version {
         /// The version in the header.
         found: u32,
     },
-    /// A chunk that cannot be.
+    /// An impossible chunk.
     #[error("bitmap has a chunk of {found} bytes, expected a power of two, at least 512")]
     Chunk {
         /// What the header says.
         found: u32,
     },
-    /// A pause that md does not make.
+    /// A pause that md does not use.
     #[error("bitmap is to be cleared every {found} seconds, expected 1 to {maximum}")]
     DaemonSleep {
         /// What the header says.
@@ -132,7 +132,7 @@ pub enum BitmapError {
         /// The longest.
         maximum: u32,
     },
-    /// More writes behind than md counts.
+    /// More write-behind writes than md counts.
     #[error("bitmap allows {found} writes behind, expected at most {maximum}")]
     WriteBehind {
         /// What the header says.
@@ -180,7 +180,7 @@ impl BitmapHeader {
     /// Bit of `state`: the bits are in the order of the host.
     pub const HOST_ENDIAN: u32 = 1 << 15;
 
-    /// Reads and checks the header. The bytes behind the fields are not looked at, as md does not.
+    /// Reads and checks the header. The bytes after the fields are not checked, as in md.
     pub fn parse(bytes: &[u8; BITMAP_HEADER_BYTES]) -> Result<BitmapHeader, BitmapError> {
         let raw = RawHeader::read_from_bytes(bytes).expect("the struct has the size of the header");
         if raw.magic.get() != MAGIC {
@@ -218,7 +218,7 @@ impl BitmapHeader {
         })
     }
 
-    /// The bytes of the header. Panics where `sectors_reserved` is 2^32 or more, which no parsed header has.
+    /// The bytes of the header. Panics if `sectors_reserved` is 2^32 or more, which no parsed header has.
     pub fn encode(&self) -> [u8; BITMAP_HEADER_BYTES] {
         let raw = RawHeader {
             magic: MAGIC.into(),
@@ -251,19 +251,19 @@ impl BitmapHeader {
         self.sync_size.0.div_ceil(self.chunk().0)
     }
 
-    /// The chunk in which a sector of the covered range is; `None` behind its end.
+    /// The chunk that holds a sector of the covered range; `None` after its end.
     pub fn chunk_of(&self, sector: MemberSector) -> Option<u64> {
         (sector.0 < self.sync_size.0).then(|| sector.0 / self.chunk().0)
     }
 
-    /// The sectors of a chunk. For raid10 they are the array's. Panics on a chunk that there is not.
+    /// The sectors of a chunk. For raid10 they are the array's. Panics if there is no such chunk.
     pub fn sectors_of(&self, chunk: u64) -> Extent<MemberSector> {
         assert!(chunk < self.chunks(), "chunk {chunk} of {}", self.chunks());
         let start = chunk * self.chunk().0;
         Extent::new(MemberSector(start), Sectors(self.chunk().0.min(self.sync_size.0 - start)))
     }
 
-    /// Where the state of a chunk is: a byte, counted from the header, and the bits of it.
+    /// The place of a chunk's state: a byte, counted from the header, and the bits of it.
     ///
     /// Chunk 13 with a bit for each: byte 256 + 1, mask 0b0010_0000. Lockless: byte 1024 + 13, all bits.
     pub fn position_of(&self, chunk: u64) -> (u64, u8) {
@@ -275,7 +275,7 @@ impl BitmapHeader {
         }
     }
 
-    /// Bytes from the header to the end of the last chunk's state: what must be read to know all of one bitmap.
+    /// Bytes from the header to the end of the last chunk's state: the part of one bitmap that must be read.
     pub fn used_bytes(&self) -> u64 {
         match self.version {
             BitmapVersion::HostEndian | BitmapVersion::LittleEndian | BitmapVersion::Clustered => {
@@ -285,14 +285,14 @@ impl BitmapHeader {
         }
     }
 
-    /// The room of one bitmap in whole pages of 4 KiB, in bytes; those of a cluster's nodes follow each other so.
+    /// The area of one bitmap in whole pages of 4 KiB, in bytes; the areas of a cluster's nodes follow each other.
     pub fn area_bytes(&self) -> u64 {
         self.used_bytes().next_multiple_of(PAGE_BYTES)
     }
 }
 
-/// How many chunks are in which state, as `mdadm --examine-bitmap` counts; fed piece by piece, so that no bitmap,
-/// whatever its header says, has to be in memory as a whole.
+/// How many chunks are in which state, as `mdadm --examine-bitmap` counts. Fed piece by piece, so that no bitmap has to
+/// fit into memory, whatever its header says.
 #[derive(Clone, Debug)]
 pub struct BitmapStatistics {
     version: BitmapVersion,
@@ -307,8 +307,8 @@ impl BitmapStatistics {
         BitmapStatistics { version: header.version, left: header.chunks(), counts: [0; 5], unknown: 0 }
     }
 
-    /// Counts the next bytes, from the byte of [`BitmapHeader::position_of`] chunk 0 on; those behind the last chunk
-    /// are left out.
+    /// Counts the next bytes, from the byte of [`BitmapHeader::position_of`] chunk 0 on. Bytes after the last chunk are
+    /// ignored.
     pub fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.left == 0 {
@@ -337,12 +337,12 @@ impl BitmapStatistics {
         self.counts[state as usize]
     }
 
-    /// Chunks of a lockless bitmap in a state that we do not know.
+    /// Chunks of a lockless bitmap in an unknown state.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// Chunks whose bytes have not come yet.
+    /// Chunks whose bytes have not been added yet.
     pub fn uncounted(&self) -> u64 {
         self.left
     }

@@ -1,10 +1,9 @@
-//! The two sums of 32 bits: CRC-32C of partial parity logs and journals, CRC-32 of GUID partition tables.
+//! The two 32-bit checksums: CRC-32C of partial parity logs and journals, CRC-32 of GUID partition tables.
 //! Owns: tables and the loop. Not here: which bytes are summed.
-//! Invariant: the empty sum of a seed is the seed. Tables of our own: a few lines, for blocks of 4 KiB now and then,
-//! do not pay for a dependency.
+//! Invariant: the sum of no bytes is the seed. Why no dependency: it is a few lines, for occasional blocks of 4 KiB.
 //! Spec: RFC 3720 B.4 has the polynomial of CRC-32C and examples; CRC-32 is that of zlib and Ethernet.
 
-/// A polynomial, as what each byte does to a sum.
+/// A polynomial, as a table of the effect of each byte on a sum.
 pub(crate) struct Crc32([u32; 256]);
 
 /// Polynomial 0x1edc6f41.

@@ -1,6 +1,6 @@
-//! What a new array looks like: offsets, sizes and the first superblocks, the numbers that `mdadm --create` chooses.
+//! The first state of a new array: offsets, sizes and superblocks, with the numbers that `mdadm --create` chooses.
 //! Owns: the first state of an array. Not here: asking the user, writing the devices, making ids (`uraid`).
-//! Invariant: every superblock made here parses at its place, and the members agree on everything but themselves.
+//! Invariant: every superblock made here parses at its place. The members' superblocks differ only in their own fields.
 //! Spec: docs/md/formats.md#what-mdadm-creates.
 
 mod geometry;
@@ -14,7 +14,7 @@ pub use geometry::{
     BitmapPlacement, Geometry, bad_blocks_offset, bitmap_placement, bitmap_space, data_offset, data_size,
 };
 
-/// What array to make.
+/// The array to make.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// The version of the superblocks: 1.0, 1.1 or 1.2.
@@ -27,11 +27,11 @@ pub struct CreateOptions {
     pub chunk: Sectors,
     /// Slots of the array.
     pub raid_disks: u16,
-    /// Spares, listed behind the slots' members.
+    /// Spares, listed after the slots' members.
     pub spare_devices: u16,
-    /// Use so much of each member instead of all.
+    /// Use this much of each member instead of all.
     pub size: Option<Sectors>,
-    /// Where data starts on each member instead of where mdadm would put it.
+    /// Start the data here on each member instead of at mdadm's place.
     pub data_offset: Option<Sectors>,
     /// The id of the array.
     pub set_uuid: [u8; 16],
@@ -41,7 +41,7 @@ pub struct CreateOptions {
     pub now_seconds: u64,
     /// The members are known to be in sync: no first resync.
     pub assume_clean: bool,
-    /// Allow what is unusual: one member alone, a raid6 that starts dirty and degraded.
+    /// Allow unusual arrays: one member alone, a raid6 that starts dirty and degraded.
     pub force: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Creation {
     pub is_clean: bool,
 }
 
-/// What to write to a new member: where, and the bytes. Each must be durable before the next is written: the empty
+/// The writes for a new member: place and bytes. Each must be durable before the next is written: first the empty
 /// bad-block list, then the superblock that points to it.
 pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
     let list = superblock.bad_blocks_extent().map(|list| (list.start, bad_blocks::empty(list.length)));
@@ -83,10 +83,10 @@ pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
 /// Why such an array cannot be made. Member numbers count the list from 0.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The old version.
+    /// Version 0.90.
     #[error("0.90 superblocks are read, not written: give 1.0, 1.1 or 1.2")]
     OldVersion,
-    /// A place for the data, asked for with a version that has it at the start.
+    /// A data offset for a version that has its data at the start.
     #[error("data offset is {found}, but with version 1.0 data starts at sector 0")]
     DataOffsetNotZero {
         /// The offset asked for.
@@ -116,7 +116,7 @@ pub enum CreateError {
         /// What a role table holds.
         maximum: usize,
     },
-    /// An array of one.
+    /// An array with one slot.
     #[error("one slot is an unusual number for {level}: give --force if it is meant")]
     SingleSlot {
         /// The level.
@@ -146,7 +146,7 @@ pub enum CreateError {
         /// Its place in the list.
         member: usize,
     },
-    /// Not one device in a slot.
+    /// No slot has a device.
     #[error("no slot has a device, all are missing: give at least as many as {level} needs")]
     NoDevice {
         /// The level.
@@ -179,7 +179,7 @@ pub enum CreateError {
         /// What it must be a multiple of.
         multiple: Sectors,
     },
-    /// Data would lie on the superblock, or too far out.
+    /// Data would overlap the superblock, or start too far out.
     #[error("data offset is {found}, expected at least {minimum}, behind the superblock")]
     DataOffset {
         /// The offset asked for.
@@ -215,7 +215,7 @@ pub enum CreateError {
         /// The least.
         minimum: Sectors,
     },
-    /// The level cannot be laid out so.
+    /// The layout is impossible for the level.
     #[error("this array cannot be laid out")]
     Layout(#[source] LayoutError),
 }
@@ -317,8 +317,8 @@ fn check_counts(options: &CreateOptions, members: &[NewMember]) -> Result<(), Cr
     Ok(())
 }
 
-/// What md asks of a chunk beyond what the layout asks: whole KiB, and for the levels that work in 4 KiB pages a
-/// multiple of that.
+/// md's conditions on a chunk beyond the layout's: whole KiB, and a multiple of 4 KiB for the levels that work in such
+/// pages.
 fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
     let level = options.level.name();
     let (multiple, may_be_zero) = match options.level {
@@ -363,7 +363,7 @@ fn choose_geometry(
     if data_offset < offset_min || data_offset.0 >= 1 << 54 {
         return Err(CreateError::DataOffset { found: data_offset, minimum: offset_min });
     }
-    // What a member gives is counted in KiB and cut to whole chunks, as mdadm does it.
+    // A member's size is counted in KiB and cut to whole chunks, as in mdadm.
     let unit = Sectors(chunk.0.max(2));
     let data_min = Sectors(unit.0.max(16));
     let mut sizes = Vec::with_capacity(members.len());
@@ -438,7 +438,7 @@ fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool,
     }
 }
 
-/// Records of a raid10's members what md would use of them: whole chunks of each far copy.
+/// Replaces the members' sizes of a raid10 by what md would use of them: whole chunks of each far copy.
 fn cut_to_used(geometry: Geometry, layout: Layout) -> (Geometry, Layout) {
     if layout.level() != Level::Raid10 {
         return (geometry, layout);
@@ -449,8 +449,8 @@ fn cut_to_used(geometry: Geometry, layout: Layout) -> (Geometry, Layout) {
     (Geometry { size, ..geometry }, cut)
 }
 
-/// Whether a raid0's layout is marked as recorded, which kernels before 5.4 refuse. Layouts differ only where members
-/// have different numbers of chunks; there, later kernels refuse an array without it.
+/// Whether a raid0's layout is marked as recorded, which kernels before 5.4 refuse. The layouts differ only if members
+/// have different numbers of chunks; later kernels refuse such an array without the mark.
 fn records_layout(options: &CreateOptions, member_sizes: &[Sectors]) -> bool {
     let chunks = |size: &Sectors| size.0 / options.chunk.0;
     let is_raid0 = options.level == Level::Raid0 && options.layout != 0;

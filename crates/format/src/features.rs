@@ -1,6 +1,6 @@
 //! The feature map of a version-1 superblock.
 //! Owns: the bits and their names. Not here: what an array with such a bit may be used for (`engine::assemble`).
-//! Invariant: bits that we do not know are kept, so that what they announce is never silently lost.
+//! Invariant: unknown bits are kept, so that what they announce is never silently lost.
 //! Spec: docs/format/superblock-1.md#feature-bits; docs/md/formats.md#feature-bits.
 
 use std::fmt;
@@ -34,10 +34,10 @@ impl Features {
     pub const PPL: Features = Features(1 << 10);
     /// A partial parity log with several slots.
     pub const MULTIPLE_PPLS: Features = Features(1 << 11);
-    /// The layout field of a raid0 counts.
+    /// The layout field of a raid0 is valid.
     pub const RAID0_LAYOUT: Features = Features(1 << 12);
 
-    /// Every bit that md has a meaning for.
+    /// Every bit that md defines.
     pub const KNOWN: Features = Features(0x1fff);
 
     const NAMES: [(Features, &'static str); 13] = [
@@ -66,7 +66,7 @@ impl Features {
         self.0 & other.0 != 0
     }
 
-    /// The bits that we have no meaning for.
+    /// The bits that md does not define.
     pub const fn unknown(self) -> Features {
         Features(self.0 & !Features::KNOWN.0)
     }

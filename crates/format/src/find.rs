@@ -1,24 +1,25 @@
-//! The superblock of a device whose version nobody told.
-//! Owns: which places are tried, which superblock counts, which error is told. Not here: the read itself (the caller).
-//! Invariant: a good superblock is found whatever stands at, or cannot be read from, the other places; but never one
-//! that a damaged one has among its data.
+//! Finds the superblock of a device of unknown version.
+//! Owns: which places are read, which superblock is in force, which error is returned. Not here: the read itself (the
+//! caller).
+//! Invariant: a good superblock is found whatever the other places hold, and even if they cannot be read. But a
+//! superblock inside the data area of a damaged one is never taken.
 //! Spec: docs/md/formats.md#places-of-the-superblock; docs/format/superblock-1.md#several-superblocks-on-one-device.
 
 use crate::version::DEVICE_SECTORS_MIN;
 use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
-/// A superblock, and what else looks like one.
+/// The superblock in force, and the other places that have one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The one that speaks for the device.
+    /// The one in force.
     pub superblock: Superblock,
-    /// The other places that carry one, by their sectors.
+    /// The other places with a superblock, by their sectors.
     pub others: Vec<OtherPlace>,
 }
 
 impl Found {
-    /// The others of which only the time of their making says that they do not count.
+    /// The others that lost only because of their creation time.
     pub fn rivals(&self) -> impl Iterator<Item = &OtherPlace> {
         self.others.iter().filter(|other| other.standing == Standing::Earlier)
     }
@@ -31,22 +32,22 @@ pub struct OtherPlace {
     pub version: Version,
     /// The first sector of it.
     pub at: Sector,
-    /// Why it does not count.
+    /// Why it is not in force.
     pub standing: Standing,
 }
 
-/// Why a superblock does not count.
+/// Why a superblock is not in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is good, and lies among the data of the one that counts: what that array holds is a member of another one.
+    /// It is good, but lies in the data area of the one in force: that array's content is a member of another array.
     Content,
-    /// It is good, and was not made later than the one that counts; where they lie does not tell which is right.
+    /// It is good, but was not made later than the one in force. Their places do not tell which is right.
     Earlier,
     /// It is not good.
     Damaged(SuperblockError),
 }
 
-/// Why a device has no superblock that can be used.
+/// Why a device has no usable superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FindError<E> {
     /// No version fits.
@@ -65,7 +66,7 @@ pub enum FindError<E> {
         /// Why.
         source: E,
     },
-    /// What is there cannot be used; the most telling of all places.
+    /// The content of the places is unusable; this is the most telling error of all places.
     #[error("no good superblock, at the place of version {version} (sector {})", at.0)]
     Superblock {
         /// The version that belongs there.
@@ -77,12 +78,13 @@ pub enum FindError<E> {
     },
 }
 
-/// Reads every place where a superblock may be and takes the one that speaks for the device. `read` fills 4096 bytes
-/// from a sector on, all of them inside the device.
+/// Reads every place where a superblock may be and returns the one in force. `read` fills 4096 bytes from a sector on,
+/// all of them inside the device.
 ///
-/// One that lies among another's data, while the other does not lie among its own, is what that other array holds: an
-/// array over arrays. A damaged one can hold others too. Of those left the one that was made last counts, as in mdadm, which knows this rule only; of two
-/// made in the same moment the first in the order of [`Version::ALL`].
+/// A superblock is content of another array (an array over arrays) if it lies in the data area of that array's
+/// superblock, and not the other way round. A damaged superblock can contain others too. Of the rest the one that was
+/// made last is in force, as in mdadm, which has only this rule; of two made at the same time the first in the order of
+/// [`Version::ALL`].
 pub fn find<E>(
     device_size: Sectors,
     mut read: impl FnMut(Sector, &mut [u8; SUPERBLOCK_BYTES]) -> Result<(), E>,
@@ -135,26 +137,27 @@ pub fn find<E>(
     Err(unreadable.or(empty).unwrap_or(too_small))
 }
 
-/// Which of them, in the order of [`Version::ALL`], speaks for the device; `None` of none.
+/// The index of the one in force; `None` if there is none. In the order of [`Version::ALL`].
 fn own(good: &[Superblock], device_size: Sectors) -> Option<usize> {
-    // What holds another is not held by it, and only 1.0 and 0.90 hold any: one is always left.
+    // Containment has no cycles, and only 1.0 and 0.90 contain any: one is always left.
     let is_held = |it: &Superblock| good.iter().any(|holder| holds(holder, it, device_size));
     let left = good.iter().enumerate().filter(|(_, it)| !is_held(it));
-    // The first of equals: max_by_key alone would take the last.
+    // The first of equals: `max_by_key` alone would return the last.
     left.rev().max_by_key(|(_, it)| made(it)).map(|(index, _)| index)
 }
 
-/// When the array was made, as far as it says: seconds, then microseconds.
+/// The recorded creation time: seconds, then microseconds.
 fn made(superblock: &Superblock) -> (u64, u64) {
     (superblock.created_seconds(), superblock.created & !TIME_SECONDS_MASK)
 }
 
-/// Whether `held` is a part of what the array of `holder` has stored here: it lies among the data of `holder`, which
-/// does not lie among its own. Data that would run past the end of the device is not here: a member of an array over a
+/// Whether `held` is content of the array of `holder` on this device: it lies in the data area of `holder`, and
+/// `holder` not in its. Data that would run past the end of the device does not count: a member of an array over a
 /// stripe is longer than one device of the stripe.
 ///
-/// A superblock says at which sector it is, and only data that starts at sector 0 keeps that true for the array and for
-/// the device. On a device of 1003 sectors a mirror 1.0 holds a member 1.2 of another array, whose size is the mirror's:
+/// A superblock records its own sector, and only if data starts at sector 0 is that sector the same on the array and on
+/// the device. On a device of 1003 sectors a 1.0 mirror contains a 1.2 member of another array, whose size is the
+/// mirror's:
 ///
 /// ```text
 ///   0     8    16                               976  984  992  1003
@@ -168,7 +171,7 @@ fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
     contains && !(is_data_here && held_data.overlaps(place(holder)))
 }
 
-/// The sectors of the device that are for data. Both numbers are below 2^54, see [`Superblock::parse`].
+/// The data area on the device. Both numbers are below 2^54, see [`Superblock::parse`].
 fn data(superblock: &Superblock) -> Range {
     Range::new(superblock.data_offset, superblock.data_size)
 }
@@ -178,7 +181,7 @@ fn place(superblock: &Superblock) -> Range {
     Range::new(superblock.super_offset, Sectors((SUPERBLOCK_BYTES / SECTOR_BYTES) as u64))
 }
 
-/// How much an error says about what this device was: a copy that belongs elsewhere says less than damage.
+/// How much an error tells about the device: a copy that belongs elsewhere tells less than damage.
 fn weight(error: &SuperblockError) -> u8 {
     match error {
         SuperblockError::Magic { .. } => 0,

@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 32;
 const CHECKSUM_AT: usize = 4;
 const BLOCK_SECTORS: u32 = 8;
 
-/// Blocks of data or parity that follow the meta block, and where they belong.
+/// Blocks of data or parity that follow the meta block, and their addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Logged<Address> {
     /// md's flags: 1 discard, 2 reshaped, 4 reshaping. Kept.
@@ -26,14 +26,14 @@ pub struct Logged<Address> {
     pub checksums: Vec<u32>,
 }
 
-/// One thing that a meta block tells.
+/// One entry of a meta block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalEntry {
     /// Data, of one block each.
     Data(Logged<ArraySector>),
     /// Parity of a row: a block of P, and of Q on raid6.
     Parity(Logged<MemberSector>),
-    /// Rows that are on the members now: what was logged of them before does not count any more.
+    /// Rows that are on the members now: earlier log entries for them are void.
     Flushed {
         /// Kept.
         flags: u16,
@@ -47,22 +47,22 @@ pub enum JournalEntry {
 pub struct JournalBlock {
     /// Counts meta blocks.
     pub sequence: u64,
-    /// Where it stands, counted from the start of the log.
+    /// Its place, counted from the start of the log.
     pub position: Sector,
-    /// What it tells, in order; the blocks follow it in the same order.
+    /// Its entries, in order; the blocks follow it in the same order.
     pub entries: Vec<JournalEntry>,
 }
 
-/// Why 4096 bytes are no meta block. Offsets are bytes in the block.
+/// Why 4096 bytes are not a meta block. Offsets are bytes in the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Nothing of a journal is here.
+    /// There is no meta block here.
     #[error("no journal block: magic is {found:#010x}, expected 0x6433c509")]
     Magic {
         /// The first four bytes.
         found: u32,
     },
-    /// A format that we do not know.
+    /// An unknown format.
     #[error("journal block has version {found}, expected 1")]
     Version {
         /// The version in the block.
@@ -76,13 +76,13 @@ pub enum JournalError {
         /// The sum of its bytes and the array's id.
         computed: u32,
     },
-    /// The entries would end in the header, or behind the block.
+    /// The entries would end in the header, or after the block.
     #[error("journal block says that {found} bytes of it are used, expected {HEADER_BYTES} to {JOURNAL_BLOCK_BYTES}")]
     Size {
         /// What the block says.
         found: u32,
     },
-    /// A kind of entry that we do not know.
+    /// An unknown kind of entry.
     #[error("journal entry at byte {at} has type {found}, expected 0, 1 or 2")]
     Kind {
         /// Where the entry starts.
@@ -90,7 +90,7 @@ pub enum JournalError {
         /// Its type.
         found: u16,
     },
-    /// An entry that counts nothing, or parts of what it counts.
+    /// An entry without items, or whose size is not a whole number of items.
     #[error("journal entry at byte {at} has size {found}, expected a multiple of 8")]
     EntrySize {
         /// Where the entry starts.
@@ -114,7 +114,7 @@ pub fn block_checksum(set_uuid: &[u8; 16], block: &[u8]) -> u32 {
 }
 
 impl JournalBlock {
-    /// What a new journal starts with: nothing is to be replayed. mdadm takes any sequence.
+    /// The first block of a new journal: nothing is to be replayed. mdadm accepts any sequence.
     pub fn empty(sequence: u64) -> JournalBlock {
         JournalBlock { sequence, position: Sector(0), entries: Vec::new() }
     }
@@ -145,7 +145,7 @@ impl JournalBlock {
         Ok(JournalBlock { sequence, position: Sector(position), entries })
     }
 
-    /// The bytes of the block. Panics where the entries do not fit, which those of a parsed one do.
+    /// The bytes of the block. Panics if the entries do not fit; those of a parsed block do.
     pub fn encode(&self, set_uuid: &[u8; 16]) -> Box<[u8; JOURNAL_BLOCK_BYTES]> {
         let mut out = Vec::with_capacity(JOURNAL_BLOCK_BYTES);
         out.extend_from_slice(&MAGIC.to_le_bytes());
@@ -165,7 +165,8 @@ impl JournalBlock {
         bytes
     }
 
-    /// The length of the block and of all that follows it: so far on the next meta block starts, round the end of the log.
+    /// The length of the block and of everything that follows it: the distance to the next meta block, wrapping at the
+    /// log's end.
     pub fn log_length(&self) -> Sectors {
         let blocks: usize = self.entries.iter().map(JournalEntry::blocks).sum();
         Sectors((1 + blocks as u64) * u64::from(BLOCK_SECTORS))
@@ -193,7 +194,7 @@ fn checksum(bytes: &[u8; JOURNAL_BLOCK_BYTES], set_uuid: &[u8; 16]) -> u32 {
     CASTAGNOLI.raw(CASTAGNOLI.raw(before, &[0; 4]), &bytes[CHECKSUM_AT + 4..])
 }
 
-/// Takes one number after the other; `start` is where the entry began that an error is about.
+/// Reads one number after the other; `start` is where the entry of an error began.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -230,8 +231,8 @@ impl Reader<'_> {
         if size == 0 || !size.is_multiple_of(BLOCK_SECTORS) {
             return Err(JournalError::EntrySize { at: self.start, found: size });
         }
-        // Sectors in units of 8, and bytes of numbers of 8 bytes: both are counted in the same way. Nothing is allocated
-        // ahead, so a count that does not fit ends at the end of the bytes.
+        // Sectors in units of 8, and bytes of 8-byte numbers: both give the same count. Nothing is allocated ahead, so
+        // a wrong count ends at the end of the bytes.
         let count = size / BLOCK_SECTORS;
         if kind == 2 {
             let rows = (0..count).map(|_| self.u64().map(MemberSector)).collect::<Result<_, _>>()?;

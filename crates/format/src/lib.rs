@@ -1,5 +1,6 @@
 //! md's bytes on disk: superblocks, bitmaps, logs, what `--create` chooses, signatures of other owners of a device.
-//! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), who is trusted (`engine`).
+//! Owns: every offset of every on-disk field. Not here: reading or writing a device (`host`), trust in members
+//! (`engine`).
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
 //! Spec: docs/format; docs/md/formats.md.
 

@@ -1,4 +1,4 @@
-//! The name of an array as its superblocks carry it.
+//! The name of an array in its superblocks.
 //! Owns: the 32 bytes, the rule that adds the host. Not here: names of sockets or files (`uraid`).
 //! Spec: docs/md/formats.md#version-1-superblock.
 
@@ -22,8 +22,8 @@ impl SetName {
     /// Bytes of the field.
     pub const BYTES: usize = 32;
 
-    /// The name as it is put into a new array. The host is added, with a colon, as mdadm does it: only if there is
-    /// one, the name has no colon of its own, and the whole stays below 32 bytes.
+    /// The name for a new array. The host is added, with a colon, by mdadm's rule: only if there is one, the name has
+    /// no colon of its own, and the whole stays below 32 bytes.
     pub fn new(host: &str, name: &str) -> Result<SetName, NameTooLong> {
         let with_host = !host.is_empty() && !name.contains(':') && host.len() + 1 + name.len() < SetName::BYTES;
         let text = if with_host { format!("{host}:{name}") } else { name.to_owned() };

@@ -1,8 +1,8 @@
 //! Partition tables: which stretch of a disk is partition N.
 //! Owns: GPT with its backup header, MBR with its chain of logical partitions. Not here: md's own bytes, the read itself
 //! (the caller).
-//! Invariant: whatever the bytes are, there is an answer after a bounded number of small reads, and what it takes in
-//! memory does not follow from them. A partition may still lie outside the disk: whoever opens it checks that.
+//! Invariant: any bytes give an answer after a bounded number of small reads, and its size in memory is bounded. A
+//! partition may still lie outside the disk: the caller that opens it must check that.
 //! Spec: UEFI Specification 2.10, section 5 (GPT Disk Layout); the MBR as Linux reads it.
 
 use crate::crc32::ETHERNET;
@@ -10,11 +10,11 @@ use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// The most entries that a GPT may have here; 128 is usual, and Linux makes devices of 255.
 const GPT_ENTRIES_MAX: u32 = 1024;
-/// The least and the most bytes of an entry; 128 is usual.
+/// The range of bytes of an entry; 128 is usual.
 const GPT_ENTRY_BYTES: std::ops::RangeInclusive<u32> = 128..=4096;
 /// The most logical partitions of an MBR that are followed.
 const LOGICAL_MAX: usize = 128;
-/// What an entry of an MBR says that only covers a GPT.
+/// The type of the protective MBR entry that covers a GPT.
 const KIND_GPT_COVER: u8 = 0xee;
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// Sizes of the disk's own blocks in which a GPT counts.
@@ -29,7 +29,7 @@ pub struct Partition {
     pub start: Sector,
     /// How long it is; never zero.
     pub length: Sectors,
-    /// What the table says is in it.
+    /// The type that the table records.
     pub kind: Kind,
     /// The name in a GPT; empty in an MBR.
     pub name: String,
@@ -49,17 +49,17 @@ pub enum Kind {
 pub struct Table {
     /// By number.
     pub partitions: Vec<Partition>,
-    /// What is wrong with the table, though it can be used.
+    /// What is wrong with the table, although it is usable.
     pub damage: Option<Damage>,
 }
 
-/// What was worked round.
+/// Damage that was worked around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Damage {
-    /// The GPT at the start cannot be used, the one at the end can.
+    /// The GPT at the start is unusable, the one at the end is good.
     #[error("the first GPT is broken ({0}), the backup is used")]
     FirstGpt(GptError),
-    /// Logical partitions behind this place are not found.
+    /// Logical partitions after this place are not found.
     #[error("the chain of logical partitions breaks at sector {}", at.0)]
     Chain {
         /// Where the next link should be.
@@ -97,7 +97,7 @@ pub enum GptError {
         /// Where it is.
         expected: u64,
     },
-    /// Too many entries, or of a length that cannot be.
+    /// Too many entries, or of an impossible length.
     #[error("{count} entries of {bytes} bytes, expected at most {GPT_ENTRIES_MAX} of 128 to 4096")]
     Entries {
         /// How many.
@@ -121,13 +121,13 @@ pub enum GptError {
     },
 }
 
-/// Why there are no partitions to choose from.
+/// Why no partition table was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableError<E> {
     /// Neither kind of table is there.
     #[error("has no partition table")]
     None,
-    /// There was a GPT, and neither of its two copies can be used.
+    /// There was a GPT, and both of its copies are unusable.
     #[error("the GPT is broken at the start ({first}) and at the end ({backup})")]
     Gpt {
         /// What is wrong with the one at the start.
@@ -145,8 +145,8 @@ pub enum TableError<E> {
     },
 }
 
-/// Reads the partition table of a disk of so many bytes. `read` fills the slice, at most 4096 bytes, from a byte of the
-/// disk on; all of them are inside.
+/// Reads the partition table of a disk of `disk_bytes` bytes. `read` fills the slice, at most 4096 bytes, from a byte
+/// of the disk on, always inside it.
 pub fn read<E>(disk_bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Table, TableError<E>> {
     let mut read = |at: u64, into: &mut [u8]| read(at, into).map_err(|source| TableError::Read { at, source });
     let mut block = [0; SECTOR_BYTES];
@@ -155,8 +155,8 @@ pub fn read<E>(disk_bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(
     }
     read(0, &mut block)?;
     let first = Record::parse(&block);
-    // As Linux does: where an MBR has partitions of its own and none that covers a GPT, a GPT that is there is a
-    // leftover. Where nothing is in the first sector, or what is no table, a GPT may still be whole.
+    // As Linux does: if an MBR has partitions of its own and none that covers a GPT, a GPT on the disk is a leftover.
+    // If the first sector is empty or not a table, a GPT may still be complete.
     match first {
         Some(record) if !record.covers_gpt() && record.entries.iter().any(Entry::is_used) => {
             return mbr(disk_bytes, &record, &mut read);
@@ -210,7 +210,7 @@ impl Header {
             return Err(GptError::HeaderBytes { found: length, max });
         }
         let found = u32_at(block, 16);
-        // The checksum is that of the header with zeroes in its own place.
+        // The checksum is computed with zeroes in its own field.
         let state = ETHERNET.raw(ETHERNET.raw(!0, &block[..16]), &[0; 4]);
         let computed = !ETHERNET.raw(state, &block[20..length as usize]);
         if found != computed {
@@ -262,7 +262,7 @@ fn gpt<E>(
     Ok(Ok(partitions))
 }
 
-/// `None` for an unused entry, and one whose blocks cannot be.
+/// `None` for an unused entry, and for impossible blocks.
 fn gpt_partition(number: u32, entry: &[u8], block_bytes: u64) -> Option<Partition> {
     let kind: [u8; 16] = entry[..16].try_into().expect("an entry has 128 bytes at least");
     let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
@@ -336,7 +336,7 @@ impl Record {
 fn mbr<E>(disk_bytes: u64, record: &Record, read: Read<'_, E>) -> Result<Table, TableError<E>> {
     let mut table = Table { partitions: Vec::new(), damage: None };
     for (number, entry) in (1..).zip(&record.entries) {
-        // The extended partition itself holds nothing but others.
+        // The extended partition itself only contains others.
         if entry.is_used() && !entry.is_extended() {
             table.partitions.push(entry.partition(number, 0));
         }
@@ -347,8 +347,8 @@ fn mbr<E>(disk_bytes: u64, record: &Record, read: Read<'_, E>) -> Result<Table, 
     Ok(table)
 }
 
-/// Follows the chain of extended boot records: each has one partition, counted from itself, and the place of the next,
-/// counted from the start of them all.
+/// Follows the chain of extended boot records: each has one partition, counted from itself, and the place of the next
+/// record, counted from the start of the extended partition.
 fn logical<E>(disk_bytes: u64, base: u64, table: &mut Table, read: Read<'_, E>) -> Result<(), TableError<E>> {
     let mut own = base;
     let mut seen = Vec::new();
@@ -359,7 +359,7 @@ fn logical<E>(disk_bytes: u64, base: u64, table: &mut Table, read: Read<'_, E>) 
         if is_inside && seen.len() < LOGICAL_MAX && !seen.contains(&own) {
             read(byte, &mut sector)?;
         }
-        // What was not read is no record either.
+        // A sector that could not be read is not a record either.
         let Some(record) = Record::parse(&sector) else {
             table.damage = Some(Damage::Chain { at: Sector(own) });
             return Ok(());

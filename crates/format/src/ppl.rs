@@ -21,7 +21,7 @@ pub const PPL_ENTRIES_MAX: usize = 148;
 pub struct PplEntry {
     /// The first sector of the data that was to be written.
     pub data_sector: ArraySector,
-    /// Bytes of partial parity behind the header; 0 where whole rows were written.
+    /// Bytes of partial parity after the header; 0 if whole rows were written.
     pub parity_bytes: u32,
     /// Bytes of data that were to be written.
     pub data_bytes: u32,
@@ -41,7 +41,7 @@ impl PplEntry {
 /// One header; the partial parity of its entries follows, in their order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PplHeader {
-    /// Which array it belongs to, see [`signature`].
+    /// The array's signature, see [`signature`].
     pub signature: u32,
     /// Counts headers: the highest good one is the last.
     pub generation: u64,
@@ -49,7 +49,7 @@ pub struct PplHeader {
     pub entries: Vec<PplEntry>,
 }
 
-/// Why 4096 bytes are no header.
+/// Why 4096 bytes are not a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PplError {
     /// Not this array's.
@@ -107,7 +107,7 @@ const _: () = assert!(size_of::<RawEntry>() == 24);
 const _: () = assert!(CHECKSUM_AT == 532);
 const _: () = assert!(offset_of!(RawHeader, entries) == 536);
 
-/// What stands for an array in its headers: the CRC-32C of its id.
+/// The signature of an array in its headers: the CRC-32C of its id.
 pub fn signature(set_uuid: &[u8; 16]) -> u32 {
     CASTAGNOLI.standard(set_uuid)
 }
@@ -118,12 +118,12 @@ pub fn parity_checksum(parity: &[u8]) -> u32 {
 }
 
 impl PplHeader {
-    /// A header that says that nothing is to be recovered.
+    /// A header without entries: nothing is to be recovered.
     pub fn empty(set_uuid: &[u8; 16]) -> PplHeader {
         PplHeader { signature: signature(set_uuid), generation: 0, entries: Vec::new() }
     }
 
-    /// Reads and checks a header of this array. What an entry says of the array is left to who has its layout.
+    /// Reads and checks a header of this array. The caller, which has the layout, must check the entries against it.
     pub fn parse(bytes: &[u8; PPL_HEADER_BYTES], set_uuid: &[u8; 16]) -> Result<PplHeader, PplError> {
         let raw = RawHeader::read_from_bytes(bytes).expect("the struct has the size of the header");
         let expected = signature(set_uuid);
@@ -172,7 +172,7 @@ impl PplHeader {
         bytes
     }
 
-    /// Bytes of the header and all the partial parity behind it: so far on the next header of a ring starts.
+    /// Bytes of the header and all the partial parity after it: the distance to the next header of a ring.
     pub fn log_bytes(&self) -> u64 {
         let parity: u64 = self.entries.iter().map(|entry| u64::from(entry.parity_bytes)).sum();
         PPL_HEADER_BYTES as u64 + parity

@@ -1,15 +1,15 @@
-//! Who else uses a device: the marks that other formats leave.
+//! Signatures of other formats on a device.
 //! Owns: magic numbers and their places. Not here: the decision to overwrite (`uraid create --force`).
-//! Invariant: no bytes make it panic; silence means that nothing known was found, not that a device is free.
+//! Invariant: no bytes make it panic. An empty result means that nothing known was found, not that a device is free.
 
 use crate::SUPERBLOCK_BYTES;
 use std::fmt;
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 
-/// Bytes of the device's head and tail that are worth giving to [`detect`]; more are ignored, fewer see less.
+/// Bytes of the device's head and tail to pass to [`detect`]; more are ignored, fewer find less.
 pub const WINDOW_BYTES: usize = 128 * 1024;
 
-/// What a mark stands for.
+/// The format of a signature.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// md metadata 0.90.
@@ -99,18 +99,18 @@ impl Kind {
     }
 }
 
-/// A mark that was found.
+/// A signature that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
-    /// Whose it is.
+    /// Its format.
     pub kind: Kind,
     /// The byte of the device where the mark is.
     pub at: u64,
 }
 
 impl Signature {
-    /// What to overwrite for nobody to find the mark again: all of an md superblock, the sector of any other. It ends
-    /// with the device at the latest.
+    /// What to overwrite so that the signature is not found again: all of an md superblock, the sector of any other. It
+    /// ends at the end of the device at the latest.
     pub fn extent(self, device_size: Sectors) -> Range {
         let start = self.at / SECTOR_BYTES as u64;
         let length = if self.kind.is_md() { SUPERBLOCK_BYTES / SECTOR_BYTES } else { 1 };
@@ -118,13 +118,13 @@ impl Signature {
     }
 }
 
-/// The first mark in a fixed order of importance: md first, then what holds other volumes, then file systems.
-/// `head` are the first bytes of the device, `tail` its last ones, at most [`WINDOW_BYTES`] of each count.
+/// The first signature in a fixed order of importance: md first, then containers of other volumes, then file systems.
+/// `head` is the start of the device, `tail` its end; at most [`WINDOW_BYTES`] of each are used.
 pub fn detect(head: &[u8], tail: &[u8], device_size: Sectors) -> Option<Signature> {
     detect_all(head, tail, device_size).into_iter().next()
 }
 
-/// Every mark, in the order of [`detect`].
+/// Every signature, in the order of [`detect`].
 pub fn detect_all(head: &[u8], tail: &[u8], device_size: Sectors) -> Vec<Signature> {
     let device = Device::new(head, tail, device_size);
     let mut found = Vec::new();
@@ -179,7 +179,7 @@ impl<'a> Device<'a> {
         Device { head: &head[..head.len().min(WINDOW_BYTES)], tail, bytes }
     }
 
-    /// `length` bytes at a byte of the device, if an end shows them.
+    /// `length` bytes at a byte of the device, if head or tail has them.
     fn read(&self, at: u64, length: usize) -> Option<&'a [u8]> {
         let end = at.checked_add(length as u64)?;
         if end > self.bytes {
@@ -193,7 +193,7 @@ impl<'a> Device<'a> {
         self.tail.get(within..within.checked_add(length)?)
     }
 
-    /// Where `tag` is, if it is at `at`.
+    /// The place of `tag`, if it is at `at`.
     fn tag(&self, at: u64, tag: &[u8]) -> Option<u64> {
         (self.read(at, tag.len())? == tag).then_some(at)
     }
@@ -202,7 +202,7 @@ impl<'a> Device<'a> {
         self.bytes.checked_sub(bytes)
     }
 
-    /// A version-1 superblock at a sector, which it names itself. Its checksum may be wrong: it is still md's.
+    /// A version-1 superblock at the sector that it records itself. Even with a wrong checksum it is md's.
     fn md_version_1(&self, sector: u64) -> Option<u64> {
         let at = sector.checked_mul(SECTOR_BYTES as u64)?;
         self.tag(at, b"\xfc\x4e\x2b\xa9\x01\x00\x00\x00")?;
@@ -224,7 +224,7 @@ fn lvm2(device: &Device<'_>) -> Option<u64> {
     sectors.find(|at| device.tag(*at, b"LABELONE").is_some() && device.tag(at + 24, b"LVM2 001").is_some())
 }
 
-/// The second header begins with the letters turned round, and stays when the first is wiped.
+/// The second header begins with the letters reversed, and remains when the first is wiped.
 fn luks2(device: &Device<'_>) -> Option<u64> {
     let second = [0x4000, 0x8000, 0x10000];
     device
@@ -272,7 +272,7 @@ fn vfat(device: &Device<'_>) -> Option<u64> {
     fat32.or_else(fat16)
 }
 
-/// The closing mark is in every boot sector: the four entries must also look like partitions.
+/// Every boot sector has this magic: the four entries must also look like partitions.
 fn mbr(device: &Device<'_>) -> Option<u64> {
     device.tag(510, b"\x55\xaa")?;
     if vfat(device).is_some() || device.tag(3, b"NTFS    ").is_some() || device.tag(3, b"EXFAT   ").is_some() {
@@ -342,7 +342,7 @@ mod tests {
         for (sector, kind) in [(8, Kind::Md12), (0, Kind::Md11), (4080, Kind::Md10)] {
             let (start, place, number) = at(sector);
             assert_eq!(with(&[(start, magic), (place, &number)]), [Signature { kind, at: start }]);
-            // Without its own place it is a copy, or somebody else's partition.
+            // Without its own place it is a copy, or another device's partition.
             assert_eq!(kinds(&[(start, magic), (place, &99u64.to_le_bytes())]), []);
         }
         assert_eq!(kinds(&[(3968 * 512, b"\xfc\x4e\x2b\xa9\0\0\0\0")]), [Kind::Md090]);

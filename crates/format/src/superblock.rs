@@ -1,6 +1,6 @@
 //! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts; 0.90 is read into the same facts.
-//! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right (`engine`),
-//! the words of 0.90 (`old`).
+//! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right
+//! (`engine`), the fields of 0.90 (`old`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
 //! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
@@ -26,35 +26,35 @@ pub use reshape::{Reshape, ReshapeError, ReshapePlan, ReshapeShape};
 /// Bytes that are read to find a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 
-/// Of the `created` and `updated` fields: the seconds; the bits above are microseconds.
+/// The seconds of the `created` and `updated` fields; the bits above are microseconds.
 pub const TIME_SECONDS_MASK: u64 = (1 << 40) - 1;
 
 const MAGIC: u32 = 0xa92b_4efc;
 /// Bytes before the role table.
 pub(crate) const HEADER_BYTES: usize = 256;
 const ROLES_MAX: usize = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
-/// md refuses less room for data than this.
+/// md refuses a smaller data area than this.
 const DATA_SECTORS_MIN: u64 = 10;
 /// No address or length on disk reaches this: 2^63 bytes, what a system call can address.
 const SECTORS_END: u64 = 1 << 54;
 
-/// Where a 1.2 superblock sits: 4 KiB into the device.
+/// The place of a 1.2 superblock: 4 KiB into the device.
 pub const fn location_v12() -> Sector {
     Sector(8)
 }
 
-/// What the role table says about one dev_number.
+/// The entry of one dev_number in the role table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// A member in this slot; below 0xff00, which may still be more than the array has.
+    /// A member in this slot; below 0xff00, which may still be more than the array's slots.
     Slot(Slot),
-    /// A spare, or an entry that nobody uses.
+    /// A spare, or an unused entry.
     Spare,
     /// Failed.
     Faulty,
     /// The raid456 journal.
     Journal,
-    /// A number that md keeps for later.
+    /// A number that md reserves.
     Reserved(u16),
 }
 
@@ -93,14 +93,14 @@ impl Role {
 /// The sum in a superblock, and that of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checksum {
-    /// What the superblock says.
+    /// The recorded sum.
     pub found: u32,
-    /// What it should say.
+    /// The correct sum.
     pub computed: u32,
 }
 
 impl Checksum {
-    /// Whether they are the same, to the bit. What md takes of 0.90 is wider: see [`Superblock090::parse`].
+    /// Whether they are the same, to the bit. md accepts more for 0.90: see [`Superblock090::parse`].
     pub const fn is_correct(self) -> bool {
         self.found == self.computed
     }
@@ -117,12 +117,12 @@ pub struct BadBlocks {
     pub offset: i32,
 }
 
-/// One member's superblock: what it knows about the array, about itself, and about the others.
+/// One member's superblock: facts about the array, about itself, and about the other members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// Which version it is; this is said by its place, not by its bytes.
+    /// Its version, which follows from its place, not from its bytes.
     pub version: Version,
-    /// What is used beyond the plain fields.
+    /// Features in use beyond the plain fields.
     pub features: Features,
     /// The id of the array, the same on all members.
     pub set_uuid: [u8; 16],
@@ -146,7 +146,7 @@ pub struct Superblock {
     pub reshape: Option<Reshape>,
     /// The first data sector of this member.
     pub data_offset: Sector,
-    /// Sectors of this member that are there for data.
+    /// The size of this member's data area.
     pub data_size: Sectors,
     /// Where this superblock is.
     pub super_offset: Sector,
@@ -158,7 +158,7 @@ pub struct Superblock {
     pub corrected_reads: u32,
     /// The id of this member.
     pub device_uuid: [u8; 16],
-    /// 1 write-mostly, 2 failfast.
+    /// Flags: 1 write-mostly, 2 failfast.
     pub devflags: u8,
     /// Where the bad-block list is.
     pub bad_blocks: BadBlocks,
@@ -170,7 +170,7 @@ pub struct Superblock {
     pub resync_offset: u64,
     /// The array's logical block size in bytes, written by kernels from 6.19; 0 where it is not recorded.
     pub logical_block_size: u32,
-    /// What each dev_number is; the length is the superblock's max_dev.
+    /// The role of each dev_number; the length is the superblock's max_dev.
     pub roles: Vec<Role>,
 }
 
@@ -178,19 +178,20 @@ impl Superblock {
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 
-    /// A superblock with this event count or a higher one is refused: no array counts so far (md adds one for each change
-    /// of its state, which at a million in a second takes 146,000 years), and adding to a smaller count cannot wrap round.
+    /// A superblock with this event count or a higher one is refused. No array counts that far: md adds one for each
+    /// change of its state, which takes 146,000 years at a million per second. Adding to a smaller count cannot
+    /// overflow.
     pub const EVENTS_END: u64 = 1 << 62;
 
-    /// An array with this event count or a higher one is not written. Below it a run would have to record 2^56 changes, one
-    /// in each microsecond of 2,283 years, before its superblocks were refused: what was written can be read again.
+    /// An array with this event count or a higher one is not written. Below it a run would have to record 2^56 changes,
+    /// one per microsecond for 2,283 years, before its superblocks were refused: what was written can be read again.
     pub const EVENTS_WRITE_END: u64 = Superblock::EVENTS_END - (1 << 56);
 
-    /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`; one of version 0.90 comes
-    /// out in the words of the later versions.
+    /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`. A 0.90 superblock is
+    /// converted to the fields of the later versions.
     ///
-    /// Unknown feature bits and levels are kept and left to the caller, as is a device that has become too small for
-    /// what the superblock says: both must be reported beside the other members, not hidden behind a parse error.
+    /// Unknown feature bits and levels are kept and left to the caller, and so is a device that is too small for its
+    /// superblock: both must be reported together with the other members, not hidden by a parse error.
     pub fn parse(
         bytes: &[u8; SUPERBLOCK_BYTES],
         found_at: Sector,
@@ -206,7 +207,7 @@ impl Superblock {
         decode(bytes, found_at, device_size)
     }
 
-    /// The same, whatever the checksum: for a look at a superblock that nobody may use.
+    /// The same, whatever the checksum: to show a superblock that must not be used.
     pub fn parse_damaged(
         bytes: &[u8; SUPERBLOCK_BYTES],
         found_at: Sector,
@@ -220,12 +221,12 @@ impl Superblock {
         Ok((decode(bytes, found_at, device_size)?, checksum))
     }
 
-    /// The 4096 bytes to put at `super_offset`; what of them counts is [`Superblock::written_bytes`].
-    /// Panics with more roles than fit: no parsed or created superblock has them.
+    /// The 4096 bytes to put at `super_offset`, of which [`Superblock::written_bytes`] are significant. Panics if there
+    /// are more roles than fit: no parsed or created superblock has them.
     pub fn encode(&self) -> Box<[u8; SUPERBLOCK_BYTES]> {
         assert!(self.roles.len() <= ROLES_MAX);
         assert_ne!(self.version, Version::V0_90, "0.90 superblocks are read, not written");
-        // mdadm leaves ones behind the table, so that a table that grows later meets unused entries.
+        // mdadm writes ones after the table, so that a table that grows later meets unused entries.
         let mut bytes = Box::new([0xff; SUPERBLOCK_BYTES]);
         let covered = HEADER_BYTES + 2 * self.roles.len();
         bytes[..HEADER_BYTES].copy_from_slice(to_raw(self).as_bytes());
@@ -242,12 +243,12 @@ impl Superblock {
         (HEADER_BYTES + 2 * self.roles.len()).next_multiple_of(SECTOR_BYTES)
     }
 
-    /// What this superblock's table says of its own device; a dev_number behind the table is a spare, as in md.
+    /// The role of this device in its own table; a dev_number beyond the table is a spare, as in md.
     pub fn own_role(&self) -> Role {
         self.role_of(self.dev_number)
     }
 
-    /// What this superblock's table says of a dev_number; one behind the table is a spare, as in md.
+    /// The role of a dev_number; one beyond the table is a spare, as in md.
     pub fn role_of(&self, dev_number: u32) -> Role {
         self.roles.get(dev_number as usize).copied().unwrap_or(Role::Spare)
     }
@@ -257,14 +258,14 @@ impl Superblock {
         Level::from_md(self.level)
     }
 
-    /// The level and the layout number that counts: raid0's is 0 unless a feature bit says that it was recorded.
+    /// The level and the effective layout number: raid0's is 0 unless a feature bit says that it was recorded.
     pub fn level_layout(&self) -> Option<(Level, u32)> {
         let level = self.known_level()?;
         let recorded = level != Level::Raid0 || self.features.contains(Features::RAID0_LAYOUT);
         Some((level, if recorded { self.layout } else { 0 }))
     }
 
-    /// Whether a resync is due: not everything is known to be in sync.
+    /// Whether a resync is due, because not everything is known to be in sync.
     pub fn is_dirty(&self) -> bool {
         self.resync_offset != Superblock::CLEAN
     }
@@ -280,8 +281,8 @@ impl Superblock {
     }
 }
 
-/// Whether the bytes are for [`Superblock090`] to read: of the words of one in the other byte order only the magic is
-/// turned round, because the version is 0.
+/// Whether the bytes are for [`Superblock090`] to read. In the other byte order, only the magic needs to be reversed,
+/// because the version is 0.
 fn is_old(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) -> bool {
     let (raw, _) = header(bytes);
     let is_old_place = Version::V0_90.location(device_size) == Some(found_at);
@@ -292,7 +293,7 @@ fn header(bytes: &[u8; SUPERBLOCK_BYTES]) -> (RawSuperblock, &[u8]) {
     RawSuperblock::read_from_prefix(bytes).expect("4096 bytes hold the 256 of the header")
 }
 
-/// The sums of version 1. Fails on bytes that have none.
+/// The sums of version 1. Fails if there is no superblock of version 1.
 fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockError> {
     let (raw, _) = header(bytes);
     if raw.magic.get() != MAGIC {
@@ -309,7 +310,7 @@ fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockErr
     Ok(Checksum { found: raw.checksum.get(), computed })
 }
 
-/// The fields of version 1, without a look at the sum. Bytes whose sums [`checksum_in`] gives have a table that fits.
+/// The fields of version 1, without checking the sum. If [`checksum_in`] succeeded, the table fits.
 fn decode(
     bytes: &[u8; SUPERBLOCK_BYTES],
     found_at: Sector,
@@ -343,7 +344,7 @@ fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> R
     if device_size.0 < DEVICE_SECTORS_MIN {
         return Err(SuperblockError::DeviceTooSmall { found: device_size, minimum: Sectors(DEVICE_SECTORS_MIN) });
     }
-    // This is what tells a whole disk from its last partition.
+    // This distinguishes a whole disk from its last partition.
     let super_offset = Sector(raw.super_offset.get());
     if super_offset != found_at {
         return Err(SuperblockError::Place { found: found_at.0, expected: super_offset.0 });
@@ -371,7 +372,7 @@ fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> R
     Ok(version)
 }
 
-/// The first sector at which data can start: behind the superblock where that is at the start.
+/// The first sector at which data can start: after the superblock if that is at the start.
 pub(crate) fn data_offset_min(version: Version) -> Sectors {
     const SUPERBLOCK_SECTORS: u64 = (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
     Sectors(match version {

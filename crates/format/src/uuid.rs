@@ -1,5 +1,5 @@
-//! Array and device ids as people read them.
-//! Owns: text <-> 16 bytes. Not here: making new ones (that takes luck, `uraid`).
+//! Array and device ids as text.
+//! Owns: text <-> 16 bytes. Not here: making new ones, which needs randomness (`uraid`).
 //! Spec: docs/md/formats.md#version-1-superblock: four groups of eight hex digits, in byte order.
 
 /// As mdadm prints it: `10111213:14151617:18191a1b:1c1d1e1f`.

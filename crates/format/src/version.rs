@@ -17,7 +17,7 @@ pub enum Version {
     V1_0,
     /// At the start of the device.
     V1_1,
-    /// 4 KiB into the device, the one that is made unless another is asked for.
+    /// 4 KiB into the device; the default.
     V1_2,
 }
 
@@ -35,7 +35,7 @@ impl Version {
         }
     }
 
-    /// From what `--metadata` takes: a name, `0` for 0.90, `1` or `default` for 1.2.
+    /// Parses the value of `--metadata`: a name, `0` for 0.90, `1` or `default` for 1.2.
     pub fn parse(text: &str) -> Option<Version> {
         match text {
             "0" => Some(Version::V0_90),

@@ -8,7 +8,7 @@ use uraid_block::Sectors;
 /// With at most 256 members, and so 256 copies, no product in this crate can then leave 64 bits.
 pub(crate) const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
-/// Refuses what is beyond [`SECTORS_MAX`].
+/// Refuses sizes beyond [`SECTORS_MAX`].
 pub(crate) fn bounded(sectors: u64) -> Result<u64, LayoutError> {
     if sectors > SECTORS_MAX { Err(LayoutError::TooLarge { limit: Sectors(SECTORS_MAX) }) } else { Ok(sectors) }
 }
@@ -17,7 +17,7 @@ pub(crate) fn bounded(sectors: u64) -> Result<u64, LayoutError> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunk {
     pub(crate) sectors: u64,
-    /// The logarithm when `sectors` is a power of two, which only raid0 may do without.
+    /// The logarithm if `sectors` is a power of two; only raid0 allows others.
     shift: Option<u32>,
 }
 
@@ -49,12 +49,12 @@ impl Chunk {
     }
 }
 
-/// A number of members or columns, which divides quickly: by a multiplication, where the processor's own division is
-/// the dearest instruction of a small read.
+/// A number of members or columns that divides quickly: by a multiplication, because the processor's division is the
+/// most expensive instruction of a small read.
 ///
-/// With `reciprocal` = (2^64 - 1 - r) / d, where r < d, `(n + 1) * reciprocal / 2^64` is (n + 1) / d less
-/// (n + 1) * (1 + r) / (d * 2^64). That is more than nothing and at most 1 / d for every n below 2^55, as d is at most
-/// 256; so what is before the point is that of n / d.
+/// With `reciprocal` = (2^64 - 1 - r) / d, where r < d, `(n + 1) * reciprocal / 2^64` is (n + 1) / d less (n + 1) * (1
+/// + r) / (d * 2^64). For every n below 2^55 the subtracted term is above zero and at most 1 / d, because d is at most
+/// 256. So the integer part is that of n / d.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Divisor {
     pub(crate) count: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Divisor {
 }
 
 impl Divisor {
-    /// Panics beyond 1 to 256: slots are bounded before.
+    /// Panics outside of 1 to 256: the number of slots is bounded before.
     pub(crate) fn new(count: u64) -> Divisor {
         assert!((1..=256).contains(&count));
         Divisor { count, reciprocal: u64::MAX / count }
@@ -78,7 +78,7 @@ impl Divisor {
     }
 }
 
-/// A grid of chunks as near copies fill it: `copies` cells for each chunk, cells counted along rows of `width` columns.
+/// A grid of chunks filled with near copies: `copies` cells for each chunk, counted along rows of `width` columns.
 ///
 /// ```text
 ///  width 3, copies 2     column 0   1   2
@@ -96,9 +96,9 @@ impl Grid {
     /// The one stretch of `column` that holds the copies of data sectors `from..to`, as (start, end) down the column.
     /// The cells between a column's first and last one all belong to the range, so one stretch is enough.
     ///
-    /// Only the copies of the first and of the last chunk are cut, and *all* their copies are: md cut one copy only, and
-    /// destroyed up to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16:
-    /// columns 0 and 1 start at 4 (both copies of c0), column 2 at 0, and column 0 goes on to 16 with its copy of c1.
+    /// Only the copies of the first and of the last chunk are cut, and *all* their copies are: md cut one copy only,
+    /// and destroyed up to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16: columns 0 and 1
+    /// start at 4 (both copies of c0), column 2 at 0, and column 0 ends at 16 with its copy of c1.
     pub(crate) fn column(&self, column: u64, from: u64, to: u64) -> Option<(u64, u64)> {
         assert!(column < self.width);
         if from == to {

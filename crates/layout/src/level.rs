@@ -16,9 +16,9 @@ pub enum Level {
     Raid10,
     /// Striped, parity on the last member.
     Raid4,
-    /// Striped, parity going round.
+    /// Striped, rotating parity.
     Raid5,
-    /// Striped, two parities going round.
+    /// Striped, two rotating parities.
     Raid6,
 }
 
@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Whether there is more than one way to each byte, so that a member may be lost.
+    /// Whether each byte is stored redundantly, so that a member may be lost.
     pub const fn is_redundant(self) -> bool {
         match self {
             Level::Linear | Level::Raid0 => false,

@@ -1,4 +1,4 @@
-//! The layout of one array: the one door to all levels.
+//! The layout of one array: the common interface to all levels.
 //! Owns: [`Spec`], [`Layout`]. Not here: the formulas (the level files), the merger (`plan`).
 
 use crate::linear::Linear;
@@ -15,14 +15,14 @@ use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet}
 /// Every place of one sector, in copy order.
 pub type Copies = SmallVec<[(Slot, MemberSector); 4]>;
 
-/// What a superblock says about the geometry.
+/// The geometry in a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
     /// The level.
     pub level: Level,
     /// md's layout number.
     pub layout: u32,
-    /// The chunk. linear: what member sizes are rounded down to, zero for not at all. raid1: ignored.
+    /// The chunk. linear: the unit to which member sizes are rounded down, zero for none. raid1: ignored.
     pub chunk: Sectors,
     /// How many slots.
     pub raid_disks: u16,
@@ -32,7 +32,7 @@ pub struct Spec {
     pub member_sizes: Vec<Sectors>,
 }
 
-/// Where every sector of an array lies. Immutable, cheap to ask.
+/// The place of every sector of an array. Immutable, cheap to query.
 #[derive(Clone, Debug)]
 pub struct Layout {
     spec: Spec,
@@ -59,8 +59,8 @@ const fn members_min(level: Level) -> u16 {
 }
 
 impl Layout {
-    /// Checks a geometry and makes its map. Any chunk that the arithmetic allows is taken; md's least chunk (4 KiB for
-    /// raid10 and the parity levels) is for those who make arrays to hold to.
+    /// Checks a geometry and makes its map. Accepts any chunk that the arithmetic allows; md's least chunk (4 KiB for
+    /// raid10 and the parity levels) is enforced where arrays are made.
     pub fn new(spec: &Spec) -> Result<Layout, LayoutError> {
         let (level, found) = (spec.level, spec.raid_disks);
         let expected = members_min(level);
@@ -96,7 +96,7 @@ impl Layout {
         self.spec.level
     }
 
-    /// What it was made from.
+    /// The spec it was made from.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -114,7 +114,7 @@ impl Layout {
         }
     }
 
-    /// Data sectors of one stripe: after so many, writing comes back to the first member. Zero for linear and raid1.
+    /// Data sectors of one stripe: after this many, writing returns to the first member. Zero for linear and raid1.
     pub fn stripe(&self) -> Sectors {
         match &self.map {
             Map::Linear(_) | Map::Raid1(_) => Sectors::ZERO,
@@ -129,7 +129,8 @@ impl Layout {
         Sectors(self.size)
     }
 
-    /// Sectors of the member's data area that the layout can touch, from its start. Panics for a slot the array has not.
+    /// Sectors of the member's data area that the layout can use, from its start. Panics for a slot that does not
+    /// exist.
     pub fn member_used(&self, slot: Slot) -> Sectors {
         assert!(slot.0 < self.slots());
         match &self.map {
@@ -141,7 +142,7 @@ impl Layout {
         }
     }
 
-    /// How many members, whichever they are, may be missing without loss. (raid10 may survive more, see `can_serve`.)
+    /// How many members, any of them, may be missing without loss. (raid10 may survive more, see `can_serve`.)
     pub fn tolerates(&self) -> u16 {
         match self.spec.level {
             Level::Linear | Level::Raid0 => 0,
@@ -171,8 +172,8 @@ impl Layout {
         }
     }
 
-    /// Where to read a range that lies in the array. Parity levels: from the data places; what is lost there is to be
-    /// reconstructed by row.
+    /// Where to read a range inside the array. Parity levels: from the data places; the caller must reconstruct lost
+    /// ones by row.
     pub fn plan_read(&self, range: ArrayRange, usable: &SlotSet, choice: CopyChoice) -> Plan {
         let (from, to) = self.bounds(range);
         match &self.map {
@@ -184,7 +185,7 @@ impl Layout {
         }
     }
 
-    /// The one place of a range that lies in the array, where [`Layout::plan_read`] would give a single run of one part.
+    /// The place of a range inside the array, if [`Layout::plan_read`] would return a single run of one part.
     #[inline]
     pub fn place_to_read(
         &self,
@@ -206,8 +207,8 @@ impl Layout {
         place.map(|place| (Slot(place.slot), MemberSector(place.at)))
     }
 
-    /// Where to write a range that lies in the array: every copy on a usable slot. Panics for parity levels, whose
-    /// writes are planned by row.
+    /// Where to write a range inside the array: every copy on a usable slot. Panics for parity levels, whose writes are
+    /// planned by row.
     pub fn plan_write(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
         let (from, to) = self.bounds(range);
         match &self.map {
@@ -219,8 +220,8 @@ impl Layout {
         }
     }
 
-    /// Where to discard a range that lies in the array: the runs that [`Layout::plan_write`] would give, without parts
-    /// and without `lost`, in time that depends on members and zones only. Panics for parity levels.
+    /// Where to discard a range inside the array: the runs that [`Layout::plan_write`] would return, without parts and
+    /// without `lost`, in time that depends on members and zones only. Panics for parity levels.
     pub fn plan_discard(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
         let (from, to) = self.bounds(range);
         match &self.map {
@@ -232,7 +233,7 @@ impl Layout {
         }
     }
 
-    /// Every place of a sector of the array, in copy order; parity levels: the one data place.
+    /// Every place of a sector of the array, in copy order; for parity levels the one data place.
     pub fn copies(&self, at: ArraySector) -> Copies {
         fn all(map: &impl Places, at: u64) -> Copies {
             let first = map.stretch(at).first;
@@ -265,7 +266,7 @@ impl Layout {
         }
     }
 
-    /// How far from a sector of the array on each of its copies just goes on, on the same member.
+    /// How many sectors from a sector of the array on are contiguous on each of its copies' members.
     pub fn contiguous(&self, at: ArraySector) -> Sectors {
         assert!(at.0 < self.size, "a sector behind the array's end");
         let stretch = match &self.map {
@@ -284,7 +285,7 @@ impl Layout {
         rows::cut(range, self.parity().stripe())
     }
 
-    /// Who holds what in a row of a parity level. Panics for the other levels, and behind the last row.
+    /// The slots of a row of a parity level. Panics for the other levels, and after the last row.
     pub fn row(&self, row: Row) -> RowMap {
         self.parity().row(row)
     }
@@ -294,7 +295,7 @@ impl Layout {
         self.parity().rows_count()
     }
 
-    /// Where a row of a parity level begins on every member. Panics for the other levels, and behind the last row.
+    /// The start of a row of a parity level on every member. Panics for the other levels, and after the last row.
     pub fn row_start(&self, row: Row) -> MemberSector {
         self.parity().row_start(row)
     }

@@ -4,7 +4,7 @@
 use crate::Level;
 use uraid_block::Sectors;
 
-/// The layout number that mdadm records when none is asked for.
+/// mdadm's default layout number.
 pub const fn default_layout(level: Level) -> u32 {
     match level {
         Level::Raid0 => 1,
@@ -14,7 +14,7 @@ pub const fn default_layout(level: Level) -> u32 {
     }
 }
 
-/// The chunk that mdadm takes when none is asked for: 512 KiB, zero for levels without one.
+/// mdadm's default chunk: 512 KiB, zero for levels without chunks.
 pub const fn default_chunk(level: Level) -> Sectors {
     match level {
         Level::Linear | Level::Raid1 => Sectors::ZERO,
@@ -36,7 +36,7 @@ const RAID5: Names = &[
     (5, "parity-last", "parity-last"),
 ];
 
-/// mdadm takes DDF's names for raid5 too, as other names of its own; they are never printed.
+/// mdadm accepts DDF's names for raid5 too, under other names of its own; they are never printed.
 const RAID5_OTHER: Names = &[
     (1, "ddf-zero-restart", "ddf-zero-restart"),
     (0, "ddf-N-restart", "ddf-N-restart"),
@@ -64,8 +64,8 @@ fn name(names: &[Names], layout: u32) -> String {
     found.map_or_else(|| layout.to_string(), |(_, long, _)| (*long).to_owned())
 }
 
-/// A layout's number from any of mdadm's spellings (and from the names that [`layout_name`] gives); `None` for an unknown
-/// name, and for levels without layouts. Whether the members suffice for it is for [`crate::Layout::new`] to say.
+/// A layout's number from any of mdadm's spellings (and from the names that [`layout_name`] returns); `None` for an
+/// unknown name, and for levels without layouts. [`crate::Layout::new`] checks whether there are enough members for it.
 pub fn parse_layout(level: Level, name: &str) -> Option<u32> {
     match level {
         Level::Linear | Level::Raid1 | Level::Raid4 => None,
@@ -96,7 +96,7 @@ fn parse_copies(name: &str) -> Option<u32> {
     }
 }
 
-/// A layout's name as mdadm prints it ("left-symmetric", "near=2"); the number itself for one without a name; empty for
+/// A layout's name as mdadm prints it ("left-symmetric", "near=2"); the number itself if it has no name; empty for
 /// levels without layouts, and for a raid0 that records none.
 pub fn layout_name(level: Level, layout: u32) -> String {
     match level {

@@ -1,4 +1,4 @@
-//! Plans: a request as few member runs as the layout allows.
+//! Plans: a request as the fewest member runs that the layout allows.
 //! Owns: [`Plan`] and the merger of pieces into runs. Not here: where a piece lies (the level files).
 //! Invariant: the parts of a plan and its lost pieces cover the request; runs of a slot ascend and never touch.
 
@@ -11,16 +11,16 @@ use uraid_block::{MemberSector, Sectors, Slot, SlotSet};
 pub enum CopyChoice {
     /// The canonical one: the first in copy order whose slot is usable (raid1: the lowest usable slot).
     First,
-    /// Copy `n` modulo the copies if its slot is usable, else the following ones, wrapping.
+    /// Copy `n` modulo the number of copies if its slot is usable, else the following ones, wrapping.
     Nth(u16),
 }
 
-/// What to do on the members to serve one request.
+/// The I/O on the members for one request.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Plan {
     /// One I/O each, by slot, then ascending on the member.
     pub runs: SmallVec<[Run; 4]>,
-    /// The pieces of the request that make up the runs; empty for discards.
+    /// The pieces of the request in the runs; empty for discards.
     pub parts: SmallVec<[Part; 8]>,
     /// The pieces of the request that have no place on a usable slot, ascending; always empty for discards.
     pub lost: SmallVec<[Part; 2]>,
@@ -35,7 +35,7 @@ pub struct Run {
     pub at: MemberSector,
     /// How many sectors.
     pub length: Sectors,
-    /// Which of [`Plan::parts`] it consists of, in member order; their lengths sum up to `length`. Empty for discards.
+    /// The range of [`Plan::parts`] in it, in member order; their lengths add up to `length`. Empty for discards.
     pub parts: Range<u32>,
 }
 
@@ -49,7 +49,7 @@ pub struct Part {
 }
 
 impl Plan {
-    /// The pieces of the request that `run` consists of, in member order. `run` must be one of this plan.
+    /// The pieces of the request in `run`, in member order. `run` must be one of this plan.
     pub fn parts_of(&self, run: &Run) -> &[Part] {
         &self.parts[run.parts.start as usize..run.parts.end as usize]
     }
@@ -62,7 +62,7 @@ pub(crate) struct Place {
     pub(crate) at: u64,
 }
 
-/// From an array sector on: the place of its first copy, and how far all its copies go on from there.
+/// From an array sector on: the place of its first copy, and how far all its copies are contiguous.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) first: Place,
@@ -75,11 +75,11 @@ pub(crate) trait Places {
     fn copies_count(&self) -> u16;
     /// The stretch that starts at an array sector.
     fn stretch(&self, at: u64) -> Stretch;
-    /// Copy `n` of what has its first copy at `first`.
+    /// Copy `n` of the data whose first copy is at `first`.
     fn copy(&self, first: Place, n: u16) -> Place;
 }
 
-/// A level that can tell what a whole range is on one member, without walking it.
+/// A level that can compute a whole range's extents on one member, without walking it.
 pub(crate) trait Images: Places {
     /// Calls `image` with the (start, end) on `slot` of every stretch that array sectors `from..to` have there, ascending.
     fn images(&self, slot: Slot, from: u64, to: u64, image: &mut impl FnMut(u64, u64));
@@ -101,7 +101,7 @@ struct Pieces {
 }
 
 impl Plan {
-    /// The plan of a request that is one piece at one place: what nearly every small request is.
+    /// The plan of a request that is one piece at one place: the fast path of small requests.
     #[inline]
     fn one(place: Place, length: u64) -> Plan {
         let mut plan = Plan::default();
@@ -134,7 +134,7 @@ fn first_choice(map: &impl Places, choice: CopyChoice) -> u16 {
     }
 }
 
-/// The one place to read `from..to` from: what nearly every small request has.
+/// The one place to read `from..to` from: the fast path of small requests.
 #[inline]
 pub(crate) fn place_to_read(
     map: &impl Places,
@@ -199,7 +199,7 @@ fn write_one(map: &impl Places, first: Place, length: u64, usable: &SlotSet) -> 
     for n in 0..map.copies_count() {
         let place = map.copy(first, n);
         if usable.contains(Slot(place.slot)) {
-            // Few copies, and mostly in order: a new run goes in front of those of higher slots.
+            // Few copies, mostly in order: insert a new run before those of higher slots.
             let index = plan.runs.iter().rposition(|run| run.slot < Slot(place.slot)).map_or(0, |before| before + 1);
             let run = Run { slot: Slot(place.slot), at: MemberSector(place.at), length: Sectors(length), parts: 0..0 };
             plan.runs.insert(index, run);
@@ -284,7 +284,7 @@ impl Pieces {
 }
 
 impl Plan {
-    /// Adds what follows on the same member, or on a later one; returns whether it joined the last run.
+    /// Adds a piece on the same member, or on a later one; returns whether it joined the last run.
     fn push_run(&mut self, place: Place, length: u64) -> bool {
         let (slot, at) = (Slot(place.slot), MemberSector(place.at));
         if let Some(last) = self.runs.last_mut()

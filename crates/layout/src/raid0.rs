@@ -28,7 +28,7 @@ pub(crate) struct Raid0 {
     size: u64,
 }
 
-/// A depth range in which the same members take part.
+/// A depth range with the same members.
 #[derive(Clone, Debug)]
 struct Zone {
     /// Array sectors.
@@ -36,10 +36,10 @@ struct Zone {
     end: u64,
     /// Where the zone starts on every member of it.
     member_start: u64,
-    /// The slots in the order in which the zone's chunks go round, so that chunk k of the zone is on `columns[k % len]`.
-    /// In the original layout chunk k of the zone is chunk start/chunk + k of the array: the slot order rotated.
+    /// The slots in the order of the zone's chunks: chunk k of the zone is on `columns[k % len]`. In the original
+    /// layout chunk k of the zone is chunk start/chunk + k of the array: the slot order rotated.
     columns: Vec<u16>,
-    /// The inverse: which column a slot is; `None` for a slot that is too small for the zone.
+    /// The inverse: the column of a slot; `None` for a slot that is too small for the zone.
     column_of: Vec<Option<u16>>,
 }
 
@@ -54,7 +54,7 @@ impl Raid0 {
                 return Err(LayoutError::MemberTooSmall { slot: Slot(index as u16), found, expected: spec.chunk });
             }
             used.push(rounded);
-            // md masks also when the chunk is no power of two: the array is then smaller than its zones.
+            // md uses this mask even if the chunk is no power of two: the array is then smaller than its zones.
             size = bounded(size + (rounded & !(chunk.sectors - 1)))?;
         }
         if size == 0 {

@@ -19,7 +19,7 @@ use uraid_block::{Sectors, Slot, SlotSet};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Raid10 {
-    /// How the first copies of a section lie: `near` cells for each chunk.
+    /// The grid of the first copies of a section: `near` cells for each chunk.
     grid: Grid,
     near: u16,
     far: u16,
@@ -28,14 +28,14 @@ pub(crate) struct Raid10 {
     stride: u64,
     size: u64,
     used: u64,
-    /// `forward[f * members + slot]`: where the f-th far copy of what `slot` holds is; `backward` is the inverse.
+    /// `forward[f * members + slot]`: the slot of the f-th far copy of `slot`'s data; `backward` is the inverse.
     forward: Vec<u16>,
     backward: Vec<u16>,
     /// Every set of slots that holds all copies of some chunk.
     groups: Vec<SlotSet>,
 }
 
-/// The layout word, taken apart.
+/// The decoded layout word.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     near: u16,
@@ -44,12 +44,12 @@ struct Word {
     sets: FarSets,
 }
 
-/// Among how many members the far copies go round.
+/// The number of members among which the far copies rotate.
 #[derive(Clone, Copy, Debug)]
 enum FarSets {
     /// All of them.
     Whole,
-    /// members / far: md's first attempt. It can put two copies on one member; those combinations are refused.
+    /// members / far: md's first version. It can put two copies on one member; those combinations are refused.
     Early,
     /// near * far.
     Fixed,
@@ -78,7 +78,7 @@ impl Word {
             FarSets::Early => members / self.far,
             FarSets::Fixed => self.near * self.far,
         };
-        // The last set also has the members that do not fill one.
+        // The last set includes the members that do not fill a set.
         let tail = members % set;
         let last = (members / set - 1) * set;
         let step = |slot: u16| {
@@ -117,7 +117,7 @@ impl Raid10 {
             backward,
             groups: Vec::new(),
         };
-        // A near copy that wraps moves one chunk down, and in an offset layout that is the place of a far copy.
+        // A near copy that wraps moves one chunk down; in an offset layout that is the place of a far copy.
         if raid10.is_offset && members % near != 0 {
             return Err(LayoutError::NotInjective { found: spec.layout, members: spec.raid_disks });
         }
@@ -128,7 +128,7 @@ impl Raid10 {
         Ok(raid10)
     }
 
-    /// The slots of each chunk's copies, for as many chunks as it takes to come round.
+    /// The slots of each chunk's copies, for as many chunks as it takes until the pattern repeats.
     fn groups(&self) -> Vec<SlotSet> {
         let mut groups: Vec<SlotSet> = Vec::new();
         let mut slot = 0;
@@ -154,20 +154,20 @@ impl Raid10 {
         self.used
     }
 
-    /// Data sectors of one stripe; of `near` stripes where the copies of a chunk can lie in two rows.
+    /// Data sectors of one stripe; of `near` stripes if the copies of a chunk can lie in two rows.
     pub(crate) fn stripe(&self) -> u64 {
         let (width, near) = (self.grid.width, self.grid.copies);
         self.grid.chunk.sectors * if width.is_multiple_of(near) { width / near } else { width }
     }
 
-    /// Whether each chunk has a copy on one of these slots. md asks it of every window of consecutive slots, which is the
-    /// same for every layout that mdadm makes; with far sets the windows are not where the copies are.
+    /// Whether each chunk has a copy on one of these slots. md checks every window of consecutive slots. That is
+    /// equivalent for every layout that mdadm makes; with far sets the windows do not match the copies.
     pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {
         self.groups.iter().all(|group| group.iter().any(|slot| usable.contains(slot)))
     }
 
-    /// Where rows of an offset layout are cut by the range: each chunk is `near` cells of one row, which is there `far`
-    /// times, turned. `row` of the data, sectors `from..to` of the array.
+    /// The extents of a partly covered row of an offset layout: each chunk is `near` cells of one row, which is stored
+    /// `far` times, rotated. `row` of the data, sectors `from..to` of the array.
     fn offset_row(&self, slot: Slot, row: u64, from: u64, to: u64, image: &mut impl FnMut(u64, u64)) {
         let (size, across) = (self.grid.chunk.sectors, self.grid.width / self.grid.copies);
         for far in 0..self.far {
@@ -187,7 +187,7 @@ impl Raid10 {
     }
 }
 
-/// The tables of [`Raid10`], or that two members would hold their far copies on the same place.
+/// The tables of [`Raid10`]; an error if two members would hold their far copies at the same place.
 fn far_tables(spec: &Spec, word: Word) -> Result<(Vec<u16>, Vec<u16>), LayoutError> {
     let members = spec.raid_disks as usize;
     let steps = word.steps(spec.raid_disks);
@@ -217,7 +217,7 @@ impl Places for Raid10 {
     fn stretch(&self, at: u64) -> Stretch {
         let (chunk, offset) = self.grid.chunk.split(at);
         if self.grid.copies == self.grid.width {
-            // Every member holds everything: one piece, however long.
+            // Every member holds everything: one piece of any length.
             return Stretch { first: Place { slot: 0, at }, length: self.size - at };
         }
         let cell = chunk * self.grid.copies;
@@ -251,7 +251,7 @@ impl Images for Raid10 {
             return;
         }
         if !self.is_offset {
-            // A far layout is `far` near grids under each other, each turned.
+            // A far layout is `far` near grids below each other, each rotated.
             for far in 0..self.far {
                 let column = self.backward[self.table_index(far, slot.0)];
                 if let Some((start, end)) = self.grid.column(column.into(), from, to) {
@@ -261,7 +261,7 @@ impl Images for Raid10 {
             }
             return;
         }
-        // Only the first and the last row can be ragged; between them the member belongs to the range as a whole.
+        // Only the first and the last row can be partial; between them the whole member belongs to the range.
         let stripe = self.stripe();
         let (first, last) = (from / stripe, (to - 1) / stripe);
         self.offset_row(slot, first, from, to, image);

@@ -25,7 +25,7 @@ pub(crate) struct Raid456 {
     shape: Shape,
 }
 
-/// One layout: how parity goes round, and how the data lie around it.
+/// One layout: how parity rotates, and how the data is placed around it.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     parity: Parity,
@@ -34,22 +34,22 @@ struct Shape {
     exponents: Exponents,
 }
 
-/// Where P is. `among`: the members that it goes round on.
+/// The place of P. `among`: the number of members among which it rotates.
 #[derive(Clone, Copy, Debug)]
 enum Parity {
     Fixed(u64),
-    /// From the last one down; `ahead` rows further than the row says.
+    /// From the last member down; `ahead` rows further than the row's number.
     Falling {
         among: Divisor,
         ahead: u64,
     },
-    /// From the first one up.
+    /// From the first member up.
     Rising {
         among: Divisor,
     },
 }
 
-/// Where Q is.
+/// The place of Q.
 #[derive(Clone, Copy, Debug)]
 enum Syndrome {
     None,
@@ -58,25 +58,25 @@ enum Syndrome {
     Last,
 }
 
-/// Where data chunk k is.
+/// The place of data chunk k.
 #[derive(Clone, Copy, Debug)]
 enum Data {
     /// On the k-th slot that holds no parity.
     Skip,
-    /// k slots behind P, wrapping among so many members.
+    /// k slots after P, wrapping among this many members.
     BehindParity { among: u64 },
-    /// k slots behind Q, wrapping.
+    /// k slots after Q, wrapping.
     BehindSyndrome,
     /// From this slot on.
     From(u64),
 }
 
-/// Which power of the generator a data chunk has in Q.
+/// The power of the generator of a data chunk in Q.
 #[derive(Clone, Copy, Debug)]
 enum Exponents {
-    /// Data counted by place, from behind Q upwards, wrapping: not always the index of the data.
+    /// Data counted by place, from after Q upwards, wrapping: not always the index of the data.
     Walk,
-    /// The slot's number; P and Q leave holes (DDF).
+    /// The slot's number; P and Q leave gaps (DDF).
     SlotNumber,
 }
 

@@ -21,7 +21,7 @@ pub struct RowPart {
     pub length: Sectors,
 }
 
-/// Who holds what in one row.
+/// The slots of one row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowMap {
     /// Which row.

@@ -2,10 +2,10 @@
 //! Owns: the tables and the laws. Not here: whole blocks (the kernels).
 //! Invariant: `mul(exp(log(a)), 1) == a` for every a but zero. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
-/// How many elements the generator reaches: exponents are meaningful modulo this.
+/// The order of the generator: exponents are meaningful modulo this.
 pub const ORDER: u8 = 255;
 
-/// The polynomial without its x^8: what a doubling that overflows is corrected with.
+/// The polynomial without its x^8: added after a doubling that overflows.
 pub(crate) const REDUCTION: u8 = 0x1d;
 
 const EXP: [u8; ORDER as usize] = exponents();
@@ -35,7 +35,7 @@ const fn logarithms() -> [u8; 256] {
 
 /// `2 * a`.
 pub const fn double(a: u8) -> u8 {
-    // Shifting an i8 right by 7 spreads its top bit: the correction is taken exactly where x^7 was set.
+    // Shifting an i8 right by 7 copies its top bit to all bits: the correction is applied exactly if x^7 was set.
     (a << 1) ^ (((a as i8) >> 7) as u8 & REDUCTION)
 }
 

@@ -16,22 +16,23 @@ pub(crate) struct Step<'a> {
     pub(crate) factor: u8,
 }
 
-/// The known blocks of a row, the lowest exponent first, each exponent once. From behind this is the order of Horner's rule,
-/// where Q is `((D3 * 2 ^ D2) * 2 ^ D1) ...`: it multiplies by 2 only, and a lost block or a hole of DDF's is one more doubling.
+/// The known blocks of a row, the lowest exponent first, each exponent once. Read from the end this is the order of
+/// Horner's rule, where Q is `((D3 * 2 ^ D2) * 2 ^ D1) ...`: it multiplies by 2 only, and a lost block or a gap in
+/// DDF's exponents costs one more doubling.
 pub(crate) type Steps<'a> = &'a [Step<'a>];
 
-/// Where the results of a call go.
+/// How the results of a call are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {
-    /// Into the cache: whoever reads the result soon finds it there.
+    /// Into the cache: for results that are read soon.
     Cached,
-    /// Past the cache, straight to memory: no line of the target is read first, nothing useful is displaced, and the sources
-    /// are asked for ahead. Best where the row does not fit into the cache anyway; targets that are not aligned to 64 bytes
-    /// are stored as if cached.
+    /// Past the cache, straight to memory: no line of the target is read first, no useful line is evicted, and the
+    /// sources are prefetched. Best if the row does not fit into the cache anyway. Targets that are not aligned to 64
+    /// bytes are stored as if cached.
     Streaming,
 }
 
-/// What to sum, from which byte of each block, and where to with the results.
+/// What to sum, from which byte of each block, and how to store the results.
 #[derive(Clone, Copy)]
 pub(crate) struct Sum<'a> {
     pub(crate) steps: Steps<'a>,
@@ -40,7 +41,7 @@ pub(crate) struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// The same for what comes behind the first `bytes`.
+    /// The same for the rest after the first `bytes`.
     pub(crate) fn after(self, bytes: usize) -> Self {
         Sum { at: self.at + bytes, ..self }
     }
@@ -48,8 +49,9 @@ impl Sum<'_> {
 
 /// The loops of one instruction set; each is a single pass over its blocks.
 ///
-/// All are `unsafe` because of two promises: the processor has the instructions, and every block is long enough: targets and
-/// plain sources have one length, the steps of a sum and what is read "from `at`" have at least `at` bytes more.
+/// All are `unsafe` because of two promises: the processor has the instructions, and every block is long enough.
+/// Targets and plain sources have one length. The steps of a sum, and sources read "from `at`", have at least `at`
+/// bytes more.
 #[expect(
     clippy::type_complexity,
     reason = "a signature with its argument names reads better here than a row of aliases"
@@ -91,13 +93,13 @@ pub(crate) struct Factors {
 #[derive(Clone, Copy)]
 pub struct Kernel {
     table: &'static Table,
-    /// `None` decides by the size of the row.
+    /// `None`: decide by the size of the row.
     stores: Option<Stores>,
 }
 
-/// From so many bytes on, parity included, a row is stored past the cache. Measured with 2 MiB of second level cache and the
-/// same row over and over, which is the best case of the cache: at 1.9 MB storing into it is 1.1 times as fast, at 2.5 MB
-/// storing past it is 1.15 times as fast. Below that size only the caller can know that a row is cold.
+/// From this many bytes on, parity included, a row is stored past the cache. Measured with 2 MiB of second level cache
+/// and the same row repeatedly, which is the best case for the cache: at 1.9 MB storing into it is 1.1 times as fast,
+/// at 2.5 MB storing past it is 1.15 times as fast. Below that size only the caller can know that a row is cold.
 pub const STREAMING_ROW_BYTES: usize = 2 << 20;
 
 /// Blocks are compared in pieces of this size, which fit on the stack.
@@ -121,13 +123,13 @@ impl Kernel {
         tables().into_iter().filter_map(|(is_there, table)| (!is_there).then_some(table.name)).collect()
     }
 
-    /// What to call it in reports: "portable", "avx2", ...
+    /// Its name in reports: "portable", "avx2", ...
     pub fn name(self) -> &'static str {
         self.table.name
     }
 
-    /// The same kernels with this kind of store, whatever the size of a row. Updates in place always store into the cache,
-    /// where reading has just brought the lines.
+    /// The same kernels with this kind of store, whatever the size of a row. Updates in place always store into the
+    /// cache, because reading has just loaded the lines.
     pub fn with_stores(self, stores: Stores) -> Kernel {
         Kernel { stores: Some(stores), ..self }
     }
@@ -233,7 +235,7 @@ impl Kernel {
     }
 }
 
-/// The sets beside the portable one, the fastest last, and whether this processor can run each.
+/// The sets besides the portable one, the fastest last, and whether this processor can run each.
 fn tables() -> impl IntoIterator<Item = (bool, &'static Table)> {
     #[cfg(target_arch = "x86_64")]
     return crate::x86::tables();
@@ -247,7 +249,7 @@ pub(crate) fn assert_lengths(length: usize, blocks: &[&[u8]]) {
     }
 }
 
-/// A row has fewer data blocks than this; their list is on the stack, and what is not used of it is not touched.
+/// A row has fewer data blocks than this. Their list is on the stack, and its unused part is not touched.
 const STEPS_MAX: usize = 256;
 
 /// Orders the blocks of a sum.

@@ -39,7 +39,7 @@ pub struct BitmapPlacement {
     pub bytes: u64,
 }
 
-/// The room that mdadm keeps for a bitmap on a device, or a used size, of so many sectors.
+/// The sectors that mdadm reserves for a bitmap on a device, or a used size, of `length` sectors.
 pub fn bitmap_space(length: Sectors) -> Sectors {
     Sectors(match length.0 {
         0..128 => 0,
@@ -49,7 +49,7 @@ pub fn bitmap_space(length: Sectors) -> Sectors {
     })
 }
 
-/// Where data starts on a member of this size. The chunk is zero where the level has none.
+/// The data offset on a member of this size. The chunk is zero if the level has none.
 ///
 /// The reserve is about a thousandth of the device: 1 GiB (2^21 sectors) leaves head = 2048, and with 24 sectors
 /// for the superblock, 8 for a bitmap, rounded up to 1 MiB, that is sector 4096.
@@ -65,7 +65,7 @@ pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
     Sectors((24 + bitmap_space(device_size).0 + head).next_multiple_of(DATA_ALIGNMENT))
 }
 
-/// Where an internal bitmap goes that covers `covered` sectors, on members with `size` used; `None` where there is no
+/// The place of an internal bitmap that covers `covered` sectors, on members with `size` used; `None` if there is no
 /// room. `covered` is `size`, for raid10 `size * raid_disks / copies`.
 pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Option<BitmapPlacement> {
     const CHUNK_BYTES_MIN: u64 = 4096;
@@ -87,7 +87,7 @@ pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Op
     let bytes = HEADER_BYTES + bits.div_ceil(8);
     let offset = match version {
         Version::V1_1 | Version::V1_2 => BLOCK as i32,
-        // mdadm counts one bit more here than there is, then whole bytes and whole blocks; the list is between.
+        // mdadm counts one bit more here than there is, then whole bytes and whole blocks; the list is in between.
         Version::V0_90 | Version::V1_0 => {
             let bits = covered.0 / (chunk_bytes / SECTOR_BYTES as u64) + 1;
             let blocks = (bits.div_ceil(8) + HEADER_BYTES).div_ceil(4096);
@@ -97,8 +97,8 @@ pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Op
     Some(BitmapPlacement { offset, chunk_bytes, bytes })
 }
 
-/// Sectors from the superblock to the bad-block list: behind the bitmap, or behind the room for one; where that does
-/// not fit, right before the data; `None` where that does not fit either.
+/// Sectors from the superblock to the bad-block list: after the bitmap or its reserve; if that does not fit, directly
+/// before the data; `None` if that does not fit either.
 pub fn bad_blocks_offset(
     version: Version,
     data_offset: Sectors,
@@ -106,7 +106,7 @@ pub fn bad_blocks_offset(
     bitmap: Option<&BitmapPlacement>,
 ) -> Option<i32> {
     let superblock = match version {
-        // Right before the superblock, behind the data.
+        // Directly before the superblock, after the data.
         Version::V0_90 | Version::V1_0 => return Some(-(BAD_BLOCKS as i32)),
         Version::V1_1 => 0,
         Version::V1_2 => 8,
@@ -118,13 +118,13 @@ pub fn bad_blocks_offset(
     i32::try_from(offset).ok()
 }
 
-/// What a 1.0 member of this size keeps behind its data when the size of an array is chosen: superblock, bad-block
-/// list, room for a bitmap, and what is left of the last 4 KiB.
+/// What a 1.0 member of this size reserves after its data when the size of an array is chosen: superblock, bad-block
+/// list, room for a bitmap, and the rest of the last 4 KiB.
 pub(super) fn reserve_at_end(device_size: Sectors) -> Sectors {
     Sectors(device_size.0 % BLOCK + 16 + BAD_BLOCKS + bitmap_space(device_size).0)
 }
 
-/// Sectors of a member of this size that are there for data; `None` where nothing would be left.
+/// Sectors for data on a member of this size; `None` if there are none.
 pub fn data_size(
     version: Version,
     device_size: Sectors,
@@ -141,7 +141,7 @@ pub fn data_size(
     end.checked_sub(geometry.data_offset.0).filter(|size| *size > 0).map(Sectors)
 }
 
-/// The sectors kept for a bitmap: those of the one there is, or the room for one.
+/// The sectors reserved for a bitmap: those of the existing one, or the reserve for one.
 fn bitmap_sectors(size: Sectors, bitmap: Option<&BitmapPlacement>) -> u64 {
     match bitmap {
         Some(bitmap) => bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64,

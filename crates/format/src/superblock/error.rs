@@ -1,12 +1,12 @@
-//! Why 4096 bytes are no superblock that uraid can use.
-//! Owns: [`SuperblockError`]. Not here: what a set of good superblocks lacks (`engine::assemble`).
+//! Why 4096 bytes are not a superblock that uraid can use.
+//! Owns: [`SuperblockError`]. Not here: what is missing from a set of good superblocks (`engine::assemble`).
 
 use uraid_block::Sectors;
 
 /// What is wrong with the bytes. Sectors count from the start of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuperblockError {
-    /// Nothing of md is here.
+    /// There is no md superblock here.
     #[error("no md superblock: magic is {found:#010x}, expected 0xa92b4efc")]
     Magic {
         /// The first four bytes.
@@ -18,32 +18,32 @@ pub enum SuperblockError {
         /// The version in the superblock.
         found: u32,
     },
-    /// A 0.90 superblock of a host that turns its numbers the other way.
+    /// A 0.90 superblock of a host with the other byte order.
     #[error("superblock 0.90 is in big-endian byte order, expected little-endian")]
     ByteOrder,
-    /// An old one that is not old enough, or too old.
+    /// A 0.90 superblock with an unknown minor version.
     #[error("superblock has version 0.{found}, expected 0.90 or 0.91")]
     MinorVersion {
         /// The minor version in the superblock.
         found: u32,
     },
-    /// A chunk of 0.90, which counts bytes.
+    /// An impossible chunk of 0.90, which counts bytes.
     #[error("superblock has a chunk of {found} bytes, expected a multiple of 512")]
     ChunkBytes {
         /// What the superblock says.
         found: u32,
     },
-    /// A descriptor of 0.90 that cannot be.
+    /// An impossible slot in a descriptor of 0.90.
     #[error("superblock puts device {number} in slot {found}, expected at most {maximum}")]
     DiskSlot {
         /// The device's number.
         number: usize,
         /// The slot in its descriptor.
         found: u32,
-        /// The last one that there can be.
+        /// The highest possible slot.
         maximum: u32,
     },
-    /// A superblock that says where it is, but no version has its place there.
+    /// A superblock at a place that no version has.
     #[error("superblock at sector {found_at}, where no version has its place on a device of this size")]
     NoPlace {
         /// Where it is.
@@ -57,7 +57,7 @@ pub enum SuperblockError {
         /// The sum of its bytes.
         computed: u32,
     },
-    /// The table cannot be that long.
+    /// The table is longer than possible.
     #[error("superblock counts {found} role entries, at most {maximum} fit")]
     TooManyRoles {
         /// What the superblock says.
@@ -65,12 +65,12 @@ pub enum SuperblockError {
         /// What fits in 4096 bytes.
         maximum: u32,
     },
-    /// The superblock belongs elsewhere: a partition seen through its whole disk, or a copy.
+    /// The superblock belongs elsewhere: it was read from a partition through its whole disk, or is a copy.
     #[error("superblock found at sector {found}, but it says that it belongs at sector {expected}")]
     Place {
         /// Where it was found.
         found: u64,
-        /// Where it says that it is.
+        /// The place that it records.
         expected: u64,
     },
     /// No md superblock fits on such a device.
@@ -81,7 +81,7 @@ pub enum SuperblockError {
         /// The least size.
         minimum: Sectors,
     },
-    /// Data would lie on the superblock, or nowhere.
+    /// Data would overlap the superblock, or start outside.
     #[error("superblock puts the data at sector {found}, expected at least {minimum} and below 2^54")]
     DataOffset {
         /// What the superblock says.
@@ -97,7 +97,7 @@ pub enum SuperblockError {
         /// The least size.
         minimum: u64,
     },
-    /// Data would lie on a superblock that stands behind it.
+    /// Data would overlap a superblock after it.
     #[error("superblock lets the data end at sector {found}, it must end before the superblock at {maximum}")]
     DataEnd {
         /// Where the superblock says the data ends.
@@ -105,7 +105,7 @@ pub enum SuperblockError {
         /// The sector of the superblock.
         maximum: u64,
     },
-    /// More of the member is used than there is.
+    /// More of the member is used than it has.
     #[error("superblock uses {found} sectors of each member, this one has only {maximum} for data")]
     Size {
         /// What the superblock says is used.
@@ -113,19 +113,19 @@ pub enum SuperblockError {
         /// What it says this member has.
         maximum: u64,
     },
-    /// Bytes that must be zero are not: something newer than we know.
+    /// Bytes that must be zero are not: a newer format.
     #[error("superblock byte {at} is not zero, expected zero: written by something newer than this program knows")]
     Padding {
         /// The offset of the byte.
         at: usize,
     },
-    /// The recorded logical block size makes no sense.
+    /// The recorded logical block size is invalid.
     #[error("superblock records a logical block size of {found}, expected a power of two from 512 to 65536")]
     LogicalBlockSize {
         /// What the superblock says.
         found: u32,
     },
-    /// A count of events that no array reaches.
+    /// An event count that no array reaches.
     #[error("superblock counts {found} events, expected below 2^62")]
     Events {
         /// What the superblock says.

@@ -1,5 +1,5 @@
-//! The superblock 0.90: its own words, and what they are in the words of the later versions.
-//! Owns: parse, check, encode, its checksum, the conversion. Not here: its offsets (`old_raw`), who may use it (`engine`).
+//! The 0.90 superblock: its own fields, and their conversion to those of the later versions.
+//! Owns: parse, check, encode, its checksum, the conversion. Not here: its offsets (`old_raw`), its use (`engine`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
 //! Spec: docs/format/superblock-0.90.md; docs/md/formats.md#version-090.
 
@@ -10,7 +10,7 @@ use crate::{Features, SetName, Version};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// One device, as a 0.90 superblock knows it.
+/// A device's descriptor in a 0.90 superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Disk090 {
     /// Its place in the table.
@@ -26,7 +26,7 @@ pub struct Disk090 {
 }
 
 impl Disk090 {
-    /// Failed, or a slot that nobody has.
+    /// Failed, or an empty slot.
     pub const FAULTY: u32 = 1;
     /// Has a slot.
     pub const ACTIVE: u32 = 1 << 1;
@@ -34,13 +34,13 @@ impl Disk090 {
     pub const SYNC: u32 = 1 << 2;
     /// Gone.
     pub const REMOVED: u32 = 1 << 3;
-    /// Read from only where no other is left.
+    /// Read only if no other is left.
     pub const WRITE_MOSTLY: u32 = 1 << 9;
     /// Fail early rather than retry.
     pub const FAILFAST: u32 = 1 << 10;
 }
 
-/// A 0.90 superblock in its own words. Words that md keeps for later are not kept.
+/// A 0.90 superblock in its own fields. Fields that md reserves are not kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock090 {
     /// 90, or 91 while the array is reshaped.
@@ -61,7 +61,7 @@ pub struct Superblock090 {
     pub nr_disks: u32,
     /// Slots of the array.
     pub raid_disks: u32,
-    /// The number of the md device that it was last.
+    /// The number of its last md device.
     pub md_minor: u32,
     /// 0: the superblock is kept on the members.
     pub not_persistent: u32,
@@ -81,9 +81,9 @@ pub struct Superblock090 {
     pub events: u64,
     /// The count at which `recovery_cp` was written.
     pub cp_events: u64,
-    /// Sectors of each member in sync; counts only where `cp_events` equals `events` and the array is not clean.
+    /// Sectors of each member in sync; valid only if `cp_events` equals `events` and the array is not clean.
     pub recovery_cp: u32,
-    /// The reshape fields: they count with minor version 91. Its chunk is in bytes here.
+    /// The reshape fields, valid with minor version 91. Its chunk is in bytes here.
     pub reshape: Reshape,
     /// md's number of the layout within the level.
     pub layout: u32,
@@ -100,13 +100,13 @@ impl Superblock090 {
     pub const CLEAN: u32 = 1;
     /// Bit of `state`: the array met errors.
     pub const ERRORS: u32 = 1 << 1;
-    /// Bit of `state`: a bitmap stands 4 KiB behind the start of the superblock.
+    /// Bit of `state`: a bitmap is 4 KiB after the start of the superblock.
     pub const BITMAP_PRESENT: u32 = 1 << 8;
     /// Sectors from the superblock to a bitmap.
     pub const BITMAP_OFFSET: i32 = 8;
 
-    /// Reads and checks the bytes; the place is checked by [`Superblock090::to_superblock`]. The sum counts as right
-    /// where it is so after two folds to 16 bits, as in md: hosts folded differently.
+    /// Reads and checks the bytes; [`Superblock090::to_superblock`] checks the place. The sum counts as right if it is
+    /// after two folds to 16 bits, as in md: hosts folded differently.
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock090, SuperblockError> {
         let Checksum { found, computed } = checksum_in(bytes)?;
         if folded(found) != folded(computed) {
@@ -115,7 +115,7 @@ impl Superblock090 {
         Ok(Superblock090::parse_damaged(bytes)?.0)
     }
 
-    /// The same, whatever the checksum: for a look at a superblock that nobody may use.
+    /// The same, whatever the checksum: to show a superblock that must not be used.
     pub fn parse_damaged(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(Superblock090, Checksum), SuperblockError> {
         let checksum = checksum_in(bytes)?;
         let raw = words(bytes);
@@ -132,11 +132,12 @@ impl Superblock090 {
         bytes
     }
 
-    /// The same facts in the struct of the later versions. Fails where `found_at` is not the place of version 0.90 on a
-    /// device of this size, and where the array does not fit in front of it.
+    /// The same facts in the struct of the later versions. Fails if `found_at` is not the place of version 0.90 on a
+    /// device of this size, or if the array does not fit before it.
     ///
-    /// What 0.90 does not say is made up in one way for all: the device's id from the array's and its number, the
-    /// logical block size not recorded, no bad-block list. A raid1's chunk, which means nothing, is 0 as in a later one.
+    /// Fields that 0.90 lacks are always filled in the same way: the device's id from the array's and its number, the
+    /// logical block size as not recorded, no bad-block list. A raid1's chunk, which is meaningless, becomes 0 as in
+    /// 1.x.
     pub fn to_superblock(&self, found_at: Sector, device_size: Sectors) -> Result<Superblock, SuperblockError> {
         if Version::V0_90.location(device_size) != Some(found_at) {
             return Err(SuperblockError::NoPlace { found_at: found_at.0 });
@@ -186,12 +187,12 @@ impl Superblock090 {
         self.state & Superblock090::CLEAN != 0
     }
 
-    /// Whether the array is being reshaped, which its own minor version says.
+    /// Whether the array is being reshaped; this has its own minor version.
     pub fn is_reshaping(&self) -> bool {
         self.minor_version == 91
     }
 
-    /// Whether a bitmap stands behind the superblock.
+    /// Whether there is a bitmap after the superblock.
     pub fn has_bitmap(&self) -> bool {
         self.state & Superblock090::BITMAP_PRESENT != 0
     }
@@ -215,8 +216,8 @@ impl Superblock090 {
         features
     }
 
-    /// What a descriptor makes of its device. While a reshape goes on, a member that it is adding is not in sync yet,
-    /// and 0.90 cannot say how far it got: it has its slot and the feature bits tell of the reshape.
+    /// The role of a descriptor's device. During a reshape, a member that is being added is not in sync yet, and 0.90
+    /// cannot record its progress: it gets its slot, and the feature bits show the reshape.
     fn role(&self, disk: &Disk090) -> Role {
         if disk.state & Disk090::FAULTY != 0 {
             return Role::Faulty;
@@ -246,7 +247,7 @@ fn words(bytes: &[u8; SUPERBLOCK_BYTES]) -> RawOld {
     RawOld::read_from_bytes(bytes).expect("the struct has the size of the block")
 }
 
-/// The sums. Fails on bytes that have none.
+/// The sums. Fails if there is no superblock of version 0.90.
 fn checksum_in(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Checksum, SuperblockError> {
     let raw = words(bytes);
     if raw.magic.get() == MAGIC.swap_bytes() && raw.major_version.get() == 0 {
@@ -275,13 +276,13 @@ fn checksum(bytes: &[u8; SUPERBLOCK_BYTES]) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-/// Hosts folded their sums differently; what is left after two folds to 16 bits is the same on all.
+/// Hosts folded their sums differently; after two folds to 16 bits all are the same.
 fn folded(sum: u32) -> u32 {
     let once = (sum & 0xffff) + (sum >> 16);
     (once & 0xffff) + (once >> 16)
 }
 
-/// Whether a descriptor's slot counts: its device is in sync, or a reshape is filling it.
+/// Whether a descriptor's slot is valid: its device is in sync, or a reshape is filling it.
 fn has_slot(state: u32, minor_version: u32) -> bool {
     let is_being_added = minor_version == 91 && state & Disk090::ACTIVE != 0;
     state & Disk090::FAULTY == 0 && (state & Disk090::SYNC != 0 || is_being_added)

@@ -1,6 +1,7 @@
-//! Where a superblock says that a member's other metadata is.
-//! Owns: signed distances from the superblock -> extents of the device. Not here: the bytes there (`bitmap`, `ppl`, ...).
-//! Invariant: an extent that is given starts inside what can be addressed and is not empty.
+//! The places of a member's other metadata, as its superblock records them.
+//! Owns: signed distances from the superblock -> extents of the device. Not here: the bytes there (`bitmap`, `ppl`,
+//! ...).
+//! Invariant: a returned extent starts at an addressable sector and is not empty.
 //! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
 use super::{SECTORS_END, Superblock};
@@ -8,20 +9,20 @@ use crate::Features;
 use uraid_block::{Extent, Sector, Sectors};
 
 impl Superblock {
-    /// The first sector of the write-intent bitmap; `None` without one, or where it would be outside every device.
+    /// The first sector of the write-intent bitmap; `None` without one, or if it would be outside of every device.
     pub fn bitmap_start(&self) -> Option<Sector> {
         let has_bitmap = self.features.contains(Features::BITMAP_OFFSET) && self.ppl_word().is_none();
         if has_bitmap { self.at_distance(self.bitmap_offset) } else { None }
     }
 
-    /// The room of the partial parity log; `None` without one, or where it would be outside every device.
+    /// The area of the partial parity log; `None` without one, or if it would be outside of every device.
     pub fn ppl_extent(&self) -> Option<Extent<Sector>> {
         let (offset, size) = self.ppl_word()?;
         let start = self.at_distance(offset.into())?;
         (size > 0).then(|| Extent::new(start, Sectors(size.into())))
     }
 
-    /// The room of the bad-block log, whether the list counts or not; `None` without one, or where it would be outside
+    /// The area of the bad-block log, whether it is in force or not; `None` without one, or if it would be outside of
     /// every device.
     pub fn bad_blocks_extent(&self) -> Option<Extent<Sector>> {
         let list = self.bad_blocks;
@@ -31,8 +32,8 @@ impl Superblock {
         Some(Extent::new(self.at_distance(list.offset)?, Sectors(list.size.into())))
     }
 
-    /// The distance from the superblock and the size of the partial parity log, both in sectors, which share the word
-    /// of the bitmap's offset; `None` without one.
+    /// The distance from the superblock and the size of the partial parity log, both in sectors. They share the field
+    /// of the bitmap's offset. `None` without one.
     pub fn ppl_word(&self) -> Option<(i16, u16)> {
         let bytes = self.bitmap_offset.to_le_bytes();
         let has_ppl = self.features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS));

@@ -1,14 +1,14 @@
-//! A reshape that has begun: from which shape to which, and how far it is.
-//! Owns: the fields on disk, what they mean together. Not here: doing it (nobody does yet).
-//! Invariant: a [`ReshapePlan`] has slots in both shapes, and both start inside what can be addressed.
+//! A reshape in progress: its old and new geometry, and its position.
+//! Owns: the fields on disk, their combined meaning. Not here: running a reshape (not implemented).
+//! Invariant: a [`ReshapePlan`] has slots in both geometries, and both start at an addressable sector.
 //! Spec: docs/format/reshape.md; docs/md/formats.md#reshape-fields.
 
 use super::{ROLES_MAX, SECTORS_END, Superblock};
 use crate::{Features, Version};
 use uraid_block::{ArraySector, Sector, Sectors};
 
-/// The fields of a reshape, as they stand on disk; they count only with [`Features::RESHAPE_ACTIVE`], and what they
-/// mean is said by [`Superblock::reshape_plan`].
+/// The fields of a reshape, as recorded; they are valid only with [`Features::RESHAPE_ACTIVE`], and
+/// [`Superblock::reshape_plan`] interprets them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Reshape {
     /// The level reshaped to.
@@ -21,11 +21,11 @@ pub struct Reshape {
     pub new_layout: u32,
     /// The chunk reshaped to, in sectors.
     pub new_chunk: u32,
-    /// Added to data_offset for the new layout, in sectors; counts only with [`Features::NEW_OFFSET`].
+    /// Added to data_offset for the new layout, in sectors; valid only with [`Features::NEW_OFFSET`].
     pub new_offset: i32,
 }
 
-/// How an array lies on its members, before or after a reshape.
+/// The geometry of an array, before or after a reshape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReshapeShape {
     /// md's number of the level.
@@ -43,21 +43,21 @@ pub struct ReshapeShape {
 /// A reshape that has begun and not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReshapePlan {
-    /// What it was.
+    /// The old geometry.
     pub from: ReshapeShape,
-    /// What it becomes.
+    /// The new geometry.
     pub to: ReshapeShape,
-    /// Backwards: it runs from the end of the array, and everything at or above `position` lies in the new shape.
+    /// Backwards: it runs from the end of the array, and everything at or above `position` has the new geometry.
     /// Forwards: everything below it does.
     pub is_backwards: bool,
     /// How far it is.
     pub position: ArraySector,
 }
 
-/// Why the fields of a reshape cannot be true.
+/// Why the fields of a reshape are impossible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReshapeError {
-    /// One of the shapes would have no slots, or more than there can be.
+    /// One of the geometries would have no slots, or too many.
     #[error("reshape goes from {from} slots to {to}, expected 1 to {maximum} in both")]
     Slots {
         /// Slots before.
@@ -78,15 +78,15 @@ pub enum ReshapeError {
 }
 
 impl Superblock {
-    /// What the fields of a reshape mean together with the others; `None` where no reshape goes on.
+    /// The meaning of the reshape fields together with the others; `None` if there is no reshape.
     ///
-    /// The superblock's level, layout, chunk and data offset are those from which it comes, but its count of slots is
-    /// the one to which it goes.
+    /// The superblock's level, layout, chunk and data offset are those before the reshape, but its count of slots is
+    /// the one after it.
     pub fn reshape_plan(&self) -> Result<Option<ReshapePlan>, ReshapeError> {
         if !self.features.contains(Features::RESHAPE_ACTIVE) {
             return Ok(None);
         }
-        // The bytes may all be zero, and count nevertheless.
+        // The bytes may all be zero although a reshape is active.
         let reshape = self.reshape.unwrap_or_default();
         let to_slots = i64::from(self.raid_disks);
         let from_slots = to_slots - i64::from(reshape.delta_disks);
