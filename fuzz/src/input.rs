@@ -18,7 +18,7 @@ impl<'a> Input<'a> {
         self.left.is_empty()
     }
 
-    /// At most so many bytes, fewer at the end.
+    /// At most this many bytes, fewer at the end.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (front, left) = self.left.split_at(count.min(self.left.len()));
         self.left = left;
@@ -30,7 +30,7 @@ impl<'a> Input<'a> {
         self.bytes(usize::MAX)
     }
 
-    /// Exactly so many bytes, filled up.
+    /// Exactly this many bytes, filled up.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let front = self.bytes(N);

@@ -1,4 +1,4 @@
-//! Programs that others wrote: whether they are here, and what to do when not.
+//! Third-party programs: whether they are installed, and what to do if not.
 //! Owns: the rule for skipping. Not here: what they are used for (the tests).
 //! Invariant: a test that could not run says so loudly, and fails where clients are required.
 
@@ -35,7 +35,8 @@ pub fn has(programs: &[&str]) -> bool {
 pub fn skipped(why: &str) {
     use std::io::Write;
     let place = std::panic::Location::caller();
-    // Straight to the descriptor: a passing test's output is hidden, and nobody must take a skipped test for a passed one.
+    // Straight to the descriptor: a passing test's output is hidden, and a skipped test must not look like a passed
+    // one.
     let _ = writeln!(std::io::stderr(), "SKIPPED {}:{}: {why}", place.file(), place.line());
 }
 

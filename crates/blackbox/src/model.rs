@@ -1,4 +1,4 @@
-//! What every sector of an array may hold now.
+//! The legal contents of every sector of an array.
 //! Owns: a register per sector, its candidates. Not here: doing the writes (`writers`).
 //! Invariant: a value leaves the candidates only when a write that began after it was answered has been answered too.
 
@@ -55,14 +55,14 @@ impl Span {
     }
 }
 
-/// A sector that holds what it must not.
+/// A sector with an illegal content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wrong {
     /// Where.
     pub sector: u64,
-    /// What its bytes claim to be; sector and operation.
+    /// The sector and operation in its tag.
     pub claim: (u64, u64),
-    /// Whether the bytes are what they claim to be.
+    /// Whether the bytes match their tag.
     pub is_whole: bool,
     /// The operations it may hold.
     pub allowed: Vec<Operation>,
@@ -77,7 +77,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// What looking at many sectors came to.
+/// The result of checking many sectors.
 #[derive(Clone, Default, Debug)]
 pub struct Survey {
     /// Sectors looked at.
@@ -91,7 +91,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Takes another one in, of sectors behind.
+    /// Adds the result of later sectors.
     pub fn add(&mut self, other: Survey) {
         self.sectors += other.sectors;
         self.open += other.open;
@@ -194,7 +194,7 @@ impl Model {
         self.clock
     }
 
-    /// The read that began then was answered with these bytes.
+    /// The read that began at `since` was answered with these bytes.
     pub fn end_read(&mut self, begun: u64, first: u64, bytes: &[u8]) -> Result<(), Wrong> {
         assert!(self.reads.remove(&begun), "a read ends once");
         self.walk(first, bytes, begun, |_, _| {})
@@ -206,7 +206,7 @@ impl Model {
     }
 
     /// The run is over: what was not answered now is what its end met in flight. For `doubt_stripes`.
-    /// Gives how many sectors that are.
+    /// Returns how many sectors that are.
     pub fn remember_in_flight(&mut self) -> u64 {
         let is_in_flight = |register: &Vec<Candidate>| register.iter().any(|one| one.answered.is_none());
         let sectors = (0..).zip(&self.registers).filter(|(_, register)| is_in_flight(register));
@@ -215,7 +215,7 @@ impl Model {
     }
 
     /// An array is started by force, dirty and without a member that it needs: the stripes that the last run's end met in
-    /// flight, and these only, may hold anything until they are written over. Gives how many sectors that are.
+    /// flight, and only these, may hold anything until they are overwritten. Returns how many sectors that are.
     pub fn doubt_stripes(&mut self, stripe: u64) -> u64 {
         let stripes: BTreeSet<u64> = self.in_flight.iter().map(|sector| sector / stripe).collect();
         let doubt = Candidate { operation: UNKNOWN, begun: self.clock, answered: Some(self.clock), gone: None };
@@ -232,12 +232,12 @@ impl Model {
         stripes.len() as u64 * stripe
     }
 
-    /// Checks the bytes of consecutive sectors; the first that holds what it must not.
+    /// Checks the bytes of consecutive sectors; returns the first with an illegal content.
     pub fn check(&self, first: u64, bytes: &[u8]) -> Result<(), Wrong> {
         self.walk(first, bytes, self.clock, |_, _| {})
     }
 
-    /// As `settle`, to the end and with counts. After wrong sectors the model is of no more use.
+    /// Like `settle`, but checks all and counts. After wrong sectors the model is no longer usable.
     pub fn survey(&mut self, first: u64, bytes: &[u8]) -> Survey {
         match self.settle(first, bytes) {
             Ok(open) => Survey { sectors: (bytes.len() / SECTOR) as u64, open, ..Survey::default() },
@@ -245,7 +245,7 @@ impl Model {
         }
     }
 
-    /// As `check`, to the end and with counts.
+    /// Like `check`, but checks all and counts.
     pub fn inspect(&self, first: u64, bytes: &[u8]) -> Survey {
         let each = (first..).zip(bytes.chunks_exact(SECTOR));
         let mut wrong = each.filter_map(|(sector, bytes)| self.check(sector, bytes).err());
@@ -266,7 +266,7 @@ impl Model {
             if register.len() > 1 {
                 in_flight += 1;
             }
-            // What may hold anything may hold none of them; it stays in doubt.
+            // A sector that may hold anything may match none of them; it stays undecided.
             if operation != UNKNOWN {
                 register.retain(|candidate| [operation, UNKNOWN].contains(&candidate.operation));
             }
@@ -281,7 +281,7 @@ impl Model {
         for (sector, bytes) in (first..).zip(bytes.chunks_exact(SECTOR)) {
             let register = &self.registers[sector as usize];
             let possible = || register.iter().filter(|candidate| candidate.gone.is_none_or(|gone| gone > since));
-            // The latest first: it is the one found nearly always.
+            // The latest first: it is nearly always the match.
             match possible().rev().find(|candidate| is_content(sector, candidate.operation, bytes)) {
                 Some(candidate) => found(sector, candidate.operation),
                 None if register.is_empty() && is_zero(bytes) => {}
@@ -320,7 +320,7 @@ fn is_content(sector: u64, operation: Operation, bytes: &[u8]) -> bool {
     }
 }
 
-/// What a write operation puts into its sectors.
+/// The content of a write operation's sectors.
 pub fn content(span: Span, operation: Operation) -> Vec<u8> {
     assert_eq!(operation & ZEROES, 0);
     let mut bytes = vec![0; span.bytes() as usize];

@@ -22,7 +22,7 @@ use thiserror::Error;
 /// Longer than anything that a test waits for: a hang has to become a failure.
 const REPLY_SECONDS_MAX: u64 = 60;
 
-/// What went wrong between us and the server.
+/// An error of the connection or the server.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// The connection ended or broke.
@@ -189,7 +189,7 @@ pub enum Request {
         /// The server may not punch a hole.
         no_hole: bool,
     },
-    /// Tells that the content of the range is not needed.
+    /// Discards the content of the range.
     Trim {
         /// First byte.
         at: u64,
@@ -254,7 +254,7 @@ impl Connection {
         Ok(Connection { stream, export, in_flight, replies, next_cookie: 1, buffer: Vec::new() })
     }
 
-    /// What the server said about the export.
+    /// The server's information about the export.
     pub fn export(&self) -> &Export {
         &self.export
     }
@@ -289,7 +289,7 @@ impl Connection {
         if let Request::Write { data, .. } = request {
             self.buffer.extend(data);
         }
-        // Before the bytes go out: the reply may come at once.
+        // Register it before sending: the reply may arrive at once.
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).insert(cookie, pending);
         self.stream.write_all(&self.buffer)?;
         Ok(cookie)
@@ -340,7 +340,7 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
-    /// Says goodbye as the protocol wants it, without waiting.
+    /// Sends the protocol's disconnect, without waiting.
     pub fn disconnect(mut self) -> Result<(), ClientError> {
         self.buffer.clear();
         self.buffer.extend(REQUEST_MAGIC.to_be_bytes());

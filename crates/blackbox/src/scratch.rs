@@ -50,13 +50,13 @@ impl Default for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if std::env::var_os("URAID_KEEP").is_none() {
-            // What cannot be removed is no reason to hide the failure that brought us here.
+            // A failed removal must not hide the test's own failure.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// What array a test wants.
+/// The array for a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// As `--level` takes it.

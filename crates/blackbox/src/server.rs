@@ -25,7 +25,7 @@ pub struct Server {
     address: Address,
     control: PathBuf,
     log: PathBuf,
-    /// Bytes that servers before had written there.
+    /// Bytes that earlier servers had written there.
     said_before: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Server {
 pub struct NotReady {
     /// Its exit code; none when it had to be ended by a signal.
     pub code: Option<i32>,
-    /// What it said.
+    /// Its output.
     pub said: String,
 }
 
@@ -72,7 +72,7 @@ impl Server {
         let (to_us, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Nobody listens any more once the line with the URI has come; the pipe is read on all the same.
+                // The receiver may be gone once the line with the URI has arrived; the pipe is still read.
                 let _ = to_us.send(line);
             }
         });
@@ -87,7 +87,7 @@ impl Server {
                     return Ok(Server { child, uri: uri.to_string(), address, control, log, said_before });
                 }
                 Err(why) => {
-                    // One that closed its output is about to end by itself, with a code of its own.
+                    // A process that closed its output is about to end by itself, with its own exit code.
                     if why == RecvTimeoutError::Timeout {
                         let _ = child.kill();
                     }
@@ -172,7 +172,7 @@ impl Server {
     }
 }
 
-/// What stands in a log behind so many bytes.
+/// The text of a log after this many bytes.
 fn said_since(log: &Path, before: u64) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(bytes.get(before as usize..).unwrap_or_default()).into_owned()

@@ -26,26 +26,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Kills that an array lives through before the next one is made.
+/// Kills per array before the next array is made.
 pub const KILLS_PER_ARRAY: u64 = 6;
 
 /// A storm to run. It is over when both bounds are reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Of all choices.
+    /// The seed of all choices.
     pub seed: u64,
-    /// So many kills at least; exactly so many where `time` is zero.
+    /// The least number of kills; exactly this many if `time` is zero.
     pub kills: u64,
-    /// So long at least; the arrays of that moment end their runs first.
+    /// The least time; arrays that run at its end finish first.
     pub time: Duration,
     /// Arrays at a time.
     pub threads: usize,
 }
 
-/// Why an array's life ended early.
+/// Why an episode ended early.
 #[derive(Debug, Error)]
 pub enum Trouble {
-    /// Bytes that were acknowledged are not there, or bytes that nobody wrote.
+    /// Acknowledged bytes are missing, or there are bytes that no client wrote.
     #[error("{sectors} sectors hold what they must not; {first}")]
     Lost {
         /// How many sectors.

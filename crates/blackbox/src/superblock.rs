@@ -35,7 +35,7 @@ impl Place {
         }
     }
 
-    /// The first byte, on a member of so many bytes.
+    /// The first byte, on a member of this many bytes.
     pub fn byte(self, member_bytes: u64) -> u64 {
         match self {
             Place::End => ((member_bytes / 512 - 16) & !7) * 512,
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Says {
     /// Its event count.
@@ -56,7 +56,7 @@ pub struct Says {
     pub bytes: Vec<u8>,
 }
 
-/// Reads a member's superblock; none where no magic is.
+/// Reads a member's superblock; `None` without the magic number.
 pub fn read(member: &Path, place: Place) -> io::Result<Option<Says>> {
     let file = File::open(member)?;
     let mut bytes = vec![0; BYTES];

@@ -27,7 +27,7 @@ pub struct Workload {
     pub writers: u64,
     /// Requests in flight per connection.
     pub depth: usize,
-    /// Of all choices.
+    /// The seed of all choices.
     pub seed: u64,
 }
 
@@ -37,7 +37,7 @@ pub enum WriterError {
     /// The connection or the server.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A read found what must not be there.
+    /// A read found an illegal content.
     #[error("{0}")]
     Wrong(Wrong),
 }
@@ -239,7 +239,7 @@ pub fn read_all(address: &Address, mut piece: impl FnMut(u64, &[u8])) -> Result<
     connection.disconnect()
 }
 
-/// Checks every sector; panics at the first that holds what it must not.
+/// Checks every sector; panics at the first with an illegal content.
 #[track_caller]
 pub fn verify(address: &Address, model: &SharedModel, when: &str) {
     all_right(inspect(address, model), when);

@@ -1,4 +1,4 @@
-//! The clients that people have: nbdinfo, nbdcopy, qemu-img, qemu-io, fio.
+//! Common NBD clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio.
 //! Owns: one scenario per client, each on raid0, raid10 and raid6. Not here: file systems (`filesystems`).
 //! A program that is missing skips its test loudly, and fails it where `URAID_REQUIRE_CLIENTS` is set.
 

@@ -28,9 +28,9 @@ const ERR_TOO_BIG: u32 = 0x8000_0009;
 const OPT: &str = "49484156454f5054";
 
 enum Step {
-    /// These bytes go out; who hung up already need not take them.
+    /// Sends these bytes; a server that has hung up need not take them.
     Send(Vec<u8>),
-    /// So many bytes come in, whatever they are.
+    /// This many bytes arrive, whatever they are.
     Skip(usize),
     /// Exactly these bytes come in.
     Get(Vec<u8>),
@@ -65,7 +65,7 @@ fn send(digits: &str) -> Step {
     Send(hex(digits))
 }
 
-/// Hex digits, then so many bytes `a`.
+/// Hex digits, then this many bytes `a`.
 fn send_filled(digits: &str, count: usize) -> Step {
     Send([hex(digits), vec![b'a'; count]].concat())
 }
@@ -243,7 +243,7 @@ fn manners() -> Vec<Script> {
     ]
 }
 
-/// Reads exactly so many bytes; none if the server hung up before the first.
+/// Reads exactly this many bytes; none if the server hung up before the first.
 fn read(stream: &mut Stream, count: usize, what: &str) -> Option<Vec<u8>> {
     let mut bytes = vec![0; count];
     let mut done = 0;
@@ -278,7 +278,7 @@ fn play(stream: &mut Stream, step: &Step, what: &str) {
         read(stream, count, what).unwrap_or_else(|| panic!("{what}: hung up, expected {count} bytes"))
     };
     match step {
-        // Who hung up already does not take it, and the next step tells whether that is right.
+        // A server that has hung up does not take it; the next step checks whether that is right.
         Send(bytes) => drop(stream.write_all(bytes)),
         Skip(count) => drop(get(stream, *count)),
         Get(bytes) => assert_eq!(&get(stream, bytes.len()), bytes, "{what}"),

@@ -1,5 +1,5 @@
 //! Many clients that do nothing: a thousand behind their handshake, hundreds in the middle of it, and one that works.
-//! Owns: that they cost little memory, keep nobody from working, and that the half-open ones go. Not here: rude ones.
+//! Owns: that they cost little memory, block no other client, and that half-open ones are dropped. Not here: rude ones.
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const HALF_OPEN: usize = 200;
 /// What an idle client may cost: a small inbox, its socket's place, its task.
 const KIB_PER_CLIENT_MAX: u64 = 16;
 
-/// A client behind its handshake, without a thread of its own.
+/// A client after its handshake, without a thread of its own.
 fn idle(server: &Server) -> Stream {
     let mut stream = server.address().connect().expect("a server");
     stream.write_all(&[0, 0, 0, 3]).expect("a server");
@@ -71,7 +71,7 @@ fn a_thousand_idle_and_hundreds_of_half_open_clients_harm_nobody() {
     assert!(after.saturating_sub(before) <= (IDLE + HALF_OPEN) as u64 * KIB_PER_CLIENT_MAX);
     work(2);
     all.iter_mut().for_each(read_one_sector);
-    // Who does not come to the end of the handshake goes after ten seconds; who is behind it stays.
+    // A client that does not finish its handshake is dropped after ten seconds; one that has finished stays.
     for stream in &mut silent {
         let end = std::io::copy(stream, &mut std::io::sink());
         assert!(end.is_ok_and(|greeting| greeting == 18) && begin.elapsed() < Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! Members of which nobody knows the order any more: what `copy --order` finds on real file systems, not on marks of ours.
+//! Members whose order is lost: what `copy --order` finds on real file systems, not on crafted marks.
 //! Owns: ext4 and xfs with a tree, by level. Not here: what the search does with what it is told (`uraid`'s `rescue`).
 //! A program that is missing skips its test loudly, and fails it where `URAID_CLIENTS` is `required`.
 

@@ -14,7 +14,7 @@ use uraid_blackbox::server::Server;
 
 const RAID1: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 8 };
 
-/// What `examine` says, in bytes.
+/// A length in `examine`'s output, in bytes.
 fn data_offset(member: &Path) -> usize {
     let said = uraid(["examine".as_ref(), member.as_os_str()]).expect_done();
     let line = said.out.lines().find_map(|line| line.trim().strip_prefix("Data Offset : "));

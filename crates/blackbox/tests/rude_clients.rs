@@ -1,4 +1,4 @@
-//! Clients that break the rules or vanish: they harm nobody, least of all the polite ones beside them.
+//! Clients that break the rules or vanish: they harm no other client.
 //! Owns: bytes that no client should send, over a real socket. Not here: the codec's own corpus (`nbd`).
 
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ fn a_client_that_vanishes_with_requests_in_flight_and_in_the_middle_of_a_write_h
     });
 }
 
-/// A client behind its handshake that reads nothing more.
+/// A client that reads nothing after its handshake.
 fn deaf(server: &Server) -> Stream {
     let mut stream = server.address().connect().expect("a server");
     let mut greeting = [0; 18];

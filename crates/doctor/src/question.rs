@@ -60,7 +60,7 @@ pub enum SearchError {
 }
 
 impl Trial {
-    /// Whether it can be searched with so many members.
+    /// Whether it can be searched with this many members.
     pub(crate) fn check(&self, members: usize) -> Result<(), SearchError> {
         let (level, slots) = (self.layout.level(), usize::from(self.layout.slots()));
         // The members of a raid1 are alike: it has one order.

@@ -73,7 +73,7 @@ fn luck(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// Lines of the project's own pages and sources, in an order that nobody wrote.
+/// Lines of the project's own pages and sources, in a shuffled order.
 fn text(length: usize) -> Vec<u8> {
     // Not pages that change: a new line in one of them is another seam.
     let pages = [include_str!("../../../LICENSE-APACHE"), include_str!("../../../LICENSE-MIT")];
@@ -473,7 +473,7 @@ fn a_gpt_and_the_file_system_in_its_partition_tell_the_order() {
         let mut bytes = noise(truth.array_size().len_bytes());
         bytes[..SECTOR_BYTES].fill(0);
         let mixed = [1, 2, 0];
-        // The table alone says who is first and who is last; a partition says the rest.
+        // The table alone shows the first and the last member; a partition shows the rest.
         with_gpt(&mut bytes, PARTITION);
         let alone = ask(lay_out(&truth, &bytes), &mixed, std::slice::from_ref(&truth)).expect("a question");
         assert!(alone.leading().iter().any(|candidate| candidate.order == expected(&mixed, 3)), "{alone:?}");

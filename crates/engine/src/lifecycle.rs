@@ -273,7 +273,7 @@ impl<W: World> Array<W> {
         let last = steward.recording.acquire(1).await;
         let epoch = self.publish(|master| master.view.gate = Gate::Stopped).await;
         drop(last);
-        // Should the array have frozen after the gate was closed, the frost let readers in, who may still read.
+        // If the array froze after the gate was closed, reads were admitted again: wait for them.
         self.drain(epoch).await;
         outcome
     }

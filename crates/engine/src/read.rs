@@ -162,7 +162,7 @@ impl<W: World> Array<W> {
         let (base, tried) = (part.offset, part.tried);
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
-            // The array may have frozen after that copy failed.
+            // The array may have frozen since that copy failed.
             self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
         }
         let usable = self.in_time(&view, of_part, tried);

@@ -72,7 +72,7 @@ fn a_member_that_missed_two_rounds_is_stale() {
     let mut late = array(Level::Raid6, 4, 0);
     record_failure(&mut late, &[0, 1, 2], &[]);
     record_failure(&mut late, &[0, 1, 2], &[]);
-    // Nobody recorded its loss, so the array is more degraded than its superblocks say.
+    // Its loss was not recorded, so the array is more degraded than its superblocks say.
     let error = start(&late).unwrap_err();
     let AssembleError::NeedsRun { found: 3, expected: 4, missing, .. } = &error else { panic!("{error}") };
     assert_eq!(*missing, set(&[3]));
@@ -438,7 +438,7 @@ fn histories_are_told_the_freshest_first_each_with_its_last_update() {
     let AssembleError::SplitBrain { histories } = start(&members).unwrap_err() else { panic!("they ran apart") };
     let told: Vec<_> = histories.iter().map(|it| (it.candidates.clone(), it.events, it.updated_seconds)).collect();
     assert_eq!(told, [(vec![3, 4], 20, 1004), (vec![1, 2], 9, 1002), (vec![0], 5, 1000)]);
-    // Those of an older array with the same id share nobody with this one either, but never ran against it.
+    // Members of an older array with the same id share no member with this one either, but never ran against it.
     members[..3].iter_mut().for_each(|member| member.superblock.created -= 1);
     let plan = start(&members).unwrap();
     assert_eq!(slots(&plan), [(3, 3), (4, 4)]);

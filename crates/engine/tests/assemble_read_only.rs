@@ -84,7 +84,7 @@ fn a_member_being_rebuilt_that_is_one_event_behind_keeps_the_array_read_only() {
     let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
     record_failure(&mut members, &[0, 1, 2], &[]);
     assert!(matches!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Rebuilding { slot: Slot(3), .. })));
-    // Two behind it is stale, and what the superblocks count on is not there.
+    // Two events behind, it is stale, and a member that the superblocks expect is missing.
     record_failure(&mut members, &[0, 1, 2], &[]);
     assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
     assert_eq!(assemble(&members, &RUN).unwrap().read_only, None);

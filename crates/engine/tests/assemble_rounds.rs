@@ -22,7 +22,7 @@ struct Model {
     active: BTreeSet<usize>,
     /// What each disk holds; `None` for a torn superblock.
     disks: Vec<Option<Superblock>>,
-    /// Left out by a round that landed on everybody else: these may lack answered writes.
+    /// Left out by a round that reached all others: these may lack answered writes.
     stale: BTreeSet<usize>,
     /// A dirty mark landed everywhere, and no clean one has been begun: writes may be half done.
     must_be_dirty: bool,
@@ -200,7 +200,7 @@ fn check_missing_members(model: &Model) {
         let members = (0..MEMBERS).filter(|at| given & 1 << at != 0);
         let knows = |at: usize| model.disks[at].is_some() && !model.stale.contains(&at);
         if !members.clone().any(knows) {
-            // Those who could tell that the others are stale are all gone.
+            // All members that record that the others are stale are gone.
             continue;
         }
         let candidates = model.candidates(members);
@@ -386,7 +386,7 @@ fn the_order_of_the_candidates_decides_nothing() {
     assert_eq!(orders.len(), 24);
     for level in LEVELS {
         for before in histories(&Model::new(level), 1) {
-            // Anybody may be older or newer than the rounds say: split brains, stale sets and duplicates included.
+            // Any member may be older or newer than the rounds say: split brains, stale sets and duplicates included.
             for twist in 0..27u64 {
                 let mut candidates = before.candidates(0..MEMBERS);
                 for (at, step) in [(0, twist % 3), (1, twist / 3 % 3), (2, twist / 9)] {

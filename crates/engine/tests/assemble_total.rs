@@ -1,4 +1,4 @@
-//! Assembly answers whatever superblocks it is given, as long as each of them parses.
+//! Assembly returns a decision for any superblocks that parse.
 //! Owns: hostile and contradictory sets, with a small generator of its own. Not here: plausible ones
 //! (tests/assemble.rs, tests/assemble_rounds.rs).
 
@@ -83,8 +83,8 @@ fn twist(luck: &mut Luck, superblock: &mut Superblock) {
     }
 }
 
-/// Who starts an array for writing writes down that those who are not here have failed. Without an option that may
-/// be nobody whom the freshest superblock has in a slot.
+/// Starting an array for writing records absent members as failed. Without an option these must
+/// not include a member that the freshest superblock has in a slot.
 fn assert_nobody_is_given_up(plan: &StartPlan, seed: u64) {
     for (number, role) in (0u32..).zip(&plan.template.roles) {
         let Some(slot) = role.slot().filter(|slot| u32::from(slot.0) < plan.template.raid_disks) else { continue };

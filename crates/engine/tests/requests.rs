@@ -1,4 +1,4 @@
-//! When a request goes down and to which member, by a clock that moves when it is told to.
+//! When a request is submitted and to which member, with a clock that the test controls.
 
 mod machine;
 
@@ -17,7 +17,7 @@ const CHUNK: u64 = 128;
 
 type Client = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A client that writes 100 pages one behind the other and has so many of them under way at once.
+/// A client that writes 100 pages in sequence and keeps this many of them in flight.
 fn writers(array: &Rc<Array<Machine>>, arena: &Arena, start: u64, depth: usize) -> Vec<Client> {
     let next = Rc::new(Cell::new(0));
     let writer = |_| -> Client {
@@ -133,7 +133,7 @@ fn a_write_that_must_be_durable_ends_the_hold_of_its_row() {
 /// ```text
 ///   raid5 of 4 without member 1     pages of one row, 300 us apart, and a read of what member 1 held of it at any time
 /// ```
-/// The read waits for a row write that is under way and for one that was there before it, and for no hold.
+/// The read waits for a row write in flight and for one that arrived before it, but for no hold.
 #[test]
 fn a_reader_of_a_row_ends_its_hold() {
     let gap = Duration::from_micros(300);

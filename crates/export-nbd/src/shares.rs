@@ -18,7 +18,7 @@ use uraid_block::local::{Either, Notify, Permit, Semaphore, race};
 
 /// The largest request that a connection may have in the spare part.
 const SPARE_REQUEST_BYTES_MAX: usize = LARGE_BLOCK_BYTES;
-/// A new connection may hold 1/16 of the common memory, or one largest small request if that is more.
+/// A new connection may hold 1/N of the common memory, or [`START_BYTES_MIN`] if that is more, but at most a quarter.
 const START_PART: usize = 16;
 const START_BYTES_MIN: usize = 1 << 20;
 /// Requests up to this size take small blocks.

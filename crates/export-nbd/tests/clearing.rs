@@ -141,7 +141,7 @@ fn pieces_take_a_24th_of_the_time_while_another_client_reads() {
     };
     // In 1.6 s: two requests of each client at a time, or one piece in 240 ms.
     assert!(pieces(false) >= 8 * 160);
-    // Those that were under way when the first read came are without a pause.
+    // Pieces in flight when the first read arrived have no pause.
     let beside = pieces(true);
     assert!((10..=20).contains(&beside), "{beside} pieces");
     assert_eq!(answers(&good.take(), |_| 512).len(), 320);
@@ -267,7 +267,7 @@ impl Device for SlowDisk {
     }
 }
 
-/// A client behind its handshake.
+/// A client after its handshake.
 fn client(path: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(path).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");

@@ -163,7 +163,7 @@ fn lengths_up_to_64_bits_neither_overflow_nor_allocate() {
         }
     }
     assert!(ram.ops.borrow().is_empty());
-    // A payload that nobody wants is skipped, and the next request is found.
+    // An unexpected payload is skipped, and the next request is found.
     for command in [Command::Read, Command::BlockStatus, Command::Trim, Command::Unknown(99)] {
         let refused = call(&bench, &pipe, &ask_extended(command, PAYLOAD, 0, 100_000, &[0x25; 100_000]));
         assert_eq!(error_of(&refused), Some(ErrorCode::Invalid), "{command:?}");

@@ -1,4 +1,4 @@
-//! A server and clients that mean harm: vanishing, hanging, flooding, garbage.
+//! A server and malicious clients: vanishing, hanging, flooding, garbage.
 //! Owns: the CVE pack of the transmission phase, seeded mutations of whole sessions.
 //! Invariant: no panic, nothing leaks, no half payload is written, honest clients are served meanwhile.
 

@@ -360,7 +360,7 @@ fn no_task_is_left_of_a_connection_that_ended_nor_of_a_server_that_stopped() {
                     0
                 );
             }
-            // The watchdog, which waits for connections, and ends with the server. It looks round now and then.
+            // The watchdog waits for connections, checks them periodically, and ends with the server.
             bench.pass(Duration::from_secs(1));
             assert_eq!(bench.end(), usize::from(!stops), "a client {what}; the server stops: {stops}");
         }

@@ -20,7 +20,7 @@ const PLAIN: CommandFlags = CommandFlags::NONE;
 const MIB: usize = 1 << 20;
 const SOCKET_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client behind its handshake, blocking.
+/// A client after its handshake, blocking.
 struct Client(UnixStream);
 
 impl Client {
@@ -77,7 +77,7 @@ async fn serve(
     (server.statistics(), left)
 }
 
-/// Serves 64 MiB of memory on so many shards while `clients` runs; gives what each shard counted.
+/// Serves 64 MiB of memory on this many shards while `clients` runs; returns the counts of each shard.
 fn with_server(name: &str, shards: u16, ring: RingChoice, clients: impl FnOnce(&Path) + Send) -> Vec<Statistics> {
     let directory = std::env::temp_dir().join(format!("uraid-nbd-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory can be made");

@@ -1,4 +1,4 @@
-//! Clients that take no replies, send no payload or only pause: who goes, and what the others get meanwhile.
+//! Clients that take no replies, send no payload or only pause: which are cut, and what the others get meanwhile.
 //! Owns: the shares of memory and the watchdog, seen by clients. Not here: garbage and floods (`hostile`).
 
 mod common;
@@ -26,7 +26,7 @@ fn a_client_that_takes_no_replies_is_bounded_and_goes_when_others_wait() {
     bench.settle();
     assert!(ram.ops.borrow().len() <= 5 * 16);
     assert!(stuck.iter().all(|pipe| pipe.unread() == 0), "requests are small and wait in the inbox");
-    // Nobody waits who could go on but the stuck ones themselves; an honest client comes.
+    // Only the stuck clients themselves wait, and they cannot proceed; then an honest client arrives.
     let good = ready(&bench, &server, true);
     good.write(&ask(Command::Read, PLAIN, 1, 0, 256 << 10));
     bench.pass(Duration::from_secs(5));

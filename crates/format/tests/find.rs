@@ -1,4 +1,4 @@
-//! Devices whose version nobody tells: which superblock is found, and which error is told.
+//! Devices of unknown version: which superblock is found, and which error is returned.
 //! Owns: `find`. Not here: the bytes of a superblock (tests/vectors.rs, tests/mutations.rs).
 
 use uraid_block::{Sector, Sectors};
@@ -218,7 +218,7 @@ fn where_each_lies_among_the_other_s_data_the_later_counts_and_the_other_is_a_ri
         let found = look(&bytes, None).unwrap();
         assert_eq!((found.superblock.version, found.rivals().count()), (counts, 1));
     }
-    // A 0.90 that lies at the end of the data of a 1.2: held by it, or made after it, nobody can know.
+    // A 0.90 at the end of the data of a 1.2: it may be the array's content or newer than it; this is undecidable.
     for (now, counts) in [(5, Version::V1_2), (7, Version::V0_90)] {
         let mut bytes = vec![0; SIZE.bytes() as usize];
         put(&mut bytes, Version::V1_2, 6, None);

@@ -190,7 +190,7 @@ fn a_loop_device_is_in_use_while_another_process_has_its_file() {
     };
     assert_eq!((shared("--shared"), shared("--exclusive")), (Some(0), Some(1)));
     drop(claimed);
-    // Who may only read shares it with others that read.
+    // A claim for reading shares it with other readers.
     let (one, two) = (claim_read(&device.0), File::open(image.path()).expect("there"));
     two.try_lock_shared().expect("shared");
     drop((one, two));

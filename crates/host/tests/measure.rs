@@ -1,4 +1,4 @@
-//! What things cost. Not judged here: `cargo test --release --test measure -- --ignored --nocapture --test-threads 1`.
+//! Measures costs, without limits: `cargo test --release --test measure -- --ignored --nocapture --test-threads 1`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -219,7 +219,7 @@ fn block_devices_do_everything_and_are_exclusive() {
         assert!(claimed.geometry().volatile_cache);
         let twice = Claimed::open(&device.0, Access::ReadOnly).err();
         assert!(matches!(twice, Some(OpenError::ClaimedTwice { .. })), "{twice:?}");
-        // Who asks for it exclusively, as mount does, must not get it either.
+        // An exclusive open, as by mount, must fail too.
         use std::os::unix::fs::OpenOptionsExt;
         let exclusive = OpenOptions::new().read(true).custom_flags(0x80).open(&device.0);
         assert_eq!(exclusive.err().and_then(|error| error.raw_os_error()), Some(16), "EBUSY");
@@ -506,7 +506,7 @@ fn buffers_of_dropped_reads_come_back_when_the_kernel_is_done() {
                     shard.sleep(std::time::Duration::from_millis(1)).await;
                 }
                 assert_eq!(shard.arena(3).blocks_in_use(), 0);
-                // Some are still under way when the shard ends.
+                // Some are still in flight when the shard ends.
                 for n in 0..50u64 {
                     let into = shard.arena(3).take(16_384).expect("room");
                     let member = member.clone();

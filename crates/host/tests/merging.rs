@@ -1,4 +1,4 @@
-//! Merging on real members: whatever is merged, everybody gets what he would have got alone.
+//! Merging on real members: every request gets the result that it would have alone.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ impl Work {
     }
 }
 
-/// What one turn brings: short stretches that often adjoin, of a disk of so many sectors.
+/// One turn's requests: short, often adjacent stretches of a disk of this many sectors.
 fn a_turn(luck: &mut Luck, sectors: u64, may_overlap: bool) -> Vec<Work> {
     let mut work: Vec<Work> = Vec::new();
     let (mut behind, mut kind) = (luck.below(sectors), luck.below(20));
@@ -177,7 +177,7 @@ fn an_error_of_a_merged_request_is_that_of_the_bad_sectors_alone() {
     });
 }
 
-/// Reads that go down as one over the end of a file that has shrunk: those before the end are whole, all others tell.
+/// Merged reads across the end of a file that has shrunk: those before the end succeed, all others fail.
 #[test]
 fn a_merged_read_that_comes_back_short_is_whole_for_those_before_the_end() {
     for ring in RINGS {
@@ -199,7 +199,7 @@ fn a_merged_read_that_comes_back_short_is_whole_for_those_before_the_end() {
                 }
                 OpenOptions::new().write(true).open(path).expect("there").set_len(20_000).expect("shrunk");
                 let ends = join_all((0..16).map(read)).await;
-                // Whoever looks after the first that found it out is told as well.
+                // Tasks that check after the first detection get the error as well.
                 assert!(ends[4..].iter().all(|end| end.as_ref().is_err_and(|error| error.kind == ErrorKind::Gone)));
                 for (n, end) in ends.iter().enumerate().take(4) {
                     let expected: Vec<u8> = (n * 4096..(n + 1) * 4096).map(byte_at).collect();
@@ -239,7 +239,7 @@ fn many_neighbours_go_down_in_requests_of_as_many_segments_as_the_system_takes()
     });
 }
 
-/// Windows of one file are members of their own: what adjoins in the file does not adjoin on a member.
+/// Windows of one file are separate members: requests that are adjacent in the file are not merged.
 #[test]
 fn windows_of_one_file_are_not_merged_with_each_other() {
     let image = Image::new("windows", 64 << 10);

@@ -88,7 +88,7 @@ async fn converse(shard: &Local, stream: Stream, seed: usize) {
     assert!(back.to_vec() == content);
 }
 
-/// Both shards serve: whoever connects may be served by the other one, which must not end before.
+/// Both shards serve: a client may be served by the other shard, which must not end before.
 async fn serve_and_talk(shard: Shard<()>, listener: Listener, done: &AtomicU32, connect: impl Fn(&Local) -> Stream) {
     shard.spawn({
         let (shard, listener) = (shard.clone(), listener.clone());
@@ -280,7 +280,7 @@ fn what_does_not_wait_says_how_far_it_came() {
 #[test]
 fn the_longest_path_of_a_socket_works_and_a_longer_one_is_refused_with_both_figures() {
     let folder = std::env::temp_dir().join(format!("uraid-net-{}", std::process::id()));
-    // A name of one letter: shorter than the one that the socket is made under.
+    // A name of one letter: shorter than the temporary name of the socket.
     let fill = 107 - folder.as_os_str().len() - "//s".len();
     let deep = folder.join("d".repeat(fill));
     std::fs::create_dir_all(&deep).expect("a folder");
@@ -312,7 +312,7 @@ fn a_unix_socket_is_private_taken_once_and_removed() {
     drop(std::os::unix::net::UnixListener::bind(&path.0).expect("bound"));
     assert!(path.0.exists());
     let listener = Listener::unix(&path.0, 0o600).expect("a stale socket is no obstacle");
-    // Somebody else's now: not ours to remove.
+    // Another owner's now: not ours to remove.
     std::fs::remove_file(&path.0).expect("removed");
     std::fs::write(&path.0, b"a file").expect("written");
     drop(listener);

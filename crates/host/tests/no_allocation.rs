@@ -1,4 +1,4 @@
-//! A read that goes down to a member costs no allocation, alone or merged with its neighbours: counted.
+//! A read of a member costs no allocation, alone or merged with adjacent reads: counted.
 
 #[path = "../../block/tests/counting/mod.rs"]
 mod counting;

@@ -1,4 +1,4 @@
-//! Files and memory that the ring knows beforehand, and systems that refuse that, or io_uring as a whole.
+//! Files and memory that are registered with the ring, and systems that refuse that, or io_uring as a whole.
 
 mod common;
 

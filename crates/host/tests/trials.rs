@@ -1,4 +1,4 @@
-//! Members that take their time, and the trace of what goes down to them.
+//! Members with a simulated cost, and the trace of their requests.
 
 use std::time::Duration;
 use uraid_block::local::join_all;

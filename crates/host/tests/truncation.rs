@@ -1,4 +1,4 @@
-//! A member file that somebody makes shorter: gone for good, on every shard, and never made longer again by us.
+//! A member file that another program truncates: gone for good, on every shard, and never made longer again by us.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -187,7 +187,7 @@ fn writes_in_flight_while_it_shrinks_leave_no_doubt() {
                     assert_eq!(kind, ErrorKind::Gone);
                 }
                 truncation.join().expect("truncated");
-                // Also where a write that was under way has made it longer: nothing of it is read.
+                // Even if a write in flight has made the file longer again, none of it is read.
                 assert_gone(&shard, &claimed).await;
             });
         }

@@ -1,4 +1,4 @@
-//! Lost write-back: whoever else was told of it, a flush is told too.
+//! Lost write-back: a flush reports it, even if it was reported elsewhere before.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn a_durable_write_does_not_take_the_report_of_a_lost_one_from_flush() {
             for n in 1..4 {
                 write(&shard, &member, n * 2048, MIB, Fua::No).await.expect("taken");
             }
-            // Somebody else makes the system write back, as it does by itself after a while.
+            // Another description makes the system write back, as it does by itself after a while.
             OpenOptions::new().write(true).open(device).expect("there").sync_all().expect_err("lost");
             // This page has its room. The system tells this write of the other ones' loss, once.
             write(&shard, &member, 0, 4096, Fua::Yes).await.expect_err("told");

@@ -138,7 +138,7 @@ impl Kernel {
         self.table
     }
 
-    /// How to store the results for a row of so many blocks of `length` bytes.
+    /// How to store the results for a row of `blocks` blocks of `length` bytes.
     pub(crate) fn stores(self, blocks: usize, length: usize) -> Stores {
         let by_size =
             if blocks.saturating_mul(length) >= STREAMING_ROW_BYTES { Stores::Streaming } else { Stores::Cached };

@@ -9,7 +9,7 @@ const SECTOR: usize = 512;
 const SECTORS_MAX: usize = 4;
 const MEMBERS_MAX: usize = if cfg!(debug_assertions) { 7 } else { 20 };
 
-/// The members of one row: what they hold, who is P, who is Q, and the exponent of each data member.
+/// The members of one row: their content, the places of P and Q, and the exponent of each data member.
 struct Stripe {
     what: String,
     blocks: Vec<Vec<u8>>,
@@ -50,7 +50,7 @@ impl Stripe {
         Stripe { what, blocks, p, q, data }
     }
 
-    /// Loses these members in blocks of so many sectors, recovers them, and compares all.
+    /// Loses these members in blocks of this many sectors, recovers them, and compares all.
     fn check(&self, kernel: Kernel, scratch: &mut [Vec<u8>], sectors: usize, lost: &[usize]) {
         let length = sectors * SECTOR;
         for &slot in lost {

@@ -129,7 +129,7 @@ fn every_kernel_recovers_every_loss_as_the_judge() {
             assert_eq!(kernel.recover(given, &lost), Ok(()), "{}", what());
             loss.iter().for_each(|index| row[*index].assert_is(stripe.blocks[*index].bytes(), &what));
         }
-        // What was never lost is as it was.
+        // The other blocks are unchanged.
         row.iter().zip(&stripe.blocks).for_each(|(block, expected)| block.assert_is(expected.bytes(), what));
     });
 }

@@ -38,7 +38,7 @@ fn exponents_by_slot(layout: u64, disks: usize, p: usize, q: usize) -> Vec<(usiz
     let mut exponents: Vec<_> = match layout {
         // DDF: the exponent is the slot's own number, P and Q leave holes.
         8..=10 => (0..disks).filter(is_data).map(|slot| (slot, slot as u8)).collect(),
-        // All others: the walk begins behind Q and wraps.
+        // All others: the walk begins after Q and wraps.
         _ => (1..disks).map(|step| (q + step) % disks).filter(is_data).zip(0..).collect(),
     };
     exponents.sort_unstable();

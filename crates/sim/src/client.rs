@@ -1,6 +1,6 @@
-//! Clients: they ask the array for things, and check every answer against the oracle.
-//! Owns: [`Client`], [`Mix`], which ranges are asked for, when an error is legal. Not here: what goes wrong (`scenario`).
-//! Invariant: every request is told to the oracle before it is made and when it is answered, never in between.
+//! Clients: they send requests to the array, and check every answer against the oracle.
+//! Owns: [`Client`], [`Mix`], the ranges of requests, when an error is legal. Not here: injected faults (`scenario`).
+//! Invariant: the oracle is told of every request before it is made and when it is answered, never in between.
 
 use crate::executor::Executor;
 use crate::faults::FaultKind;
@@ -66,7 +66,7 @@ pub struct Tally {
     pub resyncs: u64,
     /// Rounds started with a member missing.
     pub degraded: u64,
-    /// Ranges that were said to be zero, and checked.
+    /// Ranges that block status called zero, and that were checked.
     pub zero_claims: u64,
     /// What clients did, the reading of everything left out.
     pub operations: u64,
@@ -92,9 +92,9 @@ pub struct Session {
     pub op_next: Rc<Cell<u64>>,
     /// When a request may fail.
     pub legal_errors: LegalErrors,
-    /// Looks at what power failure would leave now.
+    /// Judges what a power cut now would leave.
     pub cut_power: Rc<dyn Fn()>,
-    /// One answer in so many is followed by that.
+    /// 1 answer in N is followed by it.
     pub cut_one_in: u64,
     /// Running operations, by their numbers.
     pub running: RefCell<BTreeMap<u64, Request>>,
@@ -163,7 +163,7 @@ impl Session {
 }
 
 impl Client {
-    /// Makes so many requests, one after the other.
+    /// Makes this many requests, one after the other.
     pub async fn run(mut self, requests: u64) {
         for _ in 0..requests {
             if self.session.is_stopping.get() || !self.rng.goes_on() {
@@ -245,7 +245,7 @@ impl Client {
             let mut pieces = ReadPieces::new();
             while pieces.bytes() < bytes {
                 let left = bytes - pieces.bytes();
-                // The plainest choice is a large piece: of single bytes a request may need more blocks than there are.
+                // The simplest choice is a large piece: in single bytes a request may need more blocks than there are.
                 let next = match is_scattered.then(|| self.rng.below(1500) as usize) {
                     Some(0) => 1500.min(left),
                     Some(more) => (1 + more).min(left),
@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// A range that is said to be zero is checked as if zeroes had been read from it.
+    /// A range that is called zero is checked as if zeroes had been read from it.
     async fn check_allocation(&self, op: u64, at: u64, length: u64) {
         let claim = u64::MAX - op;
         self.session.oracle.borrow_mut().begin_read(claim, at, length);

@@ -1,14 +1,14 @@
 //! Exhaustive crash images of tiny arrays.
-//! Owns: [`run`], its counts and its report. Not here: what is explored (`catalogue`), how (`explore`).
-//! Invariant: the counts do not depend on the number of threads; every finding is printed with the command that shows
-//! it again.
+//! Owns: [`run`], its counts and its report. Not here: which arrays are explored (`catalogue`), how (`explore`).
+//! Invariant: the counts do not depend on the number of threads. Every finding is printed with the command that
+//! reproduces it.
 //!
 //! At every moment of a script of concurrent requests, every subset of the sectors in flight or not yet flushed, those
 //! of superblocks among them, with every set of members that may be lost: each such *image* is assembled by the real
 //! assembly, brought to clean by the real engine, read from end to end, compared with what the oracle allows, and its
 //! copies and parity are recomputed by the slow model. At depth 2 the same is done at every moment of those restarts.
 //!
-//! An image is told apart by the contents of the members that are there, and by who is lost.
+//! Images differ if the contents of the present members differ, or the set of lost members.
 //!
 //! It does not check: several shards (the seeds do), errors other than a member that is gone, torn sectors, restarts
 //! of restarts (depth 3; `exhaust` does it for superblocks), bitmaps, partial parity logs, spares.
@@ -125,7 +125,7 @@ fn run_caught(explorer: &mut Explorer, job: &catalogue::Job) -> Result<(), Found
     })
 }
 
-/// Shows a finding again: prints the image and what became of it. Without a crash in it, explores its script.
+/// Reproduces a finding: prints the image and its outcome. Without a crash in it, explores its script.
 pub fn replay(finding: &Finding) -> Result<report::Counts, Found> {
     let mut explorer = Explorer::new(Lab::new(finding.tiny.clone()));
     if !finding.found.crashes.is_empty() {

@@ -1,6 +1,7 @@
-//! A simulated member's medium: what is durable, what is only cached, what power failure leaves of it.
-//! Owns: [`Medium`], versions of sectors, flush, [`CrashMode`]. Not here: latency, faults, the `Device` face (`member`).
-//! Invariant: a sector is written whole or not at all; after a crash it holds its durable bytes or those of one write
+//! A simulated member's medium: durable and cached sectors, and what a power cut leaves.
+//! Owns: [`Medium`], versions of sectors, flush, [`CrashMode`]. Not here: latency, faults, the `Device` implementation
+//! (`member`).
+//! Invariant: a sector is written whole or not at all. After a crash it holds its durable bytes or those of one write
 //! that was not yet covered by a flush.
 //!
 //! ```text
@@ -38,7 +39,7 @@ struct Write {
     is_fua: bool,
 }
 
-/// What power failure leaves of writes that no flush covered.
+/// What a power cut leaves of writes that no flush covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashMode {
     /// Everything.
@@ -181,8 +182,8 @@ impl Medium {
         }
     }
 
-    /// A flush that failed: part of what it should have covered will not survive power failure, and nobody will say so
-    /// again. Until then reads still find it, as in a page cache.
+    /// A flush that failed: part of what it should have covered will not survive a power cut, and no later flush
+    /// reports it again. Until then reads still find it, as in a page cache.
     pub fn flush_failed(&mut self, mark: &FlushMark, rng: &mut Rng) {
         for versions in self.cache.values_mut() {
             if rng.chance(1, 2) {
@@ -284,7 +285,7 @@ impl Medium {
         image
     }
 
-    /// Power fails: what is left is all there is, and durable.
+    /// A power cut: what survives becomes the durable contents.
     pub fn crash(&mut self, mode: CrashMode, rng: &mut Rng) {
         let image = self.image(mode, rng, None);
         self.replace(image);

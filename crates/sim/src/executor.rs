@@ -1,7 +1,7 @@
-//! One thread that plays several shards, in an order that the seed chooses.
+//! Runs several shards on one thread, in an order that the seed chooses.
 //! Owns: tasks, the choice of the next one, the virtual clock, timers, the trace, found violations.
-//! Not here: what a shard offers the engine (`world`), what a member does (`disk`).
-//! Invariant: nothing happens but by a poll or an event that the trace has taken in; time passes only here.
+//! Not here: the engine's world (`world`), the behaviour of a member (`disk`).
+//! Invariant: every step is a poll or an event recorded in the trace; time passes only here.
 
 use crate::rng::Rng;
 use crate::trace::{Event, Trace};
@@ -36,7 +36,7 @@ pub enum Order {
 pub enum Ended {
     /// The condition became true.
     Done,
-    /// So many steps were made.
+    /// The limit of steps was reached.
     Steps,
     /// The clock reached the limit.
     Time,
@@ -46,12 +46,12 @@ pub enum Ended {
     Violation,
 }
 
-/// What luck is for: each has a stream of its own, so that a tape can be cut in one and keep the others.
+/// The uses of random choices: each has its own stream, so that a tape can be cut in one and keep the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Luck {
     /// Which task is next.
     Order,
-    /// How long members take, and when what they do becomes visible.
+    /// Latencies of members, and when their operations take effect.
     Latency,
     /// How long mail takes.
     Mail,
@@ -110,7 +110,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor without tasks, at a time of one second, whose every choice follows from `rng`.
+    /// An executor without tasks, at a time of one second. `rng` makes all its choices.
     pub fn new(mut rng: Rng, is_verbose: bool) -> Executor {
         let poll_cost = *rng.pick(&[0, 50, 300, 2_000, 15_000]);
         let core = Core {
@@ -172,7 +172,7 @@ impl Executor {
         core.trace.add(now, event);
     }
 
-    /// The events of a run that a reader wants are kept from now on.
+    /// Keeps the events of the run from now on, for a readable log.
     pub fn keep_story(&self) {
         self.core.borrow_mut().trace.keep_story();
     }
@@ -232,7 +232,7 @@ impl Executor {
         self.at(Tick(at), action);
     }
 
-    /// Lets `action` happen at a moment; what is due at the same moment happens in the order it was asked for.
+    /// Runs `action` at a moment; actions of the same moment run in the order of the calls.
     pub fn at(&self, moment: Tick, action: impl FnOnce() + 'static) {
         let mut core = self.core.borrow_mut();
         let number = core.event_next;
@@ -331,13 +331,13 @@ impl Executor {
         self.end_all(drop);
     }
 
-    /// The same after a panic: what is half done is leaked, for its destructors could panic again.
+    /// The same after a panic: unfinished work is leaked, because its destructors could panic again.
     pub fn leak(&self) {
         self.end_all(std::mem::forget);
     }
 
     fn end_all(&self, end: impl Fn(Entry)) {
-        // What is dropped may spawn, wake and post; so again until nothing is left.
+        // Dropping may spawn, wake and post: repeat until nothing is left.
         loop {
             let (tasks, events) = {
                 let mut core = self.core.borrow_mut();

@@ -1,4 +1,4 @@
-//! What can go wrong with members, and how much of it at a time.
+//! Faults of members, and how many may occur at a time.
 //! Owns: [`FaultKind`], [`Kinds`], what a round plans to go wrong, the budget of every stripe. Not here: carrying it out
 //! (`member`), what power failure leaves (`disk`).
 //! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to go beyond. A fault
@@ -125,7 +125,7 @@ impl Kinds {
         Kinds(self.0 & !(1 << kind as u32))
     }
 
-    /// What becomes of full members. By what is drawn anyway, as above.
+    /// What happens to full members, by a number that is drawn anyway, as above.
     pub fn on_full(self) -> OnFull {
         if self.has(FaultKind::NoSpace) && self.has(FaultKind::Shrink) { OnFull::Fail } else { OnFull::Freeze }
     }
@@ -145,7 +145,7 @@ pub struct Plan {
     pub unreadable: BTreeMap<u16, BTreeSet<u64>>,
     faults: Vec<(u16, Fault)>,
     liar: Option<u16>,
-    /// Members that go together, through no fault of theirs.
+    /// Members that vanish together because of a shared bus.
     pub(crate) bus: BTreeSet<u16>,
 }
 
@@ -320,7 +320,7 @@ impl Rig {
         let loses = [FaultKind::FlushError, FaultKind::Vanish, FaultKind::Shrink, FaultKind::NeverAnswers];
         let is_redundant = self.setup.is_redundant();
         // What a level without redundancy loses for good it cannot start without.
-        // A late write that lands after a read of the same sector is what a level without redundancy has to live with.
+        // On a level without redundancy a late write may land after a read of the same sector.
         let is_final = |kind: FaultKind| {
             (kind == FaultKind::Shrink && !is_redundant && !is_over)
                 || (kind == FaultKind::NeverAnswers && (!is_redundant || is_over))
@@ -348,7 +348,7 @@ impl Rig {
         Some(Fault { victim, after: self.rng.below(if self.setup.is_long { 16 } else { 30 }), effect })
     }
 
-    /// Lets the plan come true from now on.
+    /// Activates the planned faults.
     pub fn carry_out(&mut self, plan: &Plan) {
         for (slot, fault) in &plan.faults {
             self.disk(*slot).add_fault(*fault);

@@ -38,7 +38,7 @@ pub struct Sum {
     pub least: Option<(u64, u64)>,
     /// Seeds with as many operations and faults as a long one is meant to have; some end without.
     pub full: u64,
-    /// Seeds that found something, with what.
+    /// Seeds with findings, and the findings.
     pub failures: BTreeMap<u64, String>,
 }
 
@@ -152,7 +152,7 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Runs the seeds on so many threads. `on_thread` runs first on each.
+/// Runs the seeds on this many threads. `on_thread` runs first on each.
 pub fn run_seeds(seeds: Range<u64>, threads: usize, options: Options, on_thread: impl Fn() + Sync) -> Sum {
     run_seeds_while(seeds, threads, options, on_thread, || true)
 }

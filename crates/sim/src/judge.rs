@@ -1,7 +1,7 @@
-//! What power failure would leave now, and whether it would do.
-//! Owns: [`Judge`]: images of all members, the real assembly on them. Not here: what is checked on the members that
-//! were chosen (`checks`), starting an engine on them (`scenario`).
-//! Invariant: reads nothing but images; changes nothing.
+//! What a power cut now would leave, and whether that is legal.
+//! Owns: [`Judge`]: images of all members, the real assembly on them. Not here: the checks on the chosen members
+//! (`checks`), starting an engine on them (`scenario`).
+//! Invariant: reads only images; changes nothing.
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
@@ -28,7 +28,7 @@ pub struct Judge {
     pub oracle: Rc<RefCell<Oracle>>,
     /// The members; number n stands in slot n, and those behind the last slot are spares.
     pub disks: Vec<Rc<Disk>>,
-    /// Slots that may be out of the array: they had a fault, or were away.
+    /// Slots that may be left out of the array: they had a fault, or were absent.
     pub lost: RefCell<BTreeSet<u16>>,
     /// Row sectors whose parity may be wrong until a resync is through.
     pub suspect: RefCell<BTreeSet<usize>>,
@@ -43,7 +43,7 @@ pub struct Judge {
     pub unreadable: RefCell<BTreeSet<u16>>,
     /// Members whose superblock the last imagined power failure has torn.
     pub torn: RefCell<BTreeSet<u16>>,
-    /// What the resync of the running array has met.
+    /// Sectors that the resync of the running array could not make consistent.
     pub resynced: Cell<Resynced>,
     /// Members that are older than all others by more than one change.
     pub must_stay_out: RefCell<BTreeSet<u16>>,
@@ -103,7 +103,7 @@ impl Judge {
         self.missing_before.borrow().iter().any(|before| !before.is_subset(away) && !away.is_subset(before))
     }
 
-    /// Data of a member goes bad without anybody being told.
+    /// Data of a member is corrupted silently.
     pub fn spoil(&self, slot: u16, at: u64, length: u64) {
         for sector in at..at + length {
             for x in self.model.sectors_at(Place { slot, sector }) {
@@ -188,7 +188,7 @@ impl Judge {
         let mut images = Vec::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let mode = if is_mixed { *rng.pick(&CrashMode::ALL) } else { one };
-            // Superblocks of one sector cannot be torn; of others most writes that are under way are.
+            // Superblocks of one sector cannot be torn; for larger ones, most writes in flight are torn.
             let tears = self.setup.roles > 128 && disk.medium().writes_super() && rng.chance(2, 3);
             let mode = if tears { CrashMode::Random } else { mode };
             let image = disk.medium().image(mode, rng, None);

@@ -1,10 +1,10 @@
 //! I7: when a request may be answered with an error.
-//! Owns: [`LegalErrors`]: the rule for requests, and for a frozen array. Not here: what is right about an answer without
-//! an error (`oracle`).
-//! Invariant: a request fails only if one of *its own* sectors cannot be had, or if the array froze and had to. That
-//! some other member has failed, or has failed somewhere else, is no excuse.
+//! Owns: [`LegalErrors`]: the rule for requests, and for a frozen array. Not here: correct answers without an error
+//! (`oracle`).
+//! Invariant: a request fails only if one of *its own* sectors is unavailable, or if the array had to freeze. A failure
+//! of another member, or at another place, does not justify an error.
 //!
-//! A place cannot be had while its member is out, while a latent error covers it, or after an access that covered it
+//! A place is unavailable while its member is out, while a latent error covers it, or after an access that covered it
 //! failed during the request. On levels with redundancy a request of `x` may fail when
 //!
 //! | request              | what it takes                                                                     |
@@ -43,7 +43,7 @@ pub struct Request {
     pub view: Rc<View>,
 }
 
-/// The rule, for one life of an array.
+/// The rule, for one run of an array.
 pub struct LegalErrors {
     judge: Rc<Judge>,
     guard: Rc<Guard>,

@@ -1,6 +1,6 @@
-//! `uraid-sim`: runs seeds and tapes, says what they found, and makes it small.
-//! Owns: its few options. Not here: anything that a seed does.
-//! Invariant: every failure is printed with the command that shows it again.
+//! `uraid-sim`: runs seeds and tapes, prints findings, and shrinks them.
+//! Owns: its few options. Not here: what a seed does.
+//! Invariant: every failure is printed with the command that reproduces it.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -77,11 +77,11 @@ pub trait Watch {
     fn failed(&self, access: Access, error: ErrorKind);
     /// The array asks it no more.
     fn given_up(&self, disk: u16);
-    /// These sectors do not hold what they were told to, and nobody was told so.
+    /// These sectors do not hold what was written, without any error.
     fn spoilt(&self, disk: u16, at: u64, length: u64);
 }
 
-/// A lie that the member tells, for testing the tester.
+/// A deliberate fault of the member, to test the checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
     /// A flush is answered and does nothing.
@@ -103,7 +103,7 @@ pub struct Latency {
     pub min: u64,
     /// At most, mostly.
     pub max: u64,
-    /// One in so many takes fifty times as long; zero: none.
+    /// 1 request in N takes 50 times as long; zero: none.
     pub slow_one_in: u64,
 }
 
@@ -116,11 +116,11 @@ pub struct Disk {
     medium: RefCell<Medium>,
     latency: Latency,
     faults: RefCell<Vec<Fault>>,
-    // Unreadable sectors, and whether anybody has noticed.
+    // Unreadable sectors, and whether a read has failed on each.
     latent: RefCell<BTreeMap<u64, bool>>,
     lie: Cell<Option<Lie>>,
     is_gone: Cell<bool>,
-    /// What it hangs on has failed: what everything ends with.
+    /// The bus it is on has failed: the error of every operation.
     bus: Cell<Option<ErrorKind>>,
     /// An array fails it when it is full.
     is_failed_when_full: Cell<bool>,
@@ -258,7 +258,7 @@ impl Disk {
         self.sectors_lost.get() > 0
     }
 
-    /// It is another device of the full size.
+    /// It is replaced by another device of the full size.
     pub fn restore_size(&self) {
         self.sectors_lost.set(0);
     }

@@ -1,6 +1,7 @@
-//! The slow, second opinion on where every sector is and on what parity must be.
-//! Owns: [`Model`], written from docs/md/address-mapping.md and from nothing else. Not here: speed.
-//! Invariant: shares no code with `layout`, `parity` or `engine`; a table of every sector, made once for a tiny array.
+//! The slow reference model of where every sector is and what parity must be.
+//! Owns: [`Model`], written only from docs/md/address-mapping.md. Not here: speed.
+//! Invariant: it shares no code with `layout`, `parity` or `engine`; a table of every sector, made once for a tiny
+//! array.
 //! Spec: docs/md/address-mapping.md; docs/md/behaviour.md#when-an-array-starts.
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! Bugs that cost people data elsewhere, put back one by one: the simulator must find each.
-//! Owns: [`ENTRIES`]: what happened there, which switch puts it back, what is to find it; `hunt`. Not here: the
-//! switches (`uraid_engine::sabotage`), mistakes this engine once made (`tests/own_mistakes.rs`).
+//! Historical bugs of other systems that lost data, reintroduced one by one: the simulator must find each.
+//! Owns: [`ENTRIES`]: what happened, which switch reintroduces it, which check must find it; `hunt`. Not here: the
+//! switches (`uraid_engine::sabotage`), mistakes that this engine once had (`tests/own_mistakes.rs`).
 //! Invariant: a switch is written from the bug's description, not from what a checker looks at.
 //! Spec: docs/reliability.md#historical-bugs, whose numbers these are.
 
@@ -11,7 +11,7 @@ use uraid_engine::sabotage::Sabotage;
 pub struct Entry {
     /// Its number in docs/reliability.md.
     pub id: &'static str,
-    /// Where it was, and what went wrong.
+    /// The system, and what went wrong.
     pub description: &'static str,
     /// What puts it back.
     pub switch: Sabotage,
@@ -24,7 +24,7 @@ pub struct Entry {
 pub struct Find {
     /// The first seed that found it.
     pub seed: u64,
-    /// What it said.
+    /// The text of the finding.
     pub found: String,
 }
 

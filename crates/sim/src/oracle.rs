@@ -1,8 +1,8 @@
-//! What every sector may hold.
+//! The legal contents of every sector.
 //! Owns: tags, the register of each sector, what a read may return while running and after a crash.
-//! Not here: who asks (`client`), where sectors lie (`model`).
-//! Invariant: an answered and flushed write is the only legal value until another write starts; nothing is legal that
-//! nobody wrote.
+//! Not here: the clients (`client`), where sectors lie (`model`).
+//! Invariant: an answered and flushed write is the only legal value until another write starts. A value that was never
+//! written is never legal.
 //!
 //! ```text
 //!   base {A}    write B |----ok----|         B replaces A for reads; after a crash A or B
@@ -24,7 +24,7 @@ pub enum Value {
     Zero,
     /// The tag of an operation.
     Op(u64),
-    /// Anything: discarded, or beyond what the policy promises.
+    /// Anything: discarded, or not covered by the policy's guarantees.
     Any,
 }
 
@@ -48,7 +48,7 @@ pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
     bytes
 }
 
-/// Says what these bytes are, for a report.
+/// Describes these bytes for a report.
 pub fn describe(bytes: &[u8]) -> String {
     if bytes.iter().all(|&byte| byte == 0) {
         return "zeroes".to_string();
@@ -71,7 +71,7 @@ struct Record {
     end: Option<u64>,
     is_ok: bool,
     is_durable: bool,
-    // It failed, and what reads have found since.
+    // It failed; what later reads have found.
     seen: Seen,
 }
 
@@ -90,7 +90,7 @@ struct Register {
     others: Vec<Value>,
     // No read decides between the values of the base: the policy promises nothing until a resync is through.
     is_loose: bool,
-    // Bytes of its stripe went bad and nobody was told: without checksums nothing is promised any more.
+    // Bytes of its stripe were corrupted silently: without checksums nothing is guaranteed any more.
     is_spoilt: bool,
     // A write was refused half-way: its row may be neither old nor new, whatever is said about this sector since.
     is_torn: bool,
@@ -104,7 +104,7 @@ struct ActiveRead {
     is_quiet: Vec<bool>,
 }
 
-/// What every sector of an array may hold.
+/// The legal contents of every sector of an array.
 #[derive(Clone)]
 pub struct Oracle {
     array: u64,
@@ -404,7 +404,7 @@ impl Oracle {
         self.flushes.clear();
     }
 
-    /// A clean stop: what can be read is durable.
+    /// A clean stop: everything readable is durable.
     pub fn stop(&mut self) {
         for register in &mut self.sectors {
             register.is_torn = false;
@@ -461,7 +461,7 @@ impl Oracle {
         (0..self.sectors.len() as u64).filter(|&x| self.sectors[x as usize].base.len() > 1).collect()
     }
 
-    /// Reads do not decide between what is possible in this sector, or do again.
+    /// Sets whether a read fixes which of the possible values this sector has.
     pub fn set_loose(&mut self, x: u64, is_loose: bool) {
         self.sectors[x as usize].is_loose = is_loose;
     }

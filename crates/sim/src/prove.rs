@@ -1,6 +1,6 @@
-//! What the simulator can say in so much time, as figures.
+//! The simulator's figures for a given time.
 //! Owns: [`Figures`], `prove`. Not here: other kinds of proof (crash images, layouts, the black box).
-//! Invariant: every figure is counted in this run; nothing is carried over from another one.
+//! Invariant: every figure is counted in this run.
 
 use crate::fleet::{Sum, run_seeds_while};
 use crate::scenario::Options;

@@ -1,7 +1,7 @@
-//! What md would do while the array is off: members that are out come back with what belongs on them.
-//! Owns: the rebuilt bytes, from the model, and the superblocks that say so. Not here: the engine, which rebuilds nobody
-//! yet; the faults before and after (`faults`).
-//! Invariant: only after a clean stop; what is left is an array that md could have left: one event more, all in sync.
+//! Simulates md's recovery while the array is off: failed members come back with their rebuilt content.
+//! Owns: the rebuilt bytes, from the model, and the superblocks that record it. Not here: the engine, which has no
+//! recovery yet; the faults before and after (`faults`).
+//! Invariant: only after a clean stop. The result is an array that md could have left: one event more, all in sync.
 
 use crate::judge::{Assembled, How, Judge};
 use crate::model::Place;

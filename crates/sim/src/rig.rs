@@ -1,7 +1,7 @@
 //! An array on simulated members, from power on to power off.
 //! Owns: [`Rig`]: assembly, start, requests until an end, stop, crash, and the checks that belong to each.
-//! Not here: what a seed makes of it (`scenario`).
-//! Invariant: what the oracle is told of a start, a stop or a crash is what the members went through.
+//! Not here: the choices of a seed (`scenario`).
+//! Invariant: the oracle is told of a start, a stop or a crash exactly as the members went through it.
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::client::{Client, Session, Tally};
@@ -40,7 +40,7 @@ pub struct Rig {
     pub rng: Rng,
     /// What it is about.
     pub setup: Rc<Setup>,
-    /// The members and what may be on them.
+    /// The members and their legal contents.
     pub judge: Rc<Judge>,
     /// The watch over every access.
     pub guard: Rc<Guard>,
@@ -86,7 +86,7 @@ impl Rig {
             disk.set_watch(Some(guard.clone()));
         }
         if !setup.is_redundant() {
-            // A client that has another flush in flight may hear of the loss by one of the two only.
+            // A client with two flushes in flight may get the error from only one of them.
             let oracle = oracle.clone();
             guard.on_failure(move || oracle.borrow_mut().lose_unflushed());
         }
@@ -211,7 +211,7 @@ impl Rig {
             }
         }
         if !victims.is_empty() {
-            // The copy that decided so far may go before the others agree with it.
+            // The canonical copy so far may vanish before the others agree with it.
             oracle.reopen();
             for x in oracle.undecided() {
                 oracle.set_loose(x, true);
@@ -219,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// Makes the array on every shard and starts it; nobody waits for that.
+    /// Makes the array on every shard and starts it, without waiting.
     pub fn boot(&mut self, plan: &StartPlan, config: &Config) -> Result<Live, String> {
         let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
         let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks * self.setup.pool_factor };
@@ -296,7 +296,7 @@ impl Rig {
         })
     }
 
-    /// What the end of a run of the executor means.
+    /// The meaning of the executor's result.
     pub fn judge_end(&self, ended: Ended, live: &Live, will_crash: bool) -> Result<(), String> {
         let running = live.session.describe_running();
         match ended {
@@ -382,7 +382,7 @@ impl Rig {
     fn empty(&mut self, live: &Live) -> Result<(), String> {
         let executor = self.executor.clone();
         let end = self.executor.now() + Duration::from_secs(20);
-        // A device may still be at what a member was asked before it was given up, with the buffers of that.
+        // A device may still work on operations from before its member was given up, and hold their buffers.
         let disks = self.judge.disks.clone();
         let is_quiet = || disks.iter().all(|disk| disk.in_flight() == 0);
         let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0 && is_quiet());
@@ -413,7 +413,8 @@ impl Rig {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
                     let here = Judge::in_slots(&plan);
-                    // Who became smaller while nobody asked for what it lost works; the next start may do without it.
+                    // A member that shrank before any request needed its lost sectors still works; the next start may
+                    // leave it out.
                     let is_told = |slot: &u16| !self.disk(*slot).is_shrunk();
                     let (worked, are_in): (BTreeSet<u16>, BTreeSet<u16>) =
                         (usable.into_iter().filter(is_told).collect(), here.iter().copied().filter(is_told).collect());
@@ -497,7 +498,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Lets go of everything that holds everything else.
+    /// Drops the reference cycles.
     pub fn power_off(&self) {
         self.executor.cut();
         for disk in &self.judge.disks {

@@ -1,13 +1,13 @@
-//! Luck from a seed, or from a tape.
+//! Random choices from a seed, or from a tape.
 //! Owns: [`Rng`], [`mix`]. Not here: which choices are made with it, what a tape is (`tape`).
-//! Invariant: the same seed gives the same numbers on every machine and in every build; whether a tape records them
-//! changes nothing. Of every choice 0 is the plainest one: nothing goes wrong, the least of everything.
+//! Invariant: the same seed gives the same numbers on every machine and in every build, whether a tape records them or
+//! not. For every choice, 0 is the simplest value: no fault, the least of everything.
 
 use crate::tape::{Deck, Lane, Tape};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// One round of splitmix64: a bijection of 64 bits that no xor sees through.
+/// One round of splitmix64: a bijection of 64 bits that is not linear under xor.
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -70,17 +70,17 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// Yes in `yes` of `of` cases.
+    /// True in `yes` of `of` cases.
     pub fn chance(&mut self, yes: u64, of: u64) -> bool {
         self.below(of) >= of - yes
     }
 
-    /// Yes, until a tape ends: what asks this before each piece of its work can be cut short.
+    /// True until a tape ends: work that asks this before each piece can be cut short.
     pub fn goes_on(&mut self) -> bool {
         self.lane.as_ref().is_none_or(|lane| lane.choose(2, 1) == 1)
     }
 
-    /// One of the things, the plainest first. Panics when there are none.
+    /// One of the items, the simplest first. Panics if there are none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
@@ -91,7 +91,7 @@ impl Rng {
         Rng { lane: self.lane.as_mut().map(Lane::fork), ..Rng::new(seed) }
     }
 
-    /// Noise from one choice: what is drawn from it is on no tape.
+    /// A stream from one choice: its numbers are not recorded on the tape.
     pub fn noise(&mut self) -> Rng {
         Rng::new(self.next())
     }

@@ -1,6 +1,6 @@
 //! One seed from its first choice to its verdict: rounds of work, faults, crashes and stops.
-//! Owns: [`run_seed`], the rounds, what is planned to go wrong. Not here: single requests (`client`), judging (`judge`).
-//! Invariant: no more members are hurt than the level survives, unless the last round is meant to go beyond.
+//! Owns: [`run_seed`], the rounds, the planned faults. Not here: single requests (`client`), judging (`judge`).
+//! Invariant: no more members are damaged than the level survives, unless the last round is meant to exceed that.
 
 use crate::client::Tally;
 use crate::executor::{Ended, Executor};
@@ -35,7 +35,7 @@ const ROUNDS_MAX: u64 = 1_000;
 pub struct Options {
     /// Print events as they come.
     pub is_verbose: bool,
-    /// A lie that one member tells, to see whether it is found.
+    /// A deliberate fault of one member, to test that it is found.
     pub lie: Option<Lie>,
     /// A long seed.
     pub is_long: bool,
@@ -43,7 +43,7 @@ pub struct Options {
     pub never_hangs: bool,
 }
 
-/// What came out of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed; 0 of a tape.
@@ -70,7 +70,7 @@ pub struct Outcome {
     pub story: String,
 }
 
-/// Where the choices of a run come from.
+/// The source of a run's choices.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A seed.
@@ -85,7 +85,7 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
     run(seed, Rng::new(seed), options, executor_of)
 }
 
-/// Runs a seed or a tape, and gives all choices that were made.
+/// Runs a seed or a tape, and returns all its choices.
 pub fn run_recorded(source: Source, options: Options) -> (Outcome, Tape) {
     let (seed, (rng, deck)) = match source {
         Source::Seed(seed) => (seed, Rng::recorded(seed)),
@@ -169,7 +169,7 @@ impl Rig {
             if self.has_had_enough(round) {
                 break;
             }
-            // Each round has a lane of its own, and one that a tape says nothing of does not take place.
+            // Each round has its own lane; a round whose lane is not on the tape is skipped.
             self.rng = root.fork();
             if !self.rng.goes_on() {
                 continue;
@@ -196,7 +196,7 @@ impl Rig {
         if self.setup.is_long { is_long } else { rounds >= self.setup.rounds }
     }
 
-    /// One life of the array. False when it cannot start again. A calm round has no faults and ends well.
+    /// One run of the array. False if it cannot start again. A calm round has no faults and a clean end.
     fn round(&mut self, is_calm: bool) -> Result<bool, String> {
         self.executor.draw_order(self.setup.shards);
         if !is_calm {
@@ -235,7 +235,7 @@ impl Rig {
         Ok(true)
     }
 
-    /// Takes in what has hit members in this round, and who may be out because of it.
+    /// Records the faults of this round, and which members may be left out because of them.
     fn count_hits(&mut self) {
         let disks = self.judge.disks.iter();
         let hurt = disks.clone().enumerate().filter(|(_, disk)| disk.is_hurt()).map(|(slot, _)| slot as u16);
@@ -260,7 +260,7 @@ impl Rig {
         clients
     }
 
-    /// An operator who takes a member out.
+    /// An operator who fails a member.
     fn fail_by_hand(&mut self, live: &Live, slot: u16) {
         let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
         let wait = Duration::from_micros(self.rng.below(5_000));
@@ -302,7 +302,7 @@ impl Rig {
         });
     }
 
-    /// Some members go at the same moment, and none of them is to blame.
+    /// Some members fail at the same moment because of a shared bus.
     fn take_bus_away(&mut self, plan: &Plan) {
         let away = &plan.bus;
         if away.is_empty() {

@@ -1,5 +1,5 @@
-//! What a seed is about: the array, its members, its clients, before anything happens.
-//! Owns: [`Setup`], the first superblocks, the first disks. Not here: what happens then (`scenario`).
+//! The setup of a seed: the array, its members, its clients, before the run.
+//! Owns: [`Setup`], the first superblocks, the first disks. Not here: the run (`scenario`).
 //! Invariant: every array drawn here is one that md could have made, only smaller.
 
 use crate::client::Mix;
@@ -20,7 +20,7 @@ pub enum OverBudget {
     Never,
     /// Operations fail, on any number of members, but no member and nothing cached is lost: after a restart all is well.
     Passing,
-    /// Anything goes; only wrong bytes count, and the seed ends there.
+    /// Any fault may happen; only wrong bytes count, and the seed ends there.
     ForGood,
 }
 
@@ -47,7 +47,7 @@ pub struct Setup {
     pub requests: u64,
     /// Rounds before the last one.
     pub rounds: u64,
-    /// Whether the array starts dirty, full of rubbish.
+    /// Whether the array starts dirty, with random contents.
     pub starts_dirty: bool,
     /// Whether members fail.
     pub has_faults: bool,
@@ -55,9 +55,9 @@ pub struct Setup {
     pub has_crashes: bool,
     /// Whether the array is looked at before a start, for reading only.
     pub looks: bool,
-    /// Whether a stop may come while the array is still starting.
+    /// Whether a stop may arrive while the array is still starting.
     pub stops_while_starting: bool,
-    /// Whether the round before the last goes beyond what the level survives.
+    /// Whether the round before the last exceeds what the level survives.
     pub over_budget: OverBudget,
     /// Large blocks of each pool are multiplied by this: large chunks need more.
     pub pool_factor: u32,
@@ -69,7 +69,7 @@ pub struct Setup {
     pub latency: Latency,
     /// Large blocks of each pool beyond the least.
     pub spare_blocks: u32,
-    /// One answer in so many is followed by an imagined power cut.
+    /// 1 answer in N is followed by an imagined power cut.
     pub image_one_in: u64,
     /// What can go wrong with members.
     pub kinds: Kinds,
@@ -194,7 +194,7 @@ impl Setup {
         Setup { is_long: true, has_faults: true, requests, clients, image_one_in, ..setup }
     }
 
-    /// A quiet array of this shape: one shard, quick members, nothing goes wrong by itself.
+    /// An array of this shape without random faults: one shard, fast members.
     pub fn plain(shape: Shape) -> Setup {
         let slots = usize::from(shape.slots);
         let mix = Mix {

@@ -1,7 +1,7 @@
-//! A failing run made small: what is left is what it takes.
+//! Shrinks a failing run to the choices that are needed for the failure.
 //! Owns: [`shrink`], when two findings are the same, the result as a test to keep. Not here: tapes (`tape`), runs
 //! (`scenario`).
-//! Invariant: every step keeps the finding and makes the run smaller; what is returned has been run.
+//! Invariant: every step keeps the finding and makes the run smaller. The returned run has been run.
 //!
 //! ```text
 //!   lanes        cleared, halved, pieces cut out           a client's operation, a round, a fault go
@@ -21,13 +21,13 @@ const LOWERED_MAX: usize = 400;
 pub struct Shrunk {
     /// Its choices.
     pub tape: Tape,
-    /// What came of it, story included.
+    /// The result, including its event log.
     pub outcome: Outcome,
     /// Runs that were tried.
     pub runs: u64,
 }
 
-/// Which checker found it: what stands before the first colon, or the start of a panic's text, without numbers.
+/// The checker that found it: the text before the first colon, or the start of a panic's text, without numbers.
 pub fn checker(failure: &str) -> String {
     let line = failure.lines().next().unwrap_or_default();
     let kind = match line.strip_prefix("panic: ") {
@@ -114,7 +114,7 @@ impl Shrinker {
         size(&self.outcome, &self.best) < before
     }
 
-    /// All of a lane, else as much of its end as can go.
+    /// Removes all of a lane, else as much of its end as possible.
     fn cut_end(&mut self, path: &Path) {
         if self.attempt(self.with(path, Vec::clear)) {
             return;
@@ -128,7 +128,7 @@ impl Shrinker {
         }
     }
 
-    /// Ever smaller pieces of a lane, from the end to the start.
+    /// Removes ever smaller pieces of a lane, from the end to the start.
     fn change_pieces(&mut self, path: &Path, largest: usize, change: impl Fn(&mut Vec<u64>, usize, usize)) {
         let mut piece = self.length(path).div_ceil(2).min(largest);
         while piece > 0 && !self.is_over() {

@@ -1,11 +1,11 @@
-//! The choices of a run, written down: a seed makes a tape, the tape makes the same run again.
+//! The recorded choices of a run: a seed makes a tape, the tape makes the same run again.
 //! Owns: [`Tape`], its text, [`Deck`] that records and replays. Not here: how choices are drawn (`rng`), how a tape is
 //! made smaller (`shrink`).
-//! Invariant: replaying what was recorded gives the same run; a tape that ends gives the smallest choice, 0, for ever.
-//! A tape belongs to the simulator that wrote it: who adds a choice in the middle changes what older tapes mean.
+//! Invariant: replaying a recording gives the same run. A tape that ends gives the smallest choice, 0, for ever. A tape
+//! belongs to the simulator version that wrote it: adding a choice in the middle changes what older tapes mean.
 //!
-//! Every stream of luck has a lane of its own, named by how it was forked, so that what is cut out of one lane does
-//! not shift the choices of another:
+//! Every stream of random numbers has a lane of its own, named by how it was forked, so that cutting a part out of one
+//! lane does not shift the choices of another:
 //!
 //! ```text
 //!   lane 0        what is drawn first: the array, its clients         5,,2,1
@@ -58,7 +58,7 @@ impl Tape {
         Ok(Tape { lanes }.trimmed())
     }
 
-    /// Without what the end of a lane means anyway.
+    /// Without trailing zeroes, which the end of a lane implies.
     pub fn trimmed(mut self) -> Tape {
         for values in self.lanes.values_mut() {
             let used = values.iter().rposition(|value| *value != 0).map_or(0, |last| last + 1);
@@ -118,7 +118,7 @@ impl Deck {
         Rc::new(RefCell::new(Deck { replays: is_replay, source: replays.unwrap_or_default(), lanes: Vec::new() }))
     }
 
-    /// What was chosen so far.
+    /// The choices so far.
     pub fn recorded(&self) -> Tape {
         let lanes = self.lanes.iter().map(|lane| (lane.path.clone(), lane.recorded.clone())).collect();
         Tape { lanes }.trimmed()

@@ -1,6 +1,6 @@
-//! What happened, as one number and as a short tail to read.
+//! The events of a run, as one hash and as a short tail to read.
 //! Owns: [`Trace`], [`Event`]. Not here: what the events mean.
-//! Invariant: the hash takes in every poll, wake, I/O and decision, so equal hashes mean equal runs.
+//! Invariant: the hash covers every poll, wake, I/O and decision, so equal hashes mean equal runs.
 
 use crate::faults::FaultKind;
 use crate::rng::mix;

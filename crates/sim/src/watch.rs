@@ -1,4 +1,4 @@
-//! Looks over the engine's shoulder at every member I/O and every superblock.
+//! Checks every member I/O and every superblock of the engine.
 //! Owns: [`Guard`]: I8 (nothing outside the client's range and its parity), I9 (data in the data area, superblocks in
 //! their place), M1 (events never step back, checksums are right). Not here: what bytes are right (`oracle`).
 //! Invariant: judges from the model and the raw bytes alone.
@@ -105,7 +105,7 @@ impl Guard {
         *self.on_failure.borrow_mut() = Some(Rc::new(action));
     }
 
-    /// What to do when data goes bad without an error: member, first sector from the start of its data, sectors.
+    /// Called when data is corrupted silently: member, first sector from the start of its data, sectors.
     pub fn on_spoil(&self, action: impl Fn(u16, u64, u64) + 'static) {
         *self.on_spoil.borrow_mut() = Some(Rc::new(action));
     }

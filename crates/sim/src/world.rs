@@ -1,4 +1,4 @@
-//! What a simulated shard offers the engine.
+//! The engine's `World` on a simulated shard.
 //! Owns: [`SimWorld`]: clock, tasks, mailboxes, buffers of one logical shard. Not here: who is polled next (`executor`).
 //! Invariant: mail of one pair of shards arrives once and in order, after a delay that the seed chooses.
 
@@ -66,7 +66,7 @@ struct Shard {
 pub struct SimWorld(Rc<Shard>);
 
 impl SimWorld {
-    /// So many shards on one executor, each with five pools (the engine's four and the clients') of this size.
+    /// This many shards on one executor, each with five pools (the engine's four and the clients') of this size.
     /// Mail takes up to `mail_delay_max` nanoseconds.
     pub fn boot(executor: &Executor, shards: u16, pool: PoolSize, mail_delay_max: u64) -> Vec<SimWorld> {
         let machine = Rc::new(Machine {
@@ -84,7 +84,7 @@ impl SimWorld {
             .collect()
     }
 
-    /// Who gets the mail of this shard.
+    /// The handler of this shard's mail.
     pub fn on_mail(&self, handler: impl Fn(Mail) + 'static) {
         self.0.machine.handlers.borrow_mut()[usize::from(self.0.index)] = Some(Rc::new(handler));
     }

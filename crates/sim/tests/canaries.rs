@@ -1,4 +1,4 @@
-//! The tester tested: the engine makes one mistake on purpose, and some seed must notice.
+//! Tests of the checkers: the engine makes one mistake on purpose, and some seed must find it.
 //! Owns: one canary per checker; those that are bugs of others are in the `museum`, those that only a crash at one
 //! certain moment shows in `crash_images`. Run with `--features sabotage`; without, the engine cannot make them.
 

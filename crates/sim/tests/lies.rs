@@ -1,4 +1,4 @@
-//! The tester tested: members that lie, so that a right engine answers wrongly. Each lie must be found.
+//! Tests of the checkers: faulty members make a correct engine answer wrongly. Each fault must be found.
 //! Owns: one lie per checker that looks at bytes. Not here: mistakes of the engine (`canaries`).
 
 use uraid_sim::member::Lie;

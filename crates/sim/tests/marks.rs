@@ -1,4 +1,4 @@
-//! The runs go where they should: every rare branch of the engine is taken. Run with `--features marks`.
+//! Coverage of the runs: every rare branch of the engine is taken. Run with `--features marks`.
 //! Owns: how many seeds that may take. Not here: what a branch does (`uraid_engine`).
 
 use uraid_sim::fleet::run_seeds;

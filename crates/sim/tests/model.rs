@@ -1,4 +1,4 @@
-//! The second opinion agrees with the first: the simulator's tables against the layout crate, for every shape it draws.
+//! The slow model agrees with the layout crate, for every shape that the simulator draws.
 //! Owns: the comparison, in both directions. Not here: either of the two.
 
 use uraid_block::{ArraySector, Sectors};

@@ -21,7 +21,7 @@ use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
 
-/// Level, members, who may be lost together.
+/// Level, members, members that may be lost together.
 const LEVELS: [(i32, u16, &[u16]); 4] = [(1, 3, &[0, 2]), (10, 4, &[1, 2]), (5, 4, &[3]), (6, 5, &[0, 1])];
 /// Sectors of each member: more than the limit, of each data chunk of each row.
 const SIZE: u64 = 24;
@@ -122,7 +122,7 @@ impl Case {
         failed.map(|(slot, _)| slot).collect()
     }
 
-    /// Who has a slot if power fails now.
+    /// The members with a slot if power fails now.
     fn roles(&mut self) -> Vec<Role> {
         let images = self.rig.judge.images(&mut self.rig.rng);
         match self.rig.judge.assemble(&images, How::Forced).expect("legal") {

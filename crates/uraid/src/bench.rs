@@ -71,7 +71,7 @@ pub enum BenchError {
         /// Why.
         source: MeasureError,
     },
-    /// A drain or a client is lost.
+    /// A drain or a client hangs.
     #[error("{what}")]
     Cycles {
         /// Which work.

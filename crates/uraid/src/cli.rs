@@ -107,7 +107,7 @@ pub enum Command {
     ZeroSuperblock(ZeroArgs),
 }
 
-/// What to say to somebody who begins as with mdadm; `None` for every other word.
+/// The hint for a user who types mdadm's options; `None` for every other word.
 pub fn mdadm_hint(word: &str) -> Option<String> {
     let instead = match word {
         "-A" | "--assemble" | "assemble" => "serve MEMBER...",

@@ -173,7 +173,7 @@ pub struct Member {
     pub state: String,
     /// Its path; `None` for an empty slot.
     pub path: Option<String>,
-    /// Of a faulty one: what happened.
+    /// For a faulty member, the error.
     pub reason: Option<String>,
     /// Where its data begins, in sectors from its start; none for an empty slot.
     #[serde(default)]

@@ -276,7 +276,7 @@ fn a_stripe_over_two_raid6_is_copied_without_a_server_whole_and_with_members_mis
         (0..data.len() / 512).filter(|&n| copied[n * 512..][..512] != data[n * 512..][..512]).collect();
     assert!(!differ.is_empty() && differ.len() <= 2, "sectors {differ:?} differ: no more than the data of one row");
     assert!(all() == before, "no member was changed");
-    // A copy goes on only while nobody has written.
+    // A copy can be resumed only if the array was not written since.
     copy(&scratch, &[], &out, &[&left, &right]).expect_done().expect_said(&["goes on"]);
     assert!(std::fs::read(&out).expect("a copy") == data, "once the sectors can be read");
     let served = serve(&scratch, &[], &[&left, &right]);

@@ -172,7 +172,7 @@ fn a_list_counts_in_blocks_of_its_shift_and_only_as_far_as_its_room_goes() {
         raw.spoil(listed);
     }
     array.expect_copied(&[(80, 88)]);
-    // One sector holds 64 entries; what is behind it is something else.
+    // One sector holds 64 entries; what follows is not part of the list.
     let array = Array::filled("-l 1 -n 2 --assume-clean", 2);
     let full: Vec<(u64, u64)> = (0..64).map(|at| (at * 16, 1)).collect();
     let mut raw = Raw::read(&array.members[0]);

@@ -1,4 +1,4 @@
-//! The control socket under callers that mean harm, and answers that are long.
+//! The control socket with malicious callers, and with long answers.
 //! Owns: attacks on the control socket of the binary. Not here: what its methods do (`life.rs`, `detail.rs`).
 
 mod common;

@@ -188,7 +188,7 @@ fn a_copy_that_has_read_everything_is_still_interrupted_while_its_output_stands(
     let copy = Served::start(&mut scratch.command(line));
     let _reader = File::open(&fifo).expect("a pipe");
     common::wait(|| map.exists()).expect("the map is there from the beginning");
-    // All of it fits the queue: what is left is the writer, who waits for the reader.
+    // All of it fits the queue: only the writer is left, waiting for the pipe's reader.
     std::thread::sleep(std::time::Duration::from_millis(500));
     copy.signal(rustix::process::Signal::TERM);
     copy.end().expect_refused(&["interrupted"]);
@@ -321,7 +321,7 @@ fn a_map_takes_the_place_of_nothing_but_a_map() {
         refused(&["--overwrite"], &members, &scratch.path("x"), "line 1 is not of a map");
         fs::remove_file(linked).expect("it is there");
     }
-    // A file of somebody else.
+    // A file that belongs to another program.
     let note = scratch.path("y.map.new");
     fs::write(&note, "do not lose me").expect("a file");
     refused(&[], &members, &scratch.path("y"), "y.map.new: line 1 is not of a map");

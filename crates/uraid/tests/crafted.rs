@@ -1,4 +1,4 @@
-//! Members whose metadata was made to harm: numbers that no array reaches, areas that have no end.
+//! Members with malicious metadata: numbers that no array reaches, areas without an end.
 //! Owns: event counts, bitmaps. Not here: damage by accident (`errors`), the bytes by themselves (`uraid-format`).
 //! Invariant: what is refused is refused with what was found; what uraid has written, it reads again.
 

@@ -217,7 +217,7 @@ fn a_server_of_an_array_that_opens_read_only_says_why() {
     }
 }
 
-/// What a running array was given and is left out is shown as long as it runs, with its reason.
+/// Members that were given and are left out are shown as long as the array runs, with the reason.
 #[test]
 fn a_running_array_shows_what_it_was_started_without() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Every way in which a user, a member or a client can be wrong: exit code and text of each (docs/errors.md).
+//! Every error of a user, a member or a client: exit code and text of each (docs/errors.md).
 //! Owns: these promises, on the real binary. Not here: errors inside one crate, which its own tests show.
 
 mod common;
@@ -299,7 +299,7 @@ fn socket_in_use() {
     let file = scratch.member("file.nbd", 1);
     let at = format!("unix:{}", text(&file));
     scratch.serve(&["--nbd", &at], &others).end().expect_refused(&["file.nbd", "not a socket"]);
-    // What a killed server left behind is no obstacle.
+    // Leftovers of a killed server do not block a start.
     drop(UnixListener::bind(scratch.path("same.nbd")).expect("a socket"));
     assert_eq!(scratch.ready(&[], &others).stop().code, Some(0));
 }
@@ -324,7 +324,7 @@ fn no_permission() {
     fs::set_permissions(&members[0], fs::Permissions::from_mode(0o000)).expect("our file");
     let mut command = scratch.command(["serve", &text(&members[0]), &text(&members[1])]);
     if rustix::process::geteuid().is_root() {
-        // Root may open everything: the binary runs as somebody else, from where somebody else can reach it.
+        // Root may open everything: run the binary as another user, from a directory that this user can reach.
         let copy = scratch.path("uraid");
         fs::copy(env!("CARGO_BIN_EXE_uraid"), &copy).expect("the binary");
         command = Command::new(copy);

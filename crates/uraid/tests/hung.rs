@@ -1,4 +1,4 @@
-//! A member whose server hangs: who waits for it, and for how long.
+//! A member whose server hangs: which requests wait for it, and for how long.
 //! Owns: a FUSE server under one member that stops and goes on, on every redundant level, both ways to the kernel.
 //! Not here: a member that never answers at any moment (`uraid-sim`), what the ring owes (`host::ring::answers`).
 
@@ -46,7 +46,7 @@ impl Rig {
         let mut client = self.served.client();
         std::thread::spawn(move || {
             let written = client.write(0, &pattern(seed, BYTES)).expect("connected");
-            // Who has asked may have given up.
+            // The caller may have given up.
             let _ = sender.send((written, client.flush().expect("connected")));
         });
         answer

@@ -1,4 +1,4 @@
-//! An array's life through the command line: created, served, looked at, degraded, stopped, started again.
+//! An array through the command line: created, served, examined, degraded, stopped, started again.
 //! Owns: what a user sees when all goes well. Not here: what goes wrong (`errors`).
 
 mod common;
@@ -95,7 +95,7 @@ fn the_widest_arrays_are_resynced_and_served() {
 fn read_only_never_writes_a_byte() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 3, 6 * MIB);
-    // Dirty: a resync is due, and is left to somebody who may write.
+    // Dirty: a resync is due, and needs a start that may write.
     scratch.create("still", "-l 5 -n 3 -c 64K", &members);
     let all = || -> Vec<Vec<u8>> { members.iter().map(|path| fs::read(path).expect("a member")).collect() };
     let before = all();
@@ -105,7 +105,7 @@ fn read_only_never_writes_a_byte() {
     assert_eq!(client.write(0, &[1; 512]).expect("connected"), 1, "EPERM");
     let shown = scratch.uraid(["detail", "still"]).expect_done().stdout;
     assert!(shown.contains("read-only"), "{shown}");
-    // A member that vanishes meanwhile is left out of reads; nobody's superblock is told.
+    // A member that vanishes meanwhile is left out of reads; no superblock is changed.
     fs::File::options().write(true).open(&members[1]).and_then(|file| file.set_len(0)).expect("our file");
     assert!(client.read(0, MIB as usize).expect("connected").is_ok());
     assert_eq!(served.stop().code, Some(0));
@@ -140,7 +140,7 @@ fn a_running_array_is_listed_shown_and_stopped_by_name_or_member() {
     let not_running = scratch.uraid(["detail", &text(&members[0]), &text(&members[1])]).expect_done().stdout;
     assert!(not_running.contains("clean, degraded, Not Started [3/2] [UU_]"), "{not_running}");
     let served = scratch.ready(&[], &members);
-    // A socket that nobody listens on is no running array.
+    // A socket without a listener is not a running array.
     drop(UnixListener::bind(scratch.path("stale.ctl")).expect("a socket"));
     let listed = scratch.uraid(["list"]).expect_done().stdout;
     assert_eq!(listed.lines().count(), 1, "{listed}");

@@ -1,4 +1,4 @@
-//! What a server says on stderr while it runs.
+//! The log of a running server on stderr.
 //! Owns: that no client, no command and no stop waits for the log; what is logged, with time and array. Not here: the
 //! words for members that fail (`errors.rs`, `hung.rs`, `vanishing.rs`).
 

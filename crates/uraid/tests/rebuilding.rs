@@ -166,7 +166,7 @@ fn events(scratch: &Scratch, member: &Path) -> u64 {
     json["events"].as_u64().or_else(|| json[0]["events"].as_u64()).expect("a number")
 }
 
-/// mdadm believes a member that is one event behind, by force.
+/// With --force, mdadm accepts a member that is one event behind.
 #[test]
 fn a_member_that_is_left_out_is_two_events_behind_before_the_first_write_is_answered() {
     let scratch = Scratch::new();

@@ -257,7 +257,7 @@ fn case_9_the_members_are_parts_of_one_disk_image() {
     const FIRST: u64 = 1;
     let mut broken = Broken::new(RAID5);
     let image = broken.scratch.member("disk.img", 40 * MIB);
-    // An MBR with four partitions of 8 MiB each, one behind the other.
+    // An MBR with four partitions of 8 MiB each, one after the other.
     let mut table = vec![0_u8; 512];
     table[510..].copy_from_slice(&[0x55, 0xaa]);
     for (nth, member) in broken.members.iter().enumerate() {

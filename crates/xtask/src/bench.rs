@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: every figure that the project gives of its speed, measured now, by one command or in parts.
+//! `cargo xtask bench`: measures every performance figure of the project now, by one command or in parts.
 //! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
 //! one). Invariant: what will take how long is said before it begins; a part that failed fails the command.
 
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 /// The fewest rounds that give an interval of 95 %.
 const ROUNDS_MIN: u64 = 6;
-/// What `uraid bench --scenario all` measures in each round, warm-ups included: about so many sides of works. They are
-/// on members that answer at once, and need no more than a tenth of the time each.
+/// What `uraid bench --scenario all` measures in each round, warm-ups included: the approximate number of sides. They
+/// are on members that answer at once, and need no more than a tenth of the time each.
 const SCENARIO_SIDES: u64 = 140;
 const SCENARIO_PART: u64 = 10;
-/// What it does besides: a million drains, resyncs, filling memory.
+/// Other parts of it: a million drains, resyncs, filling memory.
 const SCENARIO_REST: Duration = Duration::from_secs(170);
 /// ISA-L's comparison does as much as it takes.
 const ISAL: Duration = Duration::from_secs(75);
 
-/// What the parts are run with.
+/// The settings of the parts.
 struct Run {
     /// The program that is measured.
     uraid: PathBuf,
     rounds: u64,
-    /// Of each server and job.
+    /// The time of each server and job.
     seconds: u64,
 }
 
@@ -96,7 +96,7 @@ fn all(parts: &[&Part], run: &Run) -> Result<(), String> {
     for part in parts {
         println!("\n=== {}: {}\n", part.name, part.about);
         let began = Instant::now();
-        // The others are worth having.
+        // Continue with the other parts.
         if let Err(what) = (part.measure)(run) {
             eprintln!("bench: {}: {what}", part.name);
             failed.push(part.name);
@@ -182,7 +182,7 @@ fn name(command: &Command) -> String {
     Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs a command whose output is what is wanted.
+/// Runs a command that writes its result to stdout.
 fn show(command: &mut Command) -> Result<(), String> {
     let status = command.stdin(Stdio::null()).status().map_err(|error| format!("{}: {error}", name(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", name(command))) }

@@ -7,7 +7,7 @@ use crate::{demo, floors, mutants, packages, project, prove, tidy, vm};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The documentation is for those who work on the project: private items are in it, and may be linked to.
+/// The documentation is for contributors: it includes private items, and may link to them.
 const DOC_LINTS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
 
 /// fmt, floors, tidy, clippy, docs, tests. Whether all passed.

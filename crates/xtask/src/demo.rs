@@ -1,4 +1,4 @@
-//! `cargo xtask demo`, what `make demo` runs.
+//! `cargo xtask demo`, which `make demo` runs.
 //! Owns: building the binary and the demo, with cargo alone. Not here: the story (`crates/blackbox/src/bin/uraid-demo`).
 
 use crate::project;

@@ -1,4 +1,4 @@
-//! Which crate may import which: an import goes down, never sideways or up.
+//! The imports that are allowed between crates: down, never sideways or up.
 //! Owns: the table of floors, reading manifests. Not here: style (`tidy`).
 //! Invariant: a crate that is not in the table does not pass. Spec: ARCHITECTURE.md, "Floors".
 
@@ -7,7 +7,7 @@ use crate::source::{Source, words};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Folder name under `crates/` and its floor. Tools stand beside the house: they import anything but each other.
+/// Directory under `crates/` and its floor. Tools have no floor: they may import anything except each other.
 const FLOORS: &[(&str, Floor)] = &[
     ("block", Floor::Level(0)),
     ("layout", Floor::Level(1)),
@@ -27,10 +27,10 @@ const FLOORS: &[(&str, Floor)] = &[
     ("xtask", Floor::Tool),
 ];
 
-/// The machine's floor: everything under it does no I/O of its own.
+/// The floor of `host`: crates below it do no I/O of their own.
 const WATERLINE: u8 = 5;
 
-/// What a crate below the waterline may use from outside: no runtime, no luck, no clock.
+/// External crates allowed below the waterline: no runtime, no randomness, no clock.
 const OUTSIDE_BELOW_WATERLINE: &[&str] = &["smallvec", "thiserror", "zerocopy"];
 
 /// `host` knows devices, never arrays; faces know a device, never levels or bytes on disk.

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: libFuzzer over the fuzz targets, with coverage, on the stable compiler.
 //! Owns: the flags, the command line, one run after the other. Not here: the targets (package uraid-fuzz).
-//! Invariant: nothing of it is in anybody's usual build: a feature, and a target folder of its own.
+//! Invariant: a normal build contains none of it: it has its own feature and target directory.
 
 use crate::project;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The project's own checks and workshop: `cargo xtask help` lists them.
+//! The project's own checks and tools: `cargo xtask help` lists them.
 
 mod bench;
 mod ci;

@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: a kept list of faults, each put into the code, each to be caught by some stage.
+//! `cargo xtask mutants`: puts each of a list of faults into the code; some stage must catch it.
 //! Owns: the options, baseline, the run over the list, what it comes to. Not here: the list (`list`), the copy of the
 //! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`).
 //! Invariant: the copy passes every stage without a fault before a failure counts as a catch; sources are never changed.
@@ -38,7 +38,7 @@ struct Options {
     /// Nothing is run: does the list fit the sources, and does the copy build?
     only_checks: bool,
     is_quick: bool,
-    /// What survives less than everything has no verdict yet: `--resume` goes on with it.
+    /// A fault that has not survived all stages yet has no verdict: `--resume` continues with it.
     depth: Depth,
     resumes: bool,
     keeps: bool,
@@ -46,7 +46,7 @@ struct Options {
     only: Vec<String>,
 }
 
-/// Where everything of a run is.
+/// The paths of a run.
 struct Run {
     tree: CopiedTree,
     folder: PathBuf,
@@ -274,7 +274,8 @@ impl Run {
                 Outcome::Failed(what) => what,
                 Outcome::Hung => "it did not end in time".to_string(),
             };
-            // A busy machine makes tests fail and hang, too: so the fault must do it again, and no fault must not.
+            // A busy machine makes tests fail and hang, too. So the stage must fail again with the fault, and pass
+            // without it.
             let log_of_catch = std::fs::read(&log).unwrap_or_default();
             let is_caught = run(None) == Outcome::Passed && run(Some(entry.number())) != Outcome::Passed;
             if !is_caught {

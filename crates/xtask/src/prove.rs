@@ -1,4 +1,4 @@
-//! `cargo xtask prove`: the figures of every proof, measured anew on this machine.
+//! `cargo xtask prove`: measures the figures of every proof on this machine.
 //! Owns: the parts, how the time is split among them, the table, the line of JSON. Not here: any proof.
 //! Invariant: a part that did not run, or counted nothing, is an error and never a zero; with an error there is no JSON.
 //!
@@ -37,7 +37,7 @@ const KEYS: [&str; 14] = [
     "lost_bytes",
 ];
 
-/// Figures that are right when they are zero.
+/// Figures that must be zero.
 const ZERO_IS_GOOD: [&str; 2] = ["violations", "lost_bytes"];
 
 type Figures = BTreeMap<String, u64>;
@@ -80,7 +80,7 @@ struct Run {
 }
 
 impl Run {
-    /// So many percent of the seconds that are left.
+    /// This percentage of the remaining seconds.
     fn share(&self, percent: u64) -> u64 {
         let left = self.seconds.saturating_sub(self.began.elapsed().as_secs());
         (left * percent / 100).max(SECONDS_MIN)
@@ -203,7 +203,7 @@ fn simulator(run: &Run) -> Command {
     command
 }
 
-/// Runs one part: its figures, and whether it was content.
+/// Runs one part: its figures, and whether it passed.
 fn measure(part: &Part, run: &Run) -> Result<(Figures, bool), String> {
     println!("prove: {} ...", part.name);
     let started = Instant::now();
@@ -281,7 +281,7 @@ fn add(sum: &mut Figures, figures: &Figures) {
     }
 }
 
-/// What is wrong with the sum.
+/// The errors of the total.
 fn judge(sum: &Figures) -> Vec<String> {
     let mut wrong = Vec::new();
     for key in KEYS {
@@ -388,7 +388,7 @@ mod tests {
         };
         let part = |counts| Part { name: "a storm", counts, command: shell, read: read_json };
         let counted = Figures::from([("kill_cycles".into(), 61), ("lost_bytes".into(), 512)]);
-        // It ran, and what it found is counted; that it failed is kept.
+        // It ran, and its findings are counted; keep the fact that it failed.
         assert_eq!(measure(&part(&["kill_cycles", "lost_bytes"]), &run), Ok((counted, false)));
         assert_eq!(measure(&part(&["violations"]), &run), Err("it did not count violations".to_string()));
         assert!(measure(&PARTS[2], &run).is_err_and(|what| what.contains("uraid-storm")));

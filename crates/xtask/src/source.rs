@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// One file, three times: as it stands, with only its code left, with only its comments left.
+/// One file in three forms: the whole text, only its code, only its comments.
 pub(crate) struct Source {
     /// Where it is, relative to the project.
     pub(crate) path: PathBuf,
-    /// As it stands.
+    /// The whole text.
     pub(crate) lines: Vec<String>,
     /// Comments and the insides of quotes are blanks.
     pub(crate) code: Vec<String>,
@@ -104,7 +104,7 @@ fn keep(chars: &[char], kinds: &[Kind], kept: Kind) -> Vec<String> {
     blanked.lines().map(str::to_string).collect()
 }
 
-/// What each character is part of. The quotes themselves count as code.
+/// The kind of each character. The quotes themselves count as code.
 fn classify(chars: &[char]) -> Vec<Kind> {
     let mut kinds = vec![Kind::Code; chars.len()];
     let mut at = 0;

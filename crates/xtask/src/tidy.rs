@@ -17,10 +17,10 @@ const UNSAFE_CRATES: &[&str] = &["block", "parity", "host"];
 /// The one file of a tool that may: its counting allocator is shared by a test and a driver.
 const UNSAFE_FILE: &str = "fuzz/src/allocation.rs";
 
-/// Notes to oneself; they belong into an issue.
+/// Marks of unfinished work; they belong in an issue.
 const LEFTOVERS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
-/// Comments describe what is; what was is in the commits.
+/// Comments describe the present; the history is in the commits.
 const HISTORY: &[&str] =
     &["formerly", "refactored", "renamed from", "moved here from", "was previously", "it used to", "this used to"];
 
@@ -98,7 +98,7 @@ fn check_unsafe(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-/// `unsafe fn` hands the promise on to its caller (clippy wants its `# Safety` where it is public); a block or an
+/// `unsafe fn` passes the promise on to its caller (clippy requires `# Safety` if it is public); a block or an
 /// `impl` makes it.
 fn only_asks(line: &str) -> bool {
     words(line, "unsafe").into_iter().all(|at| {
@@ -118,7 +118,7 @@ fn has_safety(source: &Source, index: usize) -> bool {
         if says(above) {
             return true;
         }
-        // A statement that ended, or a block that opened, is somebody else's line.
+        // A line that ends a statement or opens a block belongs to other code.
         if code.ends_with(';') || code.ends_with('{') || code.ends_with('}') || source.lines[above].trim().is_empty() {
             return false;
         }

@@ -94,7 +94,7 @@ fn change(candidate: &mut Candidate, field: u8, value: u64) {
     }
 }
 
-/// Everybody is in one list, every slot has one holder or is missing.
+/// Every candidate is in one list, every slot has one holder or is missing.
 fn check(plan: &StartPlan, candidates: usize) {
     let all = plan.members.iter().map(|member| member.candidate);
     let mut all: Vec<usize> = all.chain(plan.refused.iter().map(|refused| refused.candidate)).collect();

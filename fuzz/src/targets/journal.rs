@@ -1,5 +1,5 @@
 //! A meta block of a raid5 journal.
-//! Owns: parse, write, parse. Input: 1 (bit 0: keep the checksum as it is), then the bytes.
+//! Owns: parse, encode, parse again. Input: 1 byte (bit 0: keep the checksum), then the block's bytes.
 
 use super::crc32c;
 use crate::input::Input;

@@ -54,7 +54,7 @@ impl Default for Options {
     }
 }
 
-/// What the server said about an export.
+/// The server's information about an export.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Export {
     /// Size in bytes.

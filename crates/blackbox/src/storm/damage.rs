@@ -1,4 +1,4 @@
-//! What is done to members while nobody serves them.
+//! Damage to members while no server uses them.
 //! Owns: the file operations. Not here: which is legal when, and what must follow (`episode`).
 //! Invariant: no member is touched while another process holds it.
 
@@ -59,7 +59,7 @@ pub(super) fn wait_until_free<'a>(members: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
-/// Damages the member, or puts it where the path given back is.
+/// Damages the member, or moves it to the returned path.
 pub(super) fn lose(path: &Path, how: Loss, place: Place, random: &mut Random) -> PathBuf {
     let file = open(path);
     let bytes = done(path, file.metadata()).len();
@@ -99,7 +99,7 @@ pub(super) fn copy(path: &Path, extension: &str) -> PathBuf {
     to
 }
 
-/// The two files change names.
+/// Swaps the names of the two files.
 pub(super) fn swap(one: &Path, other: &Path) {
     let between = one.with_extension("between");
     done(one, fs::rename(one, &between));
@@ -107,7 +107,7 @@ pub(super) fn swap(one: &Path, other: &Path) {
     done(&between, fs::rename(&between, other));
 }
 
-/// What a start that was refused, or was read-only, must leave as it is.
+/// The files that a refused or read-only start must not change.
 pub(super) struct Untouched {
     members: Vec<PathBuf>,
     before: Vec<Facts>,
@@ -125,13 +125,13 @@ impl Untouched {
         Untouched { members: members.to_vec(), before: members.iter().map(|path| Facts::of(path)).collect() }
     }
 
-    /// Which member has other bytes than before. The time of change does not count: whoever opens a member for writing may
+    /// Which member has other bytes than before. The modification time does not count: opening a member for writing may
     /// find out whether holes can be punched, behind its end.
     pub(super) fn changes(&self) -> Option<String> {
         self.difference(|facts| (facts.bytes, facts.sum))
     }
 
-    /// The same, and the time of change counts: there was no writing, not even of nothing.
+    /// The same, and the modification time counts too: there was no write at all.
     pub(super) fn traces(&self) -> Option<String> {
         self.difference(|facts| (facts.bytes, facts.sum, facts.modified))
     }

@@ -1,4 +1,4 @@
-//! One array's life: written to, killed, damaged, started again, read.
+//! One episode: an array is written to, killed, damaged, started again and read.
 //! Owns: the order of all that, what a start must do in each state. Not here: file operations (`damage`), bytes (`model`).
 //! Invariant: only damage that leaves every answer defined; a start that must be refused is tried, and changes nothing.
 //!
@@ -25,14 +25,14 @@ use std::time::Duration;
 
 const FOREIGN: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 6 };
 
-/// Where a member is, and whether the array still counts on it.
+/// The place of a member, and whether the array still expects it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Member {
     /// Given at every start.
     Present(PathBuf),
     /// The array goes on without it; what is left of it is given again now and then.
     Lost(PathBuf),
-    /// Not even shown again: it would be right to refuse the whole array.
+    /// Not given again: uraid could rightly refuse the whole array.
     Banned,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Episode {
     model: SharedModel,
     random: Random,
     figures: Figures,
-    /// A member was lost that the superblocks still count on.
+    /// A member was lost that the superblocks still list.
     has_unrecorded_loss: bool,
     was_stopped: bool,
     story: Vec<String>,
@@ -84,7 +84,7 @@ impl Episode {
         Episode { kind, scratch, members, foreign, model, random, figures, has_unrecorded_loss, was_stopped, story }
     }
 
-    /// Lives through so many kills, or until `is_over`.
+    /// Runs through this many kills, or until `is_over`.
     pub(super) fn run(&mut self, kills: u64, is_over: &dyn Fn() -> bool) -> Result<(), Trouble> {
         while self.figures.kill_cycles < kills && !is_over() {
             let server = self.start()?;
@@ -193,7 +193,7 @@ impl Episode {
         }
     }
 
-    /// What is left of lost members and may be given: not one that is whole, which would be no loss.
+    /// The remains of lost members that may be given: not an intact one, which would not be lost.
     fn remains(&self) -> Vec<PathBuf> {
         let is_whole = |path: &Path| self.has_unrecorded_loss && path.extension().is_some_and(|word| word == AWAY);
         let left = self.members.iter().filter_map(|member| match member {
@@ -226,7 +226,7 @@ impl Episode {
 
     // ---- running
 
-    /// Reads everything; what is found has to stay.
+    /// Reads everything; later reads must return the same.
     fn read_all(&mut self, server: &Server) -> Result<(), Trouble> {
         self.judge(survey(server.address(), &self.model))
     }
@@ -379,7 +379,7 @@ impl Episode {
         Ok(())
     }
 
-    /// One less than can serve.
+    /// One member fewer than needed to serve.
     fn give_too_few(&mut self) -> Result<(), Trouble> {
         let mut given = self.present();
         let lost = self.members.len() - given.len();
@@ -449,7 +449,7 @@ impl Episode {
             Err(not_ready) => return conduct(format!("not started read-only without {hidden:?}: {not_ready}")),
         };
         self.tell(format!("a look without {hidden:?}"));
-        // Nothing has made the copies alike yet, and the one that was read may be lost next: md promises no more.
+        // The copies may still differ, and the one that was read may be lost next: md guarantees no more.
         let is_open = self.is_dirty();
         if is_open { self.judge(inspect(server.address(), &self.model)) } else { self.read_all(&server) }?;
         server.stop();

@@ -1,4 +1,4 @@
-//! What a storm came to.
+//! The results of a storm.
 //! Owns: the counts, their sum, the table for people and the line for programs. Not here: counting (`episode`).
 //! Invariant: `lost_bytes` and `violations` are both zero, or the storm failed.
 
@@ -26,7 +26,7 @@ pub struct Figures {
     pub flushed_bytes: u64,
     /// Sectors read and compared after starts.
     pub verified_sectors: u64,
-    /// Sectors that were found old or new, as they may be.
+    /// Sectors that were found old or new, both being legal.
     pub open_sectors: u64,
     /// Members taken away between runs.
     pub taken_away: u64,
@@ -44,23 +44,23 @@ pub struct Figures {
     pub forced: u64,
     /// Read-only starts that read everything, often without members that are there, and changed no byte.
     pub looks: u64,
-    /// Bytes that were acknowledged and are not there, or that nobody wrote.
+    /// Bytes that were acknowledged and are missing, or that no client wrote.
     pub lost_bytes: u64,
-    /// What else the server did that it must not.
+    /// Other violations by the server.
     pub violations: Vec<String>,
     /// How long it took.
     pub milliseconds: u64,
 }
 
 impl Figures {
-    /// Takes one array's figures in.
+    /// Adds one array's figures.
     pub(super) fn add(&mut self, one: &Figures) {
         for ((_, sum), (_, one)) in self.numbers_mut().into_iter().zip(one.numbers()) {
             *sum += one;
         }
     }
 
-    /// Takes a failure in.
+    /// Adds a failure.
     pub(super) fn blame(&mut self, trouble: &Trouble, story: &str) {
         match trouble {
             Trouble::Lost { sectors, .. } => self.lost_bytes += sectors * 512,

@@ -1,4 +1,4 @@
-//! Which arrays a storm is run on.
+//! The arrays of a storm.
 //! Owns: levels, layouts, member counts; which members may be lost together. Not here: their lives (`episode`).
 //! Invariant: ten arrays in a row have every level once.
 
@@ -57,7 +57,7 @@ impl Kind {
         matches!(self.shape.level, "raid4" | "raid5" | "raid6")
     }
 
-    /// Whether a crash leaves anything to be made consistent.
+    /// Whether a crash can leave the array inconsistent.
     pub(super) fn has_redundancy(&self) -> bool {
         self.shape.tolerates > 0
     }
@@ -87,7 +87,7 @@ impl Kind {
         self.is_parity() && lost.iter().any(holds_data)
     }
 
-    /// How a person would call it.
+    /// Its name in messages.
     pub(super) fn name(&self) -> String {
         let Shape { level, layout, members, chunk, .. } = self.shape;
         let words = [level, layout, chunk, self.place.metadata()];

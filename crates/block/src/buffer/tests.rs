@@ -1,4 +1,4 @@
-//! What arenas, leases and shared pieces promise.
+//! Tests of arenas, leases and shared pieces.
 //! Owns: one thread, and two that meet. Not here: every order of a few events (host's `tests/loom`).
 
 use super::*;

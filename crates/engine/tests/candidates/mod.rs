@@ -38,7 +38,7 @@ pub fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
         .collect()
 }
 
-/// Everybody in `on` writes that `out` has failed, as one round of superblocks.
+/// Every member in `on` records that `out` has failed, as one round of superblocks does.
 pub fn record_failure(members: &mut [Candidate], on: &[usize], out: &[usize]) {
     for at in on {
         let superblock = &mut members[*at].superblock;

@@ -1,4 +1,4 @@
-//! One shard whose clock moves when it is told to, and members that take everything in a given time.
+//! One shard with a clock that the test controls, and members with a fixed time per operation.
 //! Owns: a started array, driving what its clients do. Not here: several shards, failures, what was written (`uraid-sim`).
 
 use std::cell::{Cell, RefCell};
@@ -135,7 +135,7 @@ impl Machine {
         let mut context = Context::from_waker(Waker::noop());
         let began = self.now();
         loop {
-            // Nobody can say whether there is more to do now: whoever is ready gets his turn a few times.
+            // It is unknown whether there is more to do now: run all ready tasks a few times.
             for _ in 0..4 {
                 clients.retain_mut(|client| client.as_mut().poll(&mut context).is_pending());
                 self.0.mail.take().into_iter().for_each(|piece| array.deliver(piece));
@@ -151,7 +151,7 @@ impl Machine {
     }
 }
 
-/// A started array of members that take so long for each read and write.
+/// A started array of members that take the given time for each read and write.
 pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
     started_as(level, default_layout(level), members, io_takes)
 }

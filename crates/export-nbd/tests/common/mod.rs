@@ -491,7 +491,7 @@ pub fn ask_extended(command: Command, flags: CommandFlags, offset: u64, length: 
     [&request.encode_extended()[..], payload].concat()
 }
 
-/// A client behind its handshake.
+/// A client after its handshake.
 pub fn ready(bench: &Bench, server: &Rc<TestServer>, structured: bool) -> Pipe {
     ready_as(bench, server, structured, 0)
 }

@@ -108,7 +108,7 @@ impl Trial for TrialMember {
                 let Some(memory) = memory else { return count };
                 let mut at = *at;
                 for segment in segments {
-                    // SAFETY: the caller's promise: a live buffer that nobody else uses.
+                    // SAFETY: the caller's promise: a live buffer that nothing else uses.
                     let into = unsafe { std::slice::from_raw_parts_mut(segment.iov_base.cast(), segment.iov_len) };
                     memory.read(at, into);
                     at += segment.iov_len as u64;
@@ -119,7 +119,7 @@ impl Trial for TrialMember {
                 let Some(memory) = memory else { return count };
                 let mut at = *at;
                 for segment in segments {
-                    // SAFETY: the caller's promise: a live buffer that nobody writes.
+                    // SAFETY: the caller's promise: a live buffer that nothing writes.
                     let from = unsafe { std::slice::from_raw_parts(segment.iov_base.cast(), segment.iov_len) };
                     memory.write(at, from);
                     at += segment.iov_len as u64;

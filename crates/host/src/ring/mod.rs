@@ -369,7 +369,7 @@ impl Driver {
         Operation { driver: self, token, is_over: false }
     }
 
-    /// Puts a cargo into a slot: it is in flight from here on.
+    /// Puts an operation's `Cargo` into a slot: it is in flight from here on.
     fn put(&self, cargo: Cargo) -> u32 {
         let token = self.take_slot();
         self.with_slot(token, |slot| {
@@ -379,7 +379,7 @@ impl Driver {
             slot.may_wait_forever.set(cargo.kind.may_wait_forever());
             slot.lane.set(cargo.lane);
             slot.answer.set(Answer::new(&cargo.kind));
-            // SAFETY: the slot was free, so nobody uses its cargo.
+            // SAFETY: the slot was free, so nothing uses its content.
             unsafe { *slot.cargo.get() = Some(cargo) };
         });
         self.in_flight.set(self.in_flight.get() + 1);
@@ -390,7 +390,7 @@ impl Driver {
     #[inline]
     fn with_cargo<T>(&self, token: u32, work: impl FnOnce(&Cargo) -> T) -> T {
         self.with_slot(token, |slot| {
-            // SAFETY: in flight and not with the ring, so only the driver uses the cargo; the borrow ends here.
+            // SAFETY: in flight and not with the ring, so only the driver uses the content; the borrow ends here.
             let cargo = unsafe { (*slot.cargo.get()).as_ref() };
             work(cargo.expect("what is in flight has a cargo"))
         })
@@ -399,7 +399,7 @@ impl Driver {
     /// Submits the contents of a slot to the ring.
     fn start_ring(&self, token: u32) {
         let place = self.with_slot(token, |slot| {
-            // SAFETY: in flight and not with the ring, so only the driver uses the cargo.
+            // SAFETY: in flight and not with the ring, so only the driver uses the content.
             unsafe { (*slot.cargo.get()).as_mut() }.map(|cargo| cargo as *mut Cargo)
         });
         let place = place.expect("what is in flight has a cargo");
@@ -586,7 +586,7 @@ impl Cargo {
         assert!(self.segments.len() <= SEGMENTS_MAX, "longer lists are cut before they come here");
     }
 
-    /// The message header of the segments. The cargo must not move afterwards.
+    /// The message header of the segments. `self` must not move afterwards.
     fn message(&mut self) -> &mut libc::msghdr {
         self.header.msg_iov = self.segments.as_mut_ptr();
         self.header.msg_iovlen = self.segments.len() as _;

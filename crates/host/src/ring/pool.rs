@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 /// The addresses of a job's buffers. Valid until its completion was returned.
 struct Segments(*const libc::iovec, usize);
 
-// SAFETY: plain addresses; nothing else uses the cargo they point to until the job's completion.
+// SAFETY: plain addresses; nothing else uses the operation they point to until the job's completion.
 unsafe impl Send for Segments {}
 
 enum Work {
@@ -83,7 +83,7 @@ impl Pools {
     /// Queues a job. Panics for sockets.
     ///
     /// # Safety
-    /// The cargo's segments and what they point to stay until the completion was returned.
+    /// The operation's segments and what they point to stay until the completion was returned.
     pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
         let job = Job { token, fd: cargo.fd, work: work(cargo) };
         let pool = self.of_lanes.entry(cargo.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
@@ -201,7 +201,7 @@ fn work(cargo: &mut Cargo) -> Work {
     }
 }
 
-/// Does the work on the calling thread. The cargo owns its buffers, so nothing else uses them meanwhile.
+/// Does the work on the calling thread. The operation owns its buffers, so nothing else uses them meanwhile.
 pub(super) fn run_here(cargo: &mut Cargo) -> i32 {
     Job { token: 0, fd: cargo.fd, work: work(cargo) }.run()
 }

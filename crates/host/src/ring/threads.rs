@@ -36,7 +36,7 @@ impl Threads {
 fn attempt(cargo: &mut Cargo, is_ready: bool) -> Option<i32> {
     let fd = cargo.fd;
     let result = match cargo.kind {
-        // SAFETY: the header describes the cargo's own live buffers, which nothing else uses until the completion.
+        // SAFETY: the header describes the operation's own live buffers, which nothing else uses until the completion.
         Kind::Receive { .. } => unsafe { libc::recvmsg(fd, cargo.message(), libc::MSG_DONTWAIT) },
         // SAFETY: as above.
         Kind::Send => unsafe { libc::sendmsg(fd, cargo.message(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) },
@@ -51,7 +51,7 @@ fn attempt(cargo: &mut Cargo, is_ready: bool) -> Option<i32> {
 
 impl Ring for Threads {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        // SAFETY: the caller's promise: the cargo belongs to the ring until the completion.
+        // SAFETY: the caller's promise: the operation belongs to the ring until the completion.
         let it = unsafe { &mut *cargo };
         match it.kind {
             Kind::Receive { .. } | Kind::Send | Kind::Poll => match attempt(it, false) {
@@ -87,7 +87,7 @@ impl Ring for Threads {
         self.poll.clear();
         self.poll.push(libc::pollfd { fd: self.door.bell().descriptor(), events: libc::POLLIN, revents: 0 });
         for waiting in &self.waiting {
-            // SAFETY: in flight, so the cargo exists and belongs to this ring.
+            // SAFETY: in flight, so the operation exists and belongs to this ring.
             let cargo = unsafe { &*waiting.cargo };
             let events = if matches!(cargo.kind, Kind::Send) { libc::POLLOUT } else { libc::POLLIN };
             self.poll.push(libc::pollfd { fd: cargo.fd, events, revents: 0 });
@@ -104,7 +104,7 @@ impl Ring for Threads {
                 if !is_ready {
                     return true;
                 }
-                // SAFETY: in flight, so the cargo exists and belongs to this ring.
+                // SAFETY: in flight, so the operation exists and belongs to this ring.
                 match attempt(unsafe { &mut *waiting.cargo }, true) {
                     Some(result) => {
                         completions.push(Completion { token: waiting.token, result });

@@ -60,7 +60,7 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the entry points into a cargo that stays until its completion, see `start`, or has no pointer.
+        // SAFETY: the entry points into a `Cargo` that stays until its completion, see `start`, or has no pointer.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.enter(None);
             let mut early = std::mem::take(&mut self.early);
@@ -166,7 +166,7 @@ fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
 
 impl Ring for Uring {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        // SAFETY: the caller's promise: the cargo belongs to the ring until the completion.
+        // SAFETY: the caller's promise: the operation belongs to the ring until the completion.
         let cargo = unsafe { &mut *cargo };
         let (slot, memory) = match (cargo.slot, &cargo.segments[..]) {
             (Some(slot), [one]) => {

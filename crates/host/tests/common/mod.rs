@@ -1,8 +1,8 @@
 //! What tests of claims share.
 //! Owns: [`Company`]. Not here: any test.
 //!
-//! A process that a test starts has, until it runs its program, all files of this one open, with their locks. Whoever
-//! gives up a claim and takes it again in that moment is told that somebody has it.
+//! A process that a test starts has all files of this process open, with their locks, until it executes its program. A
+//! claim that is released and taken again in that moment is refused as in use.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,7 +13,7 @@ static STARTS: RwLock<()> = RwLock::new(());
 pub(crate) enum Company {
     /// Others that start none may run.
     Some(RwLockReadGuard<'static, ()>),
-    /// Nobody else may.
+    /// No other test may start one.
     None(RwLockWriteGuard<'static, ()>),
 }
 

@@ -22,12 +22,12 @@ impl Content {
     }
 
     fn write(&self) {
-        // SAFETY: loom checks that nobody else touches it.
+        // SAFETY: loom checks that no other thread touches it.
         self.0.with_mut(|cell| unsafe { *cell += 1 });
     }
 
     fn read(&self) {
-        // SAFETY: loom checks that nobody writes it.
+        // SAFETY: loom checks that no thread writes it.
         self.0.with(|cell| unsafe { assert!(*cell > 0) });
     }
 }
@@ -56,7 +56,7 @@ pub(crate) fn one_owner() {
     assert_eq!(arena.blocks_in_use(), 0);
 }
 
-/// Readers on three threads, one of which makes one more, whoever ends last; then it is written again.
+/// Readers on three threads, one of which makes one more; whichever ends last, it is written again.
 pub(crate) fn last_reader() {
     let (arena, content) = (Arena::new(1, 0), Content::new());
     let mine = take(&arena, &content).expect("it is free").freeze();

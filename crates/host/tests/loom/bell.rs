@@ -1,4 +1,4 @@
-//! A bell that loom can see somebody wait for, in place of `src/bell.rs`.
+//! A bell whose waiters loom can see, in place of `src/bell.rs`.
 //! Owns: [`Bell`]. Invariant: as there: once rung it is heard by its one listener, who may also wake for nothing.
 
 use loom::sync::Notify;

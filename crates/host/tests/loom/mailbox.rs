@@ -1,6 +1,6 @@
 //! Mail between shards, and wakes from other threads, against shards that fall asleep.
 //! Owns: the models of `door` and `mail`. A shard here takes its turns as `shard::turn` does, and waits for nothing but
-//! its bell. Shown: nothing that was put down is slept through, mail comes once and in order, nobody waits for ever.
+//! its bell. Shown: no shard sleeps while mail or a wake waits, mail arrives once and in order, no wait lasts for ever.
 //! Not shown: that a bell wakes a ring (the eventfd is loom's here), time, more than three threads.
 
 use crate::door::Door;
@@ -18,7 +18,7 @@ fn inboxes(shards: u16) -> Inboxes {
     (0..shards).map(|_| Inbox::new(Door::new())).collect()
 }
 
-/// One shard: its post, and the letters that came.
+/// One shard: its post, and the mail that arrived.
 struct Shard {
     post: Rc<Post<u32>>,
     door: Arc<Door>,
@@ -39,7 +39,7 @@ impl Shard {
         self.post.send_all();
     }
 
-    /// Turns until so many letters came.
+    /// Runs turns until this many pieces of mail have arrived.
     fn receive(&self, count: usize) -> Vec<u32> {
         loop {
             if self.door.answer() {

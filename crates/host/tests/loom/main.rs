@@ -7,7 +7,7 @@
 //! forbids, in which the shard overlooks a knock after both fences (`sync` says which).
 //!
 //! `cargo test --release -p uraid-host --features loom --test loom`. The files under `src` are compiled here as they are;
-//! `sync` and `bell` are replaced: loom's atomics and locks, a bell that loom can see somebody wait for. loom takes
+//! `sync` and `bell` are replaced: loom's atomics and locks, a bell whose waiters loom can see. loom takes
 //! accesses for acquire and release at most, whatever they say, so what needs more has a fence in the code.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the modules under test are compiled as they are")]

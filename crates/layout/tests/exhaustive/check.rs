@@ -1,4 +1,4 @@
-//! What every plan must be.
+//! The conditions on every plan.
 //! Owns: coverage, containment, order and fewest runs of reads, writes and discards; who can serve.
 //! Not here: writes and discards by row (`parity`), bounds as numbers (`runs`).
 //! Runs of a member that ascend with a gap between them, and cover exactly the right places, are as few as can be.

@@ -89,7 +89,7 @@ pub(crate) fn raid10(chunk: u64, members_max: u64) -> Vec<Case> {
     cases
 }
 
-/// Every layout; as many rows as it takes for parity to come round.
+/// Every layout; enough rows for a full rotation of parity.
 pub(crate) fn raid456(chunk: u64, members_max: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for members in 2..=members_max {

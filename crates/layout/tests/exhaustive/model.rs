@@ -7,7 +7,7 @@ pub(crate) struct Model {
     pub(crate) copies: usize,
     /// `copies` places (member, sector) for each array sector, in copy order.
     pub(crate) places: Vec<(u64, u64)>,
-    /// Parity levels: what each row looks like.
+    /// Parity levels: the slots of each row.
     pub(crate) rows: Vec<Row>,
     /// How many missing members never matter.
     pub(crate) tolerates: usize,
@@ -108,7 +108,7 @@ impl Model {
     /// docs/md/address-mapping.md#raid10; also of layouts that collide.
     pub(crate) fn raid10(shape: Raid10, chunk: u64, size: u64) -> Model {
         let mut model = Model::raid10_places(shape, chunk, size);
-        // As many rows as it takes to come round: md asks for every group also where the array is too short to have it.
+        // Enough rows until the pattern repeats: md checks every group even if the array is too short to have it.
         let turn = Model::raid10_places(shape, 1, shape.near * shape.far);
         let group = |x| turn.copies_of(x).iter().fold(0, |set, place| set | 1 << place.0);
         model.groups = (0..turn.size()).map(group).collect();
@@ -234,7 +234,7 @@ pub(crate) struct Raid10 {
 }
 
 impl Raid10 {
-    /// Every combination on so many members that has from 2 to `members` copies.
+    /// Every combination on this many members that has from 2 to `members` copies.
     pub(crate) fn all(members: u64) -> Vec<Raid10> {
         let mut all = Vec::new();
         for near in 1..=members {

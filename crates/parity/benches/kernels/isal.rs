@@ -46,7 +46,7 @@ impl Isal {
         }
     }
 
-    /// The tables of a matrix of so many rows of `sources` coefficients.
+    /// The tables of a matrix of this many rows of `sources` coefficients.
     pub(crate) fn tables(&self, sources: usize, coefficients: &[u8]) -> Vec<u8> {
         let rows = coefficients.len() / sources;
         assert_eq!(rows * sources, coefficients.len());

@@ -1,4 +1,4 @@
-//! I1, I2, M2: what power failure would leave now holds everything that was flushed, and nothing that nobody wrote.
+//! I1, I2, M2: after a power cut now, everything that was flushed would be there, and nothing that no client wrote.
 //! Owns: that check. Not here: stripes that are spoilt or lie on a member that lies about flushes; on parity levels,
 //! blocks of missing members in rows that a crash left half written (that is the write hole, which md has too); that
 //! an engine can start on the images, which the next round does.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use uraid_engine::StartPlan;
 
 impl Judge {
-    /// Whether this plan, which nobody forced, would compute data from parity that a crash may have left wrong.
+    /// Whether this plan, which was not forced, would compute data from parity that a crash may have left wrong.
     pub(crate) fn check_not_guessed(&self, plan: &StartPlan) -> Result<(), String> {
         let here = Judge::in_slots(plan);
         let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();

@@ -1,6 +1,6 @@
 //! I6: an array with a sector that could neither be read nor computed in its resync stays marked dirty, also when more
-//! has failed than the level survives: what nobody could read may be read later, and then disagree. Owns: that check,
-//! and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
+//! has failed than the level survives: a sector that was unreadable may be read later, and then disagree. Owns: that
+//! check, and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
 
 use crate::judge::Judge;
 use crate::member::{Access, Op};
@@ -17,7 +17,7 @@ pub enum Resynced {
     Whole,
     /// Some accesses failed, which may have cost it a sector or not.
     PerhapsNot,
-    /// There is a sector that nobody can read or compute.
+    /// There is a sector that can neither be read nor computed.
     NotWhole,
 }
 

@@ -1,6 +1,6 @@
-//! M6, D1, D2: who never failed is never left out; who was put back to an older state is never taken; everybody has
-//! the slot that is theirs. Owns: that check. Not here: members that were hurt, which may be in or out; forced
-//! starts may take anybody.
+//! M6, D1, D2: a member that never failed is never left out; one with an older state is never taken; every member has
+//! its own slot. Owns: that check. Not here: members that were hurt, which may be in or out; forced
+//! starts may take any member.
 
 use crate::judge::Judge;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
-//! What is explored: arrays and scripts.
-//! Owns: [`arrays`], [`scripts`]. Not here: how they are written down (`script`).
-//! Invariant: the same list in every build and on every machine; no script leaves more open at one moment than the
-//! explorer's bound.
+//! The arrays and scripts to explore.
+//! Owns: [`arrays`], [`scripts`]. Not here: their text form (`script`).
+//! Invariant: the same list in every build and on every machine. No script leaves more writes uncertain at one moment
+//! than the explorer's bound.
 
 use super::script::{Schedule, Script, Tiny};
 use crate::model::Model;

@@ -48,7 +48,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Order> {
     Some(Order::Explore { wanted, is_json })
 }
 
-/// Does what the arguments behind `--crash-images` say.
+/// Runs the command with the arguments after `--crash-images`.
 pub fn command(arguments: impl Iterator<Item = String>) -> ExitCode {
     match parse(arguments) {
         None => {

@@ -11,7 +11,7 @@ use uraid_block::SECTOR_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Content(pub u32);
 
-/// A map whose keys are well mixed numbers; nobody walks through it, so its order does not matter.
+/// A map whose keys are well mixed numbers. It is never iterated, so its order does not matter.
 pub type Keyed<K, V> = HashMap<K, V, BuildHasherDefault<TakeAsIs>>;
 
 /// Takes the last word of a key as its hash.
@@ -82,7 +82,7 @@ impl Contents {
         &self.bytes[content.0 as usize]
     }
 
-    /// What a content at a place of the members adds to the key of an image: keys are sums under xor.
+    /// The contribution of a content at a place to the key of an image: keys are sums under xor.
     pub fn key(&self, place: usize, content: Content) -> u128 {
         let digest = self.digests[content.0 as usize];
         let low = mix(digest ^ mix(place as u64 + 1));

@@ -1,11 +1,11 @@
-//! What may be found after a crash at one moment.
-//! Owns: [`Expectation`]: legal contents per sector, rows in which a lost member is guessed, members that may be left
-//! out. Not here: the registers themselves (`oracle`).
-//! Invariant: what a flush covered is the only legal content; without force nothing is undefined.
+//! The legal contents after a crash at one moment.
+//! Owns: [`Expectation`]: legal contents per sector, rows in which a lost member is computed from wrong parity, members
+//! that may be left out. Not here: the registers themselves (`oracle`).
+//! Invariant: what a flush covered is the only legal content. Without force nothing is undefined.
 //!
 //! | a sector                                         | may read as                    |
 //! |--------------------------------------------------|--------------------------------|
-//! | nobody wrote, or its last write is flushed       | that one content               |
+//! | not written, or its last write is flushed         | that one content               |
 //! | written and not flushed, or being written        | old or any of the new contents |
 //! | the same, forced start, its member lost or out   | anything                       |
 //! | of a row being written, forced, its member lost  | anything                       |
@@ -61,7 +61,7 @@ impl Expectation {
         next
     }
 
-    /// Whether a sector without its member comes from a parity that the crash may have left half written.
+    /// Whether a lost member's sector is computed from parity that the crash may have left half written.
     fn is_guessed(&self, lab: &Lab, x: usize, missing: u32) -> bool {
         let is_out = lab.model.copies[x].iter().all(|place| missing & 1 << place.slot != 0);
         is_out && lab.model.is_parity() && self.suspect[lab.model.row_of[x]]

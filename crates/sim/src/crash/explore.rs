@@ -1,8 +1,9 @@
-//! Every crash of a script: each moment, each lost set, each subset of what is not durable, and again in the restart.
-//! Owns: [`Explorer`], the walk over subsets, which images are new. Not here: bringing an image back (`recover`), what
-//! is legal (`expect`).
-//! Invariant: an image is told apart by the contents of all members that are there and by who is lost; it is revived
-//! once, and judged anew at every moment at which it could be left.
+//! Explores every crash of a script: each moment, each lost set, each subset of undurable writes, and again in the
+//! restart.
+//! Owns: [`Explorer`], the walk over subsets, which images are new. Not here: restarting from an image (`recover`),
+//! legal contents (`expect`).
+//! Invariant: images differ if the contents of the present members or the lost set differ. Each image is restarted
+//! once, and judged for every moment at which it can occur.
 //!
 //! ```text
 //!   member 0   | durable, w1, w2 |    w1       |        cells that are not certain, with what they may hold:
@@ -52,7 +53,7 @@ pub struct Found {
 pub struct Explorer {
     /// The array.
     pub lab: Rc<Lab>,
-    /// What was done.
+    /// The counts.
     pub counts: Counts,
     depth: usize,
     // One machine runs the script, one the restart that is interrupted, one what comes after.
@@ -213,7 +214,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// What certainly is there, its key, and what may be there instead.
+    /// The certain contents, their key, and the alternatives.
     fn base(&self, machine: &Machine, lost: u32) -> (Image, u128, Vec<Loose>) {
         let lab = &self.lab;
         let contents = lab.contents.borrow();
@@ -308,7 +309,7 @@ fn hurt_of(machine: &Machine) -> u32 {
     media.iter().enumerate().filter(|(_, medium)| medium.is_gone).map(|(slot, _)| 1 << slot).sum()
 }
 
-/// The one who makes the requests.
+/// The client.
 #[derive(Clone)]
 struct Client {
     lab: Rc<Lab>,

@@ -1,6 +1,6 @@
-//! One tiny array with all that is known of it: contents, superblocks, the slow model.
-//! Owns: [`Lab`]: the first image, what the slow model says of rows, parsed superblocks. Not here: running the engine.
-//! Invariant: what is remembered is a pure function of contents, said once by the slow model or the real parser.
+//! One tiny array with everything that is cached about it: contents, superblocks, the slow model.
+//! Owns: [`Lab`]: the first image, the slow model's results for rows, parsed superblocks. Not here: running the engine.
+//! Invariant: everything cached is a pure function of contents, computed once by the slow model or the real parser.
 
 use super::content::{Content, Contents, Keyed};
 use super::media::{DATA_AT, SUPER_AT};
@@ -198,7 +198,7 @@ impl Lab {
         lies
     }
 
-    /// A row's contents and who is missing, as one number.
+    /// A row's contents and missing members, as one number.
     fn row_key(&self, image: &Image, missing: u32, row: usize) -> u128 {
         let row = &self.model.rows[row];
         let contents = self.contents.borrow();
@@ -216,7 +216,7 @@ impl Lab {
         describe(self.contents.borrow().bytes(content))
     }
 
-    /// What every member of an image says and holds, to read.
+    /// The superblock and data of every member of an image, as text.
     pub fn describe_image(&self, image: &Image, lost: u32) -> String {
         let mut text = String::new();
         for slot in 0..self.slots() {

@@ -1,7 +1,7 @@
-//! The machine under the engine here: one shard, tasks in a fixed order, operations that end when they are told to.
+//! The engine's machine for crash images: one shard, tasks in a fixed order, operations that end on demand.
 //! Owns: [`Machine`] as the engine's `World` and `Device`, tasks, mail, timers, operations in flight.
 //! Not here: the order in which operations end (`schedule`), what a crash leaves of them (`media`).
-//! Invariant: nothing happens but by `step`, `complete` or `fire`; the same calls give the same run.
+//! Invariant: nothing happens except in `step`, `complete` or `fire`; the same calls give the same run.
 //! It does not check: several shards, mail that takes time, errors other than a member that is gone.
 
 use super::content::{Content, Contents};
@@ -89,7 +89,7 @@ const SMALL_BLOCKS: u32 = 96;
 const LARGE_BLOCKS: u32 = 16;
 
 impl Machine {
-    /// A machine with so many members of this size, without contents yet.
+    /// A machine with this many members of this size, without contents yet.
     pub fn new(contents: Rc<RefCell<Contents>>, members: usize, size: Sectors) -> Machine {
         let geometry = Geometry {
             size,
@@ -157,7 +157,7 @@ impl Machine {
         &self.0.arenas[4]
     }
 
-    /// Counts what may have changed what a crash leaves.
+    /// Counts events that may change the possible crash images.
     pub fn changes(&self) -> u64 {
         self.0.changes.get()
     }
@@ -182,7 +182,7 @@ impl Machine {
         self.0.flights.borrow().iter().map(|flight| flight.member).collect()
     }
 
-    /// Delivers a piece of mail or polls one task; false when everybody waits.
+    /// Delivers a piece of mail or polls one task; false if every task waits.
     pub fn step(&self) -> bool {
         let mail = self.0.mail.borrow_mut().pop_front();
         if let Some(mail) = mail {

@@ -1,7 +1,7 @@
-//! The members' sectors: what is certain, and what a crash may leave instead.
+//! The members' sectors: durable contents, and the alternatives that a crash may leave.
 //! Owns: [`Medium`], versions of a cell, what a flush covers. Not here: when an operation ends (`machine`), which
 //! choice of versions makes an image (`explore`).
-//! Invariant: a cell is written whole or not at all; after a crash it holds its durable content or that of one write
+//! Invariant: a cell is written whole or not at all. After a crash it holds its durable content or that of one write
 //! that no flush has covered yet.
 //!
 //! ```text
@@ -16,7 +16,7 @@ pub const SUPER_AT: u64 = crate::watch::SUPER_AT;
 /// The first sector of data on every member.
 pub const DATA_AT: u64 = 16;
 
-/// One write of a cell that power failure may keep or lose.
+/// One write of a cell that a power cut may keep or lose.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     /// What it brings.

@@ -1,7 +1,7 @@
-//! An image brought back to life: the real assembly, the real engine, every sector read, the slow model's word.
+//! Restarts from an image: real assembly, real engine, every sector read, checked by the slow model.
 //! Owns: [`revive`], [`drive`], [`Outcome`]. Not here: which contents are legal (`expect`), which image (`explore`).
-//! Invariant: an outcome is the same whenever the same image is revived; what is wrong with every outcome, whatever
-//! was written before, is an error here.
+//! Invariant: the same image always gives the same outcome. A state that is wrong whatever was written before is an
+//! error here.
 //! It does not check: starts without `--run`, read-only starts, several shards.
 
 use super::content::Content;
@@ -19,7 +19,7 @@ use uraid_format::Superblock;
 /// Polls and answers that a piece of work may take before it counts as a loop without end.
 const STEPS_MAX: u64 = 100_000;
 
-/// What became of an image.
+/// The outcome of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// It was refused as dirty and degraded, and started by force.
@@ -184,7 +184,7 @@ fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<Machine>>) -> Result<V
     Ok(sectors.map(|bytes| contents.number(bytes.try_into().expect("a sector"))).collect())
 }
 
-/// What must be right on the members of an array that has started, whatever it was before.
+/// Checks the members of a started array for what must hold whatever was written before.
 fn check_end(lab: &Lab, end: &Image, missing: u32, found: &[Content]) -> Result<(), String> {
     if let Some(lie) = lab.find_lie(end, missing) {
         return Err(format!("I6: after the start, {lie}"));

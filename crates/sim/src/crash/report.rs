@@ -1,5 +1,5 @@
-//! The sums of an exploration, to read and to count on.
-//! Owns: [`Counts`], [`Group`], [`Report`], [`Finding`]. Not here: who fills them (`crash`).
+//! The totals of an exploration.
+//! Owns: [`Counts`], [`Group`], [`Report`], [`Finding`]. Not here: filling them (`crash`).
 //! Invariant: adding in any order gives the same.
 
 use super::explore::{Crash, Found};

@@ -1,6 +1,6 @@
-//! What happens before the power fails: an array, its clients' requests, the order in which members answer.
-//! Owns: [`Tiny`], [`Script`], [`Schedule`], each as a short text and back. Not here: running them (`explore`).
-//! Invariant: the text is all there is: a finding is replayed from it.
+//! What happens before the power cut: an array, its clients' requests, the order in which members answer.
+//! Owns: [`Tiny`], [`Script`], [`Schedule`], each with a short text form. Not here: running them (`explore`).
+//! Invariant: the text is complete: a finding can be replayed from it.
 //!
 //! ```text
 //!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots missing for long
@@ -44,7 +44,7 @@ pub enum Request {
     },
     /// A flush.
     Flush,
-    /// Nothing for so long that the array marks itself clean.
+    /// No request until the array marks itself clean.
     Idle,
     /// The array stops.
     Stop,
@@ -75,9 +75,9 @@ pub enum Schedule {
     Fifo,
     /// The newest.
     Lifo,
-    /// That of the lowest slot.
+    /// The operation of the lowest slot.
     Up,
-    /// That of the highest slot.
+    /// The operation of the highest slot.
     Down,
     /// Any, by a number.
     Mix(u64),

@@ -41,7 +41,7 @@ pub enum Effect {
     NeverAnswer,
     /// As `ErrorsFromNow`, which it becomes after its first hit.
     StillErrors(ErrorKind),
-    /// The member loses so many sectors at its end, for good.
+    /// The member loses this many sectors at its end, for good.
     Shrink(u64),
     /// A write is answered and not done.
     LoseWrite,
@@ -54,7 +54,7 @@ pub enum Effect {
 pub struct Fault {
     /// What it hits.
     pub victim: Victim,
-    /// How many such operations go well first.
+    /// How many such operations succeed first.
     pub after: u64,
     /// What it does.
     pub effect: Effect,
@@ -192,7 +192,7 @@ impl Disk {
         is_beyond
     }
 
-    /// Where a write lands, if anywhere, after what a fault makes of it.
+    /// Where a write lands with this fault, if anywhere.
     pub(super) fn divert(&self, effect: Option<Effect>, at: u64, bytes: &[u8]) -> Option<u64> {
         let length = (bytes.len() / SECTOR_BYTES) as u64;
         let spoil = |from: u64| {
@@ -228,7 +228,7 @@ impl Disk {
         !fresh.is_empty()
     }
 
-    /// What an error means for the member: some are never held against it.
+    /// The consequence of an error for the member: some errors do not count against it.
     pub(super) fn note_error(&self, op: Op, kind: ErrorKind) {
         if self.bus.get().is_some() {
             if self.hits.borrow()[FaultKind::Bus as usize] == 0 {

@@ -1,7 +1,7 @@
-//! Members that never answer, or an hour later, and members that the array has given up.
-//! Owns: [`Hang`], what is owed. Not here: who hangs (`faults`, `scenario`).
-//! Invariant: a write that was never answered is in the hands of whatever comes first: an hour, the end of the round,
-//! power. Until then it may land, also long after its error was told. So does the host: see its `ring::answers`.
+//! Members that never answer, or answer an hour later, and members that the array has given up.
+//! Owns: [`Hang`], requests that are owed. Not here: which members hang (`faults`, `scenario`).
+//! Invariant: an unanswered write may land until an hour has passed, the round ends or the power fails, whichever is
+//! first; also long after its error was returned. The host behaves in the same way: see its `ring::answers`.
 
 use super::{Access, Disk, ErrorKind, Fate, IoError, Op};
 use std::cell::{Cell, RefCell};
@@ -86,7 +86,7 @@ impl Disk {
         self.hang.begin();
     }
 
-    /// Answers again, what it has not answered first: each write is done or not.
+    /// Answers again, starting with the unanswered operations: each such write is either done or not.
     pub fn end_hang(self: &Rc<Self>) {
         let owed = self.hang.writes.take();
         for number in owed {
@@ -99,7 +99,7 @@ impl Disk {
         self.hang.changed.notify_all();
     }
 
-    /// Another process drives it: what the last one gave up is of no matter to it.
+    /// Another process drives it: operations that the last process gave up do not concern it.
     pub fn begin_anew(self: &Rc<Self>) {
         self.end_hang();
         self.hang.is_dead.set(false);

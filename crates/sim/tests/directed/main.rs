@@ -1,4 +1,4 @@
-//! Failures that seeds reach seldom, each as the shortest run that reaches it.
+//! Failures that seeds rarely reach, each as the shortest run that reaches it.
 //! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
 //! failures. Not here: requests that are under way when the array freezes or ends (`ends`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
 
@@ -193,7 +193,7 @@ fn a_frozen_mirror_whose_copies_differ_is_read_from_one_copy() {
 }
 
 /// Two members cannot read the same sector while a dirty mirror is resynced: the array stays dirty and is read from the
-/// canonical copy, because what nobody could read now may be read later, and differ.
+/// canonical copy, because a sector that is unreadable now may be read later, and differ.
 #[test]
 fn a_mirror_whose_resync_met_an_unreadable_sector_stays_dirty_and_is_read_from_one_copy() {
     let mut rig = rig(1, 2, true);
@@ -295,7 +295,7 @@ fn only_the_half_written_sectors_of_a_row_are_refused_after_a_freeze() {
     let found = all(&rig, &live, vec![read(&live, 0, 1), read(&live, 1, 1), read(&live, 2, 1), read(&live, 3, 1)]);
     assert_eq!(found.iter().map(kind).collect::<Vec<_>>(), [Some(ErrorKind::Media), None, None, None]);
     assert!(found[1] == Ok(vec![1; 512]) && found[2] == Ok(vec![2; 512]) && found[3] == Ok(vec![1; 512]));
-    // In one request: an error, never bytes that nobody wrote.
+    // In one request: an error, never bytes that no client wrote.
     assert_eq!(kind(&all(&rig, &live, vec![read(&live, 0, 2)])[0]), Some(ErrorKind::Media));
     rig.power_off();
 }
@@ -547,7 +547,7 @@ fn a_member_that_was_slow_is_read_again() {
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 7)]), [Ok(())]);
         let effect = Effect::Hang(Duration::from_secs(3));
         rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
-        // Sectors behind which no read ends, for streams stay where they are.
+        // Sectors that do not follow an earlier read, because streams stay on their copy.
         let reads = || {
             let reads = all(&rig, &live, (0..12).map(|n| read(&live, n % 2 * 4, 1)).collect());
             assert!(reads.iter().all(|read| read.as_ref() == Ok(&vec![7; 512])), "raid{level}: {reads:?}");

@@ -1,5 +1,5 @@
-//! A bell that shuttle can see somebody wait for, in place of the host's `src/bell.rs`.
-//! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), when somebody waits (`sys::poll`).
+//! A bell whose waiters shuttle can see, in place of the host's `src/bell.rs`.
+//! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), waiting for it (`sys::poll`).
 //! Invariant: as there: once rung it is heard by its one listener until it is silenced.
 
 use crate::sync::{Spoilt, is_spoilt};
@@ -65,7 +65,7 @@ pub(crate) fn is_rung(descriptor: RawFd) -> bool {
     *find(descriptor).is_rung.lock().expect("nobody panics while holding it")
 }
 
-/// Waits until the bell is rung: shuttle sees who waits for ever.
+/// Waits until the bell is rung: shuttle detects a task that waits for ever.
 pub(crate) fn wait(descriptor: RawFd) {
     let rung = find(descriptor);
     let guard = rung.is_rung.lock().expect("nobody panics while holding it");

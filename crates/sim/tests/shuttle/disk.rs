@@ -12,7 +12,7 @@ use uraid_block::{
     Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors, WritePieces,
 };
 
-/// The bytes of a member. Nobody holds it across a scheduling point.
+/// The bytes of a member. The lock is never held across a scheduling point.
 pub(crate) struct Medium {
     /// What a reader gets.
     pub(crate) current: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Medium {
     flushes: u64,
     /// It fails this flush, and forgets what it had not made durable.
     fails_flush: u64,
-    /// The array has been stopped: nobody touches it any more.
+    /// The array has been stopped: nothing touches it any more.
     is_let_go: bool,
 }
 
@@ -99,7 +99,7 @@ impl Disk {
         self.medium().fails_flush = flush;
     }
 
-    /// Whoever touches it from now on is found.
+    /// From now on every access is a violation.
     pub(crate) fn let_go(&self) {
         self.medium().is_let_go = true;
     }

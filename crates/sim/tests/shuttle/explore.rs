@@ -33,14 +33,14 @@ pub(crate) enum Mistake {
 /// Which schedules.
 #[derive(Clone, Debug)]
 pub(crate) enum Schedules {
-    /// So many, from this seed.
+    /// This many, from this seed.
     Drawn { count: usize, seed: u64 },
     /// The one that shuttle has printed.
     Again(String),
 }
 
 impl Schedules {
-    /// So many times as many of them.
+    /// Multiplies the number of schedules.
     pub(crate) fn times(&self, factor: usize) -> Schedules {
         match self {
             Schedules::Drawn { count, seed } => Schedules::Drawn { count: count * factor, seed: *seed },
@@ -85,7 +85,7 @@ impl Scheduler for Mixed {
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// shuttle prints the schedule of a panic; of a canary's panic nobody wants to hear.
+/// shuttle prints the schedule of a panic; a canary's panic is expected and not printed.
 pub(crate) fn install_hooks() {
     // shuttle lays its hook over the one it finds, once.
     std::panic::set_hook(Box::new(|_| {}));

@@ -299,7 +299,7 @@ impl Judge {
         assert!(!inside.contains(&slot.0), "slot {} was failed by hand, and its member is in", slot.0);
     }
 
-    /// The stop has returned: nobody touches a member any more. It is clean unless the stop came before the array was.
+    /// The stop has returned: nothing touches a member any more. It is clean unless the stop came before the array was.
     pub(crate) fn was_stopped(&self, outcome: Result<(), StopError>, may_be_dirty: bool, status: &Status) {
         let is_clean = match outcome {
             Ok(()) => true,
@@ -325,7 +325,7 @@ impl Judge {
         self.history().is_stopped
     }
 
-    /// What a stop leaves: superblocks that agree with the array on who is in, and tell the truth.
+    /// After a stop: the superblocks list the same members as the array, and are correct.
     fn is_true(&self, is_clean: bool, usable: &SlotSet) {
         let plan = self.plan(false);
         assert_eq!(!plan.is_dirty, is_clean, "the superblocks say clean, and the stop said so");

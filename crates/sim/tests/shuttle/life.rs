@@ -1,7 +1,7 @@
 //! One execution: an array from its start to its stop, with clients on every shard.
 //! Owns: [`live`], [`Scenario`], what clients ask for, what the operator does. Not here: what must be true then (`judge`).
 //! Invariant: most sectors have one owner, who asks for one thing at a time, and owners share rows; the first few sectors
-//! are everybody's, so that writes of them overlap.
+//! are shared by all clients, so that writes of them overlap.
 
 use crate::disk::Member;
 use crate::judge::{Judge, content};
@@ -60,15 +60,15 @@ struct Case {
     shared: u64,
     /// Sectors in a row that have one owner, behind those.
     stretch: u64,
-    /// After so many answers the stop comes.
+    /// The stop comes after this many answers.
     stop_after: u64,
-    /// Somebody else asks for it too.
+    /// A second caller asks for the stop too.
     stops_twice: bool,
-    /// After so many answers the operator fails a member.
+    /// The operator fails a member after this many answers.
     fail_after: Option<u64>,
     victim: Slot,
     is_over_budget: bool,
-    /// Requests are drawn from so many kinds: from the eighth on they are flushes.
+    /// Requests are drawn from this many kinds: from the eighth on they are flushes.
     kinds: u32,
 }
 

@@ -47,7 +47,7 @@ use uraid_sim::model::Shape;
 /// Of each scenario, unless the environment says otherwise: 20 seconds of one core for all.
 const SCHEDULES: usize = 1000;
 
-/// A mistake gets so many times as many: most need a few schedules, and the search ends with the first.
+/// A mistake gets this many times the schedules: most need only a few, and the search ends with the first.
 const MISTAKE_FACTOR: usize = 10;
 
 /// An array and the shards that drive it.
@@ -83,7 +83,7 @@ const MACHINES: [Machine; 7] = [
     machine("raid6 of 4 on 2 shards", 6, 2, 2, 4, 12, 2),
 ];
 
-/// What is done to them, and which mistakes must then be noticed.
+/// The scenario's events, and the mistakes that it must find.
 const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
     (
         "stop",
@@ -143,7 +143,7 @@ impl Machine {
     }
 }
 
-/// Explores a scenario, then sees whether it notices each mistake. Says whether all is as it should be.
+/// Explores a scenario, then checks that it finds each mistake. Returns whether all succeeded.
 fn run(name: &str, scenario: &Scenario, schedules: &Schedules, mistakes: &[Mistake]) -> bool {
     let started = Instant::now();
     let outcome = explore(scenario, schedules, Mistake::None);
@@ -168,7 +168,7 @@ fn run(name: &str, scenario: &Scenario, schedules: &Schedules, mistakes: &[Mista
     holds
 }
 
-/// A number from the environment. Panics on what is none: that is a mistake of whoever runs this.
+/// A number from the environment. Panics if it is invalid.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number in the environment"))
 }

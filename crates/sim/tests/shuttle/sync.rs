@@ -15,9 +15,9 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spoilt {
     Not,
-    /// A knock at the door rings no bell: whoever sleeps sleeps on.
+    /// A knock at the door rings no bell: a sleeping shard sleeps on.
     SilentBell,
-    /// A condition variable wakes nobody.
+    /// A condition variable wakes no thread.
     LostNotify,
 }
 

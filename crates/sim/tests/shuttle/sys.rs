@@ -1,6 +1,6 @@
 //! The system under the host's files, in place of the host's `src/sys.rs`: a clock, and waiting for a bell.
 //! Owns: virtual time. Not here: files; members do their I/O on helper threads (`disk`).
-//! Invariant: time is one for all shards, never goes back, and goes on when somebody has waited in vain for a while; how
+//! Invariant: all shards share one time. It never goes back, and advances when a wait has lasted for a while; how
 //! long that is, the schedule draws.
 
 use crate::bell;

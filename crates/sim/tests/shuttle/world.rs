@@ -15,7 +15,7 @@ use uraid_engine::{Array, Mail, Pool, World};
 pub(crate) enum Letter {
     /// The engine's own.
     Engine(Mail),
-    /// To shard 0: so many requests have been answered, stop now.
+    /// To shard 0: this many requests have been answered, stop now.
     Stop,
     /// To shard 0: take this slot's member out.
     Fail,

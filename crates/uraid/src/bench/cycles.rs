@@ -83,7 +83,7 @@ struct Clients {
     flight: Flight,
 }
 
-/// Does so many drains.
+/// Does this many drains.
 pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, BenchError> {
     let target = Target::trial(&trial(Level::Raid5, MEMBERS, CHUNK), &[MEMBER.to_owned()], false)?;
     let on = format!("{}, {MEMBER}", target.describe());
@@ -207,7 +207,7 @@ fn start_clients(
     }
 }
 
-/// So many drains, one after the other.
+/// Does this many drains, one after the other.
 async fn drain(
     local: &Local,
     array: &HostArray,

@@ -392,7 +392,7 @@ impl Cut<WritePieces> {
 }
 
 impl RowKernel {
-    /// How many blocks of an arena the parity of a request with so many bytes takes.
+    /// How many blocks of an arena the parity of a request of `bytes` bytes takes.
     fn blocks(&self, bytes: usize) -> usize {
         let rows = bytes / (self.chunk_bytes * self.exponents.len());
         rows * self.chunk_bytes.div_ceil(LARGE_BLOCK_BYTES) * (1 + usize::from(self.has_syndrome))

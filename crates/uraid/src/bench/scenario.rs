@@ -27,8 +27,7 @@ pub enum ScenarioName {
     Raid6Read,
     /// A million drains among clients on two shards, none of which may be lost.
     DrainCycles,
-    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a
-    /// third.
+    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a third.
     Raid0Order,
     /// Reads and writes of a raid10.
     Raid10,

@@ -18,7 +18,7 @@ pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// How long to look round: `50us`, or `0us`.
+/// How long to busy-poll: `50us`, or `0us`.
 pub(super) fn parse_spin(text: &str) -> Result<Duration, String> {
     let time = duration(text, "50us, or 0us for never")?;
     if time > Duration::from_millis(10) {

@@ -6,7 +6,7 @@
 //! ```text
 //!   # Array: 0b1c..., 25165824 bytes, 17 events      which copy it belongs to; a comment for others
 //!   0x00000000     ?     1                           where the copy stands, `?` copying or `+` finished, the pass
-//!   0x00000000  0x00117000  +                        from byte, so many bytes, `+` copied, `-` unreadable, `?` not
+//!   0x00000000  0x00117000  +                        from byte, length in bytes, `+` copied, `-` unreadable, `?` not
 //!   tried 0x00117000  0x00000200  -
 //! ```
 

@@ -117,7 +117,7 @@ fn extras(out: &mut String, found: &Examined) {
     }
 }
 
-/// What the reshape changes. `layout_name` and `new_chunk` are the version's own words; `new_chunk` is given if it
+/// What the reshape changes. `layout_word` and `new_chunk` give the version's own words; `new_chunk` is given if it
 /// differs.
 pub fn reshape(
     out: &mut String,

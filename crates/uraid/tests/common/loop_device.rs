@@ -24,7 +24,7 @@ impl LoopDevice {
         &self.0
     }
 
-    /// What is behind `bytes` is gone.
+    /// Cuts the device off after `bytes`.
     pub fn shrink(&self, file: &Path, bytes: u64) {
         OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
         let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");

@@ -225,7 +225,7 @@ impl Served {
         }
     }
 
-    /// Kills it; who comes next meets it dying.
+    /// Kills it without waiting: the next command meets it while it ends.
     pub fn kill_unawaited(&self) {
         self.signal(rustix::process::Signal::KILL);
     }

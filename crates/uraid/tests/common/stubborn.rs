@@ -19,7 +19,7 @@ const NAME: &str = "member";
 /// Attributes are asked for again each time, as a careful network file system does.
 const TTL: Duration = Duration::ZERO;
 
-/// Whether the server answers; who waits for that.
+/// Whether the server answers, and the waiters for that.
 #[derive(Default)]
 struct Gate {
     is_held: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! Superblocks of version 1 as raw bytes: what a test changes by hand.
+//! Superblocks of version 1 as raw bytes, for tests to modify.
 //! Owns: the place, single fields, the checksum, the bad-block list. Not here: any of the project's own code.
 //! Spec: docs/format/superblock-1.md, docs/format/bad-blocks.md.
 
@@ -83,7 +83,7 @@ impl Raw {
         self.write();
     }
 
-    /// Overwrites these sectors of the data with what nobody wrote.
+    /// Overwrites these sectors of the data with bytes that no client wrote.
     pub fn spoil(&self, ranges: &[(u64, u64)]) {
         for (start, length) in ranges {
             write_at(&self.path, (self.u64(DATA_OFFSET) + start) * 512, &vec![0xee; *length as usize * 512]);

@@ -40,7 +40,7 @@ fn block(probe: u64, block: u64, version: u64) -> Vec<u8> {
 }
 
 impl Probes {
-    /// Theirs is what is behind `at`: a MiB each.
+    /// Each has 1 MiB from `at` on.
     pub(crate) fn new(at: u64) -> Probes {
         Probes { at, phase: AtomicUsize::new(0), begun: Instant::now(), samples: Mutex::default() }
     }

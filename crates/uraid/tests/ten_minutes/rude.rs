@@ -1,4 +1,4 @@
-//! Clients as they should not be: they leave in the middle, send garbage, ask much and read nothing, zero for ever.
+//! Misbehaving clients: they leave in the middle, send garbage, take no replies, zero for ever.
 //! Owns: what they do, in turn. Not here: what it costs others (`probe`).
 
 use crate::common::{Client, Served};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const WRITE_ZEROES: u16 = 6;
 const MIB: u32 = 1 << 20;
 
-/// As long as they may be rude, they are. They write only zeroes, and only in the MiB behind `at`.
+/// Runs misbehaving clients until told to stop. They write only zeroes, and only in the 1 MiB from `at` on.
 pub(crate) fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     served: &'scope Served,

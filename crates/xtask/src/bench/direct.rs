@@ -5,7 +5,7 @@
 //!
 //! The files are on XFS on a loop device on memory: a disk would make both wait, and hide what they cost. The loop
 //! device's work is done by threads of the kernel, for both alike, beside the one that is measured; so this wants two
-//! processors that nobody else uses. It wants root, for the device and the mount.
+//! otherwise idle processors. It needs root, for the device and the mount.
 
 use super::nbd::spread;
 use super::{Run, succeed};
@@ -65,7 +65,7 @@ impl Drop for Disk {
         if let Some(device) = &self.device {
             best_effort(Command::new("losetup").args(["--detach", device]));
         }
-        // What it held may be gone already.
+        // It may be unmounted already.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -90,7 +90,7 @@ impl Disk {
         self.directory.join("mount")
     }
 
-    /// Members of a new array, all of their bytes written: a hole is read without being read.
+    /// Members of a new array, fully written: reading a hole would not access the disk.
     fn array(&self, uraid: &Path, level: &Level) -> Result<Vec<PathBuf>, String> {
         let mut luck = 1u64;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -120,7 +120,7 @@ impl Disk {
 #[derive(Clone, Copy)]
 struct Sample {
     requests_per_second: f64,
-    /// Of the thread that asks.
+    /// The processors of the calling thread.
     cpu_nanos: f64,
 }
 

@@ -19,7 +19,7 @@ const SPAN_MIB: u64 = 512;
 const MEMBER_SLACK_MIB: u64 = 10;
 /// proc(5) counts CPU time in these. Linux tells user space 100 on every architecture we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// A server that does not listen by then never will.
+/// A server that does not listen by then has failed.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Which of the servers the others are compared with.
 const REFERENCE: usize = 0;
@@ -72,7 +72,7 @@ impl Drop for Server {
 struct Sample {
     requests_per_second: f64,
     bytes_per_second: f64,
-    /// Of the server, in seconds for a million requests.
+    /// The server's CPU time, in seconds per million requests.
     cpu_per_million: f64,
 }
 
@@ -85,7 +85,7 @@ impl Drop for Scratch {
     }
 }
 
-/// About so long.
+/// The approximate duration.
 pub(super) fn time(run: &Run) -> Duration {
     let own = own_runtime(run) * 5 / 4 * (OWN_WORKS.len() as u64 * 2 * own_rounds(run)) as u32;
     own + Duration::from_secs(run.seconds * run.rounds * JOBS.len() as u64 * SERVERS)
@@ -120,7 +120,7 @@ fn own_runtime(run: &Run) -> Duration {
     Duration::from_millis(100 * run.seconds)
 }
 
-/// A raid6 on memory of the server's own: nothing of a file system in its figures.
+/// A raid6 on the server's own memory: its figures include no file system.
 fn trial(uraid: &Path, directory: &Path) -> Result<Server, String> {
     let socket = directory.join("trial.sock");
     let member = format!("mem:{}M", SPAN_MIB.div_ceil(6) + MEMBER_SLACK_MIB);
@@ -212,7 +212,7 @@ fn listening(name: &str, socket: PathBuf, mut command: Command) -> Result<Server
     Ok(server)
 }
 
-/// What fio says in its terse form, version 3: fields between semicolons.
+/// fio's terse output, version 3: fields between semicolons.
 fn fio(server: &Server, arguments: &[&str]) -> Result<Vec<String>, String> {
     let mut command = Command::new("fio");
     command.args(["--name=bench", "--ioengine=nbd", "--output-format=terse", "--terse-version=3"]);

@@ -32,13 +32,13 @@ pub(crate) struct Entry {
     pub(crate) fault: String,
     /// The stage that catches it in the quick run.
     pub(crate) quick: Option<String>,
-    /// Why it changes nothing that a user or a disk could tell.
+    /// Why it has no observable effect for a user or on a disk.
     pub(crate) equivalent: Option<String>,
-    /// What stands in the source, with the marks taken out.
+    /// The source text, without the marks.
     pub(crate) find: String,
     /// The part of `find` that is replaced, in bytes.
     pub(crate) part: std::ops::Range<usize>,
-    /// What replaces it.
+    /// The replacement.
     pub(crate) with: String,
     /// The list and the line of the head, for messages.
     pub(crate) place: String,

@@ -1,13 +1,13 @@
 //! What became of each fault: kept in a file as it comes in, told as a table at the end.
 //! Owns: the file of results, that of the baseline, table and score. Not here: running anything.
-//! Invariant: a result is of exactly the fault that it names: when an entry's text changes, its result is gone.
+//! Invariant: a result belongs to exactly the fault that it names: if an entry's text changes, its result is dropped.
 
 use super::list::Entry;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Of one fault.
+/// The result of one fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     /// The stage that caught it, and what failed there; none when it survived all.
@@ -58,11 +58,11 @@ pub(crate) fn write_baseline(path: &Path, baseline: &BTreeMap<String, f64>) -> s
 /// Counts of a run.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Score {
-    /// Faults that some stage noticed.
+    /// Faults that some stage caught.
     pub(crate) caught: usize,
-    /// Faults that none did, and that are not argued to be equivalent.
+    /// Faults that no stage caught, and that are not marked as equivalent.
     pub(crate) survived: usize,
-    /// Argued in the list.
+    /// Marked as equivalent in the list.
     pub(crate) equivalent: usize,
 }
 

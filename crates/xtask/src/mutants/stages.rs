@@ -30,7 +30,7 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("crash images", "uraid-sim", "--crash-images --time 90s"),
 ];
 
-/// How much is run against a fault before it counts as not caught.
+/// Which stages run before a fault counts as not caught.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Depth {
     /// Test programs that are not slow, without a release build.
@@ -59,7 +59,7 @@ const SLOW_MILLIS: u64 = 10_000;
 pub(crate) struct Stage {
     /// `engine/requests`, or what a release program does.
     pub(crate) name: String,
-    /// Whose tests they are; none for programs in release.
+    /// The package of the tests; `None` for programs in release.
     package: Option<String>,
     executable: PathBuf,
     words: Vec<String>,
@@ -67,12 +67,12 @@ pub(crate) struct Stage {
     folder: PathBuf,
 }
 
-/// What became of one run of a stage.
+/// The result of one run of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It found nothing.
     Passed,
-    /// What it said: the first test that failed, or its last line.
+    /// It failed: the first test that failed, or its last line.
     Failed(String),
     /// It did not end in time.
     Hung,
@@ -198,7 +198,7 @@ impl CopiedTree {
             Err(error) => Outcome::Failed(format!("{}: {error}", stage.executable.display())),
         };
         let took = began.elapsed();
-        // What a killed server leaves behind.
+        // Clean up what a killed server left behind.
         let _ = std::fs::remove_dir_all(&scratch);
         (outcome, took)
     }

@@ -30,7 +30,7 @@ pub(crate) struct Case {
     pub(crate) metadata: &'static str,
     /// How many members it has.
     pub(crate) members: usize,
-    /// It can miss any so many of them; 2 stands for 2 or more.
+    /// It survives the loss of any this many members; 2 stands for 2 or more.
     pub(crate) tolerates: usize,
     /// The first member's size, bytes.
     pub(crate) bytes: u64,
@@ -88,7 +88,7 @@ impl Case {
         self.bytes + self.step * slot as u64
     }
 
-    /// So much is less than the array holds, and about half of it.
+    /// About half of the array's size.
     pub(crate) fn data_bytes(&self) -> u64 {
         let members = self.members as u64;
         let data_members = match self.level {

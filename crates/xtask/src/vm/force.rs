@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What the guest does.
+/// The guest's script.
 const SCRIPT: &str = include_str!("../../../../tests/vm/force.sh");
 
 /// The first MiB is for metadata; what remains is eight chunks.
@@ -24,7 +24,7 @@ const MEMBER_BYTES: u64 = 3 * (1 << 20) / 2;
 /// Longer than uraid waits before it marks an idle array clean.
 const IDLE: Duration = Duration::from_millis(450);
 
-/// What happens between the failure and the end of the process.
+/// The event between the failure and the end of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Death {
     /// Nothing.

@@ -18,9 +18,9 @@ const OPENING: &str = include_str!("../../../../tests/vm/golden.sh");
 const RECIPES: &str = include_str!("../../../../tests/vm/golden.recipes");
 /// A guest with more than some 130 disks does not find all of them.
 const ARRAYS_PER_BOOT: usize = 22;
-/// What mdadm says without which a member would prove nothing, and what it says only where there is something.
+/// Lines of mdadm that every member must have, and lines that appear only with a certain feature.
 const KINDS: &[&str] = &["examine", "brief", "export", "badblocks", "bitmap"];
-/// Of a larger member only its first and last so many bytes are read: md writes nothing between them but data.
+/// Of a larger member only this many bytes at the start and at the end are read: between them md writes only data.
 const WINDOW_BYTES: u64 = 140 << 20;
 
 /// One array: the head `NAME MEMBERS MIB [+MIB] [linux-6.1]` and the commands below it.
@@ -28,7 +28,7 @@ struct Recipe {
     name: String,
     members: usize,
     bytes: u64,
-    /// Every member is so much larger than the one before.
+    /// By how much each member is larger than the one before.
     step: u64,
     release: Release,
     commands: Vec<String>,
@@ -36,7 +36,7 @@ struct Recipe {
 
 type Texts = BTreeMap<(String, usize, String), String>;
 
-/// Makes those of these names, or all of them.
+/// Makes the named ones, or all of them.
 pub(crate) fn run(names: &[&str]) -> Lab<()> {
     let mut recipes = recipes(RECIPES)?;
     if let Some(name) = names.iter().find(|name| recipes.iter().all(|recipe| recipe.name != **name)) {

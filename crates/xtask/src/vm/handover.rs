@@ -75,12 +75,12 @@ fn images(folder: &Path, maker: &str, level: &str, members: usize) -> Vec<PathBu
     (0..members).map(|slot| folder.join(format!("{maker}-{level}-{slot}"))).collect()
 }
 
-/// All but slot 1, which is as good as gone.
+/// All but slot 1, which counts as lost.
 fn staying(members: &[PathBuf]) -> Vec<PathBuf> {
     members.iter().enumerate().filter(|(slot, _)| *slot != 1).map(|(_, path)| path.clone()).collect()
 }
 
-/// Writes so many random bytes without slot 1; returns the sha256 of the whole content. Slot 1 becomes an empty disk.
+/// Writes this many random bytes without slot 1; returns the sha256 of the whole content. Slot 1 becomes an empty disk.
 fn write_degraded(uraid: &Path, folder: &Path, members: &[PathBuf], bytes: u64) -> Lab<String> {
     let served = Served::start(uraid, folder, &["--run"], &staying(members))?;
     let sum = served.fill_and_stop(folder, bytes)?;

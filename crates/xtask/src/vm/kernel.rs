@@ -25,7 +25,7 @@ impl Release {
         }
     }
 
-    /// What this kernel alone has, or has as a module.
+    /// Features that only this kernel has, or has as a module.
     fn more_modules(self) -> &'static [&'static str] {
         match self {
             Release::Bookworm => &["virtio_pci", "virtio_console", "linear"],

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Every write is of this many bytes: one chunk.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
-/// So many answers come before the load counts as running: qemu-io tells them in bundles.
+/// The load counts as running after this many answers: qemu-io reports them in batches.
 const STARTED_AFTER: usize = 40;
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 

@@ -34,7 +34,7 @@ pub(crate) fn run() -> Lab<Tally> {
     Ok(results.print())
 }
 
-/// Runs the full form and writes `docs/compat.md`; starts no other machine after so many minutes.
+/// Runs the full form and writes `docs/compat.md`; starts no further machine after this many minutes.
 pub(crate) fn run_full(minutes: Option<u64>) -> Lab<Tally> {
     let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let all = cases::full();

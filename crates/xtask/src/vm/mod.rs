@@ -50,7 +50,7 @@ fn at<T>(path: &Path, result: std::io::Result<T>) -> Lab<T> {
     result.map_err(|error| LabError::Trouble(format!("{}: {error}", path.display())))
 }
 
-/// Runs a command to its end and returns what it wrote; an exit code other than 0 is an error with its last words.
+/// Runs a command to its end and returns its output; an exit code other than 0 is an error with the end of its output.
 fn output_of(command: &mut Command) -> Lab<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().map_err(|error| LabError::Trouble(format!("cannot run {name}: {error}")))?;

@@ -1,4 +1,4 @@
-//! `make demo`: an array's hard day in twenty seconds, on the real binary.
+//! `make demo`: kills, failures and recovery of one array in twenty seconds, on the real binary.
 //! Owns: the story. Not here: the picture (`screen`), the clients and the model (`uraid_blackbox`).
 //! Invariant: every sector that was acknowledged is compared with what was written; nothing is left behind.
 

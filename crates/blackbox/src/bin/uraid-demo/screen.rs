@@ -1,4 +1,4 @@
-//! What the demo shows: a picture that is redrawn on a terminal, plain lines elsewhere.
+//! The output of the demo: a picture that is redrawn on a terminal, plain lines elsewhere.
 //! Owns: colours, the live line, how times are written. Not here: what happens (`main`).
 
 use crate::load::Load;
@@ -40,7 +40,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         println!("{text}");
-        // A pipe's reader is to see each line when it happens. That nobody reads is no reason to stop.
+        // The reader of a pipe must see each line when it is written. A missing reader is no reason to stop.
         let _ = std::io::stdout().flush();
     }
 

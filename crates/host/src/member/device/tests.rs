@@ -1,4 +1,4 @@
-//! A claimed file over a ring that does what a test says.
+//! A claimed file over a ring that the test controls.
 //! Owns: tests of `device`. Not here: the ring (`pretend`), short and refused transfers (`file`), real rings (`tests/`).
 
 use super::*;
@@ -36,7 +36,7 @@ impl Rig {
         Rig { path, file, disk, driver, member }
     }
 
-    /// The file loses its last sector while the next operation is under way.
+    /// The file loses its last sector while the next operation is in flight.
     fn shrink_at_next_end(&self) {
         let file = self.file.try_clone().expect("a descriptor");
         self.disk.at_next_end(-1, move |_| file.set_len(SIZE.bytes() - 512).expect("shrunk"));

@@ -74,7 +74,7 @@ fn set_len(fd: i32, bytes: u64) {
 /// How a file's bytes can move through the ring.
 const WAYS: [Way; 4] = [Way::Cached, Way::InMemory, Way::Direct { memory_align: 4 }, Way::Direct { memory_align: 512 }];
 
-/// A file in memory of so many bytes on a ring of `disk`. What is quick does not come to the ring.
+/// A memory file of this many bytes on a ring of `disk`. Small transfers bypass the ring.
 fn file_on(disk: &Rc<Disk>, way: Way, bytes: u64) -> FileIo {
     let file = Rc::new(Owned(sys::memory_file(bytes).expect("a file").into()));
     let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
@@ -82,7 +82,7 @@ fn file_on(disk: &Rc<Disk>, way: Way, bytes: u64) -> FileIo {
     FileIo::new(disk.driver(), Lane::new(file.clone(), 0, limits, None), file, watch, way)
 }
 
-/// So many bytes in pieces of 512 bytes or of blocks; those of 512 suit no direct I/O on pages.
+/// This many bytes in pieces of 512 bytes or of blocks; pieces of 512 do not suit direct I/O on pages.
 fn pieces(bytes: usize, in_sectors: bool) -> WritePieces {
     let block = bounce(bytes).freeze();
     if !in_sectors {

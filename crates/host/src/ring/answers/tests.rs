@@ -1,4 +1,4 @@
-//! Members that answer when a test says so, or never.
+//! Members that answer on the test's command, or never.
 //! Owns: tests of `answers`, a ring that ends nothing by itself. Not here: real files that hang (`crates/uraid/tests/hung.rs`).
 
 use super::super::merge::Limits;
@@ -42,7 +42,7 @@ struct Stubborn(Rc<System>);
 
 impl Ring for Stubborn {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        // SAFETY: the caller's promise: the ring owns the operation until the completion.
         let bytes = unsafe { &*cargo }.segments.iter().map(|segment| segment.iov_len as i32).sum();
         self.0.has.borrow_mut().push_back((token, bytes));
     }
@@ -175,7 +175,7 @@ fn a_flush_may_take_four_times_as_long() {
 #[test]
 fn all_that_is_under_way_on_a_dead_member_ends_at_once_and_nothing_goes_down_any_more() {
     let rig = rig(Depth(2), 10);
-    // Two that were merged, one alone, one behind them, one that waits for the end of the turn; and one elsewhere.
+    // Two merged requests, one alone, one queued, one that waits for the end of the turn; and one on another lane.
     let mut of_dead = vec![rig.read(0, 0), rig.read(0, 1), rig.read(0, 5), rig.read(0, 7)];
     let mut elsewhere = rig.read(1, 0);
     rig.turn();
@@ -260,7 +260,7 @@ fn a_member_has_no_more_requests_with_the_system_than_its_depth_and_the_next_go_
 #[test]
 fn time_behind_other_requests_is_not_the_members_time() {
     let rig = rig(Depth(1), 4);
-    // The second one goes down as one with the third.
+    // The second one is merged with the third.
     let mut reads = [rig.read(0, 0), rig.read(0, 7), rig.read(0, 8)];
     rig.turn();
     rig.look(LOOKS);

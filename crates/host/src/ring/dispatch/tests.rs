@@ -1,4 +1,4 @@
-//! Merged requests over a ring that ends them as a test wishes.
+//! Merged requests over a ring whose results the test controls.
 //! Owns: tests of `dispatch`, the ring with a script. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
 
 mod held;
@@ -30,7 +30,7 @@ struct Scripted {
 
 impl Ring for Scripted {
     unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        // SAFETY: the caller's promise: the cargo is the ring's until the completion.
+        // SAFETY: the caller's promise: the ring owns the operation until the completion.
         let cargo = unsafe { &*cargo };
         let bytes = bytes(&cargo.segments);
         let (what, at) = match &cargo.kind {
@@ -97,7 +97,7 @@ impl Rig {
         self.driver.start_on(&self.lane, Kind::Write { at, sync }, Buffers::Write(from))
     }
 
-    /// The results of all, after so many turns at most.
+    /// The results of all, after at most this many turns.
     fn results(&self, operations: Vec<Operation<'_>>, turns: u32) -> Vec<i32> {
         for _ in 0..turns {
             self.driver.wait(Wait::No);
@@ -226,7 +226,7 @@ fn a_fragment_that_continues_a_request_under_way_is_held_until_that_has_ended() 
     let mut all = vec![rig.read(0, 4096), rig.read(1 << 20, 8192), rig.read((1 << 20) + 8192, 4096)];
     turn();
     assert_eq!(rig.seen(), [("read", 0, 4096), ("read", 1 << 20, 12288)]);
-    // Of the merged one 8192 is the largest part. What is as large as the one that it continues goes down.
+    // The largest part of the merged one is 8192. A request as large as the one that it continues is not held.
     all.push(rig.read(4096, 4096));
     rig.driver.send_waiting(Which::Due);
     assert_eq!(rig.seen(), [("read", 4096, 4096)]);
@@ -258,7 +258,7 @@ fn a_fragment_goes_down_as_soon_as_it_has_grown_or_a_flush_comes() {
     all.push(rig.write(16384, page(&rig).slice(0, 2048), false));
     rig.driver.wait(Wait::No);
     assert!(rig.seen().is_empty(), "held for the next one");
-    // What overlaps it comes behind it.
+    // An overlapping request is submitted after it.
     all.push(rig.write(17408, page(&rig), false));
     rig.driver.wait(Wait::No);
     assert_eq!(rig.seen(), [("write", 16384, 2048), ("write", 17408, 4096)]);
@@ -275,7 +275,7 @@ fn a_merged_request_is_no_larger_than_the_member_takes() {
     let rig = rig(&[]);
     let reads = (0..20).map(|n| rig.read(n * 4096, 4096)).collect();
     assert_eq!(rig.results(reads, 1), [4096; 20]);
-    // Pages of an arena adjoin in memory only by chance: each is a segment of its own.
+    // Pages of an arena are adjacent in memory only by chance: each is a separate segment.
     assert_eq!(rig.seen(), [("read", 0, 32768), ("read", 32768, 32768), ("read", 65536, 16384)]);
 }
 
@@ -393,7 +393,7 @@ impl Ring for Unruly {
         for _ in 0..if wait == Wait::Forever { count } else { self.luck.below(count + 1) } {
             let place = self.luck.below(self.started.len() as u64) as usize;
             let (token, cargo) = self.started.swap_remove(place);
-            // SAFETY: under way, so it is there and the ring's.
+            // SAFETY: in flight, so it exists and belongs to the ring.
             completions.push(Completion { token, result: self.end(unsafe { &*cargo }) });
         }
     }

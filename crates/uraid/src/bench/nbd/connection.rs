@@ -205,7 +205,7 @@ impl<T: Copy> Connection<T> {
         self.open.len() - self.free.len()
     }
 
-    /// Puts a request into what will be sent: a read of so many bytes, or a write of these.
+    /// Queues a request: a read of `bytes` bytes, or a write of `write`.
     pub fn put(&mut self, offset: u64, bytes: usize, write: Option<&[u8]>, note: T) {
         let index = self.free.pop().expect("there is room");
         self.open[index] = Some(Open { is_read: write.is_none(), offset, bytes, note });

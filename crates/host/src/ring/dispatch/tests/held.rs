@@ -3,10 +3,10 @@
 
 use super::*;
 
-/// Where fragments begin that continue what is under way.
+/// The start of fragments that continue a request in flight.
 const P: u64 = 1 << 20;
 
-/// What is under way ends one by one, the oldest first.
+/// Ends the requests in flight one by one, the oldest first.
 fn one_by_one() -> Rig {
     slow_rig(&[], 1)
 }
@@ -37,7 +37,7 @@ fn two_held(rig: &Rig) -> Vec<Operation<'_>> {
 
 #[test]
 fn what_was_held_for_one_that_ended_takes_its_neighbours_along_whatever_those_are_held_for() {
-    // What joins the two fragments comes when the older request has ended, or before.
+    // The request that joins the two fragments arrives when the older request has ended, or before.
     for comes_later in [true, false] {
         let rig = one_by_one();
         let mut all = two_held(&rig);
