@@ -104,6 +104,8 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM.
     Terminate,
+    /// SIGHUP: the terminal, or the ssh session, has gone.
+    HangUp,
 }
 
 /// Runs `main` on `shards` shards, one thread each, and returns their values in shard order.
@@ -369,7 +371,7 @@ impl Local {
         self.0.driver.registered_bytes()
     }
 
-    /// Waits for SIGTERM or SIGINT. From this call on, not from the first poll, they no longer end the process. There
+    /// Waits for SIGTERM, SIGINT or SIGHUP. From this call on, not from the first poll, they no longer end the process. There
     /// may be one waiter in the process; panics on other shards than 0.
     pub fn terminated(&self) -> impl Future<Output = Signal> + 'static {
         assert_eq!(self.index(), ShardIndex(0), "signals come to shard 0");

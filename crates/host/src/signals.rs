@@ -1,6 +1,7 @@
-//! SIGTERM and SIGINT as events of a shard.
+//! SIGTERM, SIGINT and SIGHUP as events of a shard.
 //! Owns: the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
-//! Invariant: until a task listens, the signals keep their default action.
+//! Invariant: until a task listens, the signals keep their default action. A SIGHUP that the process was started to
+//! ignore, as by nohup, stays ignored.
 
 use crate::Signal;
 use crate::sys::{self, Errno};
@@ -9,17 +10,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
-static TERMINATE_CAME: AtomicBool = AtomicBool::new(false);
-static INTERRUPT_CAME: AtomicBool = AtomicBool::new(false);
+static CAME: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
+
+/// In the order in which they are taken if several came.
+const SIGNALS: [(libc::c_int, Signal); 3] =
+    [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt), (libc::SIGHUP, Signal::HangUp)];
 
 extern "C" fn note(signal: libc::c_int) {
     // SAFETY: errno belongs to the interrupted code of this thread; it is restored below.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let came = if signal == libc::SIGINT { &INTERRUPT_CAME } else { &TERMINATE_CAME };
-    came.store(true, Ordering::SeqCst);
+    for ((number, _), came) in SIGNALS.iter().zip(&CAME) {
+        if *number == signal {
+            came.store(true, Ordering::SeqCst);
+        }
+    }
     sys::eventfd_add(BELL.load(Ordering::SeqCst));
     // SAFETY: as above.
     unsafe { *errno = before };
@@ -35,22 +42,35 @@ fn set_action(signal: libc::c_int, action: libc::sighandler_t) -> Result<(), Err
     if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// Notes the two signals from now on. Returns the file that becomes readable when one arrived; at most one task may
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: as in `set_action`.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `now` lives during the call, which only fills it in.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) };
+    result == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// The signals that are noted: not a SIGHUP that is ignored.
+fn noted() -> impl Iterator<Item = libc::c_int> {
+    SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal))
+}
+
+/// Notes the signals from now on. Returns the file that becomes readable when one arrived; at most one task may
 /// wait for it.
 pub(crate) fn listen() -> &'static OwnedFd {
     let bell = OWNED_BELL.get_or_init(|| sys::eventfd().expect("the system has one more eventfd at start"));
     BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in noted() {
         let handler: extern "C" fn(libc::c_int) = note;
         set_action(signal, handler as libc::sighandler_t).expect("these signals can be handled");
     }
     bell
 }
 
-/// Restores the default action of the two signals.
+/// Restores the default action of the signals.
 pub(crate) fn ignore_no_more() {
     if BELL.load(Ordering::SeqCst) >= 0 {
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for signal in noted() {
             set_action(signal, libc::SIG_DFL).expect("these signals can be reset");
         }
     }
@@ -66,11 +86,5 @@ pub(crate) fn take() -> Option<Signal> {
     if let Some(bell) = OWNED_BELL.get() {
         sys::eventfd_take(bell.as_raw_fd());
     }
-    if TERMINATE_CAME.swap(false, Ordering::SeqCst) {
-        Some(Signal::Terminate)
-    } else if INTERRUPT_CAME.swap(false, Ordering::SeqCst) {
-        Some(Signal::Interrupt)
-    } else {
-        None
-    }
+    SIGNALS.iter().zip(&CAME).find(|(_, came)| came.swap(false, Ordering::SeqCst)).map(|((_, signal), _)| *signal)
 }

@@ -22,7 +22,7 @@ fn waits_for_signals() {
         if shard.index().0 != 0 {
             return;
         }
-        for expected in [Signal::Interrupt, Signal::Terminate] {
+        for expected in [Signal::Interrupt, Signal::Terminate, Signal::HangUp] {
             let terminated = shard.terminated();
             println!("\nready");
             assert_eq!(terminated.await, expected);
@@ -35,7 +35,7 @@ fn waits_for_signals() {
 fn signals_are_events_once_somebody_waits_for_them() {
     let mut child = start("waits_for_signals");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["-INT", "-TERM", "-HUP"] {
         assert!(lines.by_ref().any(|line| line == "ready"));
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().expect("runs").success());
     }

@@ -171,6 +171,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
         asked.ask_to_stop(match signal.await {
             Signal::Terminate => "SIGTERM",
             Signal::Interrupt => "SIGINT",
+            Signal::HangUp => "SIGHUP",
         });
     });
     let outcome = session.live(&overseers).await;

@@ -203,6 +203,26 @@ fn a_second_signal_does_no_harm() {
 }
 
 #[test]
+fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 * MIB);
+    scratch.create("hup", "-l 1 -n 2", &members);
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &pattern(15, MIB as usize)).expect("connected"), 0);
+    served.signal(rustix::process::Signal::HUP);
+    assert_eq!(served.end().code, Some(0));
+    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
+    assert!(shown.contains("State : clean\n"), "{shown}");
+    let mut nohup = std::process::Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_uraid")).arg("serve").args(&members).env("URAID_RUNTIME_DIR", scratch.path(""));
+    let served = common::Served::start(&mut nohup);
+    served.wait_until_ready();
+    served.signal(rustix::process::Signal::HUP);
+    assert_eq!(served.client().write(0, &pattern(16, MIB as usize)).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
 fn stopped_in_its_first_resync_an_array_stays_dirty() {
     let scratch = Scratch::new();
     // Sparse, and large enough not to be done before the signal comes.

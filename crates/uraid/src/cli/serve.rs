@@ -13,7 +13,7 @@ use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 
 pub(super) const SERVE: &str = "\
-Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT or `uraid stop`.
+Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
 and why is said on stderr. An array that was not stopped cleanly is made consistent before it
@@ -36,7 +36,8 @@ LOG
   lines that find no room are lost and counted.
 
 SIGNALS
-  SIGTERM, SIGINT  answer what is in flight, flush, mark the array clean, exit 0; a second one does no harm";
+  SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one does
+  no harm. Under nohup, SIGHUP stays ignored";
 
 /// Which way to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
