@@ -47,7 +47,7 @@ impl<W: World> Array<W> {
         let layout = &self.shape.layout;
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
-        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable, CopyChoice::First);
+        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.usable, CopyChoice::First);
         let Some(run) = plan.runs.first().filter(|run| run.length == piece) else {
             let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
             return Ok(Allocation { length: piece, is_zero });

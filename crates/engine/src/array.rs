@@ -155,7 +155,6 @@ impl<W: World> Array<W> {
         let view = View {
             epoch: Epoch(0),
             usable,
-            readable: usable,
             gate: Gate::Closed,
             takes_writes: false,
             copies: if plan.is_dirty { Copies::Canonical } else { Copies::Any },

@@ -23,9 +23,8 @@ use crate::array::Array;
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, Master, StaysFrozen};
+use crate::steward::{Condemned, Master};
 use crate::verdict::{self, Operation, Policy, Verdict};
-use crate::view::View;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::SlotSet;
@@ -208,24 +207,17 @@ impl<W: World> Array<W> {
             self.fail_or_freeze(master, &fresh);
             is_new = true;
         }
-        if is_new && master.frozen.is_some() {
-            let View { usable, .. } = master.view;
-            let up_to_date = usable.minus(master.behind);
-            master.view.readable = if self.shape.layout.can_serve(&up_to_date) { up_to_date } else { usable };
-        }
         is_new
     }
 
     fn freeze_over(&self, master: &mut Master, failure: &Failure) {
         let kind = failure.error.kind;
-        master.behind.insert(failure.slot);
         if failure.operation == Operation::Flush {
             mark::hit(Mark::FrozenFlushLost);
             master.has_lost_flush = true;
-            return master.freeze_for_good(kind, StaysFrozen::LostFlush);
+        } else {
+            mark::hit(Mark::FrozenNoSpace);
         }
-        mark::hit(Mark::FrozenNoSpace);
-        master.superblocks_refused += u64::from(failure.operation == Operation::Superblock);
         master.freeze(kind);
     }
 
@@ -243,14 +235,11 @@ impl<W: World> Array<W> {
         }
         if !self.can_lose(master, fresh) {
             mark::hit(Mark::FrozenTooMany);
-            master.behind = fresh.iter().fold(master.behind, |behind, failure| behind.with(failure.slot));
-            let kind = fresh[0].error.kind;
             if fresh.iter().any(|failure| failure.operation == Operation::Flush) {
                 mark::hit(Mark::FrozenFlushLost);
                 master.has_lost_flush = true;
-                return master.freeze_for_good(kind, StaysFrozen::LostFlush);
             }
-            return master.freeze_for_good(kind, StaysFrozen::TooMany);
+            return master.freeze(fresh[0].error.kind);
         }
         for failure in fresh {
             master.fail_member(failure, self.world.now());

@@ -42,5 +42,5 @@ pub use lifecycle::{FailError, StartError, Status, StopError};
 pub use mail::Mail;
 pub use member_counts::{MemberCounts, RequestCounts, RequestKind, Slowest};
 pub use resync::Progress;
-pub use steward::{MemberState, StaysFrozen};
+pub use steward::MemberState;
 pub use world::{Pool, World};

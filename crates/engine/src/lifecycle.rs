@@ -8,7 +8,7 @@ use crate::health::MemberErrors;
 use crate::mark::{self, Mark};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, MemberState, StaysFrozen};
+use crate::steward::{Condemned, MemberState};
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
 use std::rc::Rc;
@@ -78,27 +78,6 @@ pub enum FailError {
     /// The failure could not be recorded.
     #[error("the failure could not be recorded, the array is frozen")]
     Frozen(#[source] IoError),
-    /// The array is frozen, and failing this member would not change that.
-    #[error(
-        "the array is frozen and stays so without {slot}: {cause}; stop it and start it again, which makes it consistent"
-    )]
-    StaysFrozen {
-        /// The slot that was named.
-        slot: Slot,
-        /// Why.
-        cause: StaysFrozen,
-    },
-    /// The array froze because members are full, and cannot serve without them and this one.
-    #[error(
-        "the array is frozen because members have no room for writes (slots {full:?}), and cannot be served \
-         without them and {slot}: make room for them, then stop the array and start it again"
-    )]
-    TooManyFull {
-        /// The slot that was named.
-        slot: Slot,
-        /// The slots of the full members.
-        full: SlotSet,
-    },
 }
 
 /// The state of the array.
@@ -156,7 +135,6 @@ impl<W: World> Array<W> {
         if !self.is_redundant() {
             self.publish(|master| {
                 master.view.gate = Gate::Open;
-                master.has_started = true;
                 master.view.takes_writes = true;
                 master.view.copies = Copies::Any;
             })
@@ -186,7 +164,6 @@ impl<W: World> Array<W> {
         }
         self.publish(|master| {
             master.view.gate = Gate::Open;
-            master.has_started = true;
             if !master.is_suspect {
                 master.view.copies = Copies::Any;
             }
@@ -294,15 +271,14 @@ impl<W: World> Array<W> {
     /// member was full, it then takes writes again. Shard 0 only.
     pub async fn fail(&self, slot: Slot) -> Result<(), FailError> {
         let view = self.view();
-        let is_frozen = matches!(view.gate, Gate::Frozen(_));
-        if slot.0 >= self.shape.layout.slots() || !(view.usable.contains(slot) || is_frozen && self.is_faulty(slot)) {
+        if slot.0 >= self.shape.layout.slots() || !view.usable.contains(slot) {
             return Err(FailError::NoMember { slot });
         }
         match view.gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
             // While copies may still differ, clients may have read from the copy that would be failed.
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
-            Gate::Frozen(_) => return self.fail_frozen(slot).await,
+            Gate::Frozen(kind) => return Err(FailError::Frozen(kind.into())),
             Gate::Open => {}
         }
         let left = view.usable.minus(self.collected()).without(slot);
@@ -316,55 +292,6 @@ impl<W: World> Array<W> {
             Condemned::Recorded => Ok(()),
             Condemned::Frozen(error) => Err(FailError::Frozen(error)),
         }
-    }
-
-    /// Whether the slot's member has failed since the start.
-    fn is_faulty(&self, slot: Slot) -> bool {
-        let of_slot =
-            |member: &MemberState| matches!(member, MemberState::Faulty { slot: Some(of), .. } if *of == slot);
-        self.steward().master.borrow().members.iter().any(of_slot)
-    }
-
-    /// `fail` in a frozen array. At each step, the state that a crash leaves and the reads that clients see:
-    ///
-    /// ```text
-    ///   the array froze        all members in their slots, dirty             avoids full members if it can
-    ///   trust away, publish    the same                                      the same
-    ///   round 1 of 2           the same; the failed one is an event behind   the same
-    ///   round 2 of 2           without the failed member, dirty              the same
-    ///   thaw, publish          the same                                      the array takes writes again
-    /// ```
-    ///
-    /// Each write that the array refused was sent to all its members before. Without the members that missed it, copies
-    /// agree and parity is right. As long as one of these is left in use, the array stays frozen.
-    async fn fail_frozen(&self, slot: Slot) -> Result<(), FailError> {
-        let steward = self.steward();
-        {
-            let master = steward.master.borrow();
-            if let Some(cause) = master.stays_frozen {
-                mark::hit(Mark::StaysFrozen);
-                return Err(FailError::StaysFrozen { slot, cause });
-            }
-            let full = master.behind.and(master.view.usable);
-            let left = master.view.usable.minus(full).minus(self.collected()).without(slot);
-            if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
-                return Err(FailError::TooManyFull { slot, full });
-            }
-        }
-        mark::hit(Mark::FailedFrozen);
-        self.judge_together(&[failure(slot, Operation::Command, ErrorKind::Gone.into())]).await;
-        self.revoke_clean_up().await;
-        let _one = steward.transition.acquire(1).await;
-        if steward.is_stopping.get() {
-            return Err(FailError::NotOpen);
-        }
-        let version = steward.master.borrow().version;
-        self.record_frozen(version).await.map_err(FailError::Frozen)?;
-        if steward.master.borrow_mut().thaw() {
-            mark::hit(Mark::Thawed);
-            self.publish(|_| {}).await;
-        }
-        Ok(())
     }
 
     fn needed(&self) -> usize {

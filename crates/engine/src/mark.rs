@@ -81,12 +81,6 @@ marks! {
     NeededDespiteReadErrors,
     /// Read errors that no other member made up for.
     ReadErrorsOfAll,
-    /// A member failed by command in an array that is frozen over full members.
-    FailedFrozen,
-    /// The same, refused: the array would stay frozen without it.
-    StaysFrozen,
-    /// A frozen array takes writes again.
-    Thawed,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
     /// Superblocks: a round met a failure, and another round follows.

@@ -91,7 +91,7 @@ impl<W: World> Array<W> {
                 .filter(|slot| self.shape.members[slot.index()].is_some())
                 .collect();
         }
-        view.readable
+        view.usable
     }
 
     /// Reads the whole request again, after its only member has failed to read it.
@@ -223,7 +223,7 @@ impl<W: World> Array<W> {
     /// The members that may be read: without late ones if the others have all of the range. If copies may differ, a
     /// late canonical copy is waited for.
     fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
-        let usable = view.readable.minus(tried.avoid);
+        let usable = view.usable.minus(tried.avoid);
         let others = usable.minus(tried.late);
         let is_enough = || {
             view.copies == Copies::Any && self.shape.layout.plan_read(range, &others, CopyChoice::First).lost.is_empty()
@@ -279,7 +279,7 @@ impl<W: World> Array<W> {
         let mut at = range.start;
         while at < range.end() {
             let copies = self.shape.layout.copies(at);
-            let canonical = copies.iter().find(|(slot, _)| view.readable.contains(*slot));
+            let canonical = copies.iter().find(|(slot, _)| view.usable.contains(*slot));
             if canonical.is_none_or(|(slot, _)| *slot == failed.slot) {
                 return Err(failed.error);
             }

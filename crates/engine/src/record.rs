@@ -26,18 +26,6 @@ use uraid_format::{Features, Role, Superblock};
 impl<W: World> Array<W> {
     /// Writes superblocks until they show at least `version`. Rounds repeat until one meets no new failure.
     pub(crate) async fn record_up_to(&self, version: u64) -> Result<(), IoError> {
-        self.record(version, Master::frozen_error).await
-    }
-
-    /// The same in an array that is frozen because members are full. It stops when one of them has no room for its
-    /// superblock either, or when another error occurs.
-    pub(crate) async fn record_frozen(&self, version: u64) -> Result<(), IoError> {
-        let refused = self.steward().master.borrow().superblocks_refused;
-        let is_over = |master: &Master| master.stays_frozen.is_some() || master.superblocks_refused > refused;
-        self.record(version, |master| master.frozen_error().filter(|_| is_over(master))).await
-    }
-
-    async fn record(&self, version: u64, refusal: impl Fn(&Master) -> Option<IoError>) -> Result<(), IoError> {
         let steward = self.steward();
         if self.config.read_only {
             // Nothing is written, so no answer depends on a record. Reads avoid the lost member.
@@ -48,7 +36,7 @@ impl<W: World> Array<W> {
         loop {
             {
                 let master = steward.master.borrow();
-                if let Some(error) = refusal(&master) {
+                if let Some(error) = master.frozen_error() {
                     mark::hit(Mark::RecordFrozen);
                     return Err(error);
                 }

@@ -68,9 +68,6 @@ impl RowState {
     }
 }
 
-/// A part of a row, from the start of its chunks, and the members that missed a write of it.
-type Torn = (Range<Sectors>, SlotSet);
-
 /// The number of lists in the table of rows, indexed by a hash of the row number.
 const LISTS: usize = 64;
 
@@ -81,9 +78,9 @@ pub(crate) struct Rows {
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array, with the
-    /// members that missed it. As long as these members are in use, nothing can be computed from their blocks.
-    torn: RefCell<BTreeMap<Row, Vec<Torn>>>,
+    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array. Nothing can be
+    /// computed from their blocks.
+    torn: RefCell<BTreeMap<Row, Vec<Range<Sectors>>>>,
 }
 
 /// A task's use of a row. The table removes the row with the last one.
@@ -136,16 +133,14 @@ impl Rows {
         Visit { rows: self, state }
     }
 
-    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>, missed: SlotSet) {
-        self.torn.borrow_mut().entry(row).or_default().push((part, missed));
+    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>) {
+        self.torn.borrow_mut().entry(row).or_default().push(part);
     }
 
-    /// Members that missed a write of any sector of this part of the row, while the others have it.
-    pub(crate) fn torn(&self, row: Row, part: Range<Sectors>) -> SlotSet {
+    /// Whether any sector of this part of the row was left half written.
+    pub(crate) fn is_torn(&self, row: Row, part: Range<Sectors>) -> bool {
         let torn = self.torn.borrow();
-        let parts = torn.get(&row).into_iter().flatten();
-        let parts = parts.filter(|(torn, _)| torn.start < part.end && part.start < torn.end);
-        parts.fold(SlotSet::EMPTY, |all, (_, missed)| all.or(*missed))
+        torn.get(&row).is_some_and(|parts| parts.iter().any(|torn| torn.start < part.end && part.start < torn.end))
     }
 }
 

@@ -91,7 +91,7 @@ impl<W: World> Array<W> {
         let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
             let view = self.view();
-            let blocks = blocks(map, &view, view.readable.minus(unreadable));
+            let blocks = blocks(map, &view, view.usable.minus(unreadable));
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
                 if !unreadable.is_empty() && interval.length > Sectors(1) {
@@ -179,7 +179,7 @@ impl<W: World> Array<W> {
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: a missed block can no longer be computed from the others.
-            self.rows.mark_torn(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
+            self.rows.mark_torn(map.row, torn);
         }
         outcome
     }
@@ -372,27 +372,22 @@ impl<W: World> Array<W> {
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
-            let view = self.view();
-            let torn = self.rows.torn(map.row, start..start + length).and(view.usable);
-            if !torn.is_empty() && length > Sectors(1) {
-                drop(room);
-                // The halves will meet these errors again.
-                read_errors.clear();
-                return self.recover_halves(map, data, start, into).await;
+            if self.rows.is_torn(map.row, start..start + length) {
+                if length > Sectors(1) {
+                    drop(room);
+                    // The halves meet them again.
+                    read_errors.clear();
+                    return self.recover_halves(map, data, start, into).await;
+                }
+                mark::hit(Mark::TornRowRefused);
+                return Err(ErrorKind::Media.into());
             }
-            let blocks = blocks(map, &view, view.usable.minus(unreadable).minus(torn));
+            let view = self.view();
+            let blocks = blocks(map, &view, view.usable.minus(unreadable));
             let slot = map.data[data];
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
-            // Fall back to the slot's own old bytes, from before the write that it missed, if its new bytes cannot be
-            // computed.
-            let own = torn.contains(slot) && !unreadable.contains(slot);
-            let wanted = wanted.or(own.then_some(SlotSet::EMPTY.with(slot)));
             let Some(wanted) = wanted else {
-                if !torn.is_empty() {
-                    mark::hit(Mark::TornRowRefused);
-                    return Err(ErrorKind::Media.into());
-                }
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
                     // The halves will meet these errors again.

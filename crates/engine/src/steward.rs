@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, oneshot, race};
-use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
+use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, Tick};
 use uraid_format::{Role, Superblock};
 
 /// The result of a report of failed members.
@@ -81,20 +81,6 @@ impl MemberState {
     }
 }
 
-/// Why a frozen array takes no writes until it is stopped and started again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum StaysFrozen {
-    /// A flush lost an unknown set of writes.
-    #[error("a flush failed on more members than the array can lose, and what they lost is not known")]
-    LostFlush,
-    /// More members failed together than the array can lose, and none of them was failed.
-    #[error("more members failed at the same time than the array can lose, and it is not known which writes each has")]
-    TooMany,
-    /// The array was not consistent yet.
-    #[error("it was still being started, and may not be consistent")]
-    Starting,
-}
-
 /// The authoritative state of the array. Every view is a copy of it.
 pub(crate) struct Master {
     pub(crate) view: View,
@@ -103,17 +89,8 @@ pub(crate) struct Master {
     pub(crate) is_dirty: bool,
     /// A sector could neither be read nor computed in the resync: the array stays dirty.
     pub(crate) is_suspect: bool,
-    /// The array is frozen, with the error that caused it. It may thaw when full members are failed by command, see
-    /// [`Array::fail`].
+    /// The array is frozen, with the error that caused it. It stays so until its next start.
     pub(crate) frozen: Option<ErrorKind>,
-    /// Members in use that may have missed writes, because they or others froze the array.
-    pub(crate) behind: SlotSet,
-    /// Why failing members by command does not thaw the array.
-    pub(crate) stays_frozen: Option<StaysFrozen>,
-    /// How often a full member has refused its superblock.
-    pub(crate) superblocks_refused: u64,
-    /// The resync is done, and the gate was opened.
-    pub(crate) has_started: bool,
     /// A flush failed on more members than the array can lose.
     pub(crate) has_lost_flush: bool,
     pub(crate) events: u64,
@@ -181,10 +158,6 @@ impl Steward {
                 is_dirty: plan.is_dirty,
                 is_suspect: false,
                 frozen: None,
-                behind: SlotSet::EMPTY,
-                stays_frozen: None,
-                superblocks_refused: 0,
-                has_started: false,
                 has_lost_flush: false,
                 events: plan.events,
                 lagging: plan.lagging().collect(),
@@ -262,7 +235,6 @@ impl Master {
         let member = self.member_of(slot).expect("a usable slot has an active member");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
         self.view.usable.remove(slot);
-        self.view.readable.remove(slot);
         self.view.is_recorded = false;
         self.version += 1;
         self.leave_behind();
@@ -287,37 +259,11 @@ impl Master {
     /// consistent.
     pub(crate) fn freeze(&mut self, kind: ErrorKind) {
         self.frozen.get_or_insert(kind);
-        if !self.has_started {
-            self.stays_frozen.get_or_insert(StaysFrozen::Starting);
-        }
         match self.view.gate {
             Gate::Open | Gate::Closed => self.view.gate = Gate::Frozen(kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
         self.view.copies = Copies::Canonical;
-    }
-
-    /// [`Master::freeze`], for good: failing members by command does not thaw it.
-    pub(crate) fn freeze_for_good(&mut self, kind: ErrorKind, cause: StaysFrozen) {
-        self.freeze(kind);
-        self.stays_frozen.get_or_insert(cause);
-    }
-
-    /// Lets writes in again if no member in use has missed any. All members in use then hold the same: each write that
-    /// the array refused was sent to all of them first. Returns whether it thawed.
-    pub(crate) fn thaw(&mut self) -> bool {
-        let may = self.stays_frozen.is_none() && self.behind.and(self.view.usable).is_empty();
-        if self.frozen.is_none() || !may || !matches!(self.view.gate, Gate::Frozen(_)) {
-            return false;
-        }
-        self.frozen = None;
-        self.behind = SlotSet::EMPTY;
-        self.view.gate = Gate::Open;
-        self.view.readable = self.view.usable;
-        if !self.is_suspect {
-            self.view.copies = Copies::Any;
-        }
-        true
     }
 
     /// Whether the superblocks may say clean once all is flushed.

@@ -47,9 +47,6 @@ pub struct View {
     pub epoch: Epoch,
     /// Slots whose member may be read and must be written.
     pub usable: SlotSet,
-    /// Slots whose member is preferred for reads: those that are usable. A frozen array leaves out members that missed
-    /// writes, if it can serve without them, so that reads return the same when they are failed.
-    pub readable: SlotSet,
     /// Which requests are admitted.
     pub gate: Gate,
     /// Whether the dirty mark is durable, so that writes may be submitted. Always true for levels without a dirty mark.
@@ -187,7 +184,6 @@ mod tests {
             let view = View {
                 epoch: Epoch(1),
                 usable: SlotSet::first(2),
-                readable: SlotSet::first(2),
                 gate,
                 takes_writes: false,
                 copies: Copies::Any,

@@ -186,13 +186,6 @@ impl Rig {
         away
     }
 
-    /// Members that the array can do without beside those that are hurt.
-    pub(crate) fn can_do_without(&self, plan: &Plan) -> Vec<u16> {
-        let slots = 0..self.setup.shape.slots;
-        let is_spare = |slot: &u16| self.is_within(&plan.unsure().into_iter().chain([*slot]).collect());
-        slots.filter(is_spare).collect()
-    }
-
     fn any_slot(&mut self) -> u16 {
         self.rng.below(u64::from(self.setup.shape.slots)) as u16
     }

@@ -156,7 +156,7 @@ impl LegalErrors {
     fn are_copies_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, now: &View) -> bool {
         let places = &self.judge.model.copies[x as usize];
         let is_canonical_lost = |view: &View| {
-            let canonical = places.iter().find(|place| view.readable.contains(Slot(place.slot)));
+            let canonical = places.iter().find(|place| view.usable.contains(Slot(place.slot)));
             view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(*place))
         };
         places.iter().all(|place| is_bad(*place)) || is_canonical_lost(&request.view) || is_canonical_lost(now)

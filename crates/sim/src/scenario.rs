@@ -18,15 +18,12 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Slot};
 use uraid_engine::Config;
-use uraid_engine::verdict::OnFull;
 use uraid_engine::view::Gate;
 
 /// What a long seed has had when it ends: client operations and faults.
 pub const LONG_OPERATIONS: u64 = 1_000;
 /// Faults that changed a result or a byte.
 pub const LONG_FAULTS: u64 = 20;
-/// How often an operator looks whether the array froze.
-const LOOKS_MAX: u64 = 300;
 /// Rounds of a seed, at most.
 const ROUNDS_MAX: u64 = 1_000;
 
@@ -318,38 +315,11 @@ impl Rig {
         });
     }
 
-    /// An operator who waits for the array to freeze over a full member, and fails that one.
-    fn fail_full_by_hand(&mut self, live: &Live, plan: &Plan) {
-        let is_wanted = self.setup.kinds.has(FaultKind::NoSpace) && self.setup.is_redundant();
-        if !is_wanted || self.setup.kinds.on_full() == OnFull::Fail || self.judge.is_over_budget.get() {
-            return;
-        }
-        let spare = self.can_do_without(plan);
-        let (array, executor, judge) = (live.arrays[0].clone(), self.executor.clone(), self.judge.clone());
-        let (look, tally) = (Duration::from_micros(self.rng.between(20, 2_000)), self.tally.clone());
-        self.executor.spawn(0, "operator", async move {
-            for _ in 0..LOOKS_MAX {
-                executor.sleep(look).await;
-                if !matches!(array.view().gate, Gate::Frozen(ErrorKind::NoSpace)) {
-                    continue;
-                }
-                let is_full = |slot: &u16| judge.disks[usize::from(*slot)].has_no_space();
-                let Some(slot) = spare.iter().copied().find(is_full) else { return };
-                judge.lost.borrow_mut().insert(slot);
-                let outcome = array.fail(Slot(slot)).await;
-                executor.record(Event::Note { what: "full and failed by hand", value: u64::from(outcome.is_ok()) });
-                tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
-                return;
-            }
-        });
-    }
-
     /// Lets clients work and the array stop, or power fail. True after a clean stop.
     fn work(&mut self, live: &Live, plan: &Plan, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
         if !is_calm {
             self.take_bus_away(plan);
-            self.fail_full_by_hand(live, plan);
         }
         let victims = &plan.victims;
         if let Some(&slot) = victims.first()

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot, SlotSet};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot};
 use uraid_engine::verdict::OnFull;
 use uraid_engine::view::Gate;
-use uraid_engine::{Config, FailError, MemberState, StartPlan, StaysFrozen};
+use uraid_engine::{Config, MemberState, StartPlan};
 use uraid_format::Role;
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
@@ -232,124 +232,8 @@ fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
     }
 }
 
-fn fail(live: &Live, slot: u16) -> Pin<Box<dyn Future<Output = Result<(), FailError>>>> {
-    let array = live.arrays[0].clone();
-    Box::pin(async move { array.fail(Slot(slot)).await })
-}
-
-/// Each sector by itself, so that one that cannot be had spoils no other.
-fn read_all(rig: &Rig, live: &Live) -> Vec<Result<Vec<u8>, ErrorKind>> {
-    let size = live.arrays[0].geometry().size.0;
-    let reads = (0..size).map(|at| {
-        let (array, shard) = (live.arrays[at as usize % 2].clone(), at as usize % 2);
-        let into = live.worlds[shard].client_arena().take(512).expect("room");
-        async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()).map_err(|error| error.kind) }
-    });
-    all(rig, live, reads.collect())
-}
-
 fn fill_up(rig: &Rig, slot: u16, victim: Victim) {
     rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) });
-}
-
-/// Whether copies agree and parity is right, on what would be started now.
-fn assert_redundant(rig: &mut Rig, case: &str) {
-    let images: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
-    let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else { panic!("{case}") };
-    rig.judge.check_redundancy(&images, &plan).unwrap_or_else(|found| panic!("{case}: {found}"));
-}
-
-/// The array froze over one full member. It is failed by command: the superblocks say so, writes go down again, reads
-/// give what they gave before, and all that is left agrees.
-#[test]
-fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
-    for (level, slots) in [(1, 2), (1, 3), (10, 4), (5, 3), (6, 4)] {
-        for slot in 0..slots {
-            for victim in [Victim::Writes, Victim::SuperWrites] {
-                let case = format!("level {level}, member {slot} of {slots}, {victim:?}");
-                let mut rig = rig(level, slots);
-                let live = start(&mut rig, &Config::default());
-                let size = live.arrays[0].geometry().size.0;
-                if victim == Victim::Writes {
-                    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
-                }
-                fill_up(&rig, slot, victim);
-                let writes = [(0, size), (1, 2), (3, 1), (size - 2, 2)].into_iter().zip(2..);
-                let writes: Vec<Request> =
-                    writes.map(|((at, length), byte)| write(&rig, &live, at, length, byte)).collect();
-                let answers = all(&rig, &live, writes);
-                assert!(answers.contains(&Err(ErrorKind::NoSpace.into())), "{case}: {answers:?}");
-                assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
-                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
-                assert_eq!(in_slots(&plan), usize::from(slots), "{case}: no member is failed");
-                let before = read_all(&rig, &live);
-                assert!(before.iter().all(Result::is_ok), "{case}");
-
-                rig.judge.lost.borrow_mut().insert(slot);
-                assert_eq!(all(&rig, &live, vec![fail(&live, slot)]), [Ok(())], "{case}");
-                assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
-                assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
-                assert_redundant(&mut rig, &case);
-                let answers = all(&rig, &live, vec![write(&rig, &live, 1, 3, 9), write(&rig, &live, 4, 2, 8)]);
-                assert_eq!(answers, [Ok(()), Ok(())], "{case}");
-                assert_redundant(&mut rig, &case);
-                assert_eq!(rig.stop(&live), Ok(true), "{case}: clean");
-                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
-                assert_eq!((in_slots(&plan), plan.is_dirty), (usize::from(slots) - 1, false), "{case}");
-                rig.power_off();
-            }
-        }
-    }
-}
-
-/// A raid6 goes on after both of its full members are failed, and not before; a raid5 cannot do without two.
-#[test]
-fn an_array_stays_frozen_as_long_as_a_full_member_is_in_use() {
-    let mut rig6 = rig(6, 4);
-    let live = start(&mut rig6, &Config::default());
-    [1, 2].into_iter().for_each(|slot| fill_up(&rig6, slot, Victim::Writes));
-    assert!(all(&rig6, &live, vec![write(&rig6, &live, 0, 4, 1)])[0].is_err());
-    rig6.judge.lost.borrow_mut().extend([1, 2]);
-    assert_eq!(all(&rig6, &live, vec![fail(&live, 1)]), [Ok(())]);
-    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
-    assert_eq!(counted(&mut rig6), 3, "it is recorded all the same");
-    assert_eq!(all(&rig6, &live, vec![fail(&live, 2)]), [Ok(())]);
-    assert_eq!(live.arrays[0].status().gate, Gate::Open);
-    assert_eq!(all(&rig6, &live, vec![write(&rig6, &live, 0, 7, 2)]), [Ok(())]);
-    rig6.power_off();
-
-    let mut rig5 = rig(5, 3);
-    let live = start(&mut rig5, &Config::default());
-    [1, 2].into_iter().for_each(|slot| fill_up(&rig5, slot, Victim::Writes));
-    assert!(all(&rig5, &live, vec![write(&rig5, &live, 0, 4, 1)])[0].is_err());
-    let full = SlotSet::EMPTY.with(Slot(1)).with(Slot(2));
-    for slot in 0..3 {
-        let refused = FailError::TooManyFull { slot: Slot(slot), full };
-        assert_eq!(all(&rig5, &live, vec![fail(&live, slot)]), [Err(refused)]);
-    }
-    assert_eq!(plan_now(&mut rig5).map(|plan| in_slots(&plan)), Ok(3));
-    rig5.power_off();
-}
-
-/// What is wrong is not that a member is full: no member that is failed would make it right.
-#[test]
-fn an_array_that_froze_over_more_than_full_members_stays_frozen() {
-    for (victim, cause) in [(Victim::Writes, StaysFrozen::TooMany), (Victim::Flushes, StaysFrozen::LostFlush)] {
-        let mut rig = rig(5, 3);
-        rig.judge.is_over_budget.set(true);
-        let live = start(&mut rig, &Config::default());
-        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
-        for slot in [0, 2] {
-            rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::Error(ErrorKind::Media) });
-        }
-        let array = live.arrays[0].clone();
-        let requests: Vec<Request> = vec![write(&rig, &live, 0, 4, 2), Box::pin(async move { array.flush().await })];
-        assert!(all(&rig, &live, requests).iter().any(Result::is_err));
-        let refused = FailError::StaysFrozen { slot: Slot(0), cause };
-        assert_eq!(all(&rig, &live, vec![fail(&live, 0)]), [Err(refused)], "{victim:?}");
-        assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
-        rig.power_off();
-    }
 }
 
 /// `--on-full=fail`: a full member is failed like any other; more of them than can be lost freeze the array, and stay.

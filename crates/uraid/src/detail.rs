@@ -95,9 +95,6 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
     let answer = client.fail(&client::member_argument(member))?;
     let text = |key: &str| answer.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned();
     print(&format!("{}: set faulty in {}, {}\n", text("member"), text("array"), text("slots")));
-    if let Some(why) = answer.get("frozen").and_then(|value| value.as_str()) {
-        warn(&format!("{}: takes no writes still: {why}; fail the other full members, too", text("array")));
-    }
     Ok(())
 }
 

@@ -137,8 +137,6 @@ impl Overseer {
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
-            // The superblocks may not record it yet.
-            MemberState::Faulty { slot: Some(slot), .. } if matches!(status.gate, Gate::Frozen(_)) => Ok(slot),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
     }
@@ -201,12 +199,7 @@ impl Controlled for Overseer {
         let slot = self.slot_of(member)?;
         self.array.fail(slot).await.map_err(RpcError::refused)?;
         self.say_changes();
-        let status = self.status();
-        let frozen = match status.gate {
-            Gate::Frozen(kind) => Some(kind.to_string()),
-            Gate::Closed | Gate::Open | Gate::ReadOnly | Gate::Stopped => None,
-        };
-        Ok(json!({ "array": self.name(), "member": member, "slots": status.picture(), "frozen": frozen }))
+        Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
     }
 
     async fn stop(&self, all: bool) -> Result<(), RpcError> {

@@ -256,12 +256,8 @@ impl Life {
         match self.array.fail(victim).await {
             Ok(()) => self.case.judge.was_failed(victim),
             Err(FailError::NotOpen) => {}
-            Err(
-                FailError::NoMember { .. }
-                | FailError::Needed { .. }
-                | FailError::Frozen(_)
-                | FailError::StaysFrozen { .. },
-            ) if self.case.is_over_budget => {}
+            Err(FailError::NoMember { .. } | FailError::Needed { .. } | FailError::Frozen(_))
+                if self.case.is_over_budget => {}
             Err(error) => panic!("the member cannot be taken out: {error:?}"),
         }
     }

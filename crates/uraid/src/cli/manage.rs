@@ -8,10 +8,7 @@ use std::path::PathBuf;
 pub(super) const FAIL: &str = "\
 Declare a member of a running array failed: it is not read or written any more, and the
 superblocks of the others say so before this returns. Refused when the array could not be served
-without the member.
-
-An array that froze because members have no space takes writes again when these are failed. One
-that froze for another reason does not: stop it and start it again.";
+without the member, and in an array that is frozen: stop it and start it again.";
 
 pub(super) const FAIL_AFTER: &str = "\
 EXAMPLES
