@@ -85,7 +85,8 @@ impl<W: World> Array<W> {
         let mut is_new = false;
         let mut waits = Vec::new();
         let mut at_once = Vec::new();
-        for failure in self.fresh(failures) {
+        let usable = self.steward().master.borrow().view.usable;
+        for failure in fresh(usable, failures) {
             match self.verdict(&failure) {
                 Verdict::CondemnOrFreeze if failure.operation != Operation::Command => waits.push(failure),
                 Verdict::CondemnOrFreeze | Verdict::Freeze => at_once.push(failure),
@@ -99,20 +100,6 @@ impl<W: World> Array<W> {
             is_new |= self.collect(waits).await;
         }
         is_new
-    }
-
-    /// The failures of members that are still in use, one for each member.
-    fn fresh(&self, failures: &[Failure]) -> Vec<Failure> {
-        let usable = self.steward().master.borrow().view.usable;
-        let mut fresh: Vec<Failure> = Vec::new();
-        for failure in failures {
-            if !usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
-                mark::hit(Mark::FailedBefore);
-                continue;
-            }
-            fresh.push(*failure);
-        }
-        fresh
     }
 
     pub(crate) fn verdict(&self, failure: &Failure) -> Verdict {
@@ -183,28 +170,24 @@ impl<W: World> Array<W> {
     /// Applies the verdicts to the master state. Returns whether anything changed. All failures of one call are judged
     /// together: if they hit more members than the array can lose, none of them is failed.
     fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
-        let mut fresh: Vec<Failure> = Vec::new();
         let mut is_new = false;
-        for failure in failures {
-            if !master.view.usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
-                mark::hit(Mark::FailedBefore);
-                continue;
-            }
-            match self.verdict(failure) {
+        let mut grave: Vec<Failure> = Vec::new();
+        for failure in fresh(master.view.usable, failures) {
+            match self.verdict(&failure) {
                 Verdict::Freeze => {
-                    self.freeze_over(master, failure);
+                    self.freeze_over(master, &failure);
                     is_new = true;
                 }
-                Verdict::CondemnOrFreeze => fresh.push(*failure),
+                Verdict::CondemnOrFreeze => grave.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }
-        if master.frozen.is_some() || !self.can_lose(master, &fresh) {
+        if master.frozen.is_some() || !self.can_lose(master, &grave) {
             // A member with too many read errors still takes writes. After the other failures the array may need it.
-            fresh.retain(is_error);
+            grave.retain(is_error);
         }
-        if !fresh.is_empty() {
-            self.fail_or_freeze(master, &fresh);
+        if !grave.is_empty() {
+            self.fail_or_freeze(master, &grave);
             is_new = true;
         }
         is_new
@@ -226,25 +209,38 @@ impl<W: World> Array<W> {
         self.shape.layout.can_serve(&master.view.usable.minus(failed))
     }
 
-    fn fail_or_freeze(&self, master: &mut Master, fresh: &[Failure]) {
-        if fresh.len() > 1 {
+    fn fail_or_freeze(&self, master: &mut Master, grave: &[Failure]) {
+        if grave.len() > 1 {
             mark::hit(Mark::FailedTogether);
         }
         if !master.is_recorded(master.version) {
             mark::hit(Mark::FailedWhileRecording);
         }
-        if !self.can_lose(master, fresh) {
+        if !self.can_lose(master, grave) {
             mark::hit(Mark::FrozenTooMany);
-            if fresh.iter().any(|failure| failure.operation == Operation::Flush) {
+            if grave.iter().any(|failure| failure.operation == Operation::Flush) {
                 mark::hit(Mark::FrozenFlushLost);
                 master.has_lost_flush = true;
             }
-            return master.freeze(fresh[0].error.kind);
+            return master.freeze(grave[0].error.kind);
         }
-        for failure in fresh {
+        for failure in grave {
             master.fail_member(failure, self.world.now());
         }
     }
+}
+
+/// The failures of members that are still in use, one for each member.
+fn fresh(usable: SlotSet, failures: &[Failure]) -> Vec<Failure> {
+    let mut fresh: Vec<Failure> = Vec::new();
+    for failure in failures {
+        if !usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+            mark::hit(Mark::FailedBefore);
+            continue;
+        }
+        fresh.push(*failure);
+    }
+    fresh
 }
 
 /// Whether the member failed a request that only it could serve, or may have missed a write.

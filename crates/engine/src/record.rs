@@ -99,7 +99,7 @@ impl<W: World> Array<W> {
     /// failed during it are at most one event behind if the next failure freezes the array.
     async fn record_round(&self) {
         let steward = self.steward();
-        let (showing, hidden, says_dirty, mut images) = {
+        let (showing, names_all, says_dirty, mut images) = {
             let mut master = steward.master.borrow_mut();
             master.events = if sabotage::is(Sabotage::EventsStepBack) {
                 master.events.saturating_sub(1)
@@ -108,7 +108,7 @@ impl<W: World> Array<W> {
             };
             // Assembly refuses to write long before this count, which could not be read back.
             assert!(master.events < Superblock::EVENTS_END);
-            (master.version, master.unnamed.clone(), master.says_dirty(), self.images(&master))
+            (master.version, master.unnamed.is_empty(), master.says_dirty(), self.images(&master))
         };
         let proven = loop {
             let proven = steward.master.borrow().unnamed.clone();
@@ -130,7 +130,7 @@ impl<W: World> Array<W> {
             let mut master = steward.master.borrow_mut();
             master.events_recorded = master.events;
             master.showed_dirty = says_dirty;
-            if hidden.is_empty() {
+            if names_all {
                 master.recorded = showing;
             }
             master.unnamed.retain(|member| !proven.contains(member));

@@ -91,7 +91,7 @@ impl<W: World> Array<W> {
         let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
             let view = self.view();
-            let blocks = blocks(map, &view, view.usable.minus(unreadable));
+            let blocks = blocks(map, &view, unreadable);
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
                 if !unreadable.is_empty() && interval.length > Sectors(1) {
@@ -383,7 +383,7 @@ impl<W: World> Array<W> {
                 return Err(ErrorKind::Media.into());
             }
             let view = self.view();
-            let blocks = blocks(map, &view, view.usable.minus(unreadable));
+            let blocks = blocks(map, &view, unreadable);
             let slot = map.data[data];
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
@@ -449,14 +449,14 @@ fn in_one_piece(pieces: &ReadPieces) -> Lease {
     one
 }
 
-/// The blocks of a row under `view`. Only those in `readable` can be read for these sectors.
-fn blocks(map: &RowMap, view: &View, readable: SlotSet) -> Blocks {
+/// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
+fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
     Blocks {
         data: map.data.iter().copied().collect(),
         parity: map.parity,
         syndrome: map.syndrome,
         usable: view.usable,
-        readable,
+        readable: view.usable.minus(unreadable),
     }
 }
 
