@@ -10,8 +10,8 @@ use uraid_sim::scenario::Options;
 /// Seeds that each mistake must be found in.
 const SEEDS_MAX: u64 = 1200;
 const STEP: u64 = 20;
-/// Seen by few seeds: one by every exploration of crash images, one by `several`, where superblocks can be written and data
-/// cannot.
+/// Few seeds show these two. Every exploration of crash images shows the first. `directed::several` shows the second,
+/// where superblocks can be written and data cannot.
 const SHOWN_ELSEWHERE: [Sabotage; 2] = [Sabotage::RowFlushByOldView, Sabotage::FailOneByOne];
 
 fn first_find(mistake: Sabotage) -> Option<(u64, String)> {

@@ -29,8 +29,7 @@ struct Rig {
 fn rig(level: &str, count: usize, hung: usize, options: &[&str]) -> Rig {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", count, 4 * MIB);
-    let member = StubbornFile::new(&scratch.path("mount"), &members[hung]);
-    members[hung] = member.path();
+    let member = StubbornFile::in_place_of(&mut members, hung);
     scratch.create("hung", &format!("-l {level} -n {count} --assume-clean"), &members);
     let served = scratch.ready(options, &members);
     let mut client = served.client();

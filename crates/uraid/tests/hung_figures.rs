@@ -87,8 +87,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 fn measure(level: &str, count: usize, hung: usize, ring: &str) -> f64 {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", count, 8 * MIB);
-    let member = StubbornFile::new(&scratch.path("mount"), &members[hung]);
-    members[hung] = member.path();
+    let member = StubbornFile::in_place_of(&mut members, hung);
     let chunk = if level == "1" { "" } else { "-c 64K" };
     scratch.create("hung", &format!("-l {level} -n {count} {chunk} --assume-clean"), &members);
     let served = scratch.ready(&["--ring", ring, "--member-timeout", "0"], &members);

@@ -27,8 +27,7 @@ struct Rig {
 fn rig(level: &str, count: usize, hung: usize, options: &[&str]) -> Rig {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", count, 6 * MIB);
-    let member = StubbornFile::new(&scratch.path("mount"), &members[hung]);
-    members[hung] = member.path();
+    let member = StubbornFile::in_place_of(&mut members, hung);
     scratch.create("hung", &format!("-l {level} -n {count}"), &members);
     member.hang_at_read_of(HANGS_AT);
     let served = scratch.serve(options, &members);

@@ -26,12 +26,7 @@ struct Rig {
 fn rig(level: &str, count: usize, sick: &[usize], options: &[&str]) -> Rig {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", count, 4 * MIB);
-    let mut files = Vec::new();
-    for &at in sick {
-        let file = StubbornFile::new(&scratch.path(&format!("mount{at}")), &members[at]);
-        members[at] = file.path();
-        files.push(file);
-    }
+    let files = sick.iter().map(|at| StubbornFile::in_place_of(&mut members, *at)).collect();
     scratch.create("sick", &format!("-l {level} -n {count} --assume-clean"), &members);
     let served = scratch.ready(options, &members);
     let mut client = served.client();

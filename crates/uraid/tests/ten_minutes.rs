@@ -106,8 +106,7 @@ struct Rig {
 fn rig() -> Option<Rig> {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", 6, MEMBER_BYTES);
-    let hangs = StubbornFile::new(&scratch.path("mount"), &members[0]);
-    members[0] = hangs.path();
+    let hangs = StubbornFile::in_place_of(&mut members, 0);
     // A sparse file, with room for all of it.
     let full = Tmpfs::mount(&scratch, &format!("size={}", MEMBER_BYTES + 4 * MIB))?;
     members[1] = full.0.join("m1");

@@ -1,8 +1,10 @@
 //! Failures that seeds rarely reach, each as the shortest run that reaches it.
 //! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
-//! failures. Not here: requests that are under way when the array freezes or ends (`ends`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
+//! failures. Not here: requests in flight when the array freezes or ends (`ends`), members that fail together
+//! (`several`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
 
 mod ends;
+mod several;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -47,9 +49,13 @@ fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) ->
 }
 
 fn start(rig: &mut Rig, away: &[u16]) -> Live {
+    start_with(rig, away, &Config::default())
+}
+
+fn start_with(rig: &mut Rig, away: &[u16], config: &Config) -> Live {
     let plan = rig.assemble(&away.iter().copied().collect()).expect("legal").expect("it starts");
     rig.prepare_oracle(&plan, &BTreeSet::new());
-    let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
+    let live = rig.boot(&plan, config).expect("sizes agree");
     let started = live.started.clone();
     run(rig, &live, || started.get().is_some());
     assert_eq!(started.get(), Some(true));

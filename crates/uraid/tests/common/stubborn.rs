@@ -276,7 +276,14 @@ impl StubbornFile {
         StubbornFile::mount(folder, stored, None)
     }
 
-    /// The same, and what reaches it is in `journal` by its number.
+    /// The same, in the place of member `at`, which it serves.
+    pub fn in_place_of(members: &mut [PathBuf], at: usize) -> StubbornFile {
+        let file = StubbornFile::new(&members[at].with_extension("mount"), &members[at]);
+        members[at] = file.path();
+        file
+    }
+
+    /// As `new`, and what reaches it is in `journal` by its number.
     pub fn recorded(folder: &Path, stored: &Path, journal: &Journal, number: usize) -> StubbornFile {
         StubbornFile::mount(folder, stored, Some((journal.clone(), number)))
     }

@@ -1,27 +1,9 @@
 //! Several members fail at the same time, or are full: who is failed, what the superblocks say, how it starts again.
 //! Owns: buses that take several members away, arrays that froze over full members. Not here: single members
-//! (`directed`), what seeds have found (`own_mistakes`).
+//! (the parent), what seeds have found (`own_mistakes`).
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot};
+use super::*;
 use uraid_engine::verdict::OnFull;
-use uraid_engine::view::Gate;
-use uraid_engine::{Config, MemberState, StartPlan};
-use uraid_format::Role;
-use uraid_sim::client::Tally;
-use uraid_sim::executor::Executor;
-use uraid_sim::judge::{Assembled, How};
-use uraid_sim::member::{Effect, Fault, Victim};
-use uraid_sim::model::Shape;
-use uraid_sim::rig::{Live, Rig};
-use uraid_sim::rng::Rng;
-use uraid_sim::setup::Setup;
-
-type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 
 /// Two shards, chunks of two sectors, four rows.
 fn rig(level: i32, slots: u16) -> Rig {
@@ -37,50 +19,8 @@ fn rig(level: i32, slots: u16) -> Rig {
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 
-fn start(rig: &mut Rig, config: &Config) -> Live {
-    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
-    rig.prepare_oracle(&plan, &BTreeSet::new());
-    let live = rig.boot(&plan, config).expect("sizes agree");
-    let started = live.started.clone();
-    run(rig, &live, || started.get().is_some());
-    assert_eq!(started.get(), Some(true));
-    live
-}
-
-fn run(rig: &Rig, live: &Live, is_done: impl Fn() -> bool) {
-    let end = rig.executor.now() + Duration::from_secs(60);
-    let ended = rig.executor.run(1_000_000, end, is_done);
-    rig.judge_end(ended, live, false).expect("no violation");
-}
-
-/// Makes requests at the same time, and waits for all of them.
-fn all<T: 'static>(rig: &Rig, live: &Live, requests: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
-    let answers: Rc<RefCell<Vec<(usize, T)>>> = Rc::default();
-    let count = requests.len();
-    for (at, request) in requests.into_iter().enumerate() {
-        let answers = answers.clone();
-        rig.executor.spawn(0, "request", async move {
-            let answer = request.await;
-            answers.borrow_mut().push((at, answer));
-        });
-    }
-    run(rig, live, || answers.borrow().len() == count);
-    let mut answers = answers.take();
-    answers.sort_by_key(|(at, _)| *at);
-    answers.into_iter().map(|(_, answer)| answer).collect()
-}
-
-/// A write of one byte value, past the oracle, which therefore is not asked afterwards.
 fn write(rig: &Rig, live: &Live, at: u64, length: u64, byte: u8) -> Request {
-    let (array, guard) = (live.arrays[0].clone(), rig.guard.clone());
-    let mut pieces = live.worlds[0].client_arena().take(Sectors(length).len_bytes()).expect("room");
-    pieces.fill(byte);
-    guard.open_range(at, length);
-    Box::pin(async move {
-        let answer = array.write(Sector(at), pieces.freeze(), Fua::No).await;
-        guard.close_range(at, length);
-        answer
-    })
+    Box::pin(super::write(rig, live, at, length, byte))
 }
 
 /// Member `slot` answers nothing well any more, from `after` requests of each kind on.
@@ -117,7 +57,7 @@ fn in_slots(plan: &StartPlan) -> usize {
 }
 
 /// A bus or a cable takes two members of a raid5 away, three of a raid6, both copies of a raid10, all of a raid1. Which
-/// of them a write meets first, and whether all at once or one after the other, is of no matter.
+/// of them a write meets first, and whether all at once or one after the other, does not matter.
 #[test]
 fn members_that_fail_together_are_not_recorded_as_failed() {
     let cases: [(i32, u16, &[u16]); 5] =
@@ -127,7 +67,7 @@ fn members_that_fail_together_are_not_recorded_as_failed() {
             for (at, length) in [(0, 1), (2, 1), (0, 4), (4, 2), (6, 1)] {
                 let mut rig = rig(level, slots);
                 rig.judge.is_over_budget.set(true);
-                let live = start(&mut rig, &Config::default());
+                let live = start_with(&mut rig, &[], &Config::default());
                 assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
                 away.iter().for_each(|slot| take_away(&rig, *slot, kind, 0));
                 let case = format!("level {level} without {away:?}, {kind:?}, a write at {at}+{length}");
@@ -150,7 +90,7 @@ fn members_that_fail_together_are_not_recorded_as_failed() {
 fn failed_of_two(later: u64) -> usize {
     let mut rig = rig(5, 3);
     rig.judge.is_over_budget.set(true);
-    let live = start(&mut rig, &Config::default());
+    let live = start_with(&mut rig, &[], &Config::default());
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
     let fails = Effect::ErrorsFromNow(ErrorKind::Media);
     for slot in [0, 1] {
@@ -207,7 +147,7 @@ fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
     for (kind, failed) in [(ErrorKind::Media, vec![1]), (ErrorKind::NoSpace, vec![])] {
         let mut rig = rig(5, 3);
         rig.judge.is_over_budget.set(true);
-        let live = start(&mut rig, &Config { read_errors_max: 1, ..Config::default() });
+        let live = start_with(&mut rig, &[], &Config { read_errors_max: 1, ..Config::default() });
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
         for (slot, victim, kind) in [(0, Victim::Reads, ErrorKind::Media), (1, Victim::Writes, kind)] {
             rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(kind) });
@@ -242,7 +182,7 @@ fn a_full_member_is_failed_at_once_where_that_is_wanted() {
     let config = Config { on_full: OnFull::Fail, ..Config::default() };
     for (level, slots) in [(1, 2), (10, 4), (5, 3), (6, 4)] {
         let mut rig = rig(level, slots);
-        let live = start(&mut rig, &config);
+        let live = start_with(&mut rig, &[], &config);
         fill_up(&rig, 1, Victim::Writes);
         rig.judge.lost.borrow_mut().insert(1);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())], "level {level}");
@@ -251,7 +191,7 @@ fn a_full_member_is_failed_at_once_where_that_is_wanted() {
         rig.power_off();
     }
     let mut rig = rig(5, 3);
-    let live = start(&mut rig, &config);
+    let live = start_with(&mut rig, &[], &config);
     (0..3).for_each(|slot| fill_up(&rig, slot, Victim::Writes));
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Err(ErrorKind::NoSpace.into())]);
     assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
