@@ -241,7 +241,7 @@ impl<W: World> Array<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
-        // The failure of a member may still be on its way into the superblocks. After this no superblock is written.
+        // A member's failure may not be in the superblocks yet. After this no superblock is written.
         self.collection_over().await;
         let version = steward.master.borrow().version;
         if outcome.is_ok() && !is_read_only && self.is_redundant() {

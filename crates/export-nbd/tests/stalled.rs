@@ -62,7 +62,7 @@ fn small_requests_go_on_while_others_hold_all_they_can_and_take_no_replies() {
     }
     bench.pass(Limits::default().stall_time_max / 2);
     assert_eq!(answers(&good.take(), |cookie| if cookie < 100 { 64 << 10 } else { 0 }).len(), 40);
-    assert!(stuck.iter().all(|pipe| !pipe.is_shut_down()), "nobody had to go for it");
+    assert!(stuck.iter().all(|pipe| !pipe.is_shut_down()), "no client had to go for it");
     for pipe in stuck.into_iter().chain([good]) {
         pipe.close();
     }

@@ -55,7 +55,7 @@ fn noted() -> impl Iterator<Item = libc::c_int> {
     SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal))
 }
 
-/// Notes the signals from now on. Returns the file that becomes readable when one arrived; at most one task may
+/// Handles the signals: they no longer end the process. Returns the file that becomes readable when one arrived; at most one task may
 /// wait for it.
 pub(crate) fn listen() -> &'static OwnedFd {
     let bell = OWNED_BELL.get_or_init(|| sys::eventfd().expect("the system has one more eventfd at start"));
