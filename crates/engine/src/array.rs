@@ -12,6 +12,7 @@ use crate::member_counts::{CountedMember, MemberCounts, RequestKind};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Condemned, Recorded, Steward};
+use crate::torn::Torn;
 use crate::verdict::{OnFull, Operation, Verdict};
 use crate::view::{Admission, Copies, Epoch, Epochs, Gate, View, Wish};
 use crate::{MemberPlan, Place, Pool, StartPlan, World};
@@ -127,6 +128,7 @@ pub struct Array<W: World> {
     pub(crate) streams: Streams,
     pub(crate) rows: Rows,
     pub(crate) holds: Holds,
+    pub(crate) torn: Torn,
     pub(crate) counters: Cell<Counters>,
     pub(crate) steward: Option<Steward>,
 }
@@ -171,6 +173,7 @@ impl<W: World> Array<W> {
         Rc::new(Array {
             rows: Rows::new(blocks),
             holds: Holds::default(),
+            torn: Torn::default(),
             epochs: Epochs::new(view.epoch),
             view: RefCell::new(Rc::new(view)),
             view_changed: Notify::new(),
@@ -272,6 +275,9 @@ impl<W: World> Array<W> {
     /// anew. If they wait for a member that the view leaves out, they are answered now.
     pub(crate) fn switch(&self, view: View) {
         self.epochs.switch(view.epoch);
+        if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
+            self.torn.clear();
+        }
         let failed = self.with_view(|before| before.usable.minus(view.usable));
         self.view.replace(Rc::new(view));
         // Some sabotages do harm only if a failed member continues to work.
@@ -332,6 +338,7 @@ impl<W: World> Array<W> {
                 self.epochs.drain(epoch).await;
                 Answer::Done
             }
+            Call::Torn => Answer::Torn(self.torn.parts()),
             Call::CountWrites => Answer::Count(self.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.need_dirty().await),
             Call::Condemn(failures) => Answer::Condemned(self.condemn(&failures).await),

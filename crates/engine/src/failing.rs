@@ -23,7 +23,7 @@ use crate::array::Array;
 use crate::mail::Failure;
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, Master};
+use crate::steward::{Condemned, FreezeCause, Master};
 use crate::verdict::{self, Operation, Policy, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -194,14 +194,12 @@ impl<W: World> Array<W> {
     }
 
     fn freeze_over(&self, master: &mut Master, failure: &Failure) {
-        let kind = failure.error.kind;
-        if failure.operation == Operation::Flush {
-            mark::hit(Mark::FrozenFlushLost);
-            master.has_lost_flush = true;
-        } else {
-            mark::hit(Mark::FrozenNoSpace);
+        if failure.operation == Operation::Superblock {
+            master.missed_round.insert(failure.slot);
         }
-        master.freeze(kind);
+        let is_flush = failure.operation == Operation::Flush;
+        mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
+        master.freeze(failure.error.kind, if is_flush { FreezeCause::LostFlush } else { FreezeCause::Full });
     }
 
     fn can_lose(&self, master: &Master, failures: &[Failure]) -> bool {
@@ -218,11 +216,12 @@ impl<W: World> Array<W> {
         }
         if !self.can_lose(master, grave) {
             mark::hit(Mark::FrozenTooMany);
-            if grave.iter().any(|failure| failure.operation == Operation::Flush) {
+            let has_lost_flush = grave.iter().any(|failure| failure.operation == Operation::Flush);
+            if has_lost_flush {
                 mark::hit(Mark::FrozenFlushLost);
-                master.has_lost_flush = true;
             }
-            return master.freeze(grave[0].error.kind);
+            let cause = if has_lost_flush { FreezeCause::LostFlush } else { FreezeCause::TooMany };
+            return master.freeze(grave[0].error.kind, cause);
         }
         for failure in grave {
             master.fail_member(failure, self.world.now());

@@ -72,7 +72,7 @@ impl<W: World> Array<W> {
 
     async fn flush_once(&self) -> Result<Recorded, IoError> {
         let view = self.view();
-        if self.steward().master.borrow().has_lost_flush {
+        if self.steward().master.borrow().has_lost_flush() {
             mark::hit(Mark::FlushRefused);
             // The flush that froze the array may have lost writes: a later flush must not succeed.
             return Err(ErrorKind::Frozen.into());
@@ -86,7 +86,7 @@ impl<W: World> Array<W> {
         self.settle(&view, &failures).await
     }
 
-    async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
+    pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
         let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
         let outcomes = outcomes.await.into_iter();
         outcomes.filter_map(|(slot, outcome)| Some(failure(slot, Operation::Flush, outcome.err()?))).collect()

@@ -6,6 +6,7 @@ mod allocation;
 mod array;
 pub mod assemble;
 mod balance;
+mod by_command;
 mod failing;
 mod flush;
 mod gather;
@@ -27,6 +28,7 @@ mod row_plan;
 pub mod sabotage;
 mod slices;
 mod steward;
+mod torn;
 mod trail;
 pub mod verdict;
 pub mod view;
@@ -37,8 +39,9 @@ pub use array::{Array, Config, Counters};
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
 };
+pub use by_command::{FailError, StaysFrozen};
 pub use health::{ErrorCount, MemberErrors};
-pub use lifecycle::{FailError, StartError, Status, StopError};
+pub use lifecycle::{StartError, Status, StopError};
 pub use mail::Mail;
 pub use member_counts::{MemberCounts, RequestCounts, RequestKind, Slowest};
 pub use resync::Progress;

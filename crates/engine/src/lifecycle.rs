@@ -1,15 +1,14 @@
-//! An array's life: start, stop, members failed by command, status.
+//! An array's life: start, stop, status.
 //! Owns: the order of the steps. Not here: the single steps (`steward`, `record`, `resync`).
 //! Invariant: the gate opens only when the array is consistent; it is marked clean only when all is on the members.
 
 use crate::World;
-use crate::array::{Array, Counters, failure};
+use crate::array::{Array, Counters};
 use crate::health::MemberErrors;
 use crate::mark::{self, Mark};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, MemberState};
-use crate::verdict::Operation;
+use crate::steward::MemberState;
 use crate::view::{Copies, Gate};
 use std::rc::Rc;
 use std::time::Duration;
@@ -48,36 +47,6 @@ pub enum StopError {
     /// A level without redundancy whose member could not be flushed.
     #[error("the last flush failed, so the last writes may be lost")]
     Flush(#[source] IoError),
-}
-
-/// Why a member was not failed by command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FailError {
-    /// There is no working member in that slot.
-    #[error("{slot} has no working member")]
-    NoMember {
-        /// The slot that was named.
-        slot: Slot,
-    },
-    /// The array cannot serve without it.
-    #[error("the array cannot serve without the member of {slot}: {working} members work, {needed} are needed")]
-    Needed {
-        /// The slot that was named.
-        slot: Slot,
-        /// Members that work now.
-        working: usize,
-        /// How many must.
-        needed: usize,
-    },
-    /// The array is read-only.
-    #[error("the array is read-only")]
-    ReadOnly,
-    /// The array is starting, resyncing or stopping.
-    #[error("the array is being started, made consistent or stopped; try again when it is open")]
-    NotOpen,
-    /// The failure could not be recorded.
-    #[error("the failure could not be recorded, the array is frozen")]
-    Frozen(#[source] IoError),
 }
 
 /// The state of the array.
@@ -135,6 +104,7 @@ impl<W: World> Array<W> {
         if !self.is_redundant() {
             self.publish(|master| {
                 master.view.gate = Gate::Open;
+                master.has_opened = true;
                 master.view.takes_writes = true;
                 master.view.copies = Copies::Any;
             })
@@ -164,6 +134,7 @@ impl<W: World> Array<W> {
         }
         self.publish(|master| {
             master.view.gate = Gate::Open;
+            master.has_opened = true;
             if !master.is_suspect {
                 master.view.copies = Copies::Any;
             }
@@ -265,37 +236,6 @@ impl<W: World> Array<W> {
             return Err(StopError::NotClean(error));
         }
         if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
-    }
-
-    /// Fails a member by command. Returns when the superblocks of the others record it. If the array froze because this
-    /// member was full, it then takes writes again. Shard 0 only.
-    pub async fn fail(&self, slot: Slot) -> Result<(), FailError> {
-        let view = self.view();
-        if slot.0 >= self.shape.layout.slots() || !view.usable.contains(slot) {
-            return Err(FailError::NoMember { slot });
-        }
-        match view.gate {
-            Gate::ReadOnly => return Err(FailError::ReadOnly),
-            // While copies may still differ, clients may have read from the copy that would be failed.
-            Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
-            Gate::Frozen(kind) => return Err(FailError::Frozen(kind.into())),
-            Gate::Open => {}
-        }
-        let left = view.usable.minus(self.collected()).without(slot);
-        if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
-            mark::hit(Mark::NeededByHand);
-            let working = view.usable.count();
-            return Err(FailError::Needed { slot, working, needed: self.needed() });
-        }
-        mark::hit(Mark::FailedByHand);
-        match self.condemn(&[failure(slot, Operation::Command, ErrorKind::Gone.into())]).await {
-            Condemned::Recorded => Ok(()),
-            Condemned::Frozen(error) => Err(FailError::Frozen(error)),
-        }
-    }
-
-    fn needed(&self) -> usize {
-        usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates())
     }
 
     /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs

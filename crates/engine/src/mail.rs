@@ -6,6 +6,7 @@ use crate::health::ReadError;
 use crate::holds::HoldId;
 use crate::member_counts::ErrorReport;
 use crate::steward::{Condemned, Recorded};
+use crate::torn::TornParts;
 use crate::view::{Epoch, View};
 use std::time::Duration;
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
@@ -42,6 +43,8 @@ pub(crate) enum Call {
     Drain(Epoch),
     /// Steward to shard: how many writes have you admitted so far?
     CountWrites,
+    /// Steward to shard: which writes has the freeze left half done?
+    Torn,
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
@@ -65,6 +68,7 @@ pub(crate) enum Call {
 pub(crate) enum Answer {
     Done,
     Count(u64),
+    Torn(TornParts),
     Dirty(Result<(), IoError>),
     Condemned(Condemned),
     Held(HoldId),
@@ -82,6 +86,11 @@ impl Answer {
     pub(crate) fn count(self) -> u64 {
         let Answer::Count(count) = self else { panic!("answered with {self:?}") };
         count
+    }
+
+    pub(crate) fn torn(self) -> TornParts {
+        let Answer::Torn(parts) = self else { panic!("answered with {self:?}") };
+        parts
     }
 
     pub(crate) fn dirty(self) -> Result<(), IoError> {

@@ -81,6 +81,8 @@ marks! {
     NeededDespiteReadErrors,
     /// Read errors that no other member made up for.
     ReadErrorsOfAll,
+    /// A member failed by command in an array that froze over full members.
+    FailedFrozen,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
     /// Superblocks: a round met a failure, and another round follows.

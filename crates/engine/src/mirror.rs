@@ -53,7 +53,7 @@ impl<W: World> Array<W> {
         if sabotage::is(Sabotage::NeverAnswer) {
             std::future::pending::<()>().await;
         }
-        self.settle_runs(&view, outcomes.await).await
+        self.settle_runs(&view, range, outcomes.await).await
     }
 
     /// Makes the range read as zeroes on every copy, each member by its cheapest operation.
@@ -66,7 +66,7 @@ impl<W: World> Array<W> {
             let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
             (run, self.member(run.slot).write_zeroes(of_member).await)
         }));
-        self.settle_runs(&view, outcomes.await).await
+        self.settle_runs(&view, range, outcomes.await).await
     }
 
     /// Passes the discard on: one member request per contiguous run, of any size. It is advisory: a member that refuses
@@ -87,7 +87,7 @@ impl<W: World> Array<W> {
         if !gone.is_empty() {
             mark::hit(Mark::DiscardMemberGone);
         }
-        self.settle_runs(&view, gone).await
+        self.settle_runs(&view, range, gone).await
     }
 
     /// Records the failures. The remaining members have the bytes: `can_serve`, which the steward checks, says that
@@ -95,6 +95,7 @@ impl<W: World> Array<W> {
     async fn settle_runs<'a>(
         &self,
         view: &View,
+        range: ArrayRange,
         outcomes: impl IntoIterator<Item = (&'a Run, Result<(), IoError>)>,
     ) -> Result<Recorded, IoError> {
         let mut failures: Vec<Failure> = Vec::new();
@@ -103,7 +104,11 @@ impl<W: World> Array<W> {
                 failures.push(failure(run.slot, Operation::Write, error));
             }
         }
-        self.settle(view, &failures).await
+        let outcome = self.settle(view, &failures).await;
+        if outcome.is_err() && self.is_redundant() {
+            self.torn.mark_copies(range);
+        }
+        outcome
     }
 }
 

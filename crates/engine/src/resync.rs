@@ -317,7 +317,7 @@ impl<W: World> Array<W> {
         Ok(found)
     }
 
-    async fn write_window(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) async fn write_window(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
         let mut pieces = ReadPieces::new();
         pieces.push(self.take_contiguous(Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await);
         pieces.copy_from(bytes);

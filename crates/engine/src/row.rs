@@ -14,8 +14,6 @@ use crate::steward::Recorded;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -78,9 +76,6 @@ pub(crate) struct Rows {
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
-    /// Parts of rows, from the start of their chunks, that a write left half done when it froze the array. Nothing can be
-    /// computed from their blocks.
-    torn: RefCell<BTreeMap<Row, Vec<Range<Sectors>>>>,
 }
 
 /// A task's use of a row. The table removes the row with the last one.
@@ -110,7 +105,6 @@ impl Rows {
             table: std::array::from_fn(|_| RefCell::default()),
             spare: RefCell::default(),
             blocks: Semaphore::new(blocks),
-            torn: RefCell::default(),
         }
     }
 
@@ -131,16 +125,6 @@ impl Rows {
         state.users.set(state.users.get() + 1);
         state.changed.notify_all();
         Visit { rows: self, state }
-    }
-
-    pub(crate) fn mark_torn(&self, row: Row, part: Range<Sectors>) {
-        self.torn.borrow_mut().entry(row).or_default().push(part);
-    }
-
-    /// Whether any sector of this part of the row was left half written.
-    pub(crate) fn is_torn(&self, row: Row, part: Range<Sectors>) -> bool {
-        let torn = self.torn.borrow();
-        torn.get(&row).is_some_and(|parts| parts.iter().any(|torn| torn.start < part.end && part.start < torn.end))
     }
 }
 

@@ -179,7 +179,7 @@ impl<W: World> Array<W> {
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: a missed block can no longer be computed from the others.
-            self.rows.mark_torn(map.row, torn);
+            self.torn.mark_row(map.row, torn);
         }
         outcome
     }
@@ -372,7 +372,7 @@ impl<W: World> Array<W> {
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
-            if self.rows.is_torn(map.row, start..start + length) {
+            if self.torn.has_row(map.row, start..start + length) {
                 if length > Sectors(1) {
                     drop(room);
                     // The halves meet them again.

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, oneshot, race};
-use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, Tick};
+use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
 
 /// The result of a report of failed members.
@@ -81,6 +81,25 @@ impl MemberState {
     }
 }
 
+/// Why an array froze. If it has several reasons, the last one of this list counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum FreezeCause {
+    /// Members are full.
+    Full,
+    /// More members failed than it can lose.
+    TooMany,
+    /// A flush failed on more members than it can lose: it is unknown which writes are lost.
+    LostFlush,
+}
+
+/// The state of a frozen array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frozen {
+    /// The first error that froze it.
+    pub(crate) kind: ErrorKind,
+    pub(crate) cause: FreezeCause,
+}
+
 /// The authoritative state of the array. Every view is a copy of it.
 pub(crate) struct Master {
     pub(crate) view: View,
@@ -89,10 +108,12 @@ pub(crate) struct Master {
     pub(crate) is_dirty: bool,
     /// A sector could neither be read nor computed in the resync: the array stays dirty.
     pub(crate) is_suspect: bool,
-    /// The array is frozen, with the error that caused it. It stays so until its next start.
-    pub(crate) frozen: Option<ErrorKind>,
-    /// A flush failed on more members than the array can lose.
-    pub(crate) has_lost_flush: bool,
+    /// The gate was open.
+    pub(crate) has_opened: bool,
+    /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
+    pub(crate) frozen: Option<Frozen>,
+    /// Slots whose member had no room for its superblock, and has missed a round.
+    pub(crate) missed_round: SlotSet,
     pub(crate) events: u64,
     /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
     pub(crate) lagging: Vec<usize>,
@@ -157,8 +178,9 @@ impl Steward {
                 members: members.collect(),
                 is_dirty: plan.is_dirty,
                 is_suspect: false,
+                has_opened: false,
                 frozen: None,
-                has_lost_flush: false,
+                missed_round: SlotSet::EMPTY,
                 events: plan.events,
                 lagging: plan.lagging().collect(),
                 version: 0,
@@ -257,13 +279,19 @@ impl Master {
 
     /// Stops writes to the array. The members keep their slots: the next start finds a dirty array and makes it
     /// consistent.
-    pub(crate) fn freeze(&mut self, kind: ErrorKind) {
-        self.frozen.get_or_insert(kind);
+    pub(crate) fn freeze(&mut self, kind: ErrorKind, cause: FreezeCause) {
+        let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
+        frozen.cause = frozen.cause.max(cause);
         match self.view.gate {
             Gate::Open | Gate::Closed => self.view.gate = Gate::Frozen(kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
         self.view.copies = Copies::Canonical;
+    }
+
+    /// A flush failed on more members than the array can lose.
+    pub(crate) fn has_lost_flush(&self) -> bool {
+        self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::LostFlush)
     }
 
     /// Whether the superblocks may say clean once all is flushed.
@@ -273,7 +301,7 @@ impl Master {
 
     /// The error for writes since the array froze. Do not infer this from the gate: `stop` overwrites `Frozen`.
     pub(crate) fn frozen_error(&self) -> Option<IoError> {
-        let kind = self.frozen?;
+        let kind = self.frozen?.kind;
         Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
     }
 }

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot};
+use uraid_block::{Arena, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::{Array, World};
 use uraid_layout::{Level, default_layout};
 
@@ -140,7 +140,10 @@ fn a_reader_of_a_row_ends_its_hold() {
     for began in (0..60).map(|step| step * Duration::from_micros(100)) {
         let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
         let failing = array.clone();
-        machine.run(&array, vec![Box::pin(async move { failing.fail(Slot(1)).await.expect("a member to spare") })]);
+        machine.run(
+            &array,
+            vec![Box::pin(async move { failing.fail(SlotSet::EMPTY.with(Slot(1))).await.expect("a member to spare") })],
+        );
         let (arena, took) = (Arena::new(64, 0), Rc::new(Cell::new(Duration::ZERO)));
         let page = |n: u64| -> Client {
             let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
@@ -219,7 +222,10 @@ fn reads_over_several_members_take_turns_among_the_copies() {
 fn a_sector_is_read_again_where_only_its_neighbour_was_unreadable() {
     let (machine, array) = started_as(Level::Raid10, 0x103, 4, Duration::ZERO);
     let failing = array.clone();
-    machine.run(&array, vec![Box::pin(async move { failing.fail(Slot(2)).await.expect("a member to spare") })]);
+    machine.run(
+        &array,
+        vec![Box::pin(async move { failing.fail(SlotSet::EMPTY.with(Slot(2))).await.expect("a member to spare") })],
+    );
     *machine.0.unreadable.borrow_mut() = vec![(3, 2 * CHUNK), (0, 3 * CHUNK - 1)];
     let arena = Arena::new(8, 0);
     let client = |_| -> Client {

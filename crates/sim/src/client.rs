@@ -18,6 +18,7 @@ use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sector, Sectors, Slot, WritePieces};
 use uraid_engine::Array;
+use uraid_engine::view::Gate;
 
 /// Scattered buffers take a small block per piece; larger requests would empty the pool.
 const SCATTERED_BYTES_MAX: usize = 8 * 512;
@@ -352,6 +353,9 @@ impl Client {
             self.session.oracle.borrow_mut().settle_rows_before(&rows, began);
         }
         self.session.guard.close_range(at, length);
+        if outcome.is_err() && matches!(self.array.view().gate, Gate::Frozen(_) | Gate::Closed) {
+            self.session.guard.leave_torn(at, length);
+        }
         self.end(op, outcome);
         self.session.answered();
     }

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::Slot;
+use uraid_block::{Slot, SlotSet};
 use uraid_engine::Config;
 
 /// Uncertain superblock writes at a time, at most.
@@ -135,7 +135,7 @@ impl Enumerator {
         rig.judge.lost.borrow_mut().insert(failing);
         let script = rig.executor.spawn(0, "script", async move {
             first.run(8).await;
-            let _ = array.fail(Slot(failing)).await;
+            let _ = array.fail(SlotSet::EMPTY.with(Slot(failing))).await;
             executor.sleep(Duration::from_millis(700)).await;
             second.run(4).await;
             let _ = array.stop().await;

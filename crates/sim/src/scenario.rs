@@ -16,14 +16,17 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{ErrorKind, Slot};
+use uraid_block::{ErrorKind, Slot, SlotSet};
 use uraid_engine::Config;
+use uraid_engine::verdict::OnFull;
 use uraid_engine::view::Gate;
 
 /// What a long seed has had when it ends: client operations and faults.
 pub const LONG_OPERATIONS: u64 = 1_000;
 /// Faults that changed a result or a byte.
 pub const LONG_FAULTS: u64 = 20;
+/// How often an operator looks whether the array froze.
+const LOOKS_MAX: u64 = 300;
 /// Rounds of a seed, at most.
 const ROUNDS_MAX: u64 = 1_000;
 
@@ -264,7 +267,7 @@ impl Rig {
         let (tally, is_redundant) = (self.tally.clone(), self.setup.is_redundant());
         self.executor.spawn(0, "operator", async move {
             executor.sleep(wait).await;
-            let outcome = array.fail(Slot(slot)).await;
+            let outcome = array.fail(SlotSet::EMPTY.with(Slot(slot))).await;
             executor.record(Event::Note { what: "failed by hand", value: u64::from(outcome.is_ok()) });
             tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
             if outcome.is_ok() && !is_redundant {
@@ -290,7 +293,7 @@ impl Rig {
             }
             disk.hang_without_deadline();
             executor.sleep(Duration::from_micros(notice)).await;
-            let outcome = array.fail(Slot(slot)).await;
+            let outcome = array.fail(SlotSet::EMPTY.with(Slot(slot))).await;
             executor.record(Event::Note { what: "hung and failed by hand", value: u64::from(outcome.is_ok()) });
             match outcome {
                 Ok(()) => tally.borrow_mut().count_fault(FaultKind::NeverAnswers, 1),
@@ -315,11 +318,44 @@ impl Rig {
         });
     }
 
+    /// An operator who waits for the array to freeze over full members, and fails these.
+    fn fail_full_by_hand(&mut self, live: &Live, plan: &Plan) {
+        let is_wanted = self.setup.kinds.has(FaultKind::NoSpace) && self.setup.is_redundant();
+        if !is_wanted || self.setup.kinds.on_full() == OnFull::Fail || self.judge.is_over_budget.get() {
+            return;
+        }
+        let unsure = plan.unsure();
+        let (array, executor, judge) = (live.arrays[0].clone(), self.executor.clone(), self.judge.clone());
+        let (look, tally) = (Duration::from_micros(self.rng.between(20, 2_000)), self.tally.clone());
+        self.executor.spawn(0, "operator", async move {
+            for _ in 0..LOOKS_MAX {
+                executor.sleep(look).await;
+                if !matches!(array.view().gate, Gate::Frozen(ErrorKind::NoSpace)) {
+                    continue;
+                }
+                let full: BTreeSet<u16> = (0..judge.disks.len() as u16)
+                    .filter(|slot| judge.disks[usize::from(*slot)].has_no_space())
+                    .collect();
+                let missing = judge.missing(&unsure.union(&full).copied().collect());
+                if !judge.model.can_serve_without(&missing) {
+                    return;
+                }
+                judge.lost.borrow_mut().extend(&full);
+                let slots = full.into_iter().map(Slot).collect();
+                let outcome = array.fail(slots).await;
+                executor.record(Event::Note { what: "full and failed by hand", value: u64::from(outcome.is_ok()) });
+                tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
+                return;
+            }
+        });
+    }
+
     /// Lets clients work and the array stop, or power fail. True after a clean stop.
     fn work(&mut self, live: &Live, plan: &Plan, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
         if !is_calm {
             self.take_bus_away(plan);
+            self.fail_full_by_hand(live, plan);
         }
         let victims = &plan.victims;
         if let Some(&slot) = victims.first()

@@ -23,6 +23,8 @@ pub struct Guard {
     used: Vec<u64>,
     // How many running client operations may write a place.
     open: RefCell<BTreeMap<Place, u32>>,
+    // What refused operations may have left half done.
+    torn: RefCell<BTreeSet<Place>>,
     is_pass_running: Cell<bool>,
     is_read_only: Cell<bool>,
     events: RefCell<Vec<u64>>,
@@ -89,6 +91,7 @@ impl Guard {
             data_offsets,
             used,
             open: RefCell::default(),
+            torn: RefCell::default(),
             is_pass_running: Cell::new(false),
             is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
@@ -135,6 +138,12 @@ impl Guard {
         }
     }
 
+    /// The operation that ends was refused because the array froze. It may be on some members and not on others, and
+    /// `fail` may then write what the others have.
+    pub fn leave_torn(&self, at: u64, length: u64) {
+        self.torn.borrow_mut().extend((at..at + length).flat_map(|x| self.model.image_of(x)));
+    }
+
     /// Whether a resync runs, or read errors are repaired: then any data may be written.
     pub fn set_pass_running(&self, is_running: bool) {
         self.is_pass_running.set(is_running);
@@ -148,6 +157,7 @@ impl Guard {
     /// The array is gone: nothing is open.
     pub fn reset(&self) {
         self.open.borrow_mut().clear();
+        self.torn.borrow_mut().clear();
         self.is_pass_running.set(false);
         self.is_read_only.set(false);
         self.super_writes.borrow_mut().clear();
@@ -214,8 +224,11 @@ impl Guard {
         if self.is_pass_running.get() {
             return Ok(());
         }
-        let open = self.open.borrow();
-        let is_open = |sector: u64| open.contains_key(&Place { slot, sector });
+        let (open, torn) = (self.open.borrow(), self.torn.borrow());
+        let is_open = |sector: u64| {
+            let place = Place { slot, sector };
+            open.contains_key(&place) || torn.contains(&place)
+        };
         match (access.at - data..end - data).find(|&sector| !is_open(sector)) {
             None => Ok(()),
             Some(sector) => Err(format!("I8: {access:?} touches data sector {sector}, which no request may change")),

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{ErrorKind, Slot};
+use uraid_block::{ErrorKind, Slot, SlotSet};
 use uraid_engine::Config;
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
@@ -84,7 +84,7 @@ fn nothing_is_written_after_a_stop_has_answered() {
         rig.judge.lost.borrow_mut().insert(1);
         let operator = rig.executor.spawn(0, "operator", async move {
             executor.sleep(wait).await;
-            let _ = array.fail(Slot(1)).await;
+            let _ = array.fail(SlotSet::EMPTY.with(Slot(1))).await;
         });
         rig.wait_for(&live, stopper).expect("no violation");
         rig.wait_for(&live, operator).expect("no violation");

@@ -15,7 +15,7 @@ use crate::{dates, detail, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use uraid_block::Slot;
+use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{MemberCounts, MemberState, Progress, RequestKind, Status};
 use uraid_export_nbd::Statistics;
@@ -197,7 +197,8 @@ impl Controlled for Overseer {
 
     async fn fail(&self, member: &str) -> Result<Value, RpcError> {
         let slot = self.slot_of(member)?;
-        self.array.fail(slot).await.map_err(RpcError::refused)?;
+        let outcome = self.array.fail(SlotSet::EMPTY.with(slot)).await;
+        outcome.map_err(|error| RpcError::refused(with_causes(&error)))?;
         self.say_changes();
         Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
     }

@@ -45,6 +45,9 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
     if let (Gate::Open | Gate::Closed, Gate::Frozen(kind)) = (before.gate, now.gate) {
         lines.push(format!("takes no more writes: {kind}; reads are served as far as possible"));
     }
+    if let (Gate::Frozen(_), Gate::Open) = (before.gate, now.gate) {
+        lines.push(format!("takes writes again {}", now.picture()));
+    }
     lines
 }
 

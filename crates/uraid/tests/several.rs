@@ -63,7 +63,7 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         let whole = format!("frozen [{count}/{count}] [{}]", "U".repeat(count));
         assert!(shown.contains(&whole), "{case}: {shown}");
         let refused = rig.scratch.uraid(["fail", "sick", "0"]);
-        refused.expect_refused(&["frozen"]);
+        refused.expect_refused(&["stays frozen", "more members failed", "stop it and start it again"]);
         rig.sick.iter().for_each(|file| file.fail_next(Errno::EIO, 0));
         let Rig { served, sick, members, scratch } = rig;
         served.stop().expect_refused(&["stays marked dirty"]);
@@ -71,6 +71,34 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         assert_eq!(again.client().write(0, &pattern(3, BYTES)).expect("connected"), 0, "{case}");
         assert_eq!(again.stop().code, Some(0), "{case}");
         drop(sick);
+    }
+}
+
+#[test]
+fn a_full_member_is_failed_by_command_and_writes_go_on() {
+    for ((level, count), ring) in
+        [("1", 2), ("10", 4), ("5", 3), ("6", 4)].into_iter().flat_map(|array| RINGS.map(|ring| (array, ring)))
+    {
+        let case = format!("raid{level}, {ring}");
+        let rig = rig(level, count, &[1], &["--ring", ring]);
+        rig.sick[0].fail_next(Errno::ENOSPC, u32::MAX);
+        assert_eq!(rig.write(2), ENOSPC, "{case}");
+        assert_eq!(rig.write(2), ENOSPC, "{case}: frozen");
+        assert!(rig.says(&["detail", "sick"]).contains("frozen"), "{case}");
+        let before = rig.read();
+        rig.says(&["fail", "sick", "1"]);
+        rig.served.wait_for("takes writes again");
+        assert!(rig.read() == before, "{case}: other bytes than before");
+        assert_eq!(rig.write(3), 0, "{case}");
+        assert!(rig.read() == pattern(3, BYTES), "{case}");
+        let Rig { served, sick, mut members, scratch } = rig;
+        assert_eq!(served.stop().code, Some(0), "{case}: clean");
+        drop(sick);
+        members.remove(1);
+        let again = scratch.ready(&["--run"], &members);
+        let read = again.client().read(0, BYTES).expect("connected");
+        assert!(read.as_ref() == Ok(&pattern(3, BYTES)), "{case}: after a restart");
+        assert_eq!(again.stop().code, Some(0));
     }
 }
 

@@ -4,6 +4,7 @@
 //! (`several`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
 
 mod ends;
+mod frozen;
 mod several;
 
 use std::cell::{Cell, RefCell};
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::view::{Copies, Gate};
 use uraid_engine::{Config, MemberState, StartPlan, StopError};
 use uraid_format::{Role, Superblock};
@@ -111,6 +112,9 @@ fn write_as(
     async move {
         let answer = array.write(Sector(at), pieces.freeze(), fua).await;
         guard.close_range(at, length);
+        if answer.is_err() {
+            guard.leave_torn(at, length);
+        }
         answer
     }
 }
@@ -275,7 +279,7 @@ fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
         let done = Rc::new(Cell::new(false));
         let inside = done.clone();
         rig.executor.spawn(0, "operator", async move {
-            array.fail(Slot(0)).await.expect("a member to spare");
+            array.fail(SlotSet::EMPTY.with(Slot(0))).await.expect("a member to spare");
             inside.set(true);
         });
         run(&rig, &live, || done.get());
@@ -341,7 +345,8 @@ fn a_first_write_during_the_record_of_a_failure_is_behind_the_dirty_mark() {
         let live = start(&mut rig, &[]);
         rig.judge.lost.borrow_mut().insert(0);
         let (array, executor) = (live.arrays[0].clone(), rig.executor.clone());
-        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Gone)) };
+        let failing =
+            async move { array.fail(SlotSet::EMPTY.with(Slot(0))).await.map_err(|_| IoError::new(ErrorKind::Gone)) };
         let later = write(&rig, &live, 0, 1, 7);
         let writing = async move {
             executor.sleep(Duration::from_micros(step)).await;
@@ -364,7 +369,9 @@ fn a_member_that_is_failed_as_the_array_stops_is_recorded_by_the_stop() {
         let live = start(&mut rig, &[]);
         rig.judge.lost.borrow_mut().insert(0);
         let (array, stopped) = (live.arrays[0].clone(), live.arrays[0].clone());
-        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Stopping)) };
+        let failing = async move {
+            array.fail(SlotSet::EMPTY.with(Slot(0))).await.map_err(|_| IoError::new(ErrorKind::Stopping))
+        };
         let stopping = async move { stopped.stop().await.map_err(|_| IoError::new(ErrorKind::Frozen)) };
         let requests: Vec<Request> = vec![Box::pin(failing), Box::pin(stopping)];
         let answers = all(&rig, &live, requests);
@@ -483,7 +490,9 @@ fn a_stop_that_leaves_an_array_dirty_leaves_no_superblock_under_way() {
         rig.judge.lost.borrow_mut().insert(0);
         let (array, stopped, executor) = (live.arrays[0].clone(), live.arrays[0].clone(), rig.executor.clone());
         let disks = rig.judge.disks.clone();
-        let failing = async move { array.fail(Slot(0)).await.map_err(|_| IoError::new(ErrorKind::Stopping)) };
+        let failing = async move {
+            array.fail(SlotSet::EMPTY.with(Slot(0))).await.map_err(|_| IoError::new(ErrorKind::Stopping))
+        };
         let stopping = async move {
             executor.sleep(Duration::from_micros(step)).await;
             stopped.stop().await.expect_err("a sector cannot be read");

@@ -6,7 +6,7 @@ use super::*;
 use uraid_engine::verdict::OnFull;
 
 /// Two shards, chunks of two sectors, four rows.
-fn rig(level: i32, slots: u16) -> Rig {
+pub(super) fn rig(level: i32, slots: u16) -> Rig {
     let (layout, chunk) = match level {
         1 => (0, 0),
         10 => (0x102, 2),
@@ -19,8 +19,12 @@ fn rig(level: i32, slots: u16) -> Rig {
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 
-fn write(rig: &Rig, live: &Live, at: u64, length: u64, byte: u8) -> Request {
+pub(super) fn write(rig: &Rig, live: &Live, at: u64, length: u64, byte: u8) -> Request {
     Box::pin(super::write(rig, live, at, length, byte))
+}
+
+pub(super) fn start_plain(rig: &mut Rig) -> Live {
+    start_with(rig, &[], &Config::default())
 }
 
 /// Member `slot` answers nothing well any more, from `after` requests of each kind on.
@@ -34,12 +38,12 @@ fn take_away(rig: &Rig, slot: u16, kind: ErrorKind, after: u64) {
 }
 
 /// What would be started, without force, if power failed now.
-fn plan_now(rig: &mut Rig) -> Result<Box<StartPlan>, &'static str> {
+pub(super) fn plan_now(rig: &mut Rig) -> Result<Box<StartPlan>, &'static str> {
     plan_of(rig, How::Plain)
 }
 
 /// How many members the superblocks count.
-fn counted(rig: &mut Rig) -> usize {
+pub(super) fn counted(rig: &mut Rig) -> usize {
     in_slots(&plan_of(rig, How::Forced).expect("it starts"))
 }
 
@@ -52,7 +56,7 @@ fn plan_of(rig: &mut Rig, how: How) -> Result<Box<StartPlan>, &'static str> {
     }
 }
 
-fn in_slots(plan: &StartPlan) -> usize {
+pub(super) fn in_slots(plan: &StartPlan) -> usize {
     plan.template.roles.iter().filter(|role| matches!(role, Role::Slot(_))).count()
 }
 
@@ -172,7 +176,7 @@ fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
     }
 }
 
-fn fill_up(rig: &Rig, slot: u16, victim: Victim) {
+pub(super) fn fill_up(rig: &Rig, slot: u16, victim: Victim) {
     rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) });
 }
 

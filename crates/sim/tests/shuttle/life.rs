@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot};
+use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot, SlotSet};
 use uraid_engine::{Array, Config, FailError, StartError, StartPlan, World};
 use uraid_sim::model::{Model, Shape};
 
@@ -253,11 +253,15 @@ impl Life {
 
     async fn fail_by_hand(&self) {
         let victim = self.case.victim;
-        match self.array.fail(victim).await {
+        match self.array.fail(SlotSet::EMPTY.with(victim)).await {
             Ok(()) => self.case.judge.was_failed(victim),
             Err(FailError::NotOpen) => {}
-            Err(FailError::NoMember { .. } | FailError::Needed { .. } | FailError::Frozen(_))
-                if self.case.is_over_budget => {}
+            Err(
+                FailError::NoMember { .. }
+                | FailError::Needed { .. }
+                | FailError::Frozen(_)
+                | FailError::StaysFrozen(_),
+            ) if self.case.is_over_budget => {}
             Err(error) => panic!("the member cannot be taken out: {error:?}"),
         }
     }

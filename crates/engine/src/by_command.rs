@@ -1,0 +1,297 @@
+//! Members failed by command, in an open array and in one that froze.
+//! Owns: [`FailError`], `fail`. Not here: what a failure changes (`failing`, `steward`), superblocks (`record`).
+//! Invariant: what readers saw while the array was frozen is what they see afterwards, and what a start after a crash
+//! at any step gives.
+//!
+//! An array froze because members are full. Each write that it refused may be on some members and not on others. `fail`
+//! takes the full members out, and the array takes writes again:
+//!
+//! ```text
+//!   step                                       a crash after it: the next start has
+//!   close the gate, wait for older requests    all members, dirty: the resync keeps the canonical copies, and the data
+//!   make torn parts whole, but not on those    the same: what was written is what this resync would write
+//!     that leave (`torn`)
+//!   flush the members that stay                the same
+//!   round 1 of superblocks: all in their slots the same
+//!   round 2: those that leave are faulty       the members that stay, dirty, all redundancy right
+//!   open the gate                              the same
+//! ```
+
+use crate::World;
+use crate::array::{Array, failure};
+use crate::mail::{Call, Failure};
+use crate::mark::{self, Mark};
+use crate::steward::{Condemned, FreezeCause};
+use crate::torn::{MendError, TornParts};
+use crate::verdict::Operation;
+use crate::view::{Copies, Gate};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, join_all, oneshot, race};
+use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet};
+
+/// How long `fail` keeps readers out of a frozen array while older requests wait for members. A member that does not
+/// answer is failed after its timeout, 30 s as a rule: readers of the others need not wait for that.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// How long it waits for a member to take or give a piece of a torn part: as long as a disk may take for a request.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Why no member was failed by command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FailError {
+    /// There is no working member in that slot.
+    #[error("{slot} has no working member")]
+    NoMember {
+        /// The slot that was named.
+        slot: Slot,
+    },
+    /// The array cannot serve without them.
+    #[error("the array cannot serve without {left} of its {working} working members: {needed} are needed")]
+    Needed {
+        /// Members that were named.
+        left: usize,
+        /// Members that work now.
+        working: usize,
+        /// How many must.
+        needed: usize,
+    },
+    /// The array is read-only.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The array is starting, resyncing or stopping.
+    #[error("the array is being started, made consistent or stopped; try again when it is open")]
+    NotOpen,
+    /// The failure could not be recorded.
+    #[error("the failure could not be recorded, the array is frozen")]
+    Frozen(#[source] IoError),
+    /// The array is frozen, and would stay so without these members.
+    #[error("the array stays frozen")]
+    StaysFrozen(#[source] StaysFrozen),
+}
+
+/// Why a frozen array does not take writes again without the members that were named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StaysFrozen {
+    /// It froze in its start.
+    #[error("it froze before it was consistent; make room, stop it and start it again")]
+    NotStarted,
+    /// More members failed together than it can lose.
+    #[error("more members failed than it can lose; stop it and start it again")]
+    TooMany,
+    /// A flush failed on more members than it can lose.
+    #[error("a flush failed, so writes may be lost; stop it and start it again")]
+    LostFlush,
+    /// A member failed after the array froze, and no superblock says so.
+    #[error("a member failed since; stop it and start it again")]
+    FailedSince,
+    /// A member does not answer.
+    #[error("a member does not answer; try again when it does, or stop the array and start it again")]
+    Unanswered,
+    /// A member that would stay cannot take what a refused write left half done.
+    #[error("{slot} cannot be written, either: fail it in the same command, or make room for it ({error})")]
+    CannotWrite {
+        /// Its slot.
+        slot: Slot,
+        /// The error.
+        error: IoError,
+    },
+    /// A member that has what readers see of a refused write cannot be read.
+    #[error("{slot} cannot be read where a write was left half done; stop it and start it again ({error})")]
+    CannotRead {
+        /// Its slot.
+        slot: Slot,
+        /// The error.
+        error: IoError,
+    },
+    /// A write was left half done in a stripe that lacks a data member already.
+    #[error("a write was left half done in a stripe whose data on {slot} is missing; stop it and start it again")]
+    LostData {
+        /// The slot of the missing member.
+        slot: Slot,
+    },
+}
+
+impl From<MendError> for StaysFrozen {
+    fn from(error: MendError) -> StaysFrozen {
+        match error {
+            MendError::Read(slot, error) => StaysFrozen::CannotRead { slot, error },
+            MendError::Write(slot, error) => StaysFrozen::CannotWrite { slot, error },
+            MendError::Missing(slot) => StaysFrozen::LostData { slot },
+        }
+    }
+}
+
+impl<W: World> Array<W> {
+    /// Fails members by command, all or none. Returns when the superblocks of the others record it. An array that froze
+    /// because these members are full then takes writes again. Shard 0 only.
+    pub async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
+        match self.view().gate {
+            Gate::ReadOnly => return Err(FailError::ReadOnly),
+            // While copies may still differ, clients may have read from the copy that would be failed.
+            Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
+            Gate::Frozen(_) => return self.fail_frozen(slots).await,
+            Gate::Open => {}
+        }
+        self.check_fail(slots)?;
+        mark::hit(Mark::FailedByHand);
+        match self.condemn(&by_command(slots)).await {
+            Condemned::Recorded => Ok(()),
+            Condemned::Frozen(error) => Err(FailError::Frozen(error)),
+        }
+    }
+
+    /// Whether the array has these members and can serve without them.
+    fn check_fail(&self, slots: SlotSet) -> Result<(), FailError> {
+        let usable = self.view().usable;
+        if let Some(slot) = slots.minus(usable).iter().next() {
+            return Err(FailError::NoMember { slot });
+        }
+        let left = usable.minus(self.collected()).minus(slots);
+        if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
+            mark::hit(Mark::NeededByHand);
+            let needed = usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates());
+            return Err(FailError::Needed { left: slots.count(), working: usable.count(), needed });
+        }
+        Ok(())
+    }
+
+    async fn fail_frozen(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
+        let steward = self.steward();
+        self.revoke_clean_up().await;
+        let _one = steward.transition.acquire(1).await;
+        if steward.is_stopping.get() || !matches!(self.view().gate, Gate::Frozen(_)) {
+            return Err(FailError::NotOpen);
+        }
+        self.check_fail(slots)?;
+        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))?;
+        let outcome = match self.close_and_drain().await {
+            Ok(()) => self.fail_drained(slots).await,
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() {
+            self.publish(|master| {
+                let kind = master.frozen.expect("it froze before").kind;
+                master.view.gate = Gate::Frozen(kind);
+            })
+            .await;
+        }
+        outcome
+    }
+
+    /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
+    fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
+        let master = self.steward().master.borrow();
+        // A member that stays must not be two events behind: the next start would leave it out.
+        let behind = master.missed_round.and(master.view.usable).minus(slots).iter().next();
+        let frozen = master.frozen.expect("only a frozen array is asked");
+        match frozen.cause {
+            FreezeCause::LostFlush => Some(StaysFrozen::LostFlush),
+            FreezeCause::TooMany => Some(StaysFrozen::TooMany),
+            FreezeCause::Full if !master.has_opened => Some(StaysFrozen::NotStarted),
+            FreezeCause::Full if !master.view.is_recorded => Some(StaysFrozen::FailedSince),
+            FreezeCause::Full => behind.map(|slot| StaysFrozen::CannotWrite { slot, error: ErrorKind::NoSpace.into() }),
+        }
+    }
+
+    /// Closes the gate and waits until no request is inside. A late failure of a request freezes the array anew, which
+    /// lets reads in again.
+    async fn close_and_drain(&self) -> Result<(), FailError> {
+        let drained = async {
+            loop {
+                let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;
+                self.drain(epoch).await;
+                self.collection_over().await;
+                if self.view().gate == Gate::Closed {
+                    return;
+                }
+            }
+        };
+        match race(drained, self.world.sleep(DRAIN_MAX)).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(()) => Err(FailError::StaysFrozen(StaysFrozen::Unanswered)),
+        }
+    }
+
+    async fn fail_drained(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
+        // Requests that have left since may have failed members, or lost a flush.
+        self.check_fail(slots)?;
+        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))?;
+        self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
+        mark::hit(Mark::FailedFrozen);
+        let (frozen, version) = {
+            let mut master = self.steward().master.borrow_mut();
+            let now = self.world.now();
+            by_command(slots).iter().for_each(|failure| master.fail_member(failure, now));
+            // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until the array is idle.
+            master.is_dirty = true;
+            master.version += 1;
+            (master.frozen.take(), master.version)
+        };
+        self.publish(|_| {}).await;
+        if let Err(error) = self.record_up_to(version).await {
+            let mut master = self.steward().master.borrow_mut();
+            master.frozen = master.frozen.or(frozen);
+            return Err(FailError::Frozen(error));
+        }
+        self.publish(|master| {
+            if master.frozen.is_some() {
+                return;
+            }
+            master.view.gate = Gate::Open;
+            master.view.takes_writes = true;
+            if !master.is_suspect {
+                master.view.copies = Copies::Any;
+            }
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Makes torn parts whole on the members that stay, and flushes these. It runs as a task of its own: a write that
+    /// was given up here could reach its member after the array takes writes again.
+    async fn make_whole(self: &Rc<Self>, leaving: SlotSet) -> Result<(), StaysFrozen> {
+        let (sender, whole) = oneshot();
+        let array = self.clone();
+        self.world.spawn(async move {
+            sender.send(array.mend_and_flush(leaving).await);
+        });
+        let mut whole = pin!(whole);
+        let cause = loop {
+            let seen = self.torn.mended();
+            match race(whole.as_mut(), self.world.sleep(ANSWER_MAX)).await {
+                Either::Left(Some(Ok(()))) => return Ok(()),
+                Either::Left(Some(Err(cause @ StaysFrozen::LostFlush))) => break cause,
+                Either::Left(Some(Err(cause))) => return Err(cause),
+                Either::Left(None) => unreachable!("the task ends with an answer"),
+                Either::Right(()) if self.torn.mended() > seen => {}
+                Either::Right(()) => break StaysFrozen::Unanswered,
+            }
+        };
+        // A flush has lost writes, or a write may reach its member later: the array stays frozen for good.
+        let is_lost = cause == StaysFrozen::LostFlush;
+        let freeze = if is_lost { FreezeCause::LostFlush } else { FreezeCause::TooMany };
+        self.steward().master.borrow_mut().freeze(ErrorKind::Gone, freeze);
+        Err(cause)
+    }
+
+    async fn mend_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
+        for torn in self.torn_parts().await {
+            self.mend(&torn, leaving).await?;
+        }
+        let lost = self.flush_slots(self.view().usable.minus(leaving)).await;
+        if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }
+    }
+
+    async fn torn_parts(&self) -> Vec<TornParts> {
+        let shards = (0..self.world.shards()).map(ShardIndex);
+        let calls: Vec<_> = shards.map(|shard| self.start_call(shard, Call::Torn)).collect();
+        let answers = join_all(calls).await.into_iter();
+        answers.map(|answer| answer.expect("every call is answered").torn()).collect()
+    }
+}
+
+fn by_command(slots: SlotSet) -> Vec<Failure> {
+    slots.iter().map(|slot| failure(slot, Operation::Command, ErrorKind::Gone.into())).collect()
+}

@@ -1,0 +1,220 @@
+//! An array that froze over full members, and `fail`: it takes writes again, and readers see nothing change.
+//! Owns: each redundant level, each slot, several full members, what stays frozen. Not here: arrays that freeze
+//! (`several`).
+
+use super::several::{counted, fill_up, in_slots, plan_now, rig, start_plain, write};
+use super::*;
+use uraid_engine::{FailError, StaysFrozen};
+use uraid_sim::judge::{Assembled, How};
+
+fn fail(live: &Live, slots: &[u16]) -> Pin<Box<dyn Future<Output = Result<(), FailError>>>> {
+    let (array, slots) = (live.arrays[0].clone(), slots.iter().copied().map(Slot).collect());
+    Box::pin(async move { array.fail(slots).await })
+}
+
+/// Each sector by itself, from both shards in turn, so that one that cannot be had does not hide another.
+fn read_all(rig: &Rig, live: &Live) -> Vec<Result<Vec<u8>, ErrorKind>> {
+    let size = live.arrays[0].geometry().size.0;
+    let reads = (0..size).map(|at| {
+        let shard = at as usize % 2;
+        let array = live.arrays[shard].clone();
+        let into = live.worlds[shard].client_arena().take(512).expect("room");
+        async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()).map_err(|error| error.kind) }
+    });
+    all(rig, live, reads.collect())
+}
+
+/// Copies agree and parity is right on what would be started now.
+fn assert_redundant(rig: &mut Rig, case: &str) {
+    let images: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
+    let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else { panic!("{case}") };
+    rig.judge.check_redundancy(&images, &plan).unwrap_or_else(|found| panic!("{case}: {found}"));
+}
+
+const ARRAYS: [(i32, u16); 6] = [(1, 2), (1, 3), (10, 4), (4, 3), (5, 3), (6, 4)];
+
+/// Writes of both shards, of whole rows and of parts, of which some freeze the array.
+fn freeze(rig: &Rig, live: &Live, case: &str) {
+    let size = live.arrays[0].geometry().size.0;
+    let parts = [(0, size), (1, 2), (3, 1), (size - 2, 2)].into_iter().zip(2..);
+    let writes: Vec<Request> = parts.map(|((at, length), byte)| write(rig, live, at, length, byte)).collect();
+    let answers = all(rig, live, writes);
+    assert!(answers.contains(&Err(ErrorKind::NoSpace.into())), "{case}: {answers:?}");
+    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
+}
+
+#[test]
+fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
+    for (level, slots) in ARRAYS {
+        for slot in 0..slots {
+            for victim in [Victim::Writes, Victim::SuperWrites] {
+                let case = format!("level {level}, member {slot} of {slots}, {victim:?}");
+                let mut rig = rig(level, slots);
+                let live = start_plain(&mut rig);
+                let size = live.arrays[0].geometry().size.0;
+                if victim == Victim::Writes {
+                    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
+                }
+                fill_up(&rig, slot, victim);
+                freeze(&rig, &live, &case);
+                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
+                assert_eq!(in_slots(&plan), usize::from(slots), "{case}: no member is failed");
+                let before = read_all(&rig, &live);
+                assert!(before.iter().all(Result::is_ok), "{case}");
+
+                rig.judge.lost.borrow_mut().insert(slot);
+                assert_eq!(all(&rig, &live, vec![fail(&live, &[slot])]), [Ok(())], "{case}");
+                assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
+                assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
+                assert_redundant(&mut rig, &case);
+                let answers = all(&rig, &live, vec![write(&rig, &live, 1, 3, 9), write(&rig, &live, 4, 2, 8)]);
+                assert_eq!(answers, [Ok(()), Ok(())], "{case}");
+                assert_redundant(&mut rig, &case);
+                assert_eq!(rig.stop(&live), Ok(true), "{case}: clean");
+                let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
+                assert_eq!((in_slots(&plan), plan.is_dirty), (usize::from(slots) - 1, false), "{case}");
+                rig.power_off();
+            }
+        }
+    }
+}
+
+/// Two members of a raid6 are full. If the one that is to stay must take parity, it must leave, too.
+#[test]
+fn of_two_full_members_one_may_stay_only_if_it_has_missed_nothing_that_it_must_take() {
+    let (mut with_one, mut with_both) = (0, 0);
+    for (named, other) in (0..4u16).flat_map(|named| (0..4).map(move |other| (named, other))) {
+        if named == other {
+            continue;
+        }
+        let case = format!("members {named} and {other} full, {named} is failed");
+        let mut rig = rig(6, 4);
+        let live = start_plain(&mut rig);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 16, 1)]), [Ok(())]);
+        [named, other].into_iter().for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+        rig.judge.lost.borrow_mut().extend([named, other]);
+        assert!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 2)])[0].is_err(), "{case}");
+        let before = read_all(&rig, &live);
+        match all(&rig, &live, vec![fail(&live, &[named])])[0] {
+            Ok(()) => {
+                with_one += 1;
+                assert_eq!(counted(&mut rig), 3, "{case}");
+            }
+            Err(FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, .. })) => {
+                with_both += 1;
+                assert_eq!(slot, Slot(other), "{case}");
+                assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
+                assert_eq!(counted(&mut rig), 4, "{case}: none is failed");
+                assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
+                assert_eq!(all(&rig, &live, vec![fail(&live, &[named, other])]), [Ok(())], "{case}");
+                assert_eq!(counted(&mut rig), 2, "{case}");
+            }
+            Err(error) => panic!("{case}: {error:?}"),
+        }
+        assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
+        assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
+        assert_redundant(&mut rig, &case);
+        rig.power_off();
+    }
+    assert!(with_one > 0 && with_both > 0, "{with_one} and {with_both}");
+}
+
+/// A member with room again need not leave; a raid5 cannot do without two.
+#[test]
+fn more_full_members_than_can_be_lost_are_not_failed() {
+    let mut rig = rig(5, 3);
+    let live = start_plain(&mut rig);
+    [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+    freeze(&rig, &live, "raid5");
+    let refused = FailError::Needed { left: 2, working: 3, needed: 2 };
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1, 2])]), [Err(refused)]);
+    assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
+    rig.disk(2).forget_faults();
+    rig.judge.lost.borrow_mut().insert(1);
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Ok(())]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 7, 2)]), [Ok(())]);
+    rig.power_off();
+}
+
+/// A member without room for its superblock has missed a round: two more would leave it out at the next start.
+#[test]
+fn a_member_that_missed_a_round_of_superblocks_must_be_among_those_that_are_failed() {
+    let mut rig = rig(6, 4);
+    let live = start_plain(&mut rig);
+    fill_up(&rig, 2, Victim::SuperWrites);
+    freeze(&rig, &live, "raid6");
+    let cause = StaysFrozen::CannotWrite { slot: Slot(2), error: ErrorKind::NoSpace.into() };
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(FailError::StaysFrozen(cause))]);
+    assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(4));
+    rig.judge.lost.borrow_mut().extend([1, 2]);
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1, 2])]), [Ok(())]);
+    assert_eq!(counted(&mut rig), 2);
+    rig.power_off();
+}
+
+/// What is wrong is not that a member is full: no member that is failed would make it right.
+#[test]
+fn an_array_that_froze_for_another_reason_stays_frozen() {
+    for (victim, cause) in [(Victim::Writes, StaysFrozen::TooMany), (Victim::Flushes, StaysFrozen::LostFlush)] {
+        let mut rig = rig(5, 3);
+        rig.judge.is_over_budget.set(true);
+        let live = start_plain(&mut rig);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        for slot in [0, 2] {
+            rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::Error(ErrorKind::Media) });
+        }
+        let array = live.arrays[0].clone();
+        let requests: Vec<Request> = vec![write(&rig, &live, 0, 4, 2), Box::pin(async move { array.flush().await })];
+        assert!(all(&rig, &live, requests).iter().any(Result::is_err));
+        let refused = FailError::StaysFrozen(cause);
+        assert_eq!(all(&rig, &live, vec![fail(&live, &[0])]), [Err(refused)], "{victim:?}");
+        assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
+        rig.power_off();
+    }
+}
+
+/// What a refused write left on a data member cannot be known once another data member of that row is missing.
+#[test]
+fn a_torn_row_that_lacks_a_data_member_keeps_the_array_frozen() {
+    let mut rig = rig(6, 4);
+    let live = start_plain(&mut rig);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 16, 1)]), [Ok(())]);
+    rig.judge.lost.borrow_mut().extend([0, 1]);
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[0])]), [Ok(())]);
+    fill_up(&rig, 1, Victim::Writes);
+    freeze(&rig, &live, "raid6");
+    let refused = FailError::StaysFrozen(StaysFrozen::LostData { slot: Slot(0) });
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(refused)]);
+    assert_eq!(counted(&mut rig), 3);
+    rig.power_off();
+}
+
+/// A member that does not answer keeps readers of the others out for a while only: a reader waits for it, or `fail`
+/// itself reads or writes it.
+#[test]
+fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
+    for (hung, is_read, later) in
+        [(0, true, StaysFrozen::Unanswered), (0, false, StaysFrozen::TooMany), (2, false, StaysFrozen::TooMany)]
+    {
+        let case = format!("member {hung}, read: {is_read}");
+        let mut rig = rig(1, 3);
+        let live = start_plain(&mut rig);
+        fill_up(&rig, 1, Victim::Writes);
+        freeze(&rig, &live, &case);
+        rig.disk(hung).hang_without_deadline();
+        if is_read {
+            let (array, into) = (live.arrays[0].clone(), live.worlds[0].client_arena().take(512).expect("room"));
+            rig.executor.spawn(0, "reader", async move {
+                let _ = array.read(Sector(0), into).await;
+            });
+            let executor = rig.executor.clone();
+            all(&rig, &live, vec![async move { executor.sleep(Duration::from_millis(1)).await }]);
+        }
+        for cause in [StaysFrozen::Unanswered, later] {
+            let refused = FailError::StaysFrozen(cause);
+            assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(refused)], "{case}");
+            assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
+        }
+        rig.power_off();
+    }
+}
