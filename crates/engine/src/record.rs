@@ -99,7 +99,7 @@ impl<W: World> Array<W> {
     /// failed during it are at most one event behind if the next failure freezes the array.
     async fn record_round(&self) {
         let steward = self.steward();
-        let (showing, names_all, says_dirty, mut images) = {
+        let (showing, names_all, mut images) = {
             let mut master = steward.master.borrow_mut();
             master.events = if sabotage::is(Sabotage::EventsStepBack) {
                 master.events.saturating_sub(1)
@@ -108,7 +108,7 @@ impl<W: World> Array<W> {
             };
             // Assembly refuses to write long before this count, which could not be read back.
             assert!(master.events < Superblock::EVENTS_END);
-            (master.version, master.unnamed.is_empty(), master.says_dirty(), self.images(&master))
+            (master.version, master.unnamed.is_empty(), self.images(&master))
         };
         let proven = loop {
             let proven = steward.master.borrow().unnamed.clone();
@@ -129,7 +129,6 @@ impl<W: World> Array<W> {
         let changed = {
             let mut master = steward.master.borrow_mut();
             master.events_recorded = master.events;
-            master.showed_dirty = says_dirty;
             if names_all {
                 master.recorded = showing;
             }
@@ -209,7 +208,9 @@ impl<W: World> Array<W> {
                 let mut superblock = master.superblocks[index].clone();
                 superblock.events = master.events;
                 superblock.updated = now;
-                superblock.resync_offset = if master.says_dirty() { 0 } else { Superblock::CLEAN };
+                // A failed member that this round still lists was flushed: the flush before the array goes clean waits until
+                // the failures of those that it left out are recorded.
+                superblock.resync_offset = if master.is_dirty { 0 } else { Superblock::CLEAN };
                 superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
                 superblock.recovery_offset = 0;
                 superblock.roles.clone_from(&roles);
@@ -230,14 +231,6 @@ impl<W: World> Array<W> {
         let mut pieces = self.take_buffers(Pool::Metadata, length).await;
         pieces.copy_from(&bytes[..length.len_bytes()]);
         self.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
-    }
-}
-
-impl Master {
-    /// Whether the next round says dirty. A round that still lists a failed member as working must not be the first to
-    /// say clean: that member may not have been flushed, and after a crash it would be believed.
-    fn says_dirty(&self) -> bool {
-        self.is_dirty || (self.showed_dirty && !self.unnamed.is_empty())
     }
 }
 

@@ -125,8 +125,6 @@ pub(crate) struct Master {
     events_min: u64,
     /// Failed members that the superblocks do not name yet, as indexes into `members`: see [`Master::fail_member`].
     pub(crate) unnamed: Vec<usize>,
-    /// Whether the last round that reached every member said dirty.
-    pub(crate) showed_dirty: bool,
     /// Nothing was recorded since the start, and a device that is not in use may have as many events as the members.
     has_outsiders: bool,
     pub(crate) events_recorded: u64,
@@ -187,7 +185,6 @@ impl Steward {
                 recorded: 0,
                 events_min: 0,
                 unnamed: Vec::new(),
-                showed_dirty: plan.is_dirty,
                 has_outsiders: has_outsiders(plan),
                 events_recorded: 0,
                 template: plan.template.clone(),
