@@ -39,8 +39,8 @@ pub struct Plan {
 pub enum MemoryError {
     /// `--memory-limit` is too small.
     #[error(
-        "--memory-limit {} MiB is too small for {}: expected at least {} MiB{}",
-        found / MIB, threads(*shards), expected.div_ceil(MIB), with_fewer(*shards, *one_shard)
+        "--memory-limit {} is too small for {}: expected at least {} MiB{} (a bare number is in KiB)",
+        size(*found), threads(*shards), expected.div_ceil(MIB), with_fewer(*shards, *one_shard)
     )]
     Limit {
         /// What was asked for, in bytes.
@@ -67,6 +67,11 @@ pub enum MemoryError {
         /// Why.
         source: NoMemory,
     },
+}
+
+/// As it was meant: `1 MiB`, and `200 KiB` of a bare 200, which is not 0 MiB.
+fn size(bytes: u64) -> String {
+    if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{} KiB", bytes.div_ceil(1024)) }
 }
 
 fn threads(shards: u16) -> String {

@@ -57,6 +57,14 @@ fn a_limit_that_is_too_small_is_refused_with_the_least_that_works_and_that_one_i
     let scratch = Scratch::new();
     let members = scratch.members("m", 4, 32 * MIB);
     scratch.create("small", "--level 5 --raid-devices 4 --assume-clean", &members);
+    // A bare number is in KiB as in every other size; what it was taken for is said.
+    for (limit, meant) in [("200", "200 KiB"), ("0200k", "200 KiB"), ("1", "1 KiB"), ("1s", "1 KiB")] {
+        let done = scratch.serve(&["--shards", "2", "--memory-limit", limit], &members).end();
+        done.expect_refused(&[
+            &format!("--memory-limit {meant} is too small for 2 threads"),
+            "a bare number is in KiB",
+        ]);
+    }
     let done = scratch.serve(&["--shards", "2", "--memory-limit", "1M"], &members).end();
     let said = "--memory-limit 1 MiB is too small for 2 threads: expected at least ";
     let done = done.expect_refused(&[said, " MiB with --shards 1"]);
