@@ -73,6 +73,8 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) since: Cell<Tick>,
     /// The server's move counter when this connection last received or sent bytes.
     pub(crate) moves: Cell<u64>,
+    /// Sends that the client's socket took. Where it is to take replies, bytes that it sends are no progress.
+    pub(crate) sends: Cell<u64>,
     /// What the client owes, as the watchdog last saw it: the rest of a payload, or taking its replies.
     pub(crate) debt: Cell<Option<Debt>>,
     pub(crate) payload_is_due: Cell<bool>,
@@ -96,6 +98,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
+            sends: Cell::new(0),
             debt: Cell::new(None),
             payload_is_due: Cell::new(false),
             is_sending: Cell::new(false),
@@ -186,6 +189,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.moves.set(self.server.next_move());
     }
 
+    fn sent(&self, sends: u64) {
+        self.moved();
+        self.sends.set(self.sends.get() + sends);
+        self.server.count(|counts| counts.sends += sends);
+    }
+
     fn received(&self) {
         self.moved();
         self.server.count(|counts| counts.receives += 1);
@@ -254,12 +263,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.is_sending.set(true);
         while !all.is_empty() {
             let part = next_send(&mut all);
-            self.server.count(|counts| counts.sends += 1);
             if self.transport.send(part).await.is_err() {
                 self.kill();
                 return false;
             }
-            self.moved();
+            self.sent(1);
         }
         self.is_sending.set(false);
         true
@@ -566,10 +574,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
         match self.outbox.send_now(|slices| self.transport.try_send(slices)) {
             Ok(0) => {}
-            Ok(sends) => {
-                self.moved();
-                self.server.count(|counts| counts.sends += sends);
-            }
+            Ok(sends) => self.sent(sends),
             Err(_) => self.kill(),
         }
     }

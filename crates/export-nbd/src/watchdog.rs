@@ -21,7 +21,10 @@ const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
 /// A client that owes the rest of a payload, or taking its replies, as one check found it.
 #[derive(Clone, Copy)]
 pub(crate) struct Debt {
+    /// What shows progress: sends while replies wait for the client, else receives and sends. A client that takes no
+    /// replies would otherwise keep all that they hold with one byte a second of a payload.
     moves: u64,
+    is_sending: bool,
     /// Sent bytes that it has not received: within one large send they show that a slow client makes progress.
     unsent: usize,
     /// The first check that found it so.
@@ -84,15 +87,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             connection.debt.set(None);
             return false;
         }
-        let (moves, unsent) = (connection.moves.get(), connection.unsent());
-        let before = connection.debt.get().filter(|debt| debt.moves == moves && debt.unsent == unsent);
+        let (is_sending, unsent) = (connection.is_sending.get(), connection.unsent());
+        let moves = if is_sending { connection.sends.get() } else { connection.moves.get() };
+        let is_same = |debt: &Debt| (debt.moves, debt.is_sending, debt.unsent) == (moves, is_sending, unsent);
+        let before = connection.debt.get().filter(is_same);
         let since = before.map_or(now, |debt| debt.since);
         let time_max = match self.shares.is_over(&connection.account) {
             true => self.limits.stall_time_max,
             false => self.limits.hold_time_max,
         };
         let is_due = now.since(since) > time_max;
-        connection.debt.set(Some(Debt { moves, unsent, since, is_due }));
+        connection.debt.set(Some(Debt { moves, is_sending, unsent, since, is_due }));
         // Due twice in a row: this thread may have been delayed itself and not have seen the client's progress.
         self.shares.is_short() && is_due && before.is_some_and(|debt| debt.is_due)
     }

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use std::time::Duration;
+use uraid_block::Tick;
 use uraid_export_nbd::{Limits, Machine};
 use uraid_nbd::{Command, CommandFlags};
 
@@ -121,6 +122,46 @@ fn the_stalled_client_that_holds_most_goes_as_soon_as_another_one_waits() {
     assert_eq!(answers(&good.take(), |_| MIB).len(), 64, "without the time of a stall, which was over");
     assert!(stuck.iter().any(Pipe::is_shut_down) && !stuck.iter().all(Pipe::is_shut_down), "no more than necessary");
     assert!(!slow.is_shut_down(), "it holds less than its share");
+}
+
+/// Ten clients that take no replies and hold all but 128 KiB of the 72 MiB for requests. Each has asked for no more than
+/// it may hold, so that its reader comes to what follows: a write past the end, whose payload is skipped.
+fn with_ten_that_hold_it_all(bench: &Bench, server: &std::rc::Rc<TestServer>) -> Vec<Pipe> {
+    let all: Vec<Pipe> = (0..10).map(|_| ready(bench, server, true)).collect();
+    for pipe in &all {
+        // What a client has taken, it may hold: 4.5 MiB at first, and 8 MiB more.
+        (0..8).for_each(|n| pipe.write(&ask(Command::Read, PLAIN, n, 0, MIB as u32)));
+        bench.settle();
+        assert_eq!(answers(&pipe.take(), |_| MIB).len(), 8);
+    }
+    for pipe in &all {
+        pipe.set_stuck(true);
+        (0..7).for_each(|n| pipe.write(&ask(Command::Read, PLAIN, n, 0, MIB as u32)));
+        (7..10).for_each(|n| pipe.write(&ask(Command::Read, PLAIN, n, 0, 64 << 10)));
+        pipe.write(&ask(Command::Write, PLAIN, 10, 1 << 40, 16 << 20));
+    }
+    bench.settle();
+    assert!(all.iter().all(|pipe| pipe.unread() == 0), "each is at its payload");
+    all
+}
+
+#[test]
+fn a_client_that_takes_no_replies_keeps_nothing_by_a_payload_that_drips() {
+    let (bench, ram) = (Bench::new(4096, 1280), Ram::new(32 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let dripping = with_ten_that_hold_it_all(&bench, &server);
+    let good = ready(&bench, &server, true);
+    (0..20).for_each(|n| good.write(&ask(Command::Read, PLAIN, n, 0, 256 << 10)));
+    let mut waited = Duration::ZERO;
+    while bench.now() < Tick(0) + Duration::from_secs(60) && good.sent() < 20 * (256 << 10) {
+        dripping.iter().for_each(|pipe| pipe.write(&[9]));
+        bench.pass(Duration::from_millis(10));
+        waited += Duration::from_millis(10);
+    }
+    println!("20 reads of 256 KiB were answered after {waited:?}, by {} bytes", good.sent());
+    assert_eq!(answers(&good.take(), |_| 256 << 10).len(), 20, "after {waited:?}");
+    assert!(waited <= Duration::from_secs(2), "no longer than beside clients that send nothing: {waited:?}");
+    assert!(!good.is_shut_down() && dripping.iter().any(Pipe::is_shut_down));
 }
 
 #[test]

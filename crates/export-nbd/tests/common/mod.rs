@@ -195,6 +195,11 @@ impl Pipe {
         self.0.to_client.take()
     }
 
+    /// Bytes that the server sent and that were not taken yet.
+    pub fn sent(&self) -> usize {
+        self.0.to_client.borrow().len()
+    }
+
     /// The client goes; what it sent before still arrives.
     pub fn close(&self) {
         self.0.client_closed.set(true);
