@@ -1,12 +1,13 @@
 //! One connection from its greeting to its end.
-//! Owns: reading requests, payloads, starting work on the device, sending replies.
-//! Not here: accepting, deadlines, cutting slow clients (`server`); what a request may do (`request`).
+//! Owns: reading requests, starting work on the device, sending replies.
+//! Not here: accepting, deadlines, cutting slow clients (`server`); the bytes of a receive, payloads (`receiving`); what a
+//! request may do (`request`).
 //! Invariant: every request that was started is answered once, unless the connection broke. Its buffers and permits are
 //! held until its reply has left.
 
 use crate::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
-use crate::inbox::{Inbox, Room};
+use crate::inbox::Inbox;
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::outbox::{Outbox, Reply, next_send};
@@ -17,23 +18,17 @@ use crate::shares::{Account, Hold};
 use crate::status;
 use crate::watchdog::Debt;
 use crate::workers::Job;
-use smallvec::SmallVec;
 use std::cell::Cell;
-use std::io::IoSliceMut;
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
-use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
-use uraid_block::{Device, IoError, Lease, ReadPieces, Tick, WritePieces};
+use uraid_block::local::{Notify, Semaphore, yield_now};
+use uraid_block::{Device, IoError, ReadPieces, Tick, WritePieces};
 use uraid_host::Peer;
 use uraid_nbd::extended::EXTENDED_REQUEST_BYTES;
 use uraid_nbd::transmission::REQUEST_BYTES;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 
-/// If at least this much of a payload is missing, it is received straight into its buffers.
-const DIRECT_BYTES_MIN: usize = 16 << 10;
-/// The most bytes of a payload that one receive takes: a stalled client is noticed per receive.
-const DIRECT_BYTES_MAX: usize = 4 << 20;
 /// After a write of this size the next one is expected to be as large. Only its header is received ahead, so that its
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
@@ -60,7 +55,7 @@ enum End {
 
 pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) server: Rc<Server<M, T, D>>,
-    transport: T,
+    pub(crate) transport: T,
     pub(crate) peer: Peer,
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
@@ -75,6 +70,9 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) moves: Cell<u64>,
     /// Sends that the client's socket took. Where it is to take replies, bytes that it sends are no progress.
     pub(crate) sends: Cell<u64>,
+    pub(crate) received_bytes: Cell<u64>,
+    /// Payloads that arrived completely.
+    pub(crate) payloads: Cell<u64>,
     /// What the client owes, as the watchdog last saw it: the rest of a payload, or taking its replies.
     pub(crate) debt: Cell<Option<Debt>>,
     pub(crate) payload_is_due: Cell<bool>,
@@ -99,6 +97,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             since: Cell::new(server.machine.now()),
             moves: Cell::new(0),
             sends: Cell::new(0),
+            received_bytes: Cell::new(0),
+            payloads: Cell::new(0),
             debt: Cell::new(None),
             payload_is_due: Cell::new(false),
             is_sending: Cell::new(false),
@@ -185,7 +185,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.transport.unsent()
     }
 
-    fn moved(&self) {
+    pub(crate) fn moved(&self) {
         self.moves.set(self.server.next_move());
     }
 
@@ -193,69 +193,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.moved();
         self.sends.set(self.sends.get() + sends);
         self.server.count(|counts| counts.sends += sends);
-    }
-
-    fn received(&self) {
-        self.moved();
-        self.server.count(|counts| counts.receives += 1);
-    }
-
-    /// Receives into the lease; `None` if the connection ends.
-    async fn recv(&self, into: Lease) -> Option<(Lease, usize)> {
-        match race(self.closes(), self.transport.recv(into)).await {
-            Either::Right(Ok((lease, received))) if received > 0 => {
-                self.received();
-                Some((lease, received))
-            }
-            Either::Right(Ok(_) | Err(_)) | Either::Left(()) => None,
-        }
-    }
-
-    /// Receives until the buffers are full; `None` if the connection ends before.
-    async fn recv_all(&self, into: ReadPieces) -> Option<ReadPieces> {
-        match race(self.closes(), self.transport.recv_all(into)).await {
-            Either::Right(Ok(pieces)) => {
-                self.received();
-                Some(pieces)
-            }
-            Either::Right(Err(_)) | Either::Left(()) => None,
-        }
-    }
-
-    /// Receives what is there. Returns whether the connection continues, and how many bytes arrived.
-    fn recv_now(&self, into: &mut [IoSliceMut<'_>]) -> (bool, usize) {
-        match self.transport.try_recv(into) {
-            Ok(None) => (true, 0),
-            Ok(Some(0)) | Err(_) => (false, 0),
-            Ok(Some(received)) => {
-                self.received();
-                (true, received)
-            }
-        }
-    }
-
-    /// Receives more into the inbox. Returns false at the end of the connection.
-    async fn fill(&self, inbox: &mut Inbox, bytes_max: usize) -> bool {
-        if self.is_closing.get() {
-            return false;
-        }
-        let Some(room) = inbox.room(bytes_max) else { return false };
-        match self.recv_now(&mut [IoSliceMut::new(room)]) {
-            (false, _) => return false,
-            (true, 0) => {}
-            (true, received) => {
-                inbox.received(received);
-                return true;
-            }
-        }
-        let Some(Room { front, room, rest }) = inbox.take_room(bytes_max) else { return false };
-        match self.recv(room).await {
-            Some((room, received)) => {
-                inbox.give_back(front, room, rest, received);
-                true
-            }
-            None => false,
-        }
     }
 
     /// Sends all of it. Returns whether that succeeded; if not, the connection is broken off.
@@ -355,7 +292,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.form() == Form::Extended
     }
 
-    fn header_bytes(&self) -> usize {
+    pub(crate) fn header_bytes(&self) -> usize {
         if self.is_extended() { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES }
     }
 
@@ -393,8 +330,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         if let Work::Write(range, _) = work {
             let empty = self.server.buffers(range.length.len_bytes()).await;
             self.payload_is_due.set(true);
-            payload = Some(self.payload(empty, inbox).await?);
+            payload = Some(self.payload(empty, inbox).await.ok_or(End::Broken)?);
             self.payload_is_due.set(false);
+            self.payloads.set(self.payloads.get() + 1);
         }
         self.server.running.set(self.server.running.get() + 1);
         self.server.put(Job { connection: self.clone(), request, work, payload, hold });
@@ -414,67 +352,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         let text = refusal.to_string();
         self.outbox.push(Reply::error(self.form(), &request, refusal.code(), &text, hold));
         if is_last { Err(End::Broken) } else { Ok(()) }
-    }
-
-    async fn skip(&self, bytes: usize, inbox: &mut Inbox) -> bool {
-        let mut left = bytes;
-        loop {
-            let count = left.min(inbox.unread().len());
-            inbox.consume(count);
-            left -= count;
-            if left == 0 {
-                return true;
-            }
-            if !self.fill(inbox, usize::MAX).await {
-                return false;
-            }
-            // Yield while discarding rejected payloads: a fast client would otherwise keep the shard busy.
-            yield_now().await;
-        }
-    }
-
-    /// Fills the buffers with the payload: copies what was received ahead, and receives the rest straight from the
-    /// socket if it is long.
-    async fn payload(&self, mut empty: ReadPieces, inbox: &mut Inbox) -> Result<ReadPieces, End> {
-        let mut filled = ReadPieces::new();
-        loop {
-            let mut copied = empty.split_to(inbox.unread().len().min(empty.bytes()));
-            for piece in copied.iter_mut() {
-                let count = inbox.copy_to(piece);
-                assert_eq!(count, piece.len());
-            }
-            filled.append(copied);
-            if empty.is_empty() {
-                return Ok(filled);
-            }
-            if empty.bytes() >= DIRECT_BYTES_MIN {
-                let mut part = empty.split_to(empty.bytes().min(DIRECT_BYTES_MAX));
-                // Receive the next header along with it, so that a stream of such writes costs one receive each.
-                let ahead = if empty.is_empty() { self.header_bytes() } else { 0 };
-                let received = self.recv_direct(&mut part, inbox, ahead).ok_or(End::Broken)?;
-                filled.append(part.split_to(received));
-                if !part.is_empty() {
-                    filled.append(self.recv_all(part).await.ok_or(End::Broken)?);
-                }
-            } else if !self.fill(inbox, usize::MAX).await {
-                return Err(End::Broken);
-            }
-        }
-    }
-
-    /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the empty inbox. Returns
-    /// how many bytes the buffers got; `None` if the connection ends.
-    fn recv_direct(&self, into: &mut ReadPieces, inbox: &mut Inbox, ahead: usize) -> Option<usize> {
-        assert!(inbox.unread().is_empty());
-        let bytes = into.bytes();
-        let mut slices: SmallVec<[IoSliceMut<'_>; 8]> = into.iter_mut().map(|piece| IoSliceMut::new(piece)).collect();
-        slices.push(IoSliceMut::new(inbox.room(ahead)?));
-        let (goes_on, received) = self.recv_now(&mut slices);
-        drop(slices);
-        if received > bytes {
-            inbox.received(received - bytes);
-        }
-        goes_on.then_some(received.min(bytes))
     }
 
     /// Runs a request to its end, even if the client leaves meanwhile, and answers.

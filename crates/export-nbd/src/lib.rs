@@ -22,6 +22,7 @@ mod news;
 mod outbox;
 mod pieces;
 mod places;
+mod receiving;
 mod request;
 mod server;
 mod shares;

@@ -18,19 +18,57 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// The same while a request waits for memory that others hold.
 const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
 
+/// A client that sends a payload makes progress by so many bytes, or by the last one: 128 KiB/s if it holds more than its
+/// share (64 KiB in half a second, 4 MiB in 32 s), 2.1 KiB/s if not (in 30 s). A byte a second keeps no buffer. As bytes
+/// are seen 256 KiB at a time at most, 512 KiB/s are always enough.
+const PROGRESS_BYTES: u64 = 64 << 10;
+
 /// A client that owes the rest of a payload, or taking its replies, as one check found it.
 #[derive(Clone, Copy)]
 pub(crate) struct Debt {
-    /// What shows progress: sends while replies wait for the client, else receives and sends. A client that takes no
-    /// replies would otherwise keep all that they hold with one byte a second of a payload.
-    moves: u64,
-    is_sending: bool,
-    /// Sent bytes that it has not received: within one large send they show that a slow client makes progress.
-    unsent: usize,
+    owed: Owed,
     /// The first check that found it so.
     since: Tick,
     /// The last check found that it had taken too long.
     is_due: bool,
+}
+
+/// What shows the progress of a client. While it has replies to take, what it sends is none: it would otherwise keep all
+/// that they hold with one byte a second of a payload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owed {
+    Replies {
+        sends: u64,
+        /// Sent bytes that it has not received: within one large send they show that a slow client makes progress.
+        unsent: usize,
+    },
+    Payload {
+        payloads: u64,
+        received_bytes: u64,
+    },
+}
+
+impl Owed {
+    fn of<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>) -> Option<Owed> {
+        if connection.is_sending.get() {
+            return Some(Owed::Replies { sends: connection.sends.get(), unsent: connection.unsent() });
+        }
+        let (payloads, received_bytes) = (connection.payloads.get(), connection.received_bytes.get());
+        connection.payload_is_due.get().then_some(Owed::Payload { payloads, received_bytes })
+    }
+
+    /// Whether the client has made too little progress since `before`.
+    fn stands_still(self, before: Owed) -> bool {
+        match (before, self) {
+            (Owed::Replies { .. }, Owed::Replies { .. }) => self == before,
+            (
+                Owed::Payload { payloads: before, received_bytes: bytes_before },
+                Owed::Payload { payloads, received_bytes },
+            ) => payloads == before && received_bytes - bytes_before < PROGRESS_BYTES,
+            // A send has ended, or begun: that one has its own time.
+            (Owed::Replies { .. }, Owed::Payload { .. }) | (Owed::Payload { .. }, Owed::Replies { .. }) => false,
+        }
+    }
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
@@ -83,21 +121,19 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Whether the client made no progress for too long while others wait for memory that it may hold.
     fn has_stalled(&self, connection: &Connection<M, T, D>, now: Tick) -> bool {
-        if !connection.payload_is_due.get() && !connection.is_sending.get() {
+        let Some(owed) = Owed::of(connection) else {
             connection.debt.set(None);
             return false;
-        }
-        let (is_sending, unsent) = (connection.is_sending.get(), connection.unsent());
-        let moves = if is_sending { connection.sends.get() } else { connection.moves.get() };
-        let is_same = |debt: &Debt| (debt.moves, debt.is_sending, debt.unsent) == (moves, is_sending, unsent);
-        let before = connection.debt.get().filter(is_same);
-        let since = before.map_or(now, |debt| debt.since);
+        };
+        let before = connection.debt.get().filter(|debt| owed.stands_still(debt.owed));
+        // The bytes of several checks together may be enough.
+        let (owed, since) = before.map_or((owed, now), |debt| (debt.owed, debt.since));
         let time_max = match self.shares.is_over(&connection.account) {
             true => self.limits.stall_time_max,
             false => self.limits.hold_time_max,
         };
         let is_due = now.since(since) > time_max;
-        connection.debt.set(Some(Debt { moves, is_sending, unsent, since, is_due }));
+        connection.debt.set(Some(Debt { owed, since, is_due }));
         // Due twice in a row: this thread may have been delayed itself and not have seen the client's progress.
         self.shares.is_short() && is_due && before.is_some_and(|debt| debt.is_due)
     }

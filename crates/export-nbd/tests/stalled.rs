@@ -284,9 +284,11 @@ fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_o
         let server = server(&bench, &ram, limits.clone());
         let (slow, steady) = (ready(&bench, &server, true), ready(&bench, &server, true));
         let message = write(1, 0, &vec![9; 100 << 10]);
-        // Small enough to be received piece by piece; of a large one each receive must end in the stall time.
-        let small = write(1, 0, &[9; 12 << 10]);
-        steady.write(&small[..1000]);
+        // 2.5 KiB a second: 75 KiB in 30 s, of which a client that holds no more than its share needs 64.
+        let long = write(1, 0, &vec![9; 256 << 10]);
+        steady.write(&long[..1000]);
+        let (dripping, small) = (ready(&bench, &server, true), write(1, 0, &[9; 12 << 10]));
+        dripping.write(&small[..1000]);
         if takes_no_reply {
             slow.set_stuck(true);
             slow.write(&ask(Command::Read, PLAIN, 1, 0, 100 << 10));
@@ -295,22 +297,58 @@ fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_o
         }
         bench.settle();
         let busy = with_one_that_waits(&bench, &server, &ram);
-        // Some bytes now and then are enough.
         let mut sent = 1000;
         let mut goes_on = |time: Duration| {
             let end = bench.now() + time;
             while bench.now() < end {
                 bench.pass(look);
-                steady.write(&small[sent..sent + 10]);
-                sent += 10;
+                steady.write(&long[sent..sent + 2560]);
+                dripping.write(&[9]);
+                sent += 2560;
             }
         };
         goes_on(stall - 2 * look);
-        assert!(!slow.is_shut_down(), "takes no reply: {takes_no_reply}");
+        assert!(!slow.is_shut_down() && !dripping.is_shut_down(), "takes no reply: {takes_no_reply}");
         goes_on(4 * look);
-        assert!(slow.is_shut_down(), "takes no reply: {takes_no_reply}");
+        assert!(slow.is_shut_down() && dripping.is_shut_down(), "takes no reply: {takes_no_reply}");
         goes_on(2 * stall);
         assert!(!steady.is_shut_down() && !busy.iter().any(Pipe::is_shut_down));
+    }
+}
+
+/// One of these clients sends a payload of 1 MiB at this many bytes a second, beside one that waits for memory, and it
+/// holds more than its share. Says whether it is cut, or else answered, and when.
+fn uploads(bytes_per_second: usize) -> (bool, Duration) {
+    let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let uploader = ready(&bench, &server, true);
+    let (message, step) = (write(1, 0, &vec![9; MIB]), Duration::from_millis(10));
+    uploader.write(&message[..28]);
+    bench.settle();
+    let _busy = with_one_that_waits(&bench, &server, &ram);
+    let (begin, mut sent) = (bench.now(), 28);
+    loop {
+        bench.pass(step);
+        let time = bench.now().since(begin);
+        let due = (28 + (time.as_millis() as usize * bytes_per_second) / 1000).min(message.len());
+        uploader.write(&message[sent..due]);
+        sent = due;
+        let has_arrived = ram.ops.borrow().iter().any(|op| matches!(op, Op::Write(..)));
+        if uploader.is_shut_down() || has_arrived {
+            return (uploader.is_shut_down(), time);
+        }
+    }
+}
+
+#[test]
+fn a_steady_uploader_stays_where_memory_is_short_and_one_that_drips_goes() {
+    for (bytes_per_second, is_cut) in
+        [(1, true), (1000, true), (100_000, true), (300_000, false), (MIB, false), (4 * MIB, false)]
+    {
+        let (found, time) = uploads(bytes_per_second);
+        println!("a payload of 1 MiB at {bytes_per_second} B/s: {} after {time:?}", if found { "cut" } else { "done" });
+        assert_eq!(found, is_cut, "{bytes_per_second} B/s");
+        assert!(!is_cut || time < Duration::from_secs(2), "{bytes_per_second} B/s: cut after {time:?}");
     }
 }
 
