@@ -90,7 +90,7 @@ pub enum Command {
     /// Show the state of an array, running or not
     #[command(long_about = show::DETAIL, after_long_help = show::DETAIL_AFTER)]
     Detail(DetailArgs),
-    /// Declare a member of a running array failed: it is not read or written any more
+    /// Declare members of a running array failed: they are not read or written any more
     #[command(long_about = manage::FAIL, after_long_help = manage::FAIL_AFTER)]
     Fail(FailArgs),
     /// Stop a running array: answer what is in flight, flush, mark it clean
@@ -115,7 +115,7 @@ pub fn mdadm_hint(word: &str) -> Option<String> {
         "-D" | "--detail" | "-Q" | "--query" | "query" => "detail ARRAY",
         "-E" | "--examine" => "examine MEMBER...",
         "-S" | "--stop" => "stop ARRAY",
-        "-f" | "--fail" | "--set-faulty" | "set-faulty" => "fail ARRAY MEMBER",
+        "-f" | "--fail" | "--set-faulty" | "set-faulty" => "fail ARRAY MEMBER...",
         "-s" | "--scan" | "scan" => "list",
         "--zero-superblock" => "zero-superblock MEMBER...",
         _ => return None,

@@ -3,9 +3,9 @@
 //! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
 //! Invariant: a socket without a listener is treated as if it did not exist.
 
-use crate::names;
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
+use crate::{member_name, names};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::Value;
@@ -20,6 +20,10 @@ const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
 /// The same if all arrays are asked. A server waits at most two seconds for slow members and threads, and otherwise
 /// answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// How long `fail` may take. The superblocks of the other members are written meanwhile, and one of these may be slow or
+/// hang too, which is found out after `serve --member-timeout`.
+const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Why a running array could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +52,20 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// `fail` takes long.
+    #[error(
+        "no answer to fail from {}{} within {after:?}: the superblocks of the other members are not written yet, because \
+         one of those may not answer either; the server goes on with it, and `uraid detail` shows what becomes of it",
+        path.display(), of_process(*pid)
+    )]
+    FailUnanswered {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens there.
+        pid: Option<u32>,
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// The server was about to end when it was told to stop.
     #[error("{} is gone before it answered: it was being stopped already", path.display())]
     Ending {
@@ -69,6 +87,8 @@ pub enum ClientError {
 pub struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
+    /// The state that it told when it was looked for.
+    report: Option<Report>,
 }
 
 impl Client {
@@ -83,12 +103,12 @@ impl Client {
             Errno::AGAIN => ClientError::NoAnswer { path: path.to_owned(), pid: None, source: late() },
             errno => ClientError::Connect { path: path.to_owned(), source: errno.into() },
         })?;
-        Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
+        Ok(Client { path: path.to_owned(), stream: BufReader::new(stream), report: None })
     }
 
-    /// Asks for the array's state.
+    /// The array's state: as it was told when the array was found by a member, else it is asked for now.
     pub fn status(&mut self) -> Result<Report, ClientError> {
-        self.status_within(STATUS_TIME_MAX)
+        self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
     }
 
     fn status_within(&mut self, time_max: Duration) -> Result<Report, ClientError> {
@@ -96,9 +116,31 @@ impl Client {
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
-    /// Declares a member failed; returns the server's answer.
-    pub fn fail(&mut self, member: &str) -> Result<Value, ClientError> {
-        self.call(&Method::Fail { member: member.to_owned() }, None)
+    /// Declares members, each a path or a slot, failed; returns the server's answer. A path is sent as it is written,
+    /// because looking at it would wait for a member that hangs; links are resolved only if the server does not know it.
+    pub fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let form = |path: fn(&str) -> String| -> Vec<String> {
+            let is_slot = |member: &&String| member.parse::<u16>().is_ok();
+            members.iter().map(|member| if is_slot(&member) { member.clone() } else { path(member) }).collect()
+        };
+        let written = form(member_name::as_written);
+        match self.fail_within(&written, FAIL_TIME_MAX) {
+            Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
+                let resolved = form(member_path);
+                if resolved == written { Err(error.into()) } else { self.fail_within(&resolved, FAIL_TIME_MAX) }
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn fail_within(&mut self, members: &[String], after: Duration) -> Result<Value, ClientError> {
+        let outcome = self.call(&Method::Fail { members: members.to_vec() }, Some(after));
+        outcome.map_err(|error| match error {
+            ClientError::NoAnswer { path, pid, source } if source.kind() == io::ErrorKind::TimedOut => {
+                ClientError::FailUnanswered { path, pid, after }
+            }
+            error => error,
+        })
     }
 
     /// Stops the array, or all arrays of its process, and waits until the process has released everything.
@@ -173,9 +215,22 @@ pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, Clien
     if let Ok(client) = Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
         return Ok(client);
     }
-    let member = member_path(array);
-    let has_member = |report: &Report| report.members.iter().any(|m| m.path.as_deref() == Some(&member));
-    answers().find(|(_, _, report)| has_member(report)).map(|(_, client, _)| client).ok_or_else(not_running)
+    let has = |report: &Report, path: &str| report.members.iter().any(|member| member.is_called(path));
+    // As it is written first: resolving links would wait for a member that hangs.
+    let written = member_name::as_written(array);
+    let mut others = Vec::new();
+    for (_, client, report) in answers() {
+        if has(&report, &written) {
+            return Ok(Client { report: Some(report), ..client });
+        }
+        others.push((client, report));
+    }
+    if others.is_empty() {
+        return Err(not_running());
+    }
+    let resolved = member_path(array);
+    let found = others.into_iter().find(|(_, report)| has(report, &resolved));
+    found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
 }
 
 /// The arrays that run now and are found in the runtime directory, by name.
@@ -224,18 +279,28 @@ fn control_sockets() -> Vec<PathBuf> {
 
 /// A member's path in the form that servers report: absolute, with links resolved if it exists.
 pub fn member_path(member: &str) -> String {
-    crate::member_name::absolute(member)
-}
-
-/// A member as `fail` sends it: a slot stays a number, a path is converted to the server's form.
-pub fn member_argument(member: &str) -> String {
-    if member.parse::<u16>().is_ok() { member.to_owned() } else { member_path(member) }
+    member_name::absolute(member)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn fail_does_not_wait_for_ever() {
+        let path = std::env::temp_dir().join(format!("uraid-client-fail-{}.ctl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
+        let mut client = Client::connect(&path).expect("somebody listens");
+        let outcome = client.fail_within(&["1".to_owned()], Duration::from_millis(50));
+        drop(listener);
+        let _ = std::fs::remove_file(&path);
+        let text = outcome.expect_err("nobody answers").to_string();
+        for part in ["within 50ms", &format!("of process {}", std::process::id()), "`uraid detail` shows"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 
     #[test]
     fn a_server_that_ends_while_it_is_told_to_stop_was_being_stopped() {

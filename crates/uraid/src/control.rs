@@ -30,8 +30,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 pub trait Controlled {
     /// Its state now.
     async fn report(&self) -> Report;
-    /// Declares a member, by path or slot, failed; returns when that is recorded.
-    async fn fail(&self, member: &str) -> Result<Value, RpcError>;
+    /// Declares members, each by path or slot, failed; returns when that is recorded. If one of them is unknown, none
+    /// is failed.
+    async fn fail(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Stops the array, with `all` all arrays of the process; returns when they are marked clean.
     async fn stop(&self, all: bool) -> Result<(), RpcError>;
     /// The answer was sent, or could not be sent.
@@ -150,7 +151,7 @@ impl Callers {
         };
         let outcome = match &call.method {
             Method::Status => Ok(json!(array.report().await)),
-            Method::Fail { member } => array.fail(member).await,
+            Method::Fail { members } => array.fail(members).await,
             Method::Stop { all } => array.stop(*all).await.map(|()| json!({ "stopped": true })),
         };
         let has_stopped = matches!(call.method, Method::Stop { .. }) && outcome.is_ok();

@@ -80,21 +80,25 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
         return members::tell_stacked(&args.arrays.0);
     }
     let first = args.named.first().map(String::as_str);
-    let are_members = args.named.len() > 1 || first.is_some_and(crate::member_name::exists);
+    // Looked at last: a member of an array that runs may hang.
+    let are_members = || args.named.len() > 1 || first.is_some_and(crate::member_name::exists);
     match client::find(first, args.control.as_deref()) {
         Ok(mut client) => Ok(Told { reports: vec![client.status()?], outcome: Ok(()) }),
-        Err(ClientError::NotRunning { .. }) if are_members => members::tell(&args.named),
+        Err(ClientError::NotRunning { .. }) if are_members() => members::tell(&args.named),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Declares a member of a running array failed.
+/// Declares members of a running array failed.
 pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
-    let (array, member) = args.array_and_member();
+    let (array, members) = args.array_and_members();
     let mut client = client::find(array, args.control.as_deref())?;
-    let answer = client.fail(&client::member_argument(member))?;
-    let text = |key: &str| answer.get(key).and_then(|value| value.as_str()).unwrap_or("?").to_owned();
-    print(&format!("{}: set faulty in {}, {}\n", text("member"), text("array"), text("slots")));
+    let answer = client.fail(members)?;
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
+    let failed = answer.get("members").and_then(Value::as_array).into_iter().flatten();
+    let failed: Vec<String> = failed.map(|member| text(Some(member))).collect();
+    let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
+    print(&format!("{}: set faulty in {array}, {slots}\n", failed.join(", ")));
     Ok(())
 }
 

@@ -118,7 +118,19 @@ pub fn exists(name: &str) -> bool {
     Path::new(rest).exists() || cut(rest).is_some_and(|(path, _)| Path::new(path).exists())
 }
 
-/// The name with its path made absolute and links resolved, for processes in another directory.
+/// The name with its path made absolute as it is written, for processes in another directory. It asks the system nothing
+/// about the path, whose server may hang.
+pub fn as_written(name: &str) -> String {
+    if name.starts_with("mem:") || name.starts_with("null:") {
+        return name.to_owned();
+    }
+    if let Some((_, rest)) = name.strip_prefix("bad:").and_then(BadSectors::split) {
+        return format!("{}{}", &name[..name.len() - rest.len()], as_written(rest));
+    }
+    std::path::absolute(name).map_or_else(|_| name.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+/// The same with links resolved.
 pub fn absolute(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
@@ -202,6 +214,17 @@ mod tests {
         assert_eq!(parse("p12"), Some(Part::Partition(12)));
         for nonsense in ["", "M", "-1", "1.5M", "1M+", "+1M", "1M+1M+1M", "p", "p-1", "px", "1Mi", "99999999T", "1é"] {
             assert_eq!(parse(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_name_as_it_is_written_is_absolute_and_nothing_is_looked_at() {
+        let here = std::env::current_dir().expect("a directory");
+        let in_here = |name: &str| here.join(name).to_str().expect("utf-8").to_owned();
+        assert_eq!(as_written("./nowhere//disk@1M+4K"), in_here("nowhere/disk@1M+4K"));
+        assert_eq!(as_written("bad:1+2:disk"), format!("bad:1+2:{}", in_here("disk")));
+        for name in ["/a/../b", "mem:1M:a", "null:1T", "bad:1:mem:1M"] {
+            assert_eq!(as_written(name), name);
         }
     }
 

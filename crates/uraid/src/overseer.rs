@@ -9,7 +9,7 @@ use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, Resync, SlowestRequest};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
-use crate::stack::Assembled;
+use crate::stack::{Assembled, MemberPath};
 use crate::world::{ArrayCounts, ArrayIndex, HostArray};
 use crate::{dates, detail, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
-use uraid_engine::{MemberCounts, MemberState, Progress, RequestKind, Status};
+use uraid_engine::{FailError, MemberCounts, MemberState, Progress, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 
 /// One array of a session.
@@ -69,18 +69,19 @@ impl Overseer {
         self.session.setup().stack.member_name(self.index, index)
     }
 
-    fn member_path(&self, index: usize) -> &str {
+    fn member_paths(&self, index: usize) -> &MemberPath {
         &self.session.setup().paths[self.index.0][index]
     }
 
     fn member_entry(&self, index: usize, state: &MemberState, io: MemberIo) -> Member {
         let superblock = &self.assembled().plan.members[index].superblock;
         let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
-        let path = Some(self.member_path(index).to_owned());
+        let MemberPath { path, written } = self.member_paths(index).clone();
+        let (written, path) = (Some(written).filter(|written| *written != path), Some(path));
         let path_state = paths::word(self.paths.state(index));
         let entry = move |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
-            Member { number, slot, state, path, reason, data_offset, path_state, io: Some(io) }
+            Member { number, slot, state, path, written, reason, data_offset, path_state, io: Some(io) }
         };
         match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
@@ -120,14 +121,15 @@ impl Overseer {
         others.map(|other| stack.array(other).name.as_str()).collect()
     }
 
+    /// The slot that a caller means. It is found by text alone: the path may not answer.
     fn slot_of(&self, member: &str) -> Result<Slot, RpcError> {
-        let unknown = || RpcError::refused(format!("{member}: no such member or slot"));
+        let unknown = || RpcError::new(RpcError::NO_MEMBER, format!("{member}: no such member or slot"));
         let status = self.status();
         if let Ok(number) = member.parse::<u16>() {
             return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
         }
         let stack = &self.session.setup().stack;
-        let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_path(index), member);
+        let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_paths(index), member);
         let left_out = self.assembled().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
         let unknown = || match left_out {
             Some(LeftOut { reason, .. }) => RpcError::refused(format!("{member}: was left out at the start: {reason}")),
@@ -140,11 +142,51 @@ impl Overseer {
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
     }
+
+    /// The path of the member that has or had a slot since the start, with the slot: `/dev/sdb (slot 1)`.
+    fn member_in(&self, slot: Slot) -> String {
+        let has_it = |state: &MemberState| match *state {
+            MemberState::Active(of) => of == slot,
+            MemberState::Faulty { slot: of, .. } => of == Some(slot),
+            MemberState::Spare => false,
+        };
+        let index = self.status().members.iter().position(has_it);
+        index.map_or_else(|| slot.to_string(), |index| format!("{} ({slot})", self.member_name(index)))
+    }
+
+    /// The engine's words, with paths in place of slots.
+    fn fail_text(&self, slots: SlotSet, error: &FailError) -> String {
+        match error {
+            FailError::NoMember { slot } => format!("{}: no member works there", self.member_in(*slot)),
+            FailError::Needed { left: _, working, needed } => {
+                let members: Vec<String> = slots.iter().map(|slot| self.member_in(slot)).collect();
+                let members = members.join(" and ");
+                format!("the array cannot serve without {members}: {working} members work, {needed} are needed")
+            }
+            FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, error }) => {
+                let member = self.member_in(*slot);
+                format!(
+                    "the array stays frozen: {member} cannot be written, either: fail it in the same command, or make \
+                     room for it ({error})"
+                )
+            }
+            FailError::StaysFrozen(StaysFrozen::CannotRead { slot, error }) => {
+                let member = self.member_in(*slot);
+                format!(
+                    "the array stays frozen: {member} cannot be read where a write was left half done; stop it and start \
+                     it again ({error})"
+                )
+            }
+            FailError::ReadOnly | FailError::NotOpen | FailError::Frozen(_) | FailError::StaysFrozen(_) => {
+                with_causes(error)
+            }
+        }
+    }
 }
 
 impl Controlled for Overseer {
     async fn report(&self) -> Report {
-        self.paths.look(paths::REPORT_WAITS_MAX).await;
+        self.paths.look(paths::WAITS_MAX).await;
         let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));
@@ -195,12 +237,13 @@ impl Controlled for Overseer {
         report
     }
 
-    async fn fail(&self, member: &str) -> Result<Value, RpcError> {
-        let slot = self.slot_of(member)?;
-        let outcome = self.array.fail(SlotSet::EMPTY.with(slot)).await;
-        outcome.map_err(|error| RpcError::refused(with_causes(&error)))?;
+    async fn fail(&self, members: &[String]) -> Result<Value, RpcError> {
+        let slots = members.iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
+        let outcome = self.array.fail(slots).await;
+        let outcome = outcome.map_err(|error| RpcError::refused(self.fail_text(slots, &error)));
         self.say_changes();
-        Ok(json!({ "array": self.name(), "member": member, "slots": self.status().picture() }))
+        outcome?;
+        Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }
 
     async fn stop(&self, all: bool) -> Result<(), RpcError> {

@@ -10,16 +10,18 @@ use crate::world::ArrayIndex;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::Tick;
 use uraid_block::local::{Notify, race};
 use uraid_engine::MemberState;
 use uraid_host::{Claimed, PathState};
 
 /// The period of the checks.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a report waits for a check; callers do not notice this time. A check takes microseconds if nothing hangs.
-pub const REPORT_WAITS_MAX: Duration = Duration::from_millis(80);
-/// How long a stop waits for it.
-pub const STOP_WAITS_MAX: Duration = Duration::from_secs(1);
+/// How long a report or a stop waits for a check; callers do not notice this time. A check takes microseconds if nothing
+/// hangs.
+pub const WAITS_MAX: Duration = Duration::from_millis(40);
+/// A check that has run for so long is not waited for at all: the path hangs, and its state stays what it was.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// The paths of one array's members, on shard 0.
 pub struct MemberPaths {
@@ -34,7 +36,8 @@ pub struct MemberPaths {
 struct Seen {
     /// The last known state.
     state: Cell<PathState>,
-    is_looking: Cell<bool>,
+    /// Since when it is being checked.
+    looking: Cell<Option<Tick>>,
     /// How many checks have ended.
     ended: Cell<u64>,
 }
@@ -42,7 +45,7 @@ struct Seen {
 impl MemberPaths {
     /// Of one array of the session.
     pub fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
-        let unseen = || Seen { state: Cell::new(PathState::Same), is_looking: Cell::new(false), ended: Cell::new(0) };
+        let unseen = || Seen { state: Cell::new(PathState::Same), looking: Cell::new(None), ended: Cell::new(0) };
         let members = claimed(&session, index).iter().map(|_| unseen()).collect();
         Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
     }
@@ -58,16 +61,27 @@ impl MemberPaths {
     /// Checks all paths, and waits for at most `waits_max`.
     pub async fn look(self: &Rc<Self>, waits_max: Duration) {
         let local = self.session.local();
-        for (member, seen) in self.members.iter().enumerate() {
-            if !seen.is_looking.replace(true) {
-                let paths = self.clone();
-                local.spawn(async move { paths.look_at(member).await });
-            }
-        }
+        let now = local.now();
         // Do not wait for checks that other callers begin meanwhile.
-        let ended: Vec<u64> = self.members.iter().map(|seen| seen.ended.get()).collect();
-        let have_ended =
-            || self.members.iter().zip(&ended).all(|(seen, before)| seen.ended.get() > *before).then_some(());
+        let mut waited: Vec<(&Seen, u64)> = Vec::new();
+        for (member, seen) in self.members.iter().enumerate() {
+            match seen.looking.get() {
+                Some(since) if now.since(since) > HANGS_AFTER => continue,
+                Some(_) => {}
+                // The array does not use it any more, and it may hang.
+                None if self.place(member).is_none() => {
+                    seen.state.set(PathState::Same);
+                    continue;
+                }
+                None => {
+                    seen.looking.set(Some(now));
+                    let paths = self.clone();
+                    local.spawn(async move { paths.look_at(member).await });
+                }
+            }
+            waited.push((seen, seen.ended.get()));
+        }
+        let have_ended = || waited.iter().all(|(seen, before)| seen.ended.get() > *before).then_some(());
         race(self.looked.wait_for(have_ended), local.sleep(waits_max)).await;
     }
 
@@ -90,15 +104,19 @@ impl MemberPaths {
         }
     }
 
+    /// The place of a member that the array uses.
+    fn place(&self, member: usize) -> Option<String> {
+        match self.session.array(self.index).status().members[member] {
+            MemberState::Active(slot) => Some(slot.to_string()),
+            MemberState::Spare => Some("spare".to_owned()),
+            MemberState::Faulty { .. } => None,
+        }
+    }
+
     async fn look_at(&self, member: usize) {
         let claim = &claimed(&self.session, self.index)[member];
         let now = claim.path_state(&self.session.local()).await;
-        let place = match self.session.array(self.index).status().members[member] {
-            MemberState::Active(slot) => Some(slot.to_string()),
-            MemberState::Spare => Some("spare".to_owned()),
-            // The array does not use it any more.
-            MemberState::Faulty { .. } => None,
-        };
+        let place = self.place(member);
         let now = if place.is_some() { now } else { PathState::Same };
         let before = self.members[member].state.replace(now);
         if let (Some(place), Some(text)) = (place, news(before, now)) {
@@ -107,7 +125,7 @@ impl MemberPaths {
             warn(&format!("{array}: member {name} ({place}): {text}"));
         }
         let seen = &self.members[member];
-        seen.is_looking.set(false);
+        seen.looking.set(None);
         seen.ended.set(seen.ended.get() + 1);
         self.looked.notify_all();
     }

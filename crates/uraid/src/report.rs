@@ -173,6 +173,9 @@ pub struct Member {
     pub state: String,
     /// Its path; `None` for an empty slot.
     pub path: Option<String>,
+    /// Of a running array, the path that it was given by, made absolute, where `path` has links resolved.
+    #[serde(default)]
+    pub written: Option<String>,
     /// For a faulty member, the error.
     pub reason: Option<String>,
     /// Where its data begins, in sectors from its start; none for an empty slot.
@@ -195,11 +198,17 @@ impl Member {
             slot: Some(slot),
             state: "removed".to_owned(),
             path: None,
+            written: None,
             reason: None,
             data_offset: None,
             path_state: None,
             io: None,
         }
+    }
+
+    /// Whether a path means it, as text.
+    pub fn is_called(&self, path: &str) -> bool {
+        [&self.path, &self.written].into_iter().any(|own| own.as_deref() == Some(path))
     }
 
     /// Whether its file is freed when the array stops.
@@ -491,7 +500,7 @@ mod tests {
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {
         let (state, path) = (state.to_owned(), path.map(str::to_owned));
-        Member { number, slot, state, path, reason: None, data_offset: None, path_state: None, io: None }
+        Member { number, slot, state, path, ..Member::removed(0) }
     }
 
     #[test]

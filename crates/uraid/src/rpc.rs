@@ -26,10 +26,10 @@ pub struct Call {
 pub enum Method {
     /// Returns its report.
     Status,
-    /// Declares a member failed.
+    /// Declares members failed.
     Fail {
-        /// Its path or slot.
-        member: String,
+        /// The path or slot of each.
+        members: Vec<String>,
     },
     /// Stops it: drain, flush, mark clean, release the members.
     Stop {
@@ -59,6 +59,8 @@ impl RpcError {
     pub const INVALID_PARAMS: i64 = -32602;
     /// The array refused, or failed to do it.
     pub const REFUSED: i64 = -32000;
+    /// The array has no such member. The caller may know it by another path.
+    pub const NO_MEMBER: i64 = -32001;
 
     /// An error answer.
     pub fn new(code: i64, message: impl Into<String>) -> RpcError {
@@ -85,23 +87,38 @@ pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
     }
     let param = |name| request.get("params").and_then(|params| params.get(name));
-    let member = param("member").and_then(Value::as_str);
-    let method = match (request.get("method").and_then(Value::as_str), member) {
+    let method = match (request.get("method").and_then(Value::as_str), members(&param)) {
         (Some("status"), _) => Method::Status,
         (Some("stop"), _) => Method::Stop { all: param("all").and_then(Value::as_bool).unwrap_or(false) },
-        (Some("fail"), Some(member)) => Method::Fail { member: member.to_owned() },
-        (Some("fail"), None) => return fail(RpcError::INVALID_PARAMS, "fail takes {\"member\": path or slot}"),
+        (Some("fail"), Some(members)) => Method::Fail { members },
+        (Some("fail"), None) => {
+            return fail(
+                RpcError::INVALID_PARAMS,
+                "fail takes {\"members\": [path or slot, ...]}, or {\"member\": path or slot}",
+            );
+        }
         (Some(_), _) => return fail(RpcError::METHOD_NOT_FOUND, "no such method, expected status, fail or stop"),
         (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
     };
     Ok(Call { id, method })
 }
 
+/// The members that a request names, of which there is at least one: a list, or one by itself.
+fn members<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<String>> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let members = match (param("members").and_then(Value::as_array), param("member")) {
+        (Some(members), None) => members.iter().map(text).collect::<Option<Vec<String>>>()?,
+        (None, Some(member)) => vec![text(member)?],
+        (Some(_), Some(_)) | (None, None) => return None,
+    };
+    (!members.is_empty()).then_some(members)
+}
+
 /// A request as a line, with its end.
 pub fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
-        Method::Fail { member } => ("fail", json!({ "member": member })),
+        Method::Fail { members } => ("fail", json!({ "members": members })),
         Method::Stop { all } => ("stop", json!({ "all": all })),
     };
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
@@ -135,7 +152,7 @@ mod tests {
 
     #[test]
     fn calls_and_answers_survive_the_way() {
-        let fail = Method::Fail { member: "disk \"2\"\n".to_owned() };
+        let fail = Method::Fail { members: vec!["disk \"2\"\n".to_owned(), "3".to_owned()] };
         for method in [Method::Status, Method::Stop { all: false }, Method::Stop { all: true }, fail] {
             let line = call_line(&method);
             assert_eq!(line.matches('\n').count(), 1, "one line");
@@ -144,6 +161,13 @@ mod tests {
         let refused = RpcError::refused("raid0 tolerates no failure");
         assert_eq!(parse_answer(answer_line(&json!(1), Err(refused.clone())).as_bytes()).expect("JSON"), Err(refused));
         assert_eq!(parse_answer(answer_line(&json!(1), Ok(json!(7))).as_bytes()).expect("JSON"), Ok(json!(7)));
+    }
+
+    #[test]
+    fn one_member_needs_no_list() {
+        let line = br#"{"jsonrpc":"2.0","id":1,"method":"fail","params":{"member":"1"}}"#;
+        let method = Method::Fail { members: vec!["1".to_owned()] };
+        assert_eq!(parse_call(line), Ok(Call { id: Some(json!(1)), method }));
     }
 
     #[test]
@@ -156,6 +180,10 @@ mod tests {
         assert_eq!(code(b"{\"method\":\"stop\"}"), RpcError::INVALID_REQUEST);
         assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"format\"}"), RpcError::METHOD_NOT_FOUND);
         assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":[1]}"), RpcError::INVALID_PARAMS);
+        for params in ["{\"members\":[]}", "{\"members\":[1]}", "{\"members\":[\"1\"],\"member\":\"2\"}"] {
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":{params}}}");
+            assert_eq!(code(line.as_bytes()), RpcError::INVALID_PARAMS, "{params}");
+        }
         let (id, _) = parse_call(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\"}").expect_err("no method");
         assert_eq!(id, json!("x"), "the answer finds its caller");
     }

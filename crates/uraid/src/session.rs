@@ -12,9 +12,9 @@
 use crate::clients::ClientLog;
 use crate::faces::Faces;
 use crate::overseer::Overseer;
-use crate::paths::STOP_WAITS_MAX;
+use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
-use crate::stack::{Members, Stack, StackError};
+use crate::stack::{MemberPath, Members, Stack, StackError};
 use crate::world::{ArrayCounts, ArrayIndex, HostArray, Letter};
 use crate::{control, print, warn, watch, with_causes};
 use std::cell::{Cell, RefCell};
@@ -53,9 +53,9 @@ pub struct Setup {
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
-    /// The name of each member in reports. Computed before anything is served: resolving links reads the path, and the
+    /// What each member is called. Computed before anything is served: resolving links reads the path, and the
     /// directory's server may hang.
-    pub paths: Vec<Vec<String>>,
+    pub paths: Vec<Vec<MemberPath>>,
 }
 
 /// Runs the arrays to their end.
@@ -294,7 +294,7 @@ impl Session {
         if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
             self.serve(overseers).await;
         }
-        join_all(overseers.iter().map(|overseer| overseer.paths.look(STOP_WAITS_MAX))).await;
+        join_all(overseers.iter().map(|overseer| overseer.paths.look(WAITS_MAX))).await;
         overseers.iter().for_each(|overseer| overseer.say_changes());
         let stopped = self.stop_all().await;
         overseers.iter().for_each(|overseer| overseer.say_changes());

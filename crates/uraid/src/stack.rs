@@ -6,7 +6,7 @@
 use crate::member::{ArrayMember, InnerArray};
 use crate::report::LeftOut;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
-use crate::{assembly, client, warn};
+use crate::{assembly, client, member_name, warn};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::verdict::OnFull;
@@ -17,6 +17,15 @@ use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard}
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
 const PASS_ARENA: usize = 3;
+
+/// What a member is called in reports, and by clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberPath {
+    /// Its path with links resolved, or the name of an array.
+    pub path: String,
+    /// The path that it was given by, made absolute.
+    pub written: String,
+}
 
 /// The members of an array, in the order of its plan.
 pub enum Members {
@@ -168,19 +177,22 @@ impl Stack {
         assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
     }
 
-    /// What reports call the members of each array.
-    pub fn member_paths(&self) -> Vec<Vec<String>> {
-        let of_array =
-            |index| (0..self.array(index).plan.members.len()).map(move |member| self.member_path(index, member));
+    /// What reports and clients call the members of each array.
+    pub fn member_paths(&self) -> Vec<Vec<MemberPath>> {
+        let paths = |index, member| MemberPath {
+            path: self.member_path(index, member),
+            written: member_name::as_written(self.member_name(index, member)),
+        };
+        let of_array = |index| (0..self.array(index).plan.members.len()).map(move |member| paths(index, member));
         self.indexes().map(|index| of_array(index).collect()).collect()
     }
 
-    /// Whether a client's `text` means this member, whose path is `path`. Clients convert text that looks like a path:
-    /// the name of an array arrives as the last part of a path.
-    pub fn is_called(&self, index: ArrayIndex, member: usize, path: &str, text: &str) -> bool {
+    /// Whether a client's `text` means this member. Clients convert text that looks like a path: the name of an array
+    /// arrives as the last part of a path.
+    pub fn is_called(&self, index: ArrayIndex, member: usize, paths: &MemberPath, text: &str) -> bool {
         let name = self.member_name(index, member);
         match &self.array(index).members {
-            Members::Claimed(_) => name == text || path == text,
+            Members::Claimed(_) => [name, &paths.path, &paths.written].contains(&text),
             Members::Arrays(_) => text.rsplit('/').next() == Some(name),
         }
     }

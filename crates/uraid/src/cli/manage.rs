@@ -6,35 +6,48 @@ use clap::Args;
 use std::path::PathBuf;
 
 pub(super) const FAIL: &str = "\
-Declare a member of a running array failed: it is not read or written any more, and the
+Declare members of a running array failed: they are not read or written any more, and the
 superblocks of the others say so before this returns. Refused when the array could not be served
-without the member, and in an array that is frozen: stop it and start it again.";
+without the members. All members of one command are failed together, or none.
+
+An array that froze because members have no space takes writes again without these: name all of them.
+One that froze for another reason does not: stop it and start it again.
+
+A member that does not answer is failed all the same: its path is not looked at if it is written as
+it was for `serve`, or as `uraid detail` shows it.";
 
 pub(super) const FAIL_AFTER: &str = "\
 EXAMPLES
   uraid fail home disk1
   uraid fail home 1
+  uraid fail home disk1 disk3
   uraid fail --control /tmp/home.ctl disk1";
+
+const FAIL_USAGE: &str = "\
+uraid fail ARRAY MEMBER...
+       uraid fail --control SOCK MEMBER...";
 
 /// Options of `uraid fail`.
 #[derive(Args, Debug)]
+#[command(override_usage = FAIL_USAGE)]
 pub struct FailArgs {
     /// The control socket of the process that serves the array, in place of ARRAY
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
-    /// The array's name or one of its members, then the member's path or slot
-    #[arg(required = true, num_args = 1..=2, value_names = ["ARRAY", "MEMBER"])]
-    array_and_member: Vec<String>,
+    /// The array's name or one of its members, then the path or slot of each member to fail
+    // One name with the brackets of two: clap would show the second as one that may be left out.
+    #[arg(required = true, num_args = 1.., value_name = "ARRAY> <MEMBER")]
+    array_and_members: Vec<String>,
 }
 
 impl FailArgs {
-    /// The array, where the control socket does not say it, and the member. Ends the process when the words do not
+    /// The array, where the control socket does not say it, and the members. Ends the process when the words do not
     /// fit, as other wrong command lines do.
-    pub fn array_and_member(&self) -> (Option<&str>, &str) {
-        match (self.array_and_member.as_slice(), &self.control) {
-            ([array, member], None) => (Some(array), member),
-            ([member], Some(_)) => (None, member),
-            _ => usage_error("fail takes ARRAY MEMBER, or --control SOCK MEMBER"),
+    pub fn array_and_members(&self) -> (Option<&str>, &[String]) {
+        match (self.array_and_members.as_slice(), &self.control) {
+            ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
+            (members, Some(_)) => (None, members),
+            _ => usage_error("fail takes ARRAY MEMBER..., or --control SOCK MEMBER..."),
         }
     }
 }

@@ -237,6 +237,7 @@ fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String)
         slot,
         state: state.to_owned(),
         path: Some(path),
+        written: None,
         reason: None,
         data_offset: Some(superblock.data_offset.0),
         path_state: None,

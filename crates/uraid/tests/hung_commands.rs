@@ -1,0 +1,146 @@
+//! What commands do while a member hangs: they look at its path only if they must.
+//! Owns: how long `detail`, `list`, `fail` and `stop` take while a FUSE server under one member is stopped; what a stop
+//! leaves behind. Not here: requests of clients (`hung`), members that hang before they are served (`hung_paths`).
+
+mod common;
+
+use common::stubborn::StubbornFile;
+use common::{Done, MIB, Scratch, Served, pattern, wait};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// The kernel may know a path's attributes for a second.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(1200);
+/// Far above what is measured, which is printed, and far below what a member that hangs takes.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+struct Rig {
+    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    member: StubbornFile,
+    served: Served,
+    members: Vec<PathBuf>,
+    // After the mount.
+    scratch: Scratch,
+}
+
+/// A raid5 whose member 1 hangs, and waits for nothing.
+fn rig(options: &[&str]) -> Rig {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 4, 4 * MIB);
+    let member = StubbornFile::in_place_of(&mut members, 1);
+    scratch.create("hung", "-l 6 -n 4 --assume-clean", &members);
+    let served = scratch.ready(options, &members);
+    let mut client = served.client();
+    assert_eq!(client.write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
+    assert_eq!(client.flush().expect("connected"), 0);
+    wait(|| scratch.uraid(["detail", "hung"]).stdout.contains("State : clean")).expect("it is idle");
+    member.hang();
+    std::thread::sleep(FORGOTTEN_AFTER);
+    Rig { member, served, members, scratch }
+}
+
+impl Rig {
+    /// How a command ended, which it must without the member.
+    #[track_caller]
+    fn says(&self, words: &[&str]) -> Done {
+        let began = Instant::now();
+        let mut command = self.scratch.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let is_in_time = loop {
+            match child.try_wait().expect("it is our child") {
+                Some(_) => break true,
+                None if began.elapsed() > ANSWERS_WITHIN => break false,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let took = began.elapsed();
+        if !is_in_time {
+            // It may be in the kernel, which does not let go of it before.
+            self.member.go_on();
+        }
+        let output = child.wait_with_output().expect("it is our child");
+        assert!(is_in_time, "{words:?} waits for the member: {output:?}");
+        println!("{:<24} {took:?}", words[..words.len().min(2)].join(" ").replace('/', "_"));
+        Done {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+#[test]
+fn commands_that_name_a_member_that_hangs_do_not_look_at_it() {
+    let rig = rig(&["--member-timeout", "0"]);
+    let (hung, other) = (rig.members[1].clone(), rig.members[2].clone());
+    for words in [&["detail", "hung"][..], &["list"], &["detail", text(&hung)], &["detail", "hung"]] {
+        assert!(rig.says(words).expect_done().stdout.contains("hung"), "{words:?}");
+    }
+    // None is failed where one is unknown.
+    rig.says(&["fail", "hung", text(&other), "9"]).expect_refused(&["9: no such member or slot"]);
+    assert!(rig.says(&["list"]).stdout.contains("[4/4]"));
+    let failed = rig.says(&["fail", "hung", text(&hung), "2"]).expect_done();
+    assert!(failed.stdout.ends_with("2: set faulty in hung, [U__U]\n"), "{failed:?}");
+    let stopped = rig.says(&["stop", text(&hung)]).expect_done();
+    assert_eq!(stopped.stdout, "hung: stopped\n");
+    rig.member.go_on();
+    assert_eq!(rig.served.end().code, Some(0));
+}
+
+#[test]
+fn a_member_is_known_by_the_link_that_it_was_given_by_and_by_its_own_path() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 4, 4 * MIB);
+    let link = |at: usize| scratch.path(&format!("link{at}"));
+    for (at, member) in members.iter().enumerate() {
+        std::os::unix::fs::symlink(member, link(at)).expect("ours");
+    }
+    scratch.create("linked", "-l 6 -n 4 --assume-clean", &members);
+    let served = scratch.ready(&[], &[members[0].clone(), link(1), members[2].clone(), link(3)]);
+    // As given; by its own path; by a link that the server has never seen.
+    for (at, path) in [(1, link(1)), (2, link(2))] {
+        let shown = scratch.uraid(["fail", text(&link(0)), text(&path)]).expect_done().stdout;
+        assert!(shown.contains("set faulty in linked"), "{at}: {shown}");
+    }
+    let report = scratch.uraid(["detail", "--json", text(&members[3])]).expect_done().stdout;
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let of_slot_3 = report["members"].as_array().expect("a list").iter().find(|member| member["slot"] == 3);
+    let of_slot_3 = of_slot_3.expect("it works");
+    assert_eq!(
+        (of_slot_3["path"].as_str(), of_slot_3["written"].as_str()),
+        (Some(text(&members[3])), Some(text(&link(3))))
+    );
+    scratch
+        .uraid(["fail", "linked", text(&members[0])])
+        .expect_refused(&["the array cannot serve without ", "m0 (slot 0): 2 members work, 2 are needed"]);
+    scratch.uraid(["stop", text(&link(3))]).expect_done();
+    assert_eq!(served.end().code, Some(0));
+}
+
+#[test]
+fn fail_takes_several_members_and_says_so() {
+    let scratch = Scratch::new();
+    let help = scratch.uraid(["fail", "--help"]).expect_done().stdout;
+    assert!(help.contains("Usage: uraid fail ARRAY MEMBER...\n"), "{help}");
+    assert!(help.contains("  <ARRAY> <MEMBER>...\n"), "{help}");
+    assert_eq!(scratch.uraid(["fail", "home"]).code, Some(2));
+    let members = scratch.members("m", 4, 4 * MIB);
+    scratch.create("home", "-l 6 -n 4 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let socket = scratch.path("home.ctl");
+    let words = ["fail", "--control", text(&socket), "0", text(&members[0]), "3", "1"];
+    // What can be done is done, and said.
+    scratch.uraid(words).expect_refused(&[
+        "cannot serve without ",
+        "m1 (slot 1): 2 members work",
+        "; set faulty before that: ",
+        "m3 (slot 3)",
+    ]);
+    assert!(scratch.uraid(["list"]).stdout.contains("[_UU_]"));
+    assert_eq!(served.stop().code, Some(0));
+}
