@@ -28,4 +28,4 @@ pub use net::{Listener, NetError, Peer, Stream};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};
 pub use processors::{pin, processors_allowed};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
-pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, Local, Options, RingChoice, Shard, Signal, run};
+pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Local, Options, RingChoice, Shard, Signal, run};

@@ -15,8 +15,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uraid_block::{Lease, ReadPieces, WritePieces};
 
@@ -111,7 +111,7 @@ impl Drop for SocketFile {
 #[derive(Debug)]
 struct Listening {
     socket: Socket,
-    _file: Option<SocketFile>,
+    file: Mutex<Option<SocketFile>>,
 }
 
 /// A listening socket. Clones are handles of the same one; several shards may accept from it.
@@ -192,14 +192,23 @@ impl Listener {
             }
         }
         file.path = path.to_owned();
-        Ok(Listener(Arc::new(Listening { socket: Socket::Unix(socket), _file: Some(file) })))
+        Ok(Listener(Arc::new(Listening { socket: Socket::Unix(socket), file: Mutex::new(Some(file)) })))
     }
 
     /// Listens on a TCP address.
     pub fn tcp(address: SocketAddr) -> Result<Listener, NetError> {
         let socket = TcpListener::bind(address).map_err(failed("bind"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
-        Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), _file: None })))
+        Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), file: Mutex::default() })))
+    }
+
+    /// Removes the socket's file, refuses clients from now on and hangs up on those that wait, though other handles and
+    /// calls of [`Listener::accept`] are still there: for a process that the kernel cannot end yet.
+    pub fn close(&self) {
+        drop(self.0.file.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // SAFETY: no pointers. An error means that it is down already.
+        unsafe { libc::shutdown(ListenerHolder(self.0.clone()).as_raw_fd(), libc::SHUT_RDWR) };
+        while self.0.accept_now().is_ok() {}
     }
 
     /// The address of a TCP listener, with the port that the system chose for port 0.

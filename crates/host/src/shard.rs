@@ -10,6 +10,7 @@ use crate::sync::thread;
 use crate::timers::Timers;
 use crate::{last_words, processors, signals, sys};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -61,6 +62,26 @@ pub struct ArenaBlocks {
     pub large: u32,
 }
 
+/// What is called at the end with the members that have not answered all requests, sorted, each once. The kernel does not
+/// let the process go before they do.
+#[derive(Clone)]
+pub struct LeftBehind(pub Arc<dyn Fn(&[String]) + Send + Sync>);
+
+impl Default for LeftBehind {
+    fn default() -> LeftBehind {
+        LeftBehind(Arc::new(|members: &[String]| {
+            let members = members.join(", ");
+            last_words::say(&format!("uraid: {members}: did not answer while closing: its buffers are left behind\n"));
+        }))
+    }
+}
+
+impl std::fmt::Debug for LeftBehind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("LeftBehind")
+    }
+}
+
 /// Settings of the shards.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -81,6 +102,8 @@ pub struct Options {
     /// How long a read or a write of a member may take before it fails as if the member were gone; flushes and discards
     /// may take four times as long. `None`: no limit.
     pub member_timeout: Option<Duration>,
+    /// Who is told which members did not answer until the end.
+    pub left_behind: LeftBehind,
 }
 
 impl Default for Options {
@@ -93,6 +116,7 @@ impl Default for Options {
             merging: true,
             trace: false,
             member_timeout: None,
+            left_behind: LeftBehind::default(),
         }
     }
 }
@@ -136,9 +160,20 @@ where
                 thread.spawn_scoped(scope, body).unwrap_or_else(|error| end_without(index, shards, &error))
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("a panic would have aborted")).collect()
+        let ends = threads.into_iter().map(|thread| thread.join().expect("a panic would have aborted"));
+        ends.collect::<Vec<(T, Option<BTreeSet<String>>)>>()
     });
     signals::ignore_no_more();
+    let (values, left): (Vec<T>, Vec<Option<BTreeSet<String>>>) = values.into_iter().unzip();
+    if left.iter().any(Option::is_some) {
+        let mut members: Vec<String> = left.into_iter().flatten().flatten().collect();
+        members.sort();
+        members.dedup();
+        if members.is_empty() {
+            members.push("a device".to_owned());
+        }
+        (options.left_behind.0)(&members);
+    }
     values
 }
 
@@ -152,7 +187,13 @@ fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
     std::process::exit(1);
 }
 
-fn run_shard<M, T, F, Fut>(index: ShardIndex, inboxes: Arc<[Arc<Inbox<M>>]>, options: &Options, main: &F) -> T
+/// Returns the members that have not answered, if there is anything that was not.
+fn run_shard<M, T, F, Fut>(
+    index: ShardIndex,
+    inboxes: Arc<[Arc<Inbox<M>>]>,
+    options: &Options,
+    main: &F,
+) -> (T, Option<BTreeSet<String>>)
 where
     M: Send + 'static,
     F: Fn(Shard<M>) -> Fut,
@@ -197,11 +238,9 @@ where
     shard.post.send_all();
     shard.post.close();
     machine.executor.close();
-    if !machine.driver.close(CLOSE_PATIENCE) {
-        last_words::say("a device did not answer while closing; its buffers are left behind\n");
-    }
+    let left = (!machine.driver.close(CLOSE_PATIENCE)).then(|| machine.driver.members_owing());
     drop(entered);
-    value
+    (value, left)
 }
 
 /// Fails requests that members do not answer in time, until dropped.

@@ -31,6 +31,15 @@ pub struct Faces {
     pub spread: Arc<Spread>,
 }
 
+impl Faces {
+    /// Gives the names of the sockets to others and hangs up on who waits for an answer that will not come. The clients
+    /// that were let in have gone by then, or are hung up on by the end of their shard.
+    pub fn close(&self) {
+        self.nbd.close();
+        self.controls.iter().for_each(Listener::close);
+    }
+}
+
 /// An array that clients can use.
 pub struct ExportFace {
     /// Which one.

@@ -26,7 +26,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{Local, Options, Shard, Signal, Stream};
+use uraid_host::{LeftBehind, Local, Options, Shard, Signal, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -58,12 +58,31 @@ pub struct Setup {
     pub paths: Vec<Vec<MemberPath>>,
 }
 
-/// Runs the arrays to their end.
+/// Runs the arrays to their end. The members stay open until the process ends: to close one that does not answer would
+/// wait, and keep the outcome from being said.
 pub fn run(setup: Setup) -> Result<(), StackError> {
-    let (shards, options) = (setup.shards, setup.options.clone());
     let setup = Arc::new(setup);
+    let of = setup.clone();
+    let left_behind = LeftBehind(Arc::new(move |members: &[String]| say_left_behind(&of.stack, members)));
+    let (shards, options) = (setup.shards, Options { left_behind, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
+    std::mem::forget(setup);
     outcomes.into_iter().collect()
+}
+
+/// The arrays are stopped, and the kernel keeps this process.
+fn say_left_behind(stack: &Stack, members: &[String]) {
+    for member in members {
+        let has_it = |index: &ArrayIndex| match &stack.array(*index).members {
+            Members::Claimed(members) => members.iter().any(|claimed| claimed.name() == member),
+            Members::Arrays(_) => false,
+        };
+        let array = stack.indexes().find(has_it).map_or("all arrays", |index| &stack.array(index).name);
+        warn(&format!(
+            "{array}: member {member} did not answer until the end: the kernel keeps this process, without its sockets, \
+             until it does"
+        ));
+    }
 }
 
 /// The messages that one shard has received, and the tasks that wait for them.
@@ -178,6 +197,8 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     session.finish(outcome.clone());
     let answers = session.changed.wait_for(|| (session.answers_due.get() == 0).then_some(()));
     race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
+    // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
+    station.setup.faces.close();
     station.tell_all(|| Letter::End);
     station.heard.wait(|heard| heard.end.get()).await;
     outcome

@@ -93,6 +93,44 @@ fn commands_that_name_a_member_that_hangs_do_not_look_at_it() {
 }
 
 #[test]
+fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
+    for is_by_signal in [false, true] {
+        let mut rig = rig(&["--member-timeout", "0"]);
+        let mut client = rig.served.client();
+        let write = std::thread::spawn(move || client.write(0, &pattern(2, 1 << 20)));
+        std::thread::sleep(Duration::from_millis(300));
+        rig.says(&["fail", "hung", "1"]).expect_done();
+        assert_eq!(write.join().expect("no panic").expect("connected"), 0);
+        let began = Instant::now();
+        if is_by_signal {
+            rig.served.signal(rustix::process::Signal::TERM);
+        } else {
+            assert_eq!(rig.says(&["stop", "hung"]).expect_done().stdout, "hung: stopped\n");
+        }
+        let sockets = ["hung.nbd", "hung.ctl"].map(|name| rig.scratch.path(name));
+        let are_gone = wait(|| sockets.iter().all(|socket| !socket.exists()));
+        println!("the sockets are gone     {:?}", began.elapsed());
+        assert!(!rig.served.has_ended(), "the kernel keeps it");
+        let listed = rig.says(&["list"]);
+        rig.says(&["detail", "hung"]).expect_refused(&["no running array is called hung"]);
+        let member = text(&rig.members[1]).to_owned();
+        let last = format!("Z hung: member {member} did not answer until the end: the kernel keeps this process");
+        rig.served.wait_for(&last);
+        // Under the same name, by the same sockets.
+        let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
+        let again = rig.scratch.ready(&["--run"], &others);
+        assert!(again.client().read(0, 1 << 20).expect("connected") == Ok(pattern(2, 1 << 20)));
+        assert!(!rig.served.has_ended(), "it is still kept");
+        rig.member.go_on();
+        let ended = rig.served.end();
+        assert!(are_gone.is_ok() && sockets.iter().all(|socket| socket.exists()), "{ended:?}");
+        assert_eq!((ended.code, listed.stdout.as_str(), listed.stderr.as_str()), (Some(0), "", ""), "{ended:?}");
+        assert_eq!(ended.stderr.matches("did not answer until the end").count(), 1, "{ended:?}");
+        assert_eq!(again.stop().code, Some(0));
+    }
+}
+
+#[test]
 fn a_member_is_known_by_the_link_that_it_was_given_by_and_by_its_own_path() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 4, 4 * MIB);

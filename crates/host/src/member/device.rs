@@ -74,7 +74,7 @@ impl Member {
             Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => None,
         };
         let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim));
-        let lane = lane.traced(driver.traces()).with_slot(slot);
+        let lane = lane.traced(driver.traces()).with_slot(slot).called(&claim.name);
         let is_remote = match &claim.backing {
             Backing::File { file, is_block_device, .. } => !is_block_device && sys::is_remote(file.as_fd()),
             Backing::Memory(_) | Backing::Null => false,

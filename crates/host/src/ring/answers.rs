@@ -13,13 +13,21 @@
 use super::lane::{Depth, Lane};
 use super::{Driver, Kind, LaneNumber, State};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A question about a member that a helper thread asks the system.
+pub(super) struct Question {
+    member: String,
+    is_answered: Arc<AtomicBool>,
+}
 
 /// What one lane's member has not answered.
 pub(super) struct Owed {
+    /// The member's name.
+    name: Rc<str>,
     /// Requests that were cut and have not completed.
     unanswered: Cell<usize>,
     /// How many of these are changes, summed over all shards.
@@ -99,7 +107,8 @@ impl Driver {
         let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
         let mut owed = self.owed.borrow_mut();
         let changes = lane.owed_changes.clone();
-        owed.push(Rc::new(Owed { unanswered: Cell::new(0), changes, dead, depth, with_system, behind }));
+        let name = lane.name.clone();
+        owed.push(Rc::new(Owed { name, unanswered: Cell::new(0), changes, dead, depth, with_system, behind }));
         let lane = Rc::new(lane.numbered(LaneNumber(owed.len() as u32)));
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| lane.strong_count() > 0);
@@ -272,6 +281,31 @@ impl Driver {
             State::Free | State::Done(_) => false,
         });
         count.count()
+    }
+
+    /// Notes a question about a member. Set the flag when the system has answered.
+    pub(crate) fn ask_about(&self, member: &str) -> Arc<AtomicBool> {
+        let is_answered = Arc::new(AtomicBool::new(false));
+        let mut questions = self.questions.borrow_mut();
+        questions.retain(|question| !question.is_answered.load(Ordering::Acquire));
+        questions.push(Question { member: member.to_owned(), is_answered: is_answered.clone() });
+        is_answered
+    }
+
+    /// The members that have not answered all requests and questions.
+    pub(crate) fn members_owing(&self) -> BTreeSet<String> {
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {
+            let lane = slot.lane.get();
+            let is_over = matches!(*slot.state.borrow(), State::Free | State::Done(_));
+            if !is_over && lane != LaneNumber::NONE {
+                names.insert(self.with_owed(lane, |owed| owed.name.to_string()));
+            }
+        }
+        let questions = self.questions.borrow();
+        let open = questions.iter().filter(|question| !question.is_answered.load(Ordering::Acquire));
+        names.extend(open.map(|question| question.member.clone()));
+        names
     }
 
     fn for_each_started(&self, mut work: impl FnMut(&mut State, &super::Slot)) {

@@ -39,6 +39,8 @@ impl Depth {
 /// One member as one shard reaches it.
 pub(crate) struct Lane {
     number: LaneNumber,
+    /// What its member is called.
+    pub(super) name: Rc<str>,
     // Dropped before the file is closed: the file's locks end when its last user closes it.
     slot: Option<FileSlot>,
     holder: Holder,
@@ -65,6 +67,7 @@ impl Lane {
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
         Lane {
             number: LaneNumber::NONE,
+            name: "".into(),
             slot: None,
             holder,
             base,
@@ -85,6 +88,11 @@ impl Lane {
     /// The same, with the count that all shards' lanes of its member share.
     pub(crate) fn sharing(self, owed_changes: Arc<AtomicUsize>) -> Lane {
         Lane { owed_changes, ..self }
+    }
+
+    /// The same, of a member with this name.
+    pub(crate) fn called(self, name: &str) -> Lane {
+        Lane { name: name.into(), ..self }
     }
 
     /// The same, with a number of its own.

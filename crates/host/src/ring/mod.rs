@@ -21,7 +21,7 @@ pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
 use crate::timers::Timers;
-use answers::{Answer, Owed};
+use answers::{Answer, Owed, Question};
 use dispatch::{Merged, Spare, Which};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -209,6 +209,7 @@ pub(crate) struct Driver {
     /// What each lane owes, by its number less one.
     owed: RefCell<Vec<Rc<Owed>>>,
     lanes: RefCell<Vec<Weak<Lane>>>,
+    questions: RefCell<Vec<Question>>,
     merges: bool,
     traces: bool,
     timers: Rc<Timers>,
@@ -269,6 +270,7 @@ impl Driver {
             spare: RefCell::default(),
             owed: RefCell::default(),
             lanes: RefCell::default(),
+            questions: RefCell::default(),
             merges: options.merging,
             traces: options.trace,
             timers: Rc::default(),

@@ -203,6 +203,11 @@ impl Served {
         let _ = rustix::process::kill_process(process, signal);
     }
 
+    /// Whether the kernel has let go of it.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
     /// SIGTERM, and how it ended.
     pub fn stop(self) -> Done {
         self.signal(rustix::process::Signal::TERM);
