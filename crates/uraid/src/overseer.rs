@@ -31,6 +31,8 @@ pub struct Overseer {
     pub paths: Rc<MemberPaths>,
     /// The status that stderr has reported.
     said: RefCell<Status>,
+    /// `fail` runs. In a frozen array it closes the gate meanwhile, which is no change to report.
+    is_failing: Cell<bool>,
 }
 
 impl Overseer {
@@ -38,11 +40,14 @@ impl Overseer {
     pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
-        Overseer { session, index, array, progress, paths, said }
+        Overseer { session, index, array, progress, paths, said, is_failing: Cell::new(false) }
     }
 
     /// Reports on stderr what has changed since the last call.
     pub fn say_changes(&self) {
+        if self.is_failing.get() {
+            return;
+        }
         let now = self.status();
         let before = self.said.replace(now.clone());
         for line in watch::changes(&before, &now, |index| self.member_name(index)) {
@@ -239,7 +244,10 @@ impl Controlled for Overseer {
 
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError> {
         let slots = members.iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
+        self.say_changes();
+        self.is_failing.set(true);
         let outcome = self.array.fail(slots).await;
+        self.is_failing.set(false);
         let outcome = outcome.map_err(|error| RpcError::refused(self.fail_text(slots, &error)));
         self.say_changes();
         outcome?;

@@ -102,6 +102,24 @@ fn a_full_member_is_failed_by_command_and_writes_go_on() {
     }
 }
 
+/// Writes of whole rows need each member: one of two full members is not enough.
+#[test]
+fn all_full_members_are_failed_in_one_command() {
+    let rig = rig("6", 4, &[1, 2], &[]);
+    rig.sick.iter().for_each(|file| file.fail_next(Errno::ENOSPC, u32::MAX));
+    assert_eq!(rig.write(2), ENOSPC);
+    let before = rig.read();
+    let other = rig.members[2].display().to_string();
+    rig.scratch.uraid(["fail", "sick", "1"]).expect_refused(&["stays frozen", &other, "fail it in the same command"]);
+    assert!(rig.says(&["detail", "sick"]).contains("frozen [4/4] [UUUU]"));
+    rig.says(&["fail", "sick", "1", &other]);
+    rig.served.wait_for("takes writes again [U__U]");
+    assert!(rig.read() == before);
+    assert_eq!(rig.write(3), 0);
+    assert!(rig.read() == pattern(3, BYTES));
+    assert_eq!(rig.served.stop().code, Some(0));
+}
+
 #[test]
 fn a_full_member_is_failed_by_itself_with_on_full() {
     let rig = rig("5", 3, &[0, 2], &["--on-full", "fail"]);

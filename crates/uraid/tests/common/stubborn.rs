@@ -120,12 +120,12 @@ impl Server {
         !fails
     }
 
-    /// Waits until it may answer; then, whether with an error.
-    fn pass(&self) -> Result<(), Errno> {
+    /// Waits until it may answer; then, whether with an error. A full file system fails writes only.
+    fn pass(&self, is_write: bool) -> Result<(), Errno> {
         self.gate.pass();
         let mut failing = self.failing.lock().expect("no holder panics");
         match &mut *failing {
-            Some((errno, left)) if *left > 0 => {
+            Some((errno, left)) if *left > 0 && (is_write || *errno != Errno::ENOSPC) => {
                 *left -= 1;
                 Err(*errno)
             }
@@ -210,7 +210,7 @@ impl Filesystem for Server {
         if self.hangs_at.lock().expect("no holder panics").take_if(|part| part.contains(&offset)).is_some() {
             self.gate.set(true);
         }
-        if let Err(errno) = self.pass() {
+        if let Err(errno) = self.pass(false) {
             return reply.error(errno);
         }
         if *self.fails.lock().expect("no holder panics") == Fails::Reads {
@@ -236,7 +236,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Err(errno) = self.pass() {
+        if let Err(errno) = self.pass(true) {
             return reply.error(errno);
         }
         if !self.take(Event::Write { at: offset, bytes: data.to_vec() }) {
@@ -249,7 +249,7 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        if let Err(errno) = self.pass() {
+        if let Err(errno) = self.pass(false) {
             return reply.error(errno);
         }
         if self.take(Event::Flush) { reply.ok() } else { reply.error(Errno::EIO) }
@@ -320,7 +320,7 @@ impl StubbornFile {
         *self.fails.lock().expect("no holder panics") = what;
     }
 
-    /// Answers the next `count` reads, writes and syncs with this error.
+    /// Answers the next `count` reads, writes and syncs with this error; with ENOSPC, the next writes.
     pub fn fail_next(&self, errno: Errno, count: u32) {
         *self.failing.lock().expect("no holder panics") = Some((errno, count));
     }
