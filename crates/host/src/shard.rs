@@ -62,17 +62,27 @@ pub struct ArenaBlocks {
     pub large: u32,
 }
 
+/// Takes names of members.
+type TakesNames = dyn Fn(&[String]) + Send + Sync;
+
 /// What is called at the end with the members that have not answered all requests, sorted, each once. The kernel does not
 /// let the process go before they do.
 #[derive(Clone)]
-pub struct LeftBehind(pub Arc<dyn Fn(&[String]) + Send + Sync>);
+pub struct LeftBehind(Arc<TakesNames>);
+
+impl LeftBehind {
+    /// Calls `tell`.
+    pub fn new(tell: impl Fn(&[String]) + Send + Sync + 'static) -> LeftBehind {
+        LeftBehind(Arc::new(tell))
+    }
+}
 
 impl Default for LeftBehind {
     fn default() -> LeftBehind {
-        LeftBehind(Arc::new(|members: &[String]| {
+        LeftBehind::new(|members| {
             let members = members.join(", ");
             last_words::say(&format!("uraid: {members}: did not answer while closing: its buffers are left behind\n"));
-        }))
+        })
     }
 }
 

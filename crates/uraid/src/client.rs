@@ -134,13 +134,12 @@ impl Client {
     }
 
     fn fail_within(&mut self, members: &[String], after: Duration) -> Result<Value, ClientError> {
-        let outcome = self.call(&Method::Fail { members: members.to_vec() }, Some(after));
-        outcome.map_err(|error| match error {
-            ClientError::NoAnswer { path, pid, source } if source.kind() == io::ErrorKind::TimedOut => {
-                ClientError::FailUnanswered { path, pid, after }
+        match self.call(&Method::Fail { members: members.to_vec() }, Some(after)) {
+            Err(ClientError::NoAnswer { path, pid, source }) if source.kind() == io::ErrorKind::TimedOut => {
+                Err(ClientError::FailUnanswered { path, pid, after })
             }
-            error => error,
-        })
+            outcome => outcome,
+        }
     }
 
     /// Stops the array, or all arrays of its process, and waits until the process has released everything.

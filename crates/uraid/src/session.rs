@@ -63,7 +63,7 @@ pub struct Setup {
 pub fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
-    let left_behind = LeftBehind(Arc::new(move |members: &[String]| say_left_behind(&of.stack, members)));
+    let left_behind = LeftBehind::new(move |members| say_left_behind(&of.stack, members));
     let (shards, options) = (setup.shards, Options { left_behind, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     std::mem::forget(setup);

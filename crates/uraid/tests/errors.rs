@@ -43,7 +43,7 @@ fn a_wrong_command_line_is_exit_code_2() {
         "serve --nbd nowhere a",
         "serve --nbd tcp:127.0.0.1:99999 a",
         "fail home",
-        "fail --control s.ctl home 1",
+        "fail --control s.ctl",
         "stop",
     ];
     for line in lines {
@@ -266,13 +266,14 @@ fn no_space_under_a_sparse_member() {
     let outcomes: Vec<u32> = (0..8).map(|n| client.write(n * 4 * MIB, &data).expect("connected")).collect();
     let written = outcomes.iter().position(|&error| error != 0).expect("8 MiB do not hold 16");
     assert!(written > 0 && outcomes[written..].iter().all(|&error| error == ENOSPC), "{outcomes:?}");
-    served.wait_for("takes no more writes: no space left under the member");
+    let full = format!("{}: no space left under the member (errno 28)", text(&sparse));
+    served.wait_for(&format!("takes no more writes: {full}; reads are served"));
     // Sparse members often share one file system: no member is condemned for what may hit all of them next.
     for n in 0..written as u64 {
         assert!(client.read(n * 4 * MIB, data.len()).expect("connected").as_ref() == Ok(&data), "part {n}");
     }
     let shown = scratch.uraid(["detail", "space"]).expect_done().stdout;
-    assert!(shown.contains("frozen [3/3] [UUU]"), "{shown}");
+    assert!(shown.contains(&format!("State : active, frozen ({full}) [3/3] [UUU]\n")), "{shown}");
     served.stop().expect_refused(&["stays marked dirty"]);
     // With room again, the next start makes it consistent and goes on.
     Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small.0).status().expect("mount is there");
