@@ -3,6 +3,7 @@
 //! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
 //! Invariant: a socket without a listener is treated as if it did not exist.
 
+use crate::asking::{self, NoAnswer};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
 use crate::{member_name, names};
@@ -78,6 +79,9 @@ pub enum ClientError {
         /// The socket.
         path: PathBuf,
     },
+    /// The path of a member does not answer, and no server knows it as it is written.
+    #[error(transparent)]
+    Silent(#[from] NoAnswer),
     /// The array said no.
     #[error(transparent)]
     Refused(#[from] RpcError),
@@ -119,14 +123,14 @@ impl Client {
     /// Declares members, each a path or a slot, failed; returns the server's answer. A path is sent as it is written,
     /// because looking at it would wait for a member that hangs; links are resolved only if the server does not know it.
     pub fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
-        let form = |path: fn(&str) -> String| -> Vec<String> {
-            let is_slot = |member: &&String| member.parse::<u16>().is_ok();
-            members.iter().map(|member| if is_slot(&member) { member.clone() } else { path(member) }).collect()
+        let form = |path: &dyn Fn(&str) -> Result<String, NoAnswer>| -> Result<Vec<String>, NoAnswer> {
+            let is_slot = |member: &String| member.parse::<u16>().is_ok();
+            members.iter().map(|member| if is_slot(member) { Ok(member.clone()) } else { path(member) }).collect()
         };
-        let written = form(member_name::as_written);
+        let written = form(&|member| Ok(member_name::as_written(member)))?;
         match self.fail_within(&written, FAIL_TIME_MAX) {
             Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
-                let resolved = form(member_path);
+                let resolved = form(&|member| resolved_path(member, Some(asking::TIME_MAX)))?;
                 if resolved == written { Err(error.into()) } else { self.fail_within(&resolved, FAIL_TIME_MAX) }
             }
             outcome => outcome,
@@ -204,6 +208,15 @@ fn is_ended(kind: io::ErrorKind) -> bool {
 
 /// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
 pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
+    find_within(array, control, Some(asking::TIME_MAX))
+}
+
+/// The same, with a time limit for the member's path.
+pub fn find_within(
+    array: Option<&str>,
+    control: Option<&Path>,
+    time_max: Option<Duration>,
+) -> Result<Client, ClientError> {
     if let Some(control) = control {
         return Client::connect(control);
     }
@@ -227,7 +240,7 @@ pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, Clien
     if others.is_empty() {
         return Err(not_running());
     }
-    let resolved = member_path(array);
+    let resolved = resolved_path(array, time_max)?;
     let found = others.into_iter().find(|(_, report)| has(report, &resolved));
     found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
 }
@@ -277,8 +290,14 @@ fn control_sockets() -> Vec<PathBuf> {
 }
 
 /// A member's path in the form that servers report: absolute, with links resolved if it exists.
+/// One that does not answer keeps the path that it was given by.
 pub fn member_path(member: &str) -> String {
-    member_name::absolute(member)
+    resolved_path(member, Some(asking::TIME_MAX)).unwrap_or_else(|_| member_name::as_written(member))
+}
+
+fn resolved_path(member: &str, time_max: Option<Duration>) -> Result<String, NoAnswer> {
+    let own = member.to_owned();
+    asking::ask(member, time_max, move || member_name::absolute(&own))
 }
 
 #[cfg(test)]

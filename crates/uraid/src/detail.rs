@@ -12,7 +12,7 @@ use crate::draw::Drawing;
 use crate::probe::ProbeError;
 use crate::report::Report;
 use crate::serve::ServeError;
-use crate::{print, warn};
+use crate::{asking, member_name, print, warn};
 use members::Told;
 pub use members::shape_of;
 use serde_json::Value;
@@ -76,15 +76,27 @@ fn show<T>(args: &DetailArgs, arrays: &[T], text: fn(&T) -> String, json: fn(&T)
 }
 
 fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
+    let time_max = args.member_timeout.limit();
     if !args.arrays.0.is_empty() {
-        return members::tell_stacked(&args.arrays.0);
+        return members::tell_stacked(&args.arrays.0, time_max);
     }
     let first = args.named.first().map(String::as_str);
+    let are_several = args.named.len() > 1;
     // Looked at last: a member of an array that runs may hang.
-    let are_members = || args.named.len() > 1 || first.is_some_and(crate::member_name::exists);
-    match client::find(first, args.control.as_deref()) {
+    let exists = |name: &str| {
+        let own = name.to_owned();
+        asking::ask(name, time_max, move || member_name::exists(&own))
+    };
+    match client::find_within(first, args.control.as_deref(), time_max) {
         Ok(mut client) => Ok(Told { reports: vec![client.status()?], outcome: Ok(()) }),
-        Err(ClientError::NotRunning { .. }) if are_members() => members::tell(&args.named),
+        Err(ClientError::NotRunning { .. } | ClientError::Silent(_)) if are_several => {
+            members::tell(&args.named, time_max)
+        }
+        Err(error @ ClientError::NotRunning { .. }) => match first.map(exists).transpose() {
+            Ok(Some(true)) => members::tell(&args.named, time_max),
+            Ok(Some(false) | None) => Err(error.into()),
+            Err(silent) => Err(ClientError::from(silent).into()),
+        },
         Err(error) => Err(error.into()),
     }
 }

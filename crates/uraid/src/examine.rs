@@ -11,13 +11,20 @@ mod old;
 mod text;
 
 use crate::cli::ExamineArgs;
-use crate::{complain, names, print, warn};
+use crate::probe::ProbeError;
+use crate::{asking, complain, names, print, warn};
 use member::{Examined, examine};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Prints every member; returns whether all have a good superblock.
 pub fn run(args: &ExamineArgs) -> bool {
-    let looked: Vec<_> = args.members.iter().map(|path| (path, examine(path))).collect();
+    let time_max = args.member_timeout.limit();
+    let look = |path: &PathBuf| -> Result<Examined, ProbeError> {
+        let own = path.clone();
+        asking::ask(&path.to_string_lossy(), time_max, move || examine(&own))?
+    };
+    let looked: Vec<_> = args.members.iter().map(|path| (path, look(path))).collect();
     for error in looked.iter().filter_map(|(_, found)| found.as_ref().err()) {
         complain(error);
     }

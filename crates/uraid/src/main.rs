@@ -4,6 +4,7 @@
 
 #![allow(unreachable_pub, reason = "a binary has no outside: here `pub` means that other modules use it")]
 
+mod asking;
 mod assembly;
 mod bench;
 mod cli;

@@ -2,8 +2,10 @@
 //! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
 //! Invariant: what a function here wrote is durable when it returns.
 
+use crate::asking::{self, NoAnswer};
 use crate::member_name::{self, NameError};
 use crate::warn;
+use std::time::Duration;
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::signature::{self, Signature};
@@ -27,6 +29,9 @@ pub enum ClaimError {
     /// The host's reason.
     #[error(transparent)]
     Open(OpenError),
+    /// Its file server or drive hangs.
+    #[error(transparent)]
+    Silent(#[from] NoAnswer),
 }
 
 impl ClaimError {
@@ -36,6 +41,7 @@ impl ClaimError {
         match self {
             ClaimError::Twice { .. } => false,
             ClaimError::Name(error) => error.is_absent(),
+            ClaimError::Silent(_) => true,
             ClaimError::Open(error) => match error {
                 OpenError::NotFound { .. } | OpenError::Empty { .. } | OpenError::Os { .. } => true,
                 OpenError::Permission { .. }
@@ -53,8 +59,18 @@ impl ClaimError {
     }
 }
 
-/// Claims a member by its name on the command line.
+/// Claims a member by its name on the command line; gives up if it does not answer.
 pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
+    claim_within(name, access, Some(asking::TIME_MAX))
+}
+
+/// The same, with a time limit.
+pub fn claim_within(name: &str, access: Access, time_max: Option<Duration>) -> Result<Claimed, ClaimError> {
+    let own = name.to_owned();
+    asking::ask(name, time_max, move || claim_now(&own, access))?
+}
+
+fn claim_now(name: &str, access: Access) -> Result<Claimed, ClaimError> {
     Claimed::open_target(&member_name::resolve(name)?, access).map_err(|error| {
         if let OpenError::ClaimedTwice { claimed_as, .. } = error {
             return ClaimError::Twice { first: claimed_as, second: name.to_owned() };

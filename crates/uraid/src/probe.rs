@@ -1,13 +1,15 @@
 //! Reads a member without claiming it: it may be in use, by us or by others.
 //! Owns: reading a member by name, the errors of one that cannot be read or has no superblock.
 //! Not here: members that are served or changed; those are claimed first (`uraid_host::Claimed`).
-//! Invariant: nothing is written, and nothing blocks (a FIFO is refused, not opened).
+//! Invariant: nothing is written. A FIFO is refused, not opened; a member that hangs is given up (`asking`).
 
+use crate::asking::{self, NoAnswer};
 use crate::member_name::{self, NameError};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
@@ -45,6 +47,9 @@ pub enum ProbeError {
         /// How many bytes there are.
         found: u64,
     },
+    /// Its file server or drive hangs.
+    #[error(transparent)]
+    Silent(#[from] NoAnswer),
     /// It ends before a superblock would.
     #[error("{}: is too short for a superblock: {found} bytes, expected at least 12288", path.display())]
     Short {
@@ -101,9 +106,14 @@ pub struct Unclaimed {
     bad: BadSectors,
 }
 
-/// Reads the superblock of a member without claiming it. Its list of bad blocks must be readable, as for one that is
-/// claimed.
-pub fn probe(name: &Path) -> Result<Probe, ProbeError> {
+/// Reads the superblock of a member without claiming it, within a time limit. Its list of bad blocks must be readable, as
+/// for one that is claimed.
+pub fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, ProbeError> {
+    let path = PathBuf::from(name);
+    asking::ask(name, time_max, move || probe_now(&path))?
+}
+
+fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let member = open(name)?;
     let superblock = member.find_superblock()?.superblock;
     member.bad_blocks(&superblock)?;

@@ -4,6 +4,7 @@
 //! (`session`).
 //! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
 
+use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
 use crate::cli::{Processors, ServeArgs};
 use crate::faces;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason, StartPlan};
+use uraid_format::Superblock;
 use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, Options, TooFewDescriptors};
 use uraid_host::{drop_privileges, ensure_descriptors, keep_locked_memory};
 
@@ -121,7 +123,8 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let groups = args.groups();
     let count = groups.iter().map(Vec::len).sum();
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
-    let patience = Patience::begin();
+    let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
+    let patience = Patience::begin().with_members(member_timeout);
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
     stack.read_errors_max = args.max_read_errors;
@@ -140,7 +143,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
         arenas: memory.arenas,
         spin: args.spin,
         processors,
-        member_timeout: (!args.member_timeout.is_zero()).then_some(args.member_timeout),
+        member_timeout,
         ..stack.host_options()
     };
     session::run(session::Setup { stack, faces, shards, options, limits: memory.limits, paths })?;
@@ -197,6 +200,9 @@ fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) 
     Ok(Assembled { name, plan, members, bad: BadSectors::default(), left_out })
 }
 
+/// What is read of a member before its array is assembled.
+type ReadMember = (Superblock, BadSectors);
+
 /// The members with a superblock, and the others that may be left out.
 #[derive(Default)]
 struct Opened {
@@ -207,26 +213,50 @@ struct Opened {
 
 /// The time until which a resource in use may still be released: after kill -9 the kernel holds a process's files and
 /// sockets until its last I/O is done, while the next start may already be running.
-pub struct Patience(Instant);
+/// Also how long a member may take to answer.
+pub struct Patience {
+    in_use_until: Instant,
+    member_time_max: Option<Duration>,
+}
 
 impl Patience {
     /// From now on.
     pub fn begin() -> Patience {
-        Patience(Instant::now() + LETTING_GO_TIME_MAX)
+        Patience { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
+    }
+
+    /// The same, with another limit for members; `None`: for ever.
+    pub fn with_members(self, member_time_max: Option<Duration>) -> Patience {
+        Patience { member_time_max, ..self }
     }
 
     /// Retries while the answer is "in use".
     fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
         loop {
             match ask() {
-                Err(error) if is_in_use(&error) && Instant::now() < self.0 => std::thread::sleep(ASK_AGAIN_AFTER),
+                Err(error) if is_in_use(&error) && Instant::now() < self.in_use_until => {
+                    std::thread::sleep(ASK_AGAIN_AFTER)
+                }
                 outcome => return outcome,
             }
         }
     }
 
     fn claim(&self, name: &str, access: Access) -> Result<Claimed, ClaimError> {
-        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), || metadata::claim(name, access))
+        let claim = || metadata::claim_within(name, access, self.member_time_max);
+        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
+    }
+
+    /// What a claimed member's superblock and list of bad blocks say.
+    fn read(&self, member: Claimed) -> Result<(Claimed, Result<ReadMember, MetadataError>), NoAnswer> {
+        let name = member.name().to_owned();
+        asking::ask(&name, self.member_time_max, move || {
+            let read = metadata::read(&member).and_then(|superblock| {
+                let bad = metadata::bad_blocks(&member, &superblock)?;
+                Ok((superblock, bad))
+            });
+            (member, read)
+        })
     }
 
     /// Listens on a unix socket whose file gets this mode.
@@ -247,18 +277,15 @@ fn open(names: &[String], access: Access, patience: &Patience) -> Result<Opened,
             let reason = text.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(text);
             left_out.push(LeftOut { path, reason });
         };
-        let mut member = match patience.claim(name, access) {
-            Ok(member) => member,
+        let claimed = patience.claim(name, access);
+        let (mut member, read) = match claimed.and_then(|member| Ok(patience.read(member)?)) {
+            Ok(read) => read,
             Err(error) if error.is_absent() => {
                 leave_out(&error);
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        let read = metadata::read(&member).and_then(|superblock| {
-            let bad = metadata::bad_blocks(&member, &superblock)?;
-            Ok((superblock, bad))
-        });
         match read {
             Ok((superblock, bad)) => {
                 member.add_bad(bad);

@@ -3,10 +3,12 @@
 
 use super::arrays::MemberArrays;
 use super::create::level;
+use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
 use crate::sizes::parse_size;
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_layout::Level;
 
@@ -43,6 +45,8 @@ pub struct ExamineArgs {
     /// With --brief: the level, the number of slots and the members too
     #[arg(short, long, requires = "brief")]
     pub verbose: bool,
+    #[command(flatten)]
+    pub member_timeout: MemberTimeout,
     /// What to look at
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
@@ -94,12 +98,29 @@ pub struct DetailArgs {
     #[arg(long, value_name = "N", requires = "draw", value_parser = clap::value_parser!(u64).range(1..=ROWS_MAX))]
     pub stripes: Option<u64>,
     #[command(flatten)]
+    pub member_timeout: MemberTimeout,
+    #[command(flatten)]
     pub geometry: GeometryArgs,
     #[command(flatten)]
     pub arrays: MemberArrays,
     /// The array's name, or its members
     #[arg(required_unless_present_any = ["control", "level", "array"], conflicts_with = "array", value_name = "ARRAY")]
     pub named: Vec<String>,
+}
+
+/// How long members are waited for.
+#[derive(Args, Debug)]
+pub struct MemberTimeout {
+    /// How long a member may take to answer; then it counts as unreadable. 100ms to 1440m, or 0: for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
+    member_timeout: Duration,
+}
+
+impl MemberTimeout {
+    /// `None`: for ever.
+    pub fn limit(&self) -> Option<Duration> {
+        (!self.member_timeout.is_zero()).then_some(self.member_timeout)
+    }
 }
 
 /// An array that is not there: `uraid detail --draw --level ...`.

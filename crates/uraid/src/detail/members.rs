@@ -10,7 +10,7 @@ use crate::names;
 use crate::probe::probe;
 use crate::report::{Geometry, LeftOut, Member, Report};
 use crate::serve::{self, Patience};
-use std::path::Path;
+use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, StartPlan, assemble};
 use uraid_format::{Features, Role, Superblock, uuid};
@@ -32,11 +32,11 @@ struct Known {
 }
 
 /// Reads the members and reports the arrays that they belong to. Unreadable members are listed on stderr.
-pub fn tell(members: &[String]) -> Result<Told, DetailError> {
+pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let mut known = Known::default();
     let mut first_error = None;
     for name in members {
-        match probe(Path::new(name)) {
+        match probe(name, time_max) {
             Ok(found) => {
                 known.names.push(name.clone());
                 known.candidates.push(Candidate { superblock: found.superblock, device_size: found.size });
@@ -66,9 +66,9 @@ pub fn tell(members: &[String]) -> Result<Told, DetailError> {
 }
 
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
-pub fn tell_stacked(groups: &[Vec<String>]) -> Result<Told, DetailError> {
+pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
-    let stack = serve::stack(groups, true, &look, &Patience::begin())?;
+    let stack = serve::stack(groups, true, &look, &Patience::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();

@@ -55,6 +55,7 @@ fn list_error(error: ProbeError) -> String {
         ProbeError::BadBlocks { source, .. } => text_of(source),
         ProbeError::BadBlocksRead { source, .. } => format!("it cannot be read: {source}"),
         ProbeError::Name(_)
+        | ProbeError::Silent(_)
         | ProbeError::Read { .. }
         | ProbeError::Kind { .. }
         | ProbeError::Window { .. }

@@ -1,0 +1,107 @@
+//! Questions to the system about a path that may not answer: its file server or drive hangs.
+//! Owns: the thread that waits, the line on stderr after a while, the time limit. Not here: the questions.
+//! Invariant: the main thread waits only for a channel, so a signal ends it as before. A path that was given up is not
+//! asked about again: each question would wait as long, on a thread of its own.
+
+use crate::warn;
+use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// After this time the path is named on stderr.
+const NAMED_AFTER: Duration = Duration::from_secs(2);
+/// How long a path may take where no option says it: as long as a member by default.
+pub const TIME_MAX: Duration = Duration::from_secs(30);
+/// It may read a superblock and the lists beside it, on its heap.
+const STACK_BYTES: usize = 512 << 10;
+
+static GIVEN_UP: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// A path did not answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{path}: it did not answer within {after:?}: see to its file server or drive, or leave it out")]
+pub struct NoAnswer {
+    /// As it was given.
+    pub path: String,
+    /// How long it was waited for.
+    pub after: Duration,
+}
+
+/// Asks `question`, which looks at `path`, on a thread of its own, and waits for `time_max`; `None`: for ever.
+pub fn ask<T: Send + 'static>(
+    path: &str,
+    time_max: Option<Duration>,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NoAnswer> {
+    let no_answer = || NoAnswer { path: path.to_owned(), after: time_max.unwrap_or_default() };
+    if given_up(|paths| paths.contains(path)) {
+        return Err(no_answer());
+    }
+    let question = Arc::new(Mutex::new(Some(question)));
+    let (sender, answer) = mpsc::channel();
+    let asked = question.clone();
+    let body = move || {
+        let question = asked.lock().unwrap_or_else(PoisonError::into_inner).take().expect("it is asked once");
+        // Nobody waits any more after the time limit.
+        let _ = sender.send(question());
+    };
+    let Ok(helper) = thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body) else {
+        // No thread can be had, so this one waits.
+        let question = question.lock().unwrap_or_else(PoisonError::into_inner).take().expect("nobody asked it");
+        return Ok(question());
+    };
+    let answer = match time_max {
+        Some(time_max) if time_max <= NAMED_AFTER => answer.recv_timeout(time_max),
+        Some(_) | None => answer.recv_timeout(NAMED_AFTER).or_else(|error| match error {
+            RecvTimeoutError::Disconnected => Err(error),
+            RecvTimeoutError::Timeout => {
+                let until = time_max.map_or(String::new(), |time| format!(", until {time:?} have passed"));
+                warn(&format!("{path}: it does not answer; waiting for it{until}"));
+                match time_max {
+                    Some(time_max) => answer.recv_timeout(time_max - NAMED_AFTER),
+                    None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                }
+            }
+        }),
+    };
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(RecvTimeoutError::Timeout) => {
+            given_up(|paths| paths.insert(path.to_owned()));
+            Err(no_answer())
+        }
+        Err(RecvTimeoutError::Disconnected) => resume_unwind(helper.join().expect_err("it ended without an answer")),
+    }
+}
+
+fn given_up<T>(look: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
+    look(&mut GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_answer_is_given_up_once_and_not_asked_again() {
+        assert_eq!(ask("answers", Some(TIME_MAX), || 7), Ok(7));
+        let (release, held) = mpsc::channel::<()>();
+        let after = Duration::from_millis(20);
+        let outcome = ask("hangs", Some(after), move || drop(held.recv()));
+        assert_eq!(outcome, Err(NoAnswer { path: "hangs".to_owned(), after }));
+        let outcome = ask("hangs", Some(TIME_MAX), || panic!("it is not asked again"));
+        assert!(
+            outcome.is_err_and(|error: NoAnswer| error.to_string().starts_with("hangs: it did not answer within "))
+        );
+        drop(release);
+    }
+
+    #[test]
+    fn a_question_that_panics_panics_here() {
+        let outcome = std::panic::catch_unwind(|| ask("panics", None, || panic!("on purpose")));
+        assert!(outcome.is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! A member that hangs before it is served: the path that does not answer is named, and given up in time.
+//! Owns: `serve`, `examine` and `detail` of members beside a FUSE server that is stopped. Not here: members of arrays
+//! that run (`hung_commands`).
+
+mod common;
+
+use common::stubborn::StubbornFile;
+use common::{Done, MIB, Scratch, Served, pattern, wait};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Until the path is named, and then until it is given up.
+const PATIENCE: [&str; 2] = ["--member-timeout", "3s"];
+const WAITS: &str = "m1.mount/member: it does not answer; waiting for it, until 3s have passed";
+const GIVEN_UP: &str = "m1.mount/member: it did not answer within 3s";
+
+struct Rig {
+    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    member: StubbornFile,
+    members: Vec<PathBuf>,
+    // After the mount.
+    scratch: Scratch,
+}
+
+/// A raid5 that was stopped, whose member 1 hangs. A request of this process is with the server, so the server does not
+/// take another one, and the kernel lets a process go that waits.
+fn rig() -> Rig {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 3, 4 * MIB);
+    let member = StubbornFile::in_place_of(&mut members, 1);
+    scratch.create("home", "-l 5 -n 3 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    member.hang();
+    std::thread::sleep(Duration::from_millis(1200));
+    let path = members[1].clone();
+    std::thread::spawn(move || std::fs::metadata(path));
+    std::thread::sleep(Duration::from_millis(100));
+    Rig { member, members, scratch }
+}
+
+impl Rig {
+    fn begin(&self, words: &[&str]) -> Served {
+        let words = words.iter().map(PathBuf::from).chain(self.members.iter().cloned());
+        Served::start(&mut self.scratch.command(words))
+    }
+
+    /// How a command ended that gives the member up by itself, having named it before.
+    #[track_caller]
+    fn gives_up(&self, words: &[&str]) -> Done {
+        let began = Instant::now();
+        let mut running = self.begin(words);
+        running.wait_for(WAITS);
+        let named = began.elapsed();
+        running.wait_for(GIVEN_UP);
+        let given_up = began.elapsed();
+        let has_ended = self.ends(&mut running);
+        println!(
+            "{:<8} names it after {named:?}, gives it up after {given_up:?}, ends after {:?}",
+            words[0],
+            began.elapsed()
+        );
+        let done = running.end();
+        assert!(has_ended, "it waits for the member: {done:?}");
+        assert_eq!((done.stderr.matches(WAITS).count(), done.stderr.matches(GIVEN_UP).count()), (1, 1), "{done:?}");
+        done
+    }
+
+    /// Whether a command ends before the member answers; it answers after this if not.
+    fn ends(&self, running: &mut Served) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(10) {
+            if running.has_ended() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.member.go_on();
+        false
+    }
+}
+
+#[test]
+fn examine_and_detail_name_a_member_that_hangs_and_show_the_others() {
+    let rig = rig();
+    let words = |subcommand| [&[subcommand], &PATIENCE[..]].concat();
+    let done = rig.gives_up(&words("examine"));
+    assert_eq!(done.code, Some(1));
+    assert_eq!(done.stdout.matches("Device Role : Active device").count(), 2, "{done:?}");
+    let done = rig.gives_up(&words("detail"));
+    assert!(done.code == Some(0) && done.stdout.contains("clean, degraded, Not Started"), "{done:?}");
+}
+
+#[test]
+fn serve_starts_without_a_member_that_hangs_where_it_may() {
+    let rig = rig();
+    let done = rig.gives_up(&["serve", PATIENCE[0], PATIENCE[1]]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stderr.contains("or --run to start degraded"), "{done:?}");
+    let served = rig.begin(&["serve", "--run", PATIENCE[0], PATIENCE[1]]);
+    served.wait_until_ready();
+    let shown = rig.scratch.uraid(["detail", "home"]).expect_done().stdout;
+    assert!(shown.contains(&format!("Left out: {}: it did not answer within 3s", rig.members[1].display())), "{shown}");
+    assert!(served.client().read(0, 1 << 20).expect("connected") == Ok(pattern(1, 1 << 20)));
+    rig.member.go_on();
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_signal_ends_a_command_that_waits_for_a_member() {
+    let rig = rig();
+    for (subcommand, signal) in [("examine", Signal::INT), ("detail", Signal::TERM), ("serve", Signal::INT)] {
+        let mut running = rig.begin(&[subcommand, "--member-timeout", "0"]);
+        running.wait_for("m1.mount/member: it does not answer; waiting for it\n");
+        running.signal(signal);
+        let began = Instant::now();
+        let has_ended = rig.ends(&mut running);
+        println!("{subcommand:<8} ends {:?} after the signal", began.elapsed());
+        assert!(has_ended, "{subcommand} waits for the member");
+    }
+    rig.member.go_on();
+    let served = rig.scratch.ready(&[], &rig.members);
+    wait(|| rig.scratch.uraid(["list"]).stdout.contains("[3/3]")).expect("it is as before");
+    assert_eq!(served.stop().code, Some(0));
+}
