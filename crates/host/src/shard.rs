@@ -409,6 +409,11 @@ impl Local {
         &self.0.arenas[n]
     }
 
+    /// The members that have not answered all requests of this shard.
+    pub fn members_owing(&self) -> Vec<String> {
+        self.0.driver.members_owing().into_iter().collect()
+    }
+
     /// How this shard submits I/O: `io_uring` or `threads`.
     pub fn ring_name(&self) -> &'static str {
         self.0.driver.ring_name()

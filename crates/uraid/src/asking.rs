@@ -90,7 +90,9 @@ mod tests {
         assert_eq!(ask("answers", Some(TIME_MAX), || 7), Ok(7));
         let (release, held) = mpsc::channel::<()>();
         let after = Duration::from_millis(20);
-        let outcome = ask("hangs", Some(after), move || drop(held.recv()));
+        let outcome = ask("hangs", Some(after), move || {
+            let _ = held.recv();
+        });
         assert_eq!(outcome, Err(NoAnswer { path: "hangs".to_owned(), after }));
         let outcome = ask("hangs", Some(TIME_MAX), || panic!("it is not asked again"));
         assert!(

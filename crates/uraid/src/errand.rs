@@ -4,7 +4,7 @@
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
-use crate::world::{HostArray, Letter};
+use crate::world::{ArrayIndex, HostArray, Letter};
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::rc::Rc;
@@ -51,8 +51,9 @@ where
             // Read-only arrays need no stop. If one froze meanwhile, the task reports it.
             let to_stop = if read_only { 0 } else { started };
             for index in (0..to_stop).rev() {
+                let before = arrays[index].status();
                 let stopped = arrays[index].stop().await;
-                let named = |source| StackError::Stop { array: stack.arrays[index].name.clone(), source };
+                let named = |error| stack.stop_error(ArrayIndex(index), &before, error);
                 outcome = outcome.and(stopped.map_err(named));
             }
             outcome.map(|()| value.expect("the task ran when all was started"))
@@ -74,13 +75,14 @@ async fn start(
         line.show(progress.done, progress.total);
         last = Some(progress);
     });
+    let failed = |source| stack.start_error(ArrayIndex(index), &arrays[index].status(), source);
     // Do not call `stop`: what the resync has not reached must stay marked dirty.
     let outcome = match plan.is_dirty {
         true => match race(told_to_end, start).await {
             Either::Left(()) => Err(StackError::Interrupted { array: name.clone() }),
-            Either::Right(outcome) => outcome.map_err(|source| StackError::Start { array: name.clone(), source }),
+            Either::Right(outcome) => outcome.map_err(failed),
         },
-        false => start.await.map_err(|source| StackError::Start { array: name.clone(), source }),
+        false => start.await.map_err(failed),
     };
     match (&outcome, last) {
         (Ok(()), Some(last)) => line.finish(&last),

@@ -19,7 +19,7 @@ fn table(reports: &[Report]) -> String {
     let mut out = String::new();
     for report in reports {
         let size = sizes::binary(Sectors(report.array_sectors));
-        let (name, level, picture, state) = (&report.name, &report.level, report.picture(), report.state.join(", "));
+        let (name, level, picture, state) = (&report.name, &report.level, report.picture(), report.state_text());
         let server = report.server.as_ref();
         let uri = server.and_then(|server| server.uris.first()).map_or("", String::as_str);
         out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}  {uri}\n"));

@@ -20,6 +20,7 @@ mod draw;
 mod errand;
 mod examine;
 mod faces;
+mod frozen;
 mod list;
 mod log;
 mod member;

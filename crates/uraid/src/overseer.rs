@@ -11,7 +11,7 @@ use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
 use crate::world::{ArrayCounts, ArrayIndex, HostArray};
-use crate::{dates, detail, paths, warn, watch, with_causes};
+use crate::{dates, detail, frozen, paths, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -159,13 +159,18 @@ impl Overseer {
         index.map_or_else(|| slot.to_string(), |index| format!("{} ({slot})", self.member_name(index)))
     }
 
+    /// Why it is frozen, if it is.
+    fn frozen_over(&self) -> Option<String> {
+        frozen::reason(&self.status(), |index| &self.member_paths(index).path)
+    }
+
     /// The engine's words, with paths in place of slots.
     fn fail_text(&self, slots: SlotSet, error: &FailError) -> String {
         match error {
             FailError::NoMember { slot } => format!("{}: no member works there", self.member_in(*slot)),
             FailError::Needed { left: _, working, needed } => {
                 let members: Vec<String> = slots.iter().map(|slot| self.member_in(slot)).collect();
-                let members = members.join(" and ");
+                let members = members.join(", ");
                 format!("the array cannot serve without {members}: {working} members work, {needed} are needed")
             }
             FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, error }) => {
@@ -182,9 +187,11 @@ impl Overseer {
                      it again ({error})"
                 )
             }
-            FailError::ReadOnly | FailError::NotOpen | FailError::Frozen(_) | FailError::StaysFrozen(_) => {
-                with_causes(error)
-            }
+            FailError::Frozen(_) => match self.frozen_over() {
+                Some(reason) => format!("{error} ({reason})"),
+                None => with_causes(error),
+            },
+            FailError::ReadOnly | FailError::NotOpen | FailError::StaysFrozen(_) => with_causes(error),
         }
     }
 }
@@ -218,6 +225,7 @@ impl Controlled for Overseer {
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, report.resync.is_some());
+        report.frozen = self.frozen_over();
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();
         report.clients = Some(requests(&clients, setup.faces.exports.len()));

@@ -39,6 +39,9 @@ pub struct Report {
     pub raid_devices: u16,
     /// The state in mdadm's words, the most important last: `clean, degraded`.
     pub state: Vec<String>,
+    /// Why it is frozen, with the members to blame: `/dev/sdb: no space left under the member (errno 28)`.
+    #[serde(default)]
+    pub frozen: Option<String>,
     /// When the array was made.
     pub created: u64,
     /// When a superblock was last written.
@@ -282,6 +285,15 @@ impl Report {
         (0..self.raid_devices).map(|slot| if is_in_sync(slot) { 'U' } else { '_' }).collect()
     }
 
+    /// The state in one line: `active, frozen (/dev/sdb: no space left under the member (errno 28))`.
+    pub fn state_text(&self) -> String {
+        let word = |word: &String| match &self.frozen {
+            Some(reason) if word == "frozen" => format!("{word} ({reason})"),
+            Some(_) | None => word.clone(),
+        };
+        self.state.iter().map(word).collect::<Vec<String>>().join(", ")
+    }
+
     /// The text of `uraid detail`.
     pub fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);
@@ -331,7 +343,7 @@ impl Report {
             let members = self.members.iter().filter(|m| m.path.is_some() && states.contains(&m.state.as_str()));
             members.count().to_string()
         };
-        field(out, "State", &format!("{} {}", self.state.join(", "), self.picture()));
+        field(out, "State", &format!("{} {}", self.state_text(), self.picture()));
         field(out, "Active Devices", &count(&["active sync"]));
         field(out, "Working Devices", &count(&["active sync", "spare", "spare rebuilding"]));
         field(out, "Failed Devices", &count(&["faulty"]));
@@ -403,8 +415,11 @@ impl Report {
             field(out, "Rows Recovered", &format!("{} read by computing lost data", counts.rows_recovered));
         }
         if counts.reads_retried + counts.read_errors > 0 {
-            let text = format!("{}, {} reads served by other members", counts.read_errors, counts.reads_retried);
-            field(out, "Read Errors", &text);
+            let served = match counts.reads_retried {
+                0 => String::new(),
+                reads => format!("; {reads} reads were served by other members"),
+            };
+            field(out, "Read Errors", &format!("{}{served}", counts.read_errors));
         }
         out.push('\n');
     }
@@ -477,6 +492,7 @@ mod tests {
             member_sectors: 20_480,
             raid_devices: 3,
             state: vec!["active".to_owned(), "degraded".to_owned()],
+            frozen: None,
             created: 1_700_000_000,
             updated: 1_700_000_100,
             events: 42,
@@ -496,6 +512,21 @@ mod tests {
             read_only: None,
             geometry: None,
         }
+    }
+
+    #[test]
+    fn what_froze_an_array_is_said_and_reads_that_nobody_served_are_not() {
+        let mut report = degraded();
+        report.state = ["active", "frozen"].map(str::to_owned).into();
+        report.frozen = Some("c.img: no space left under the member (errno 28)".to_owned());
+        let read_errors = |reads_retried| Some(Counts { read_errors: 240, reads_retried, ..Counts::default() });
+        report.counts = read_errors(0);
+        let text = report.text();
+        let state = "State : active, frozen (c.img: no space left under the member (errno 28)) [3/2] [U_U]\n";
+        assert!(text.contains(state), "{text}");
+        assert!(text.contains("       Read Errors : 240\n"), "{text}");
+        report.counts = read_errors(7);
+        assert!(report.text().contains("       Read Errors : 240; 7 reads were served by other members\n"));
     }
 
     fn member(number: Option<u32>, slot: Option<u16>, state: &str, path: Option<&str>) -> Member {

@@ -362,7 +362,8 @@ impl Session {
             Either::Right(Err(source)) => {
                 // The resyncs of the others would be in vain.
                 self.ask_to_stop(&format!("{name} could not be started"));
-                return Err(StackError::Start { array: name.clone(), source });
+                let status = self.station.arrays[index.0].status();
+                return Err(self.setup().stack.start_error(index, &status, source));
             }
         }
         if let Some(progress) = run.progress.take() {
@@ -435,19 +436,21 @@ impl Session {
             let name = &self.setup().stack.array(index).name;
             let time_max =
                 self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
+            let before = self.station.arrays[index.0].status();
             let stopping = self.station.arrays[index.0].stop();
             let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
                 Either::Left(stopped) => {
                     if stopped.is_ok() && self.station.arrays[index.0].layout().tolerates() > 0 {
                         self.let_members_go(index);
                     }
-                    stopped.map_err(|source| StackError::Stop { array: name.clone(), source })
+                    stopped.map_err(|error| self.setup().stack.stop_error(index, &before, error))
                 }
                 Either::Right(()) => {
                     // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();
                     let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
-                    Err(StackError::NotAnswering { array: name.clone(), requests, after: time_max, is_redundant })
+                    let (array, members) = (name.clone(), self.station.shard.members_owing());
+                    Err(StackError::NotAnswering { array, members, requests, after: time_max, is_redundant })
                 }
             };
             match (&stopped, &outcome) {

@@ -6,11 +6,11 @@
 use crate::member::{ArrayMember, InnerArray};
 use crate::report::LeftOut;
 use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
-use crate::{assembly, client, member_name, warn};
+use crate::{assembly, client, frozen, member_name, warn};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::verdict::OnFull;
-use uraid_engine::{Array, Config, StartError, StartPlan, StopError};
+use uraid_engine::{Array, Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard};
 
@@ -84,10 +84,12 @@ pub fn read_errors_max_default() -> u32 {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StackError {
     /// One did not start.
-    #[error("{array}: the array could not be started")]
+    #[error("{array}: the array could not be started{why}")]
     Start {
         /// Its name.
         array: String,
+        /// The members that are to blame, and what to do: see `frozen`.
+        why: String,
         /// Why.
         source: StartError,
     },
@@ -99,7 +101,8 @@ pub enum StackError {
     },
     /// One could not be stopped, because a member does not answer.
     #[error(
-        "{array}: members still owe answers after {after:?} ({requests} requests of the first thread wait for them); {}",
+        "{array}: members still owe answers after {after:?}{} ({requests} requests of the first thread wait for them); {}",
+        if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
         if *is_redundant {
             "the array stays marked dirty, and its next start makes it consistent"
         } else {
@@ -109,6 +112,8 @@ pub enum StackError {
     NotAnswering {
         /// Its name.
         array: String,
+        /// The members that owe shard 0 an answer.
+        members: Vec<String>,
         /// How many requests wait on shard 0.
         requests: u64,
         /// How long the stop waited.
@@ -117,12 +122,12 @@ pub enum StackError {
         is_redundant: bool,
     },
     /// One is stopped, but not cleanly.
-    #[error("{array}: the array was stopped")]
+    #[error("{array}: the array was stopped: {how}")]
     Stop {
         /// Its name.
         array: String,
-        /// What is wrong.
-        source: StopError,
+        /// What is wrong: see `frozen`.
+        how: String,
     },
 }
 
@@ -161,6 +166,18 @@ impl Stack {
             Members::Claimed(members) => members[member].name(),
             Members::Arrays(members) => &self.array(members[member]).name,
         }
+    }
+
+    /// Why an array could not be started, with its members' names.
+    pub fn start_error(&self, index: ArrayIndex, status: &Status, source: StartError) -> StackError {
+        let why = frozen::start_text(status, &source, |member| self.member_name(index, member));
+        StackError::Start { array: self.array(index).name.clone(), why, source }
+    }
+
+    /// Why an array could not be stopped well. `before`: its status before the stop.
+    pub fn stop_error(&self, index: ArrayIndex, before: &Status, error: StopError) -> StackError {
+        let reason = frozen::reason(before, |member| self.member_name(index, member));
+        StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason) }
     }
 
     /// The same in the form of reports: a path, or the name of an array.
@@ -270,8 +287,10 @@ mod tests {
     fn only_a_level_with_redundancy_is_said_to_be_marked_dirty() {
         let text = |is_redundant| {
             let (array, after) = ("home".to_owned(), Duration::from_secs(45));
-            StackError::NotAnswering { array, requests: 2, after, is_redundant }.to_string()
+            let members = vec!["m1".to_owned()];
+            StackError::NotAnswering { array, members, requests: 2, after, is_redundant }.to_string()
         };
+        assert!(text(true).starts_with("home: members still owe answers after 45s: m1 (2 requests "));
         assert!(text(true).ends_with("the array stays marked dirty, and its next start makes it consistent"));
         assert!(text(false).ends_with("what was written since the last flush may be lost"));
     }

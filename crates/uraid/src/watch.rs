@@ -4,6 +4,7 @@
 //! Not here: when it is said (`overseer`), reactions (the `engine` has reacted by then).
 //! Invariant: the watch only reads; the array never waits for it.
 
+use crate::frozen;
 use crate::overseer::Overseer;
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,8 +43,8 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
             lines.push(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"));
         }
     }
-    if let (Gate::Open | Gate::Closed, Gate::Frozen(kind)) = (before.gate, now.gate) {
-        lines.push(format!("takes no more writes: {kind}; reads are served as far as possible"));
+    if let (Gate::Open | Gate::Closed, Some(reason)) = (before.gate, frozen::reason(now, &name)) {
+        lines.push(format!("takes no more writes: {reason}; reads are served as far as possible"));
     }
     if let (Gate::Frozen(_), Gate::Open) = (before.gate, now.gate) {
         lines.push(format!("takes writes again {}", now.picture()));
@@ -75,7 +76,15 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
     } else {
         format!(" at its sector {} ({})", range.start.0, range.length)
     };
-    Some(format!("{what}{place}: {error}"))
+    Some(format!("{what}{place}: {}", error_text(kind, error)))
+}
+
+/// An error that a member gave, or that it gave no answer.
+pub fn error_text(kind: RequestKind, error: IoError) -> String {
+    match error.os {
+        ETIMEDOUT => format!("it did not answer a {} in time (--member-timeout)", kind.name()),
+        _ => error.to_string(),
+    }
 }
 
 /// `a write failed: no space left under the member (errno 28)`
@@ -126,6 +135,12 @@ mod tests {
         assert_eq!(
             said[1].1,
             "10 read errors so far, the last at its sector 4096 (8 sectors): the medium failed (errno 5)"
+        );
+        let gone = IoError { kind: ErrorKind::Gone, os: ETIMEDOUT };
+        let last = Some((Range::new(Sector(8), Sectors(8)), gone));
+        assert_eq!(
+            error_line(RequestKind::Write, &count(0), &ErrorCount { count: 1, last }).as_deref(),
+            Some("first write error at its sector 8 (8 sectors): it did not answer a write in time (--member-timeout)")
         );
         // Several at once are one line.
         let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");

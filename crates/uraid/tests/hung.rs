@@ -115,6 +115,7 @@ fn a_member_that_takes_too_long_is_failed_by_itself() {
         let answer = rig.write_all(2);
         assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
         rig.served.wait_for("is faulty: it did not answer ");
+        assert!(!rig.served.stderr().contains("gone or shrank"), "{case}: {}", rig.served.stderr());
         assert!(rig.says(&["detail", "hung"]).contains("faulty"), "{case}");
         // What it answers now comes too late.
         rig.member.go_on();
@@ -184,7 +185,14 @@ fn a_flush_that_a_member_of_a_raid0_does_not_answer_freezes_the_array_which_says
     assert_eq!(client.flush().expect("connected"), 5, "EIO");
     rig.served.wait_for("takes no more writes");
     assert_ne!(client.write(512 << 10, &pattern(3, 4096)).expect("connected"), 0);
-    assert!(rig.says(&["detail", "hung"]).contains("frozen"));
+    let over = format!("{}: it did not answer a flush in time (--member-timeout)", rig.members[0].display());
+    let shown = rig.says(&["detail", "hung"]);
+    assert!(shown.contains(&format!("State : clean, frozen ({over}) [2/2]")), "{shown}");
     rig.member.go_on();
-    assert_eq!(rig.served.stop().code, Some(1));
+    let stopped = rig.served.stop();
+    assert!(stopped.stderr.contains(&format!("hung: takes no more writes: {over}; reads are served")), "{stopped:?}");
+    let last = format!(
+        "hung: the array was stopped: it was frozen ({over}); what was written since its last good flush may be lost\n"
+    );
+    stopped.expect_refused(&[&last]);
 }

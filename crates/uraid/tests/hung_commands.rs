@@ -172,13 +172,14 @@ fn fail_takes_several_members_and_says_so() {
     let served = scratch.ready(&[], &members);
     let socket = scratch.path("home.ctl");
     let words = ["fail", "--control", text(&socket), "0", text(&members[0]), "3", "1"];
-    // What can be done is done, and said.
+    // All of them, or none.
     scratch.uraid(words).expect_refused(&[
         "cannot serve without ",
-        "m1 (slot 1): 2 members work",
-        "; set faulty before that: ",
-        "m3 (slot 3)",
+        "m1 (slot 1), ",
+        "m3 (slot 3): 4 members work, 2 are",
     ]);
+    assert!(scratch.uraid(["list"]).stdout.contains("[UUUU]"));
+    scratch.uraid(&words[..6]).expect_done();
     assert!(scratch.uraid(["list"]).stdout.contains("[_UU_]"));
     assert_eq!(served.stop().code, Some(0));
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::stubborn::StubbornFile;
+use common::stubborn::{Fails, StubbornFile};
 use common::{MIB, Scratch, Served, pattern};
 use fuser::Errno;
 use std::path::PathBuf;
@@ -60,8 +60,13 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         assert_ne!(rig.write(2), 0, "{case}");
         rig.served.wait_for("takes no more writes");
         let shown = rig.says(&["detail", "sick"]);
-        let whole = format!("frozen [{count}/{count}] [{}]", "U".repeat(count));
+        let over = sick.iter().map(|at| format!("{}: the medium failed (errno 5)", rig.members[*at].display()));
+        let over = over.collect::<Vec<String>>().join(", ");
+        let whole = format!("active, frozen ({over}) [{count}/{count}] [{}]\n", "U".repeat(count));
         assert!(shown.contains(&whole), "{case}: {shown}");
+        assert!(rig.says(&["list"]).contains(&format!("active, frozen ({over})")), "{case}");
+        let report: serde_json::Value = serde_json::from_str(&rig.says(&["list", "--json"])).expect("JSON");
+        assert_eq!(report[0]["frozen"], over, "{case}");
         let refused = rig.scratch.uraid(["fail", "sick", "0"]);
         refused.expect_refused(&["stays frozen", "more members failed", "stop it and start it again"]);
         rig.sick.iter().for_each(|file| file.fail_next(Errno::EIO, 0));
@@ -130,9 +135,30 @@ fn a_full_member_is_failed_by_itself_with_on_full() {
     // Without the second one it cannot be served.
     rig.sick[1].fail_next(Errno::ENOSPC, u32::MAX);
     assert_eq!(rig.write(3), ENOSPC);
-    rig.served.wait_for("takes no more writes: no space left under the member");
+    let full = rig.members[2].display();
+    rig.served
+        .wait_for(&format!("takes no more writes: {full}: no space left under the member (errno 28); reads are "));
     rig.sick.iter().for_each(|file| file.fail_next(Errno::ENOSPC, 0));
     rig.served.stop().expect_refused(&["stays marked dirty"]);
+}
+
+#[test]
+fn a_start_without_room_names_the_member_and_says_what_to_do() {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 3, 4 * MIB);
+    let full = StubbornFile::in_place_of(&mut members, 1);
+    scratch.create("full", "-l 5 -n 3", &members);
+    full.fail(Fails::Full);
+    let refused = scratch.serve(&[], &members).end();
+    let member = members[1].display();
+    refused.expect_refused(&[
+        &format!(
+            "full: the array could not be started for lack of room under {member}: make room there and start it again"
+        ),
+        "or serve it with --read-only",
+    ]);
+    full.fail(Fails::Nothing);
+    assert_eq!(scratch.ready(&[], &members).stop().code, Some(0));
 }
 
 #[test]

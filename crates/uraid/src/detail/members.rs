@@ -309,6 +309,7 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         },
         raid_devices: layout.map_or(u16::try_from(template.raid_disks).unwrap_or(u16::MAX), Layout::slots),
         state: Vec::new(),
+        frozen: None,
         created: template.created_seconds(),
         updated: template.updated_seconds(),
         events: template.events,

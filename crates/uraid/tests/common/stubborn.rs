@@ -76,12 +76,14 @@ impl Journal {
     }
 }
 
-/// What a server refuses with an I/O error.
+/// What a server refuses with an I/O error, or for lack of space.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Fails {
     #[default]
     Nothing,
     Reads,
+    /// Every write, because there is no room for it.
+    Full,
     /// Every write that covers this byte.
     WritesOf(u64),
     Flushes,
@@ -107,6 +109,7 @@ impl Server {
     fn take(&self, event: Event) -> bool {
         let fails = match &mut *self.fails.lock().expect("no holder panics") {
             Fails::Nothing | Fails::Reads => false,
+            Fails::Full => event != Event::Flush,
             Fails::WritesOf(place) => event.writes(*place).is_some(),
             Fails::Flushes | Fails::FlushesAfter(0) => event == Event::Flush,
             Fails::FlushesAfter(left) => {
@@ -240,7 +243,8 @@ impl Filesystem for Server {
             return reply.error(errno);
         }
         if !self.take(Event::Write { at: offset, bytes: data.to_vec() }) {
-            return reply.error(Errno::EIO);
+            let is_full = *self.fails.lock().expect("no holder panics") == Fails::Full;
+            return reply.error(if is_full { Errno::ENOSPC } else { Errno::EIO });
         }
         match self.file.write_all_at(data, offset) {
             Ok(()) => reply.written(data.len() as u32),

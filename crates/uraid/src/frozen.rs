@@ -1,0 +1,109 @@
+//! Why an array takes no more writes, with the members' names.
+//! Owns: which members' errors an array froze over, as far as its status tells. Not here: when it freezes (`engine`).
+//! Invariant: only members that the array still uses are named. On a level with redundancy, one that failed a write or a
+//! flush and is still used is one that the array could not do without; without redundancy only a failed flush freezes.
+
+use crate::watch;
+use uraid_block::ErrorKind;
+use uraid_engine::view::Gate;
+use uraid_engine::{MemberErrors, MemberState, RequestKind, StartError, Status, StopError};
+
+/// `m2: no space left under the member (errno 28)`; `None` if it is not frozen. `name` gives the name of a member of the
+/// plan.
+pub fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<String> {
+    let Gate::Frozen(kind) = status.gate else { return None };
+    let members: Vec<String> = members(status, kind).map(|(index, text)| format!("{}: {text}", name(index))).collect();
+    Some(if members.is_empty() { kind.to_string() } else { members.join(", ") })
+}
+
+/// What a start says that failed, between its array's name and the engine's reason.
+pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
+    let kind = match error {
+        StartError::Record(error) | StartError::Resync(error) | StartError::Frozen(error) => error.kind,
+        StartError::Stopping => return String::new(),
+    };
+    let members: Vec<&str> = members(status, kind).map(|(index, _)| name(index)).collect();
+    let has_no_room = kind == ErrorKind::NoSpace;
+    match (members.join(", "), has_no_room) {
+        (members, false) if members.is_empty() => String::new(),
+        (members, false) => format!(" because of {members}"),
+        (members, true) => {
+            let place = if members.is_empty() { "under a member".to_owned() } else { format!("under {members}") };
+            format!(" for lack of room {place}: make room there and start it again, or serve it with --read-only")
+        }
+    }
+}
+
+/// How an array was stopped that could not be stopped well. `reason`: why it was frozen before.
+pub fn stop_text(error: &StopError, reason: Option<String>) -> String {
+    let over = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+    match error {
+        StopError::Frozen(_) => {
+            format!("it was frozen{over} and stays marked dirty; the next start makes it consistent")
+        }
+        StopError::FrozenPlain(_) => {
+            format!("it was frozen{over}; what was written since its last good flush may be lost")
+        }
+        StopError::NotClean(_) | StopError::Flush(_) => crate::with_causes(error),
+    }
+}
+
+fn members(status: &Status, kind: ErrorKind) -> impl Iterator<Item = (usize, String)> {
+    let is_redundant = status.level.is_redundant();
+    let all = status.members.iter().zip(&status.errors).enumerate();
+    all.filter_map(move |(index, (state, errors))| match state {
+        MemberState::Active(_) => error_text(errors, kind, is_redundant).map(|text| (index, text)),
+        MemberState::Spare | MemberState::Faulty { .. } => None,
+    })
+}
+
+fn error_text(errors: &MemberErrors, kind: ErrorKind, is_redundant: bool) -> Option<String> {
+    let mut text = RequestKind::ALL.into_iter().zip(&errors.of).filter_map(|(request, count)| {
+        let (_, error) = count.last?;
+        let may_freeze = match request {
+            RequestKind::Flush => true,
+            RequestKind::Write => is_redundant,
+            // An unreadable sector is read elsewhere or fails its request.
+            RequestKind::Read => is_redundant && error.kind == kind && kind != ErrorKind::Media,
+            RequestKind::Discard => false,
+        };
+        may_freeze.then(|| watch::error_text(request, error))
+    });
+    text.next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::{IoError, Range, Sector, Sectors};
+    use uraid_engine::ErrorCount;
+
+    fn failed(request: RequestKind, kind: ErrorKind, os: i32) -> MemberErrors {
+        let mut errors = MemberErrors::default();
+        let last = Some((Range::new(Sector(8), Sectors(8)), IoError { kind, os }));
+        errors.of[request as usize] = ErrorCount { count: 1, last };
+        errors
+    }
+
+    #[test]
+    fn only_errors_that_freeze_are_reasons() {
+        let full = failed(RequestKind::Write, ErrorKind::NoSpace, 28);
+        let text = error_text(&full, ErrorKind::NoSpace, true);
+        assert_eq!(text.as_deref(), Some("no space left under the member (errno 28)"));
+        assert_eq!(error_text(&full, ErrorKind::NoSpace, false), None, "raid0 fails the request");
+        let unreadable = failed(RequestKind::Read, ErrorKind::Media, 5);
+        assert_eq!(error_text(&unreadable, ErrorKind::Media, true), None);
+        let hung = failed(RequestKind::Flush, ErrorKind::Gone, 110);
+        let text = error_text(&hung, ErrorKind::Gone, false);
+        assert_eq!(text.as_deref(), Some("it did not answer a flush in time (--member-timeout)"));
+    }
+
+    #[test]
+    fn a_stop_says_each_thing_once() {
+        let error = StopError::FrozenPlain(ErrorKind::Frozen.into());
+        let text = stop_text(&error, Some("m0: the medium failed (errno 5)".to_owned()));
+        let expected =
+            "it was frozen (m0: the medium failed (errno 5)); what was written since its last good flush may be lost";
+        assert_eq!(text, expected);
+    }
+}
