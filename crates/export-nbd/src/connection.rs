@@ -5,13 +5,13 @@
 //! Invariant: every request that was started is answered once, unless the connection broke. Its buffers and permits are
 //! held until its reply has left.
 
+use crate::clears::{ClearRequest, Clearing};
 use crate::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form, Handshake, Progress};
 use crate::inbox::Inbox;
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::outbox::{Outbox, Reply, next_send};
-use crate::pieces::{self, Clearing};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
 use crate::shares::{Account, Hold};
@@ -91,7 +91,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
             account: server.shares.open(),
-            clearing: Clearing::new(),
+            clearing: Clearing::default(),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
             since: Cell::new(server.machine.now()),
@@ -133,6 +133,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     pub(crate) fn close(&self) {
         self.is_closing.set(true);
         self.closing.notify_all();
+        self.server.drop_clears(self);
     }
 
     /// Ends the connection now; requests in flight run to their end unanswered.
@@ -154,6 +155,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 self.enter(Phase::Ending);
                 if end == End::Broken {
                     self.close();
+                } else if self.is_given_up() {
+                    self.server.drop_clears(&self);
                 }
                 // Each request releases its permit when its reply has left, or can no longer leave.
                 let all = self.in_flight.acquire(self.server.limits.requests_max).await;
@@ -176,7 +179,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         &self.server.offers[self.agreement.get().export]
     }
 
-    fn device(&self) -> &D {
+    pub(crate) fn device(&self) -> &D {
         &self.server.devices[self.agreement.get().export]
     }
 
@@ -318,6 +321,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Work::Read(range) | Work::Write(range, _) => Some(range.length.len_bytes()),
             Work::Flush | Work::Clear(..) | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => None,
         };
+        if let Work::Clear(_, range, _) = work {
+            let permit = self.in_flight.acquire(1).await;
+            self.server.running.set(self.server.running.get() + 1);
+            self.server.put_clear(self, ClearRequest { request, rest: range, permit });
+            return Ok(());
+        }
         let shares = &self.server.shares;
         let hold = match bytes {
             None => Hold::new(self.in_flight.acquire(1).await),
@@ -374,16 +383,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 let result = device.flush().await;
                 self.finish(request, result, hold);
             }
-            Work::Clear(what, range, fua) => {
-                let result = pieces::clear(self, device, what, range, fua).await;
-                self.finish(request, result, hold);
-            }
             // The device has nothing to do for it.
             Work::Cache(_) => self.finish(request, Ok(()), hold),
             Work::Status { range, one } => {
                 let result = status::extents(device, range, self.offer().sizes.minimum, one).await;
                 self.finish_status(request, result, hold);
             }
+            Work::Clear(..) => unreachable!("they have a queue of their own"),
             Work::Disconnect => unreachable!("it ends the reading"),
         }
         // The writer runs after all ready tasks. Send now if enough is waiting.
@@ -413,7 +419,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    fn finish(&self, request: &Request, result: Result<(), IoError>, hold: Hold) {
+    pub(crate) fn finish(&self, request: &Request, result: Result<(), IoError>, hold: Hold) {
         self.count(request, result.is_ok());
         let reply = match result {
             Ok(()) => Reply::done(self.form(), request, hold),

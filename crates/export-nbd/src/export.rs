@@ -3,11 +3,15 @@
 //! (`request`).
 //! Invariant: the offer is legal NBD for any geometry. Spec: proto.md, "Block size constraints".
 
+use crate::clears;
 use crate::server::{LARGE_INBOXES_MAX, SPARE_CONNECTIONS};
 use std::time::Duration;
 use uraid_block::Geometry;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockSizes, ExportInfo, TransmissionFlags};
+
+/// A connection without what waits.
+const CONNECTION_BYTES: u64 = 8 << 10;
 
 /// One export of a server.
 #[derive(Clone, Debug)]
@@ -23,7 +27,7 @@ pub struct Export {
 /// Limits of one server, that is of one shard.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes.
+    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes, a busy one up to [`Limits::connection_bytes`].
     pub connections_max: usize,
     /// Connections at once of one peer: a user, or a host.
     pub peer_connections_max: usize,
@@ -58,6 +62,12 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
+    /// if all of its requests are such and wait.
+    pub fn connection_bytes(&self) -> u64 {
+        CONNECTION_BYTES + clears::queue_bytes(self.requests_max) as u64
+    }
+
     /// The server's own memory on each shard, besides the clients' arena: small blocks and large ones.
     pub fn own_blocks(&self) -> (u32, u32) {
         let blocks = u32::try_from(self.connections_max + SPARE_CONNECTIONS).expect("connections are few");

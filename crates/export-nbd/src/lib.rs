@@ -10,6 +10,7 @@
 //!                        +---- refusal ----+-> Outbox -> one vectored send per batch -> socket
 //! ```
 
+mod clears;
 mod connection;
 #[cfg(test)]
 #[path = "../../block/tests/every_order/mod.rs"]

@@ -1,55 +1,30 @@
 //! Trim and write-zeroes in pieces: one request may cover the whole device.
-//! Owns: the length and the end of a piece, the pause between two pieces, how many bytes of them one connection may
-//! have in flight, how much time they take from other clients' reads and writes.
-//! Not here: what a piece does (`Device`), replies (`connection`).
+//! Owns: the length and the end of a piece, the pause between two pieces, how much time they take from other clients' reads
+//! and writes.
+//! Not here: what a piece does (`Device`), which request is next (`clears`), replies (`connection`).
 //! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
 //! its last piece, before its answer.
 
+use crate::clears::{ClearRequest, Lane};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
-use std::cell::Cell;
 use std::future::Future;
-use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Either, Permit, Semaphore, race, yield_now};
+use uraid_block::local::{Either, Permit, race};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
-use uraid_nbd::Command;
 
 /// The longest piece of zeroes. 4 MiB: a member that has to write them, at 100 MB/s, is done after 40 ms.
-const ZEROES_MAX: Sectors = Sectors(4 << 11);
+pub(crate) const ZEROES_MAX: Sectors = Sectors(4 << 11);
 /// The longest piece of a trim, which moves no data.
 const TRIM_MAX: Sectors = Sectors(32 << 11);
-/// Bytes that one connection may have in flight in trims and write-zeroes. A request counts with its length, at most
-/// [`ZEROES_MAX`]: two long requests run at a time, so that a device does not idle between the pieces of one.
-const CLEARING_BYTES_MAX: usize = 2 * ZEROES_MAX.len_bytes();
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
 /// A request up to this length takes no longer than a write, and has no pause.
-const SHORT_MAX: Sectors = Sectors(64 << 1);
+pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
 /// While other clients read or write, a piece that took 1 ms is followed by a pause of 23 ms: all pieces of a shard
 /// together take a 24th of the time.
 const PAUSE_FACTOR: u32 = 23;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// A connection's counters for its trims and write-zeroes, and for reads and writes beside them.
-pub(crate) struct Clearing {
-    bytes: Rc<Semaphore>,
-    /// Reads and writes of this connection that were answered.
-    transfers: Cell<u64>,
-    /// The reads and writes of all others at the last call of `is_contended`.
-    seen_of_others: Cell<u64>,
-}
-
-impl Clearing {
-    pub(crate) fn new() -> Clearing {
-        Clearing { bytes: Semaphore::new(CLEARING_BYTES_MAX), transfers: Cell::new(0), seen_of_others: Cell::new(0) }
-    }
-
-    /// Records that a request of the connection was answered.
-    pub(crate) fn answered(&self, command: Command) {
-        self.transfers.set(self.transfers.get() + u64::from(matches!(command, Command::Read | Command::Write)));
-    }
-}
 
 /// The effect on the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,59 +33,51 @@ pub(crate) enum Clear {
     Zeroes,
 }
 
-/// What a request of this length counts for in [`CLEARING_BYTES_MAX`].
-fn cost(length: Sectors) -> usize {
-    length.min(ZEROES_MAX).len_bytes()
-}
-
-/// Clears the whole range, piece by piece, and flushes afterwards if `fua` asks for it. [`ErrorKind::Stopping`] if the
-/// connection ends before the last piece.
-pub(crate) async fn clear<M: Machine, T: Transport, D: Device + 'static>(
+/// Clears the first piece of what is left of the request, and flushes after the last one where FUA asks for it. Returns
+/// the outcome once nothing is left; [`ErrorKind::Stopping`] if the connection ends before.
+pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
-    device: &D,
     what: Clear,
-    range: Range,
-    fua: Fua,
-) -> Result<(), IoError> {
-    // Other trims and zeroes of this connection wait here; other connections do not.
-    let _permit = unless_closed(connection, connection.clearing.bytes.acquire(cost(range.length))).await?;
-    let mut rest = range;
-    while !rest.length.is_zero() {
-        if connection.is_given_up() {
-            return Err(ErrorKind::Stopping.into());
-        }
-        // One piece of the shard at a time, including its pause.
-        let turn = match range.length > SHORT_MAX && is_contended(connection) {
-            true => take_turn(connection).await?,
-            false => None,
-        };
-        let begin = connection.server.machine.now();
-        let piece = first_piece(device.geometry(), longest(what, turn.is_some()), rest);
-        let outcome = match what {
-            Clear::Trim => device.discard(piece).await,
-            Clear::Zeroes => device.write_zeroes(piece).await,
-        };
-        if turn.is_some() {
-            let time = connection.server.machine.now().since(begin);
-            let pause = (time * PAUSE_FACTOR).min(PAUSE_MAX);
-            unless_closed(connection, connection.server.machine.sleep(pause)).await?;
-        }
-        drop(turn);
-        match (what, outcome) {
-            (Clear::Trim | Clear::Zeroes, Ok(())) => {}
-            // A trim is a hint: if the device does not support it, it is done.
-            (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => break,
-            (Clear::Trim | Clear::Zeroes, Err(error)) => return Err(error),
-        }
-        rest = Range::between(piece.end(), rest.end());
-        // If the device answers at once, let other tasks of the shard run.
-        yield_now().await;
+    request: &mut ClearRequest,
+) -> Result<Option<()>, IoError> {
+    if connection.is_given_up() {
+        return Err(ErrorKind::Stopping.into());
     }
-    match fua {
+    let device = connection.device();
+    // One piece of the shard at a time, including its pause.
+    let turn = match request.lane() == Lane::Long && is_contended(connection) {
+        true => take_turn(connection).await?,
+        false => None,
+    };
+    let begin = connection.server.machine.now();
+    let piece = first_piece(device.geometry(), longest(what, turn.is_some()), request.rest);
+    let outcome = match what {
+        Clear::Trim => device.discard(piece).await,
+        Clear::Zeroes => device.write_zeroes(piece).await,
+    };
+    if turn.is_some() {
+        let time = connection.server.machine.now().since(begin);
+        let pause = (time * PAUSE_FACTOR).min(PAUSE_MAX);
+        unless_closed(connection, connection.server.machine.sleep(pause)).await?;
+    }
+    drop(turn);
+    request.rest = match (what, outcome) {
+        (Clear::Trim | Clear::Zeroes, Ok(())) => Range::between(piece.end(), request.rest.end()),
+        // A trim is a hint: if the device does not support it, it is done.
+        (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => {
+            Range::new(request.rest.end(), Sectors::ZERO)
+        }
+        (Clear::Trim | Clear::Zeroes, Err(error)) => return Err(error),
+    };
+    if !request.rest.length.is_zero() {
+        return Ok(None);
+    }
+    match request.fua() {
         // Flush after all pieces, to cover each of them.
-        Fua::Yes => device.flush().await,
-        Fua::No => Ok(()),
+        Fua::Yes => device.flush().await?,
+        Fua::No => {}
     }
+    Ok(Some(()))
 }
 
 /// Waits, unless the connection closes before.

@@ -4,12 +4,12 @@
 //! Invariant: memory for receiving and for reply headers is reserved, so replies can leave even if the clients' arena
 //! is full.
 
+use crate::clears::Clears;
 use crate::connection::{Connection, Phase};
 use crate::export::{Export, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::places::{self, Place, Use, Verdict};
-use crate::request::Work;
 use crate::shares::Shares;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
@@ -80,6 +80,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) shares: Shares,
     /// Turns at retrying a full arena, for small blocks and for large ones.
     turns: [Rc<Semaphore>; 2],
+    /// Waiting trims and write-zeroes of each export.
+    pub(crate) clears: Vec<Clears<M, T, D>>,
     /// The turn for one piece of a trim or write-zeroes beside other clients' reads and writes.
     pub(crate) clearing_turn: Rc<Semaphore>,
     /// Requests that the device has.
@@ -112,6 +114,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             own: Arena::new(small, large),
             shares: Shares::new(arena_bytes, machine.arena().blocks(), payload_max as usize),
             turns: [Semaphore::new(1), Semaphore::new(1)],
+            clears: devices.iter().map(|_| Clears::default()).collect(),
             clearing_turn: Semaphore::new(1),
             running: Cell::new(0),
             workers: Workers::default(),
@@ -264,12 +267,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
-        if matches!(job.work, Work::Clear(..)) {
-            // Hundreds of them wait for the two that their connection may have under way. Among the workers' jobs each of
-            // these would hold up the reads behind it for a turn of the shard.
-            self.machine.spawn(job.run());
-            return;
-        }
         if let Some(worker) = self.workers.put(job) {
             self.machine.spawn(self.clone().work(worker));
         }

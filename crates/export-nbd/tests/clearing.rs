@@ -77,6 +77,36 @@ fn long_requests_of_one_connection_take_turns_and_those_of_others_do_not_wait_fo
     assert_eq!(answers(&other.take(), |_| 0).len(), 1);
 }
 
+#[test]
+fn requests_that_wait_cost_no_task_each_and_all_are_answered_in_the_end() {
+    for length in [4096, 64 << 20] {
+        let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+        let server = server(&bench, &ram, Limits::default());
+        let pipes: Vec<Pipe> = (0..100).map(|_| ready(&bench, &server, false)).collect();
+        let before = bench.tasks();
+        ram.hold(true);
+        for pipe in &pipes {
+            (0..128).for_each(|cookie| pipe.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, length)));
+        }
+        bench.settle();
+        let more = bench.tasks() - before;
+        println!("12,800 requests of {length} bytes that wait: {more} tasks");
+        assert_eq!(server.requests_running(), 12_800);
+        assert!((2..=32).contains(&more), "{more} tasks more");
+        // Half of the clients go, which ends what they have waiting; a piece that runs ends first.
+        pipes[..50].iter().for_each(Pipe::close);
+        bench.settle();
+        assert!(server.requests_running() <= 50 * 128 + 32);
+        if length > 4096 {
+            pipes[50..].iter().for_each(Pipe::close);
+        }
+        ram.hold(false);
+        bench.settle();
+        assert_eq!((server.requests_running(), server.connections()), (0, if length > 4096 { 0 } else { 50 }));
+        assert!(length > 4096 || pipes[50..].iter().all(|pipe| answers(&pipe.take(), |_| 0).len() == 128));
+    }
+}
+
 /// A device of which each piece of zeroes takes 10 ms, and the rest nothing.
 struct Slow {
     ram: Rc<Ram>,

@@ -14,8 +14,8 @@ const MIB: u64 = 1 << 20;
 const PROCESS_BYTES: u64 = 24 * MIB;
 /// A thread besides its buffers: rings, tables of blocks, tasks.
 const SHARD_BYTES: u64 = 4 * MIB;
-/// A connection besides its blocks.
-const CONNECTION_BYTES: u64 = 8 << 10;
+/// The tasks that run the trims and write-zeroes of one array's clients on one thread: 64 of 4.3 KiB.
+const CLEARS_BYTES: u64 = 275 << 10;
 /// Address space of a thread without memory: its stack, and what the allocator reserves for it.
 const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
 /// Threads that do not serve: two for the log, and a few helpers.
@@ -100,8 +100,9 @@ impl Shape {
 
     /// The whole process.
     fn total(self, plan: &Plan) -> u64 {
-        let connections = CONNECTION_BYTES * plan.limits.connections_max as u64;
-        PROCESS_BYTES + u64::from(self.shards) * (SHARD_BYTES + connections) + self.buffers(plan)
+        let connections = plan.limits.connection_bytes() * plan.limits.connections_max as u64;
+        let of_shard = SHARD_BYTES + self.arrays * CLEARS_BYTES + connections;
+        PROCESS_BYTES + u64::from(self.shards) * of_shard + self.buffers(plan)
     }
 }
 

@@ -75,6 +75,11 @@ impl Bench {
         tasks.iter().flatten().count()
     }
 
+    /// How many tasks have not ended.
+    pub fn tasks(&self) -> usize {
+        self.0.tasks.borrow().iter().flatten().count()
+    }
+
     /// Runs all tasks until none can go on.
     pub fn settle(&self) {
         loop {
