@@ -344,6 +344,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             self.payloads.set(self.payloads.get() + 1);
         }
         self.server.running.set(self.server.running.get() + 1);
+        if bytes.is_some() {
+            self.server.transfer_begins(self);
+        }
         self.server.put(Job { connection: self.clone(), request, work, payload, hold });
         Ok(())
     }
@@ -430,7 +433,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     fn count(&self, request: &Request, is_ok: bool) {
         let bytes = if is_ok { request.length } else { 0 };
-        self.clearing.answered(request.command);
+        if matches!(request.command, Command::Read | Command::Write) {
+            self.server.transfer_ends(self);
+        }
         self.server.finished(|counts| {
             counts.failed += u64::from(!is_ok);
             match request.command {

@@ -8,7 +8,6 @@
 use crate::clears::{ClearRequest, Lane};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
-use std::future::Future;
 use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
@@ -19,12 +18,17 @@ pub(crate) const ZEROES_MAX: Sectors = Sectors(4 << 11);
 const TRIM_MAX: Sectors = Sectors(32 << 11);
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
-/// A request up to this length takes no longer than a write, and has no pause.
+/// A request up to this length takes no longer than a write, and has a shorter pause.
 pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
-/// While other clients read or write, a piece that took 1 ms is followed by a pause of 23 ms: all pieces of a shard
-/// together take a 24th of the time.
-const PAUSE_FACTOR: u32 = 23;
+/// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, one of a
+/// short request by 3 ms: all pieces of a shard together take a 24th and a quarter of the time, and one client at depth 1
+/// the rest, however many others there are. A short one costs its sender 28 bytes, not the 64 KiB of a write, but guests
+/// that turn writes of zeroes into it should not wait for seconds.
+const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Others count as reading and writing for so long after their last answer: a client at depth 1 has none in flight
+/// between two requests.
+const BESIDE_OTHERS: Duration = Duration::from_millis(100);
 
 /// The effect on the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,34 +37,54 @@ pub(crate) enum Clear {
     Zeroes,
 }
 
+/// The turn of a piece beside other clients, and how long to wait before the next one has it.
+pub(crate) struct Pause {
+    turn: Permit,
+    time: Duration,
+}
+
+impl Pause {
+    /// Ends the turn after the pause. A client that leaves does not shorten it.
+    pub(crate) async fn pass(self, machine: &impl Machine) {
+        machine.sleep(self.time).await;
+        drop(self.turn);
+    }
+}
+
 /// Clears the first piece of what is left of the request, and flushes after the last one where FUA asks for it. Returns
-/// the outcome once nothing is left; [`ErrorKind::Stopping`] if the connection ends before.
+/// the outcome once nothing is left - [`ErrorKind::Stopping`] if the connection ends before - and the pause that is due.
 pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     what: Clear,
     request: &mut ClearRequest,
-) -> Result<Option<()>, IoError> {
-    if connection.is_given_up() {
-        return Err(ErrorKind::Stopping.into());
-    }
-    let device = connection.device();
-    // One piece of the shard at a time, including its pause.
-    let turn = match request.lane() == Lane::Long && is_contended(connection) {
-        true => take_turn(connection).await?,
+) -> (Result<Option<()>, IoError>, Option<Pause>) {
+    // One piece of the shard's lane at a time, including its pause.
+    let turn = match is_contended(connection) {
+        true => take_turn(connection, request.lane()).await,
         false => None,
     };
-    let begin = connection.server.machine.now();
-    let piece = first_piece(device.geometry(), longest(what, turn.is_some()), request.rest);
+    if connection.is_given_up() {
+        return (Err(ErrorKind::Stopping.into()), None);
+    }
+    let machine = &connection.server.machine;
+    let begin = machine.now();
+    let piece = first_piece(connection.device().geometry(), longest(what, turn.is_some()), request.rest);
+    let outcome = clear_range(connection.device(), what, piece, request).await;
+    let factor = PAUSE_FACTORS[request.lane() as usize];
+    let pause = turn.map(|turn| Pause { turn, time: (machine.now().since(begin) * factor).min(PAUSE_MAX) });
+    (outcome, pause)
+}
+
+async fn clear_range<D: Device>(
+    device: &D,
+    what: Clear,
+    piece: Range,
+    request: &mut ClearRequest,
+) -> Result<Option<()>, IoError> {
     let outcome = match what {
         Clear::Trim => device.discard(piece).await,
         Clear::Zeroes => device.write_zeroes(piece).await,
     };
-    if turn.is_some() {
-        let time = connection.server.machine.now().since(begin);
-        let pause = (time * PAUSE_FACTOR).min(PAUSE_MAX);
-        unless_closed(connection, connection.server.machine.sleep(pause)).await?;
-    }
-    drop(turn);
     request.rest = match (what, outcome) {
         (Clear::Trim | Clear::Zeroes, Ok(())) => Range::between(piece.end(), request.rest.end()),
         // A trim is a hint: if the device does not support it, it is done.
@@ -80,34 +104,33 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     Ok(Some(()))
 }
 
-/// Waits, unless the connection closes before.
-async fn unless_closed<M: Machine, T: Transport, D: Device + 'static, V>(
-    connection: &Connection<M, T, D>,
-    what: impl Future<Output = V>,
-) -> Result<V, IoError> {
-    match race(connection.closes(), what).await {
-        Either::Left(()) => Err(ErrorKind::Stopping.into()),
-        Either::Right(value) => Ok(value),
-    }
-}
-
-/// Whether other connections have had reads or writes answered since the last call.
+/// Whether other connections have reads or writes under way, or had one answered lately.
 fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>) -> bool {
-    let (counts, clearing) = (connection.server.statistics(), &connection.clearing);
+    let (server, clearing) = (&connection.server, &connection.clearing);
+    let counts = server.statistics();
     let others = counts.reads + counts.writes - clearing.transfers.get();
-    clearing.seen_of_others.replace(others) != others
+    let now = server.machine.now();
+    if clearing.seen_of_others.replace(others) != others {
+        clearing.others_seen_at.set(Some(now));
+    }
+    let is_lately = clearing.others_seen_at.get().is_some_and(|at| now.since(at) <= BESIDE_OTHERS);
+    is_lately || server.transfers_running.get() > clearing.transfers_running.get()
 }
 
-/// Waits until no other piece of the shard runs or pauses; `None` if no other client read or wrote meanwhile.
+/// Waits until no other piece of the shard's lane runs or pauses; `None` if no other client reads or writes by then, or the
+/// connection closes.
 async fn take_turn<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
-) -> Result<Option<Permit>, IoError> {
-    let turns = &connection.server.clearing_turn;
+    lane: Lane,
+) -> Option<Permit> {
+    let turns = &connection.server.clearing_turns[lane as usize];
     if let Some(turn) = turns.try_acquire(1) {
-        return Ok(Some(turn));
+        return Some(turn);
     }
-    let turn = unless_closed(connection, turns.acquire(1)).await?;
-    Ok(is_contended(connection).then_some(turn))
+    match race(connection.closes(), turns.acquire(1)).await {
+        Either::Left(()) => None,
+        Either::Right(turn) => is_contended(connection).then_some(turn),
+    }
 }
 
 /// The longest piece.

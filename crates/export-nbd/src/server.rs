@@ -82,8 +82,11 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     turns: [Rc<Semaphore>; 2],
     /// Waiting trims and write-zeroes of each export.
     pub(crate) clears: Vec<Clears<M, T, D>>,
-    /// The turn for one piece of a trim or write-zeroes beside other clients' reads and writes.
-    pub(crate) clearing_turn: Rc<Semaphore>,
+    /// The turns for one piece of a trim or write-zeroes beside other clients' reads and writes: of short requests, and of
+    /// long ones.
+    pub(crate) clearing_turns: [Rc<Semaphore>; 2],
+    /// Reads and writes that the device has.
+    pub(crate) transfers_running: Cell<usize>,
     /// Requests that the device has.
     pub(crate) running: Cell<usize>,
     workers: Workers<Job<M, T, D>>,
@@ -115,7 +118,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             shares: Shares::new(arena_bytes, machine.arena().blocks(), payload_max as usize),
             turns: [Semaphore::new(1), Semaphore::new(1)],
             clears: devices.iter().map(|_| Clears::default()).collect(),
-            clearing_turn: Semaphore::new(1),
+            clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
+            transfers_running: Cell::new(0),
             running: Cell::new(0),
             workers: Workers::default(),
             connections: RefCell::default(),

@@ -14,8 +14,8 @@ const MIB: u64 = 1 << 20;
 const PROCESS_BYTES: u64 = 24 * MIB;
 /// A thread besides its buffers: rings, tables of blocks, tasks.
 const SHARD_BYTES: u64 = 4 * MIB;
-/// The tasks that run the trims and write-zeroes of one array's clients on one thread: 64 of 4.3 KiB.
-const CLEARS_BYTES: u64 = 275 << 10;
+/// The tasks that run the trims and write-zeroes of one array's clients on one thread: 40 of 4.3 KiB.
+const CLEARS_BYTES: u64 = 172 << 10;
 /// Address space of a thread without memory: its stack, and what the allocator reserves for it.
 const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
 /// Threads that do not serve: two for the log, and a few helpers.
