@@ -18,6 +18,10 @@ const DIRECT_BYTES_MAX: usize = 4 << 20;
 /// The fewest and the most bytes that are waited for at once: as many as were there already, which a fast client has sent
 /// meanwhile. Progress is seen after each of them: 4 MiB at 1 MB/s looked as if the client stood still for 4 s.
 const AWAITED_BYTES: [usize; 2] = [64 << 10, 256 << 10];
+/// While no request waits for memory, a client that had filled half of its socket's 208 KiB is fast: so much is waited for
+/// at once. Writes of 1 MiB are 5 % slower in parts of 256 KiB.
+const FAST_BYTES_MIN: usize = 104 << 10;
+const AWAITED_BYTES_IF_FAST: usize = 1 << 20;
 
 impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     fn received(&self, bytes: usize) {
@@ -125,14 +129,23 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 if !part.is_empty() {
                     part.append(empty);
                     empty = part;
-                    let [least, most] = AWAITED_BYTES;
-                    let part = empty.split_to(received.clamp(least, most).min(empty.bytes()));
+                    let awaited = self.awaited(received).min(empty.bytes());
+                    let part = empty.split_to(awaited);
                     filled.append(self.recv_all(part).await?);
                 }
             } else if !self.fill(inbox, usize::MAX).await {
                 return None;
             }
         }
+    }
+
+    /// How many bytes of a payload to wait for at once, where `received` were there.
+    fn awaited(&self, received: usize) -> usize {
+        if received >= FAST_BYTES_MIN && !self.server.shares.is_short() {
+            return AWAITED_BYTES_IF_FAST;
+        }
+        let [least, most] = AWAITED_BYTES;
+        received.clamp(least, most)
     }
 
     /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the empty inbox. Returns
