@@ -67,6 +67,8 @@ fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
                 assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
                 assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
                 assert_redundant(&mut rig, &case);
+                let loose = |other: u16| !rig.disk(other).medium().loose_data().is_empty();
+                assert!(!(0..slots).any(|other| other != slot && loose(other)), "{case}: power would undo it");
                 let answers = all(&rig, &live, vec![write(&rig, &live, 1, 3, 9), write(&rig, &live, 4, 2, 8)]);
                 assert_eq!(answers, [Ok(()), Ok(())], "{case}");
                 assert_redundant(&mut rig, &case);
@@ -217,4 +219,35 @@ fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
         }
         rig.power_off();
     }
+}
+
+/// It froze in its start, which had not come to the resync.
+#[test]
+fn an_array_that_froze_before_it_was_consistent_stays_frozen() {
+    let mut rig = super::rig(1, 2, true);
+    fill_up(&rig, 1, Victim::SuperWrites);
+    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+    rig.prepare_oracle(&plan, &BTreeSet::new());
+    let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
+    let started = live.started.clone();
+    run(&rig, &live, || started.get().is_some());
+    assert_eq!(started.get(), Some(false));
+    let refused = FailError::StaysFrozen(StaysFrozen::NotStarted);
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(refused)]);
+    rig.power_off();
+}
+
+/// A sector that no copy gave in the resync may differ among them, before and after.
+#[test]
+fn a_mirror_that_is_read_from_one_copy_stays_so_when_it_takes_writes_again() {
+    let mut rig = super::rig(1, 3, true);
+    rig.judge.is_over_budget.set(true);
+    (0..3).for_each(|slot| rig.disk(slot).add_latent([DATA_AT + 3]));
+    let live = start_plain(&mut rig);
+    fill_up(&rig, 1, Victim::Writes);
+    assert!(all(&rig, &live, vec![write(&rig, &live, 0, 2, 2)])[0].is_err());
+    assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Ok(())]);
+    let view = live.arrays[0].view();
+    assert_eq!((view.gate, view.copies), (Gate::Open, Copies::Canonical));
+    rig.power_off();
 }
