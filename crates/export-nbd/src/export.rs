@@ -61,11 +61,30 @@ impl Default for Limits {
     }
 }
 
+/// Tasks for the requests of a shard's clients, by the number of clients. Those of 4,096 clients have 16,384: more than
+/// the reads and writes that the memory for them suffices for, so that these wait for no task.
+const TASKS_PER_CONNECTION: usize = 4;
+/// But at least so many, if the clients can have as many requests in flight: 18 MiB. Requests that wait for a member
+/// that does not answer take none from 32 clients, which the least `--memory-limit` serves.
+const TASKS_MIN: usize = 4096;
+/// A task that runs requests.
+const TASK_BYTES: usize = 4400;
+/// A request that waits for a task.
+pub(crate) const JOB_BYTES: usize = 176;
+
 impl Limits {
     /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
     /// if all of its requests are such and wait.
     pub fn connection_bytes(&self) -> u64 {
-        CONNECTION_BYTES + clears::queue_bytes(self.requests_max) as u64
+        let waiting = clears::queue_bytes(self.requests_max).max(self.requests_max * JOB_BYTES);
+        let tasks = self.tasks_max().div_ceil(self.connections_max) * TASK_BYTES;
+        CONNECTION_BYTES + (waiting + tasks) as u64
+    }
+
+    /// How many requests of a shard's clients run at once, besides trims and write-zeroes. Others wait without a task.
+    pub fn tasks_max(&self) -> usize {
+        let all = self.connections_max * self.requests_max;
+        (TASKS_PER_CONNECTION * self.connections_max).max(TASKS_MIN).min(all)
     }
 
     /// The server's own memory on each shard, besides the clients' arena: small blocks and large ones.

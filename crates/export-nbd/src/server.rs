@@ -6,7 +6,7 @@
 
 use crate::clears::Clears;
 use crate::connection::{Connection, Phase};
-use crate::export::{Export, Limits, Offer};
+use crate::export::{Export, JOB_BYTES, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::places::{self, Place, Use, Verdict};
@@ -121,7 +121,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
             transfers_running: Cell::new(0),
             running: Cell::new(0),
-            workers: Workers::default(),
+            workers: Workers::new(limits.tasks_max()),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             moves: Cell::new(0),
@@ -271,6 +271,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
+        const { assert!(size_of::<Job<M, T, D>>() <= JOB_BYTES, "the memory of waiting requests is counted") };
         if let Some(worker) = self.workers.put(job) {
             self.machine.spawn(self.clone().work(worker));
         }

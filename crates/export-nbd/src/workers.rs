@@ -1,6 +1,7 @@
 //! Tasks that run clients' requests and are reused for later ones.
 //! Owns: [`Workers`], [`Job`]: which worker is woken for a job. Not here: what a request does (`connection`).
-//! Invariant: while a job waits, a worker has been woken and will take it. A job that does not wait costs no task.
+//! Invariant: while a job waits, a worker has been woken and will take it, or as many as there may be are at work: the
+//! first that is done takes it. A job that does not wait costs no task.
 //!
 //! ```text
 //!   reader -> jobs -> worker: takes one; if more are left, wakes another one; runs it; takes the next ...
@@ -46,6 +47,9 @@ pub(crate) struct Workers<J> {
     /// A worker was woken and has not run yet.
     is_called: Cell<bool>,
     names: Cell<u64>,
+    /// Workers that have not ended.
+    workers: Cell<usize>,
+    workers_max: usize,
 }
 
 /// A worker's own state.
@@ -65,13 +69,20 @@ enum Comes {
     FromIdleness,
 }
 
-impl<J> Default for Workers<J> {
-    fn default() -> Workers<J> {
-        Workers { jobs: RefCell::default(), idle: RefCell::default(), is_called: Cell::new(false), names: Cell::new(0) }
-    }
-}
-
 impl<J> Workers<J> {
+    /// At most `workers_max` workers, at least one.
+    pub(crate) fn new(workers_max: usize) -> Workers<J> {
+        assert!(workers_max > 0, "a job needs a worker");
+        Workers {
+            jobs: RefCell::default(),
+            idle: RefCell::default(),
+            is_called: Cell::new(false),
+            names: Cell::new(0),
+            workers: Cell::new(0),
+            workers_max,
+        }
+    }
+
     /// Adds a job. The caller must start a returned worker.
     #[must_use]
     pub(crate) fn put(&self, job: J) -> Option<Worker> {
@@ -79,15 +90,21 @@ impl<J> Workers<J> {
         self.call()
     }
 
-    /// Makes sure that a worker comes: an idle one, or a new one.
+    /// Makes sure that a worker comes: an idle one, a new one, or the first that is done.
     fn call(&self) -> Option<Worker> {
-        if self.is_called.replace(true) {
+        if self.is_called.get() {
             return None;
         }
         if let Some((_, waker)) = self.idle.borrow_mut().pop() {
+            self.is_called.set(true);
             waker.wake();
             return None;
         }
+        if self.workers.get() == self.workers_max {
+            return None;
+        }
+        self.is_called.set(true);
+        self.workers.set(self.workers.get() + 1);
         let name = self.names.get();
         self.names.set(name + 1);
         Some(Worker { name, comes: Comes::Called })
@@ -124,6 +141,7 @@ impl<J> Workers<J> {
             return Poll::Ready(Some((job, other)));
         }
         if is_over || (place.is_none() && idle.len() >= IDLE_MAX) {
+            self.workers.set(self.workers.get() - 1);
             return Poll::Ready(None);
         }
         worker.comes = Comes::FromIdleness;
@@ -164,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_worker_does_all_that_does_not_wait_and_one_other_is_called() {
-        let workers = Workers::default();
+        let workers = Workers::new(1000);
         let mut first = workers.put(1).expect("nobody was there");
         assert!(workers.put(2).is_none() && workers.put(3).is_none(), "one was called already");
         let Poll::Ready(Some((1, Some(mut second)))) = next(&workers, &mut first) else { panic!("one job and a call") };
@@ -180,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_looked_up_for_nothing_stays_in_its_place() {
-        let workers = Workers::default();
+        let workers = Workers::new(1000);
         let mut first = workers.put(1).expect("nobody was there");
         assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
         for _ in 0..3 {
@@ -196,7 +214,7 @@ mod tests {
 
     #[test]
     fn workers_end_when_it_is_over_and_when_enough_others_wait() {
-        let workers = Workers::default();
+        let workers = Workers::new(1000);
         let mut all = Vec::new();
         for job in 0..=IDLE_MAX as u32 {
             let mut worker = workers.put(job).expect("all are at work");
@@ -212,8 +230,23 @@ mod tests {
         assert!(workers.idle.borrow().is_empty());
     }
 
+    #[test]
+    fn a_job_beyond_the_last_worker_waits_for_the_first_that_is_done() {
+        let workers = Workers::new(2);
+        let mut first = workers.put(1).expect("nobody was there");
+        assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
+        let mut second = workers.put(2).expect("the first one is at work");
+        assert_eq!(taken(next(&workers, &mut second)), Some((2, false)));
+        assert!(workers.put(3).is_none() && workers.put(4).is_none(), "there are two");
+        assert_eq!(taken(next(&workers, &mut second)), Some((3, false)));
+        assert_eq!(taken(next(&workers, &mut second)), Some((4, false)));
+        assert_eq!(taken(next(&workers, &mut second)), None);
+        let over = |worker| workers.poll_next(worker, true, &Context::from_waker(Waker::noop()));
+        assert!(matches!((over(&mut first), over(&mut second)), (Poll::Ready(None), Poll::Ready(None))));
+        assert!(workers.put(5).is_some() && workers.workers.get() == 1, "those that ended make room");
+    }
+
     /// Workers that were not started yet, and what has been done.
-    #[derive(Default)]
     struct Office {
         workers: Workers<u32>,
         started: RefCell<Vec<Worker>>,
@@ -224,6 +257,17 @@ mod tests {
     }
 
     impl Office {
+        fn new(workers_max: usize) -> Office {
+            Office {
+                workers: Workers::new(workers_max),
+                started: RefCell::default(),
+                begun: Cell::new(0),
+                done: Cell::new(0),
+                is_over: Cell::new(false),
+                changed: Notify::new(),
+            }
+        }
+
         fn start(&self, worker: Option<Worker>) {
             self.started.borrow_mut().extend(worker);
             self.changed.notify_all();
@@ -270,7 +314,7 @@ mod tests {
     fn a_job_that_waits_for_another_never_keeps_it_from_a_worker_in_any_order() {
         for (rounds, spurious_max) in [(&[2][..], 2), (&[1, 1], 2), (&[1, 2], 0)] {
             let runs = explore(&format!("{rounds:?}"), Bounds { drops_max: 0, spurious_max }, || {
-                let (office, jobs) = (Rc::new(Office::default()), rounds.iter().sum());
+                let (office, jobs) = (Rc::new(Office::new(1000)), rounds.iter().sum());
                 let mut tasks: Vec<Task> = vec![Box::pin(office.clone().give(rounds))];
                 tasks.extend((0..jobs).map(|_| Box::pin(office.clone().work()) as Task));
                 let at_end = Box::new(move || assert_eq!(office.done.get(), jobs));

@@ -107,6 +107,32 @@ fn requests_that_wait_cost_no_task_each_and_all_are_answered_in_the_end() {
     }
 }
 
+/// The same of flushes, which hold no memory either.
+#[test]
+fn flushes_that_wait_share_tasks_and_all_are_answered_in_the_end() {
+    let limits = Limits { connections_max: 100, ..Limits::default() };
+    assert_eq!(
+        [32, 100, 4096].map(|connections_max| Limits { connections_max, ..limits.clone() }.tasks_max()),
+        [4096, 4096, 16_384]
+    );
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(MIB));
+    let server = server(&bench, &ram, limits.clone());
+    let pipes: Vec<Pipe> = (0..100).map(|_| ready(&bench, &server, false)).collect();
+    let before = bench.tasks();
+    ram.hold(true);
+    for pipe in &pipes {
+        (0..128).for_each(|cookie| pipe.write(&ask(Command::Flush, PLAIN, cookie, 0, 0)));
+    }
+    bench.settle();
+    let more = bench.tasks() - before;
+    println!("12,800 flushes that wait: {more} tasks");
+    assert_eq!((server.requests_running(), more <= limits.tasks_max()), (12_800, true), "{more} tasks more");
+    ram.hold(false);
+    bench.settle();
+    assert_eq!((server.requests_running(), server.connections()), (0, 100));
+    assert!(pipes.iter().all(|pipe| answers(&pipe.take(), |_| 0).len() == 128));
+}
+
 /// A device of which each piece of zeroes takes 10 ms, and the rest nothing.
 struct Slow {
     ram: Rc<Ram>,
