@@ -175,6 +175,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.since.set(self.server.machine.now());
     }
 
+    /// Whether its client has chosen an export that it may write.
+    pub(crate) fn may_write(&self) -> bool {
+        self.phase.get() == Phase::Transmission && !self.offer().is_read_only()
+    }
+
     fn offer(&self) -> &Offer {
         &self.server.offers[self.agreement.get().export]
     }

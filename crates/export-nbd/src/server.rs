@@ -152,7 +152,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 
     /// What the server did so far.
     pub fn statistics(&self) -> Statistics {
-        *self.statistics.borrow()
+        let writers = self.connections.borrow().values().filter(|connection| connection.may_write()).count();
+        Statistics { writers: writers as u64, ..*self.statistics.borrow() }
     }
 
     /// Connections now.

@@ -147,8 +147,8 @@ impl Client {
     }
 
     /// Stops the array, or all arrays of its process, and waits until the process has released everything.
-    pub fn stop(mut self, all: bool) -> Result<(), ClientError> {
-        match self.call(&Method::Stop { all }, None) {
+    pub fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
+        match self.call(&Method::Stop { all, force }, None) {
             Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
             }
@@ -328,7 +328,7 @@ mod tests {
         let client = Client::connect(&path).expect("somebody listens");
         // It accepts, reads nothing and closes: the call fails at once or finds no answer.
         let server = std::thread::spawn(move || drop(listener.accept()));
-        let outcome = client.stop(false);
+        let outcome = client.stop(false, false);
         server.join().expect("it does not panic");
         let _ = std::fs::remove_file(&path);
         assert!(matches!(outcome, Err(ClientError::Ending { .. })), "{outcome:?}");

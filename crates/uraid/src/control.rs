@@ -33,8 +33,9 @@ pub trait Controlled {
     /// Declares members, each by path or slot, failed; returns when that is recorded. If one of them is unknown, none
     /// is failed.
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError>;
-    /// Stops the array, with `all` all arrays of the process; returns when they are marked clean.
-    async fn stop(&self, all: bool) -> Result<(), RpcError>;
+    /// Stops the array, with `all` all arrays of the process; returns when they are marked clean. Refused while clients
+    /// are connected that may write, unless `force`.
+    async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError>;
     /// The answer was sent, or could not be sent.
     fn answered(&self, method: &Method);
 }
@@ -152,7 +153,7 @@ impl Callers {
         let outcome = match &call.method {
             Method::Status => Ok(json!(array.report().await)),
             Method::Fail { members } => array.fail(members).await,
-            Method::Stop { all } => array.stop(*all).await.map(|()| json!({ "stopped": true })),
+            Method::Stop { all, force } => array.stop(*all, *force).await.map(|()| json!({ "stopped": true })),
         };
         let has_stopped = matches!(call.method, Method::Stop { .. }) && outcome.is_ok();
         let sent = match &call.id {

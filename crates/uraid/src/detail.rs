@@ -118,7 +118,7 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
 pub fn stop(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let report = client.status()?;
-    client.stop(args.all)?;
+    client.stop(args.all, args.force)?;
     print(&format!("{}: stopped\n", report.name));
     let deleted =
         report.members.iter().filter(|member| member.is_deleted()).filter_map(|member| member.path.as_deref());

@@ -262,7 +262,7 @@ impl Controlled for Overseer {
         Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }
 
-    async fn stop(&self, all: bool) -> Result<(), RpcError> {
+    async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError> {
         self.session.answer_is_due();
         let others = self.others();
         if !all && !others.is_empty() {
@@ -270,6 +270,15 @@ impl Controlled for Overseer {
             let text =
                 format!("{name} is not stopped alone: the same process serves {others}; --all stops all of them");
             return Err(RpcError::refused(text));
+        }
+        let (_, clients) = self.session.counts(self.index).await;
+        if !force && clients.writers > 0 && !self.session.is_stopping() {
+            return Err(RpcError::refused(format!(
+                "{}: clients are connected that may write ({}), so a file system on it may be mounted; unmount it and \
+                 disconnect them, or stop --force",
+                self.name(),
+                clients.writers
+            )));
         }
         self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))
     }

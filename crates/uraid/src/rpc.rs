@@ -35,6 +35,8 @@ pub enum Method {
     Stop {
         /// Also the arrays that are served by the same process.
         all: bool,
+        /// Although clients are connected that may write.
+        force: bool,
     },
 }
 
@@ -87,9 +89,10 @@ pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
     }
     let param = |name| request.get("params").and_then(|params| params.get(name));
+    let is_set = |name| param(name).and_then(Value::as_bool).unwrap_or(false);
     let method = match (request.get("method").and_then(Value::as_str), members(&param)) {
         (Some("status"), _) => Method::Status,
-        (Some("stop"), _) => Method::Stop { all: param("all").and_then(Value::as_bool).unwrap_or(false) },
+        (Some("stop"), _) => Method::Stop { all: is_set("all"), force: is_set("force") },
         (Some("fail"), Some(members)) => Method::Fail { members },
         (Some("fail"), None) => {
             return fail(
@@ -119,7 +122,7 @@ pub fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
         Method::Fail { members } => ("fail", json!({ "members": members })),
-        Method::Stop { all } => ("stop", json!({ "all": all })),
+        Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
     };
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
 }
@@ -153,7 +156,9 @@ mod tests {
     #[test]
     fn calls_and_answers_survive_the_way() {
         let fail = Method::Fail { members: vec!["disk \"2\"\n".to_owned(), "3".to_owned()] };
-        for method in [Method::Status, Method::Stop { all: false }, Method::Stop { all: true }, fail] {
+        for method in
+            [Method::Status, Method::Stop { all: false, force: true }, Method::Stop { all: true, force: false }, fail]
+        {
             let line = call_line(&method);
             assert_eq!(line.matches('\n').count(), 1, "one line");
             assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: Some(json!(1)), method }));

@@ -268,6 +268,11 @@ impl Session {
         self.changed.notify_all();
     }
 
+    /// Whether a stop was asked for.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stop_asked.get()
+    }
+
     async fn stop_asked(&self) {
         self.changed.wait_for(|| self.is_stop_asked.get().then_some(())).await;
     }

@@ -94,7 +94,7 @@ fn no_thread_of_a_server_has_or_can_gain_privileges_and_it_serves_all_the_same()
         scratch.uraid(["fail", "bound", "0"]).expect_done();
         assert_eq!(client.write(MIB, &data).expect("connected"), 0);
         assert_eq!(client.read(0, data.len()).expect("connected").as_ref(), Ok(&data));
-        scratch.uraid(["stop", "bound"]).expect_done();
+        scratch.uraid(["stop", "--force", "bound"]).expect_done();
         assert_eq!(served.end().code, Some(0));
         assert!(!scratch.path("bound.ctl").exists() && !scratch.path("bound.nbd").exists());
     }

@@ -135,7 +135,7 @@ fn a_stripe_over_two_raid6_loses_two_members_of_each_and_no_byte() {
     assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "one lost of each");
     // What others are made of is stopped with them, not under them.
     scratch.uraid(["stop", "left"]).expect_refused(&["left is not stopped alone", "wide"]);
-    scratch.uraid(["stop", "wide"]).expect_done();
+    scratch.uraid(["stop", "--force", "wide"]).expect_done();
     assert_eq!(served.end().code, Some(0));
     let (left, right) = (without(&left, &[0, 1]), without(&right, &[2, 3]));
     for member in left.iter().chain(&right) {

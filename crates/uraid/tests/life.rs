@@ -4,7 +4,7 @@
 mod common;
 
 use common::superblock::{Raw, UPDATED};
-use common::{MIB, Scratch, pattern};
+use common::{MIB, Scratch, pattern, wait};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
@@ -296,5 +296,28 @@ fn superblocks_tell_when_they_were_last_written() {
     served.stop().expect_done();
     for member in &members {
         assert!(Raw::read(member).u64(UPDATED) & 0xff_ffff_ffff > 1_700_000_000, "{}", member.display());
+    }
+}
+
+/// A client may have a file system of the array mounted: a stop takes its disk away only if that is meant.
+#[test]
+fn a_stop_waits_for_no_client_and_is_refused_while_one_may_write() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 4 * MIB);
+    scratch.create("used", "-l 1 -n 2 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let client = served.client();
+    let refused = ["used: clients are connected that may write (1)", "unmount", "stop --force"];
+    scratch.uraid(["stop", "used"]).expect_refused(&refused);
+    assert_eq!(served.client().read(0, 512).expect("connected"), Ok(vec![0; 512]));
+    drop(client);
+    wait(|| scratch.uraid(["stop", "used"]).code == Some(0)).expect("it has left");
+    assert_eq!(served.end().code, Some(0));
+
+    for (options, words) in [(&[][..], &["stop", "--force", "used"][..]), (&["--read-only"], &["stop", "used"])] {
+        let served = scratch.ready(options, &members);
+        let _client = served.client();
+        scratch.uraid(words).expect_done();
+        assert_eq!(served.end().code, Some(0), "{options:?}");
     }
 }

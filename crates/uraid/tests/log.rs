@@ -47,7 +47,7 @@ fn a_log_that_is_not_read_holds_up_no_client_no_command_and_no_stop() {
         assert!(shown().contains("faulty"), "{}", shown());
         assert_eq!(client.write(MIB, &data).expect("connected"), 0);
         assert_eq!(client.read(0, data.len()).expect("connected").as_ref(), Ok(&data));
-        let stopped = scratch.uraid(["stop", "stuck"]);
+        let stopped = scratch.uraid(["stop", "--force", "stuck"]);
         assert_eq!(stopped.code, Some(0), "{stopped:?}");
         assert_eq!(served.end().code, Some(0), "{ring}");
         drop(reader);

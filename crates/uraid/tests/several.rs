@@ -116,7 +116,8 @@ fn all_full_members_are_failed_in_one_command() {
     let before = rig.read();
     let other = rig.members[2].display().to_string();
     rig.scratch.uraid(["fail", "sick", "1"]).expect_refused(&["stays frozen", &other, "fail it in the same command"]);
-    assert!(rig.says(&["detail", "sick"]).contains("frozen [4/4] [UUUU]"));
+    let shown = rig.says(&["detail", "sick"]);
+    assert!(shown.contains("active, frozen (") && shown.contains(") [4/4] [UUUU]\n"), "{shown}");
     rig.says(&["fail", "sick", "1", &other]);
     rig.served.wait_for("takes writes again [U__U]");
     assert!(rig.read() == before);

@@ -58,6 +58,10 @@ EXAMPLES
   uraid stop --control /tmp/home.ctl
   uraid stop --all home
 
+While clients are connected that may write, it is refused: one of them may have a file system of the array
+mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from
+systemd, stops the server in any case.
+
 It returns when the array is stopped and its members can be used by others; one that does not answer
 keeps the process, but not the array. Arrays that were given to
 one `uraid serve` end together, and are stopped only with --all. An array of arrays takes those along that
@@ -72,6 +76,9 @@ pub struct StopArgs {
     /// Also the other arrays that the same process serves
     #[arg(long)]
     pub all: bool,
+    /// Although clients are connected that may write: a file system on the array loses its disk
+    #[arg(long)]
+    pub force: bool,
     /// The array's name, or its members: one is enough
     #[arg(required_unless_present = "control", value_name = "ARRAY")]
     pub array: Vec<String>,
