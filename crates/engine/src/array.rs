@@ -338,6 +338,10 @@ impl<W: World> Array<W> {
                 self.epochs.drain(epoch).await;
                 Answer::Done
             }
+            Call::SetTorn { row, start, state } => {
+                self.torn.set_state(row, start, state);
+                Answer::Done
+            }
             Call::Torn => Answer::Torn(self.torn.parts()),
             Call::CountWrites => Answer::Count(self.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.need_dirty().await),

@@ -90,7 +90,7 @@ pub enum StaysFrozen {
     #[error("a member does not answer; try again when it does, or stop the array and start it again")]
     Unanswered,
     /// A member that would stay cannot take what a refused write left half done.
-    #[error("{slot} cannot be written, either: fail it in the same command, or make room for it ({error})")]
+    #[error("{slot} would stay and cannot be written: make room for it, or name it in the same command ({error})")]
     CannotWrite {
         /// Its slot.
         slot: Slot,
@@ -164,8 +164,7 @@ impl<W: World> Array<W> {
         if steward.is_stopping.get() || !matches!(self.view().gate, Gate::Frozen(_)) {
             return Err(FailError::NotOpen);
         }
-        self.check_fail(slots)?;
-        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))?;
+        self.check_fail_frozen(slots)?;
         let outcome = match self.close_and_drain().await {
             Ok(()) => self.fail_drained(slots).await,
             Err(error) => Err(error),
@@ -180,6 +179,12 @@ impl<W: World> Array<W> {
         outcome
     }
 
+    /// [`Array::check_fail`], and whether the array would take writes again.
+    fn check_fail_frozen(&self, slots: SlotSet) -> Result<(), FailError> {
+        self.check_fail(slots)?;
+        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))
+    }
+
     /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
     fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
         let master = self.steward().master.borrow();
@@ -189,6 +194,7 @@ impl<W: World> Array<W> {
         match frozen.cause {
             FreezeCause::LostFlush => Some(StaysFrozen::LostFlush),
             FreezeCause::TooMany => Some(StaysFrozen::TooMany),
+            FreezeCause::FailedSince => Some(StaysFrozen::FailedSince),
             FreezeCause::Full if !master.has_opened => Some(StaysFrozen::NotStarted),
             FreezeCause::Full if !master.view.is_recorded => Some(StaysFrozen::FailedSince),
             FreezeCause::Full => behind.map(|slot| StaysFrozen::CannotWrite { slot, error: ErrorKind::NoSpace.into() }),
@@ -215,16 +221,19 @@ impl<W: World> Array<W> {
     }
 
     async fn fail_drained(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
-        // Requests that have left since may have failed members, or lost a flush.
-        self.check_fail(slots)?;
-        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))?;
+        // Requests that have left since may have failed members, or lost a flush. So may, at any time, a flush of a clean-up
+        // that was revoked.
+        self.check_fail_frozen(slots)?;
         self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
+        self.collection_over().await;
+        self.check_fail_frozen(slots)?;
         mark::hit(Mark::FailedFrozen);
         let (frozen, version) = {
             let mut master = self.steward().master.borrow_mut();
             let now = self.world.now();
             by_command(slots).iter().for_each(|failure| master.fail_member(failure, now));
-            // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until the array is idle.
+            // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until the
+            // array is idle.
             master.is_dirty = true;
             master.version += 1;
             (master.frozen.take(), master.version)
@@ -246,7 +255,8 @@ impl<W: World> Array<W> {
             }
         })
         .await;
-        Ok(())
+        let is_open = self.steward().master.borrow().frozen.is_none();
+        if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
     }
 
     /// Makes torn parts whole on the members that stay, and flushes these. It runs as a task of its own: a write that

@@ -187,7 +187,11 @@ impl<W: World> Array<W> {
             grave.retain(is_error);
         }
         if !grave.is_empty() {
-            self.fail_or_freeze(master, &grave);
+            if master.frozen.is_some() && !self.shape.layout.level().is_parity() {
+                stay_frozen(master, &grave);
+            } else {
+                self.fail_or_freeze(master, &grave);
+            }
             is_new = true;
         }
         is_new
@@ -227,6 +231,15 @@ impl<W: World> Array<W> {
             master.fail_member(failure, self.world.now());
         }
     }
+}
+
+/// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash keeps.
+/// Without that member they would see another one. A flush that failed must not be followed by one that succeeds.
+fn stay_frozen(master: &mut Master, grave: &[Failure]) {
+    mark::hit(Mark::FailedSinceFrozen);
+    let has_lost_flush = grave.iter().any(|failure| failure.operation == Operation::Flush);
+    let cause = if has_lost_flush { FreezeCause::LostFlush } else { FreezeCause::FailedSince };
+    master.freeze(grave[0].error.kind, cause);
 }
 
 /// The failures of members that are still in use, one for each member.

@@ -83,6 +83,10 @@ marks! {
     ReadErrorsOfAll,
     /// A member failed by command in an array that froze over full members.
     FailedFrozen,
+    /// A write that waited for a torn row was refused.
+    TornRowKept,
+    /// A member of a mirror failed after the array froze.
+    FailedSinceFrozen,
     /// Superblocks: the one that is written alone failed.
     RecordFirstFailed,
     /// Superblocks: a round met a failure, and another round follows.

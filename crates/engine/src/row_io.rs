@@ -13,6 +13,7 @@ use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_reco
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
 use crate::steward::Recorded;
+use crate::torn::RowState;
 use crate::verdict::Operation;
 use crate::view::{Gate, View};
 use crate::{Pool, World};
@@ -84,9 +85,13 @@ impl<W: World> Array<W> {
         interval: Interval,
         fua: Fua,
     ) -> Result<Recorded, Vec<FailedPart>> {
-        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
+        if self.torn.state(map.row, &(interval.start..interval.start + interval.length)) != RowState::Whole {
+            mark::hit(Mark::TornRowKept);
+            return Err(failed(self.with_view(View::frozen_error)));
+        }
+        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let at = map.start + interval.start;
         let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
@@ -178,8 +183,8 @@ impl<W: World> Array<W> {
         let outcome = self.settle(view, &failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
-            // Some blocks of the row are new and some old: a missed block can no longer be computed from the others.
-            self.torn.mark_row(map.row, torn);
+            // Some blocks of the row are new and some old: those that missed the write do not belong to the others.
+            self.torn.mark_row(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
     }
@@ -372,19 +377,25 @@ impl<W: World> Array<W> {
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
-            if self.torn.has_row(map.row, start..start + length) {
-                if length > Sectors(1) {
-                    drop(room);
-                    // The halves meet them again.
-                    read_errors.clear();
-                    return self.recover_halves(map, data, start, into).await;
-                }
-                mark::hit(Mark::TornRowRefused);
-                return Err(ErrorKind::Media.into());
+            let state = self.torn.state(map.row, &(start..start + length));
+            if state != RowState::Whole && length > Sectors(1) {
+                drop(room);
+                // The halves meet them again.
+                read_errors.clear();
+                return self.recover_halves(map, data, start, into).await;
             }
-            let view = self.view();
-            let blocks = blocks(map, &view, unreadable);
             let slot = map.data[data];
+            let missed = match state {
+                RowState::Whole => SlotSet::EMPTY,
+                // The others hold another version of this block than readers have seen.
+                RowState::Missed(missed) if !missed.contains(slot) => missed,
+                RowState::Missed(_) | RowState::Unknown => {
+                    mark::hit(Mark::TornRowRefused);
+                    return Err(ErrorKind::Media.into());
+                }
+            };
+            let view = self.view();
+            let blocks = blocks(map, &view, unreadable.or(missed));
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
             let Some(wanted) = wanted else {
@@ -395,7 +406,7 @@ impl<W: World> Array<W> {
                     return self.recover_halves(map, data, start, into).await;
                 }
                 if suspected.is_empty() {
-                    return Err(lost_error(unreadable));
+                    return Err(lost_error(unreadable.or(missed)));
                 }
                 // A member to be avoided may have failed only for neighbouring sectors.
                 (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
@@ -451,13 +462,12 @@ fn in_one_piece(pieces: &ReadPieces) -> Lease {
 
 /// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
 fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
-    Blocks {
-        data: map.data.iter().copied().collect(),
-        parity: map.parity,
-        syndrome: map.syndrome,
-        usable: view.usable,
-        readable: view.usable.minus(unreadable),
-    }
+    blocks_of(map, view.usable, view.usable.minus(unreadable))
+}
+
+pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
+    let data = map.data.iter().copied().collect();
+    Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable }
 }
 
 fn lost_error(unreadable: SlotSet) -> IoError {

@@ -86,6 +86,8 @@ impl MemberState {
 pub(crate) enum FreezeCause {
     /// Members are full.
     Full,
+    /// A member of a mirror failed since.
+    FailedSince,
     /// More members failed than it can lose.
     TooMany,
     /// A flush failed on more members than it can lose: it is unknown which writes are lost.

@@ -12,13 +12,17 @@
 //! ```
 
 use crate::array::Array;
+use crate::mail::Call;
+use crate::row_io::{self, OldBytes};
+use crate::row_plan::reads_to_recover;
 use crate::{Pool, World};
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{ArrayRange, IoError, SECTOR_BYTES, Sectors, Slot, SlotSet};
-use uraid_layout::Row;
+use uraid_block::{ArrayRange, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_layout::{Row, RowMap};
 use uraid_parity::{generate_p, generate_pq};
 
 /// A torn part is read and written in pieces of at most this length.
@@ -30,7 +34,26 @@ pub(crate) struct TornParts {
     /// Of mirrors: stretches of the array.
     copies: Vec<ArrayRange>,
     /// Of parity levels: parts of rows, from the start of their chunks.
-    rows: BTreeMap<Row, Vec<Range<Sectors>>>,
+    rows: BTreeMap<Row, Vec<TornPart>>,
+}
+
+/// A part of a row that a refused write left half done.
+#[derive(Clone, Debug)]
+struct TornPart {
+    /// From the start of the row's chunks.
+    range: Range<Sectors>,
+    state: RowState,
+}
+
+/// What can be computed from the blocks of a part of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RowState {
+    /// All blocks belong together.
+    Whole,
+    /// All but those in these slots, whose members missed the last write. What these hold is what readers see of them.
+    Missed(SlotSet),
+    /// Nothing: it was being made whole, and some of its parity is new.
+    Unknown,
 }
 
 /// The writes of one shard that the array's freeze left half done.
@@ -57,15 +80,30 @@ impl Torn {
         self.parts.borrow_mut().copies.push(range);
     }
 
-    pub(crate) fn mark_row(&self, row: Row, part: Range<Sectors>) {
+    /// `missed`: the slots whose members do not have the write.
+    pub(crate) fn mark_row(&self, row: Row, range: Range<Sectors>, missed: SlotSet) {
+        let part = TornPart { range, state: RowState::Missed(missed) };
         self.parts.borrow_mut().rows.entry(row).or_default().push(part);
     }
 
-    /// Whether any sector of this part of the row was left half written: nothing can be computed from its blocks.
-    pub(crate) fn has_row(&self, row: Row, part: Range<Sectors>) -> bool {
+    /// The state of a part of a row. No write goes to a torn part, so each sector is of one torn part at most; where a
+    /// longer part meets several, it is as bad as all of them.
+    pub(crate) fn state(&self, row: Row, range: &Range<Sectors>) -> RowState {
         let parts = self.parts.borrow();
-        let of_row = parts.rows.get(&row);
-        of_row.is_some_and(|torn| torn.iter().any(|torn| torn.start < part.end && part.start < torn.end))
+        let of_row = parts.rows.get(&row).into_iter().flatten();
+        let meets = |part: &&TornPart| part.range.start < range.end && range.start < part.range.end;
+        of_row.filter(meets).fold(RowState::Whole, |sum, part| match (sum, part.state) {
+            (RowState::Unknown, _) | (_, RowState::Unknown) => RowState::Unknown,
+            (RowState::Whole, state) | (state, RowState::Whole) => state,
+            (RowState::Missed(sum), RowState::Missed(slots)) => RowState::Missed(sum.or(slots)),
+        })
+    }
+
+    /// The state of the torn part that begins at `start`, from now on.
+    pub(crate) fn set_state(&self, row: Row, start: Sectors, state: RowState) {
+        let mut parts = self.parts.borrow_mut();
+        let of_row = parts.rows.get_mut(&row).into_iter().flatten();
+        of_row.filter(|part| part.range.start == start).for_each(|part| part.state = state);
     }
 
     pub(crate) fn parts(&self) -> TornParts {
@@ -92,10 +130,16 @@ impl<W: World> Array<W> {
         }
         for (row, parts) in &torn.rows {
             for part in parts {
-                self.mend_row(*row, part.clone(), leaving).await?;
+                let state = self.mend_row(*row, part, leaving).await?;
+                self.set_row_state(*row, part.range.start, state).await;
             }
         }
         Ok(())
+    }
+
+    /// Tells the owner of a row.
+    async fn set_row_state(&self, row: Row, start: Sectors, state: RowState) {
+        self.call(self.owner_of(row), Call::SetTorn { row, start, state }).await.done();
     }
 
     /// Writes what the canonical copy has to all the others.
@@ -119,22 +163,14 @@ impl<W: World> Array<W> {
         Ok(())
     }
 
-    /// Writes the parity of the data that the row has.
-    async fn mend_row(&self, row: Row, part: Range<Sectors>, leaving: SlotSet) -> Result<(), MendError> {
+    /// Writes the parity of the data that the row has. Returns what can be computed from it then.
+    async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<RowState, MendError> {
         let map = self.shape.layout.row(row);
-        let usable = self.view().usable;
-        let mut start = part.start;
-        while start < part.end {
-            let length = (part.end - start).min(PIECE_MAX);
+        let mut start = part.range.start;
+        while start < part.range.end {
+            let length = (part.range.end - start).min(PIECE_MAX);
             let at = map.start + start;
-            let mut data = Vec::with_capacity(map.data.len());
-            for slot in &map.data {
-                if !usable.contains(*slot) {
-                    return Err(MendError::Missing(*slot));
-                }
-                let block = self.read_block(*slot, at, length, Pool::Pass).await;
-                data.push(block.map_err(|failed| MendError::Read(*slot, failed.error))?);
-            }
+            let data = self.data_of(&map, at, length, part.state).await?;
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
             let mut p = vec![0; length.len_bytes()];
             let mut q = vec![0; length.len_bytes()];
@@ -142,8 +178,10 @@ impl<W: World> Array<W> {
                 Some(_) => generate_pq(&mut p, &mut q, &data, &map.exponents),
                 None => generate_p(&mut p, &data),
             }
+            // Until both are written, they do not belong together.
+            self.set_row_state(row, part.range.start, RowState::Unknown).await;
             for (slot, parity) in [(Some(map.parity), &p), (map.syndrome, &q)] {
-                let Some(slot) = slot.filter(|slot| usable.contains(*slot) && !leaving.contains(*slot)) else {
+                let Some(slot) = slot.filter(|slot| self.view().usable.minus(leaving).contains(*slot)) else {
                     continue;
                 };
                 let outcome = self.write_window(slot, at, parity).await;
@@ -152,6 +190,50 @@ impl<W: World> Array<W> {
             start += length;
             self.torn.mended.set(self.torn.mended() + 1);
         }
-        Ok(())
+        let parity: SlotSet = [Some(map.parity), map.syndrome].into_iter().flatten().collect();
+        Ok(RowState::Missed(parity.and(leaving)))
+    }
+
+    /// The data of a stretch of a torn row, as readers see it. What a missing member held is computed from the blocks that
+    /// belong together.
+    async fn data_of(
+        &self,
+        map: &RowMap,
+        at: MemberSector,
+        length: Sectors,
+        state: RowState,
+    ) -> Result<SmallVec<[Lease; 8]>, MendError> {
+        let usable = self.view().usable;
+        let read = async |slot: Slot| {
+            let block = self.read_block(slot, at, length, Pool::Pass).await;
+            block.map_err(|failed| MendError::Read(slot, failed.error))
+        };
+        let mut data: SmallVec<[Option<Lease>; 8]> = SmallVec::new();
+        for slot in &map.data {
+            data.push(if usable.contains(*slot) { Some(read(*slot).await?) } else { None });
+        }
+        if let Some(missing) = map.data.iter().find(|slot| !usable.contains(**slot)) {
+            let RowState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
+            let together = usable.minus(missed);
+            let wanted = reads_to_recover(&row_io::blocks_of(map, usable, together));
+            let wanted = wanted.ok_or(MendError::Missing(*missing))?;
+            let mut known = OldBytes::default();
+            for slot in &map.data {
+                known.data.push(if wanted.contains(*slot) { Some(read(*slot).await?) } else { None });
+            }
+            for (slot, block) in [(Some(map.parity), &mut known.p), (map.syndrome, &mut known.q)] {
+                if let Some(slot) = slot.filter(|slot| wanted.contains(*slot)) {
+                    *block = Some(read(slot).await?);
+                }
+            }
+            let _room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+            let known = self.recover_blocks(map, known, length, Pool::Row).await;
+            for (seen, computed) in data.iter_mut().zip(known.data) {
+                if seen.is_none() {
+                    *seen = computed;
+                }
+            }
+        }
+        Ok(data.into_iter().map(|block| block.expect("it was read or computed")).collect())
     }
 }

@@ -89,6 +89,16 @@ impl View {
     }
 }
 
+impl View {
+    /// The error for writes that a frozen array refuses.
+    pub(crate) fn frozen_error(&self) -> IoError {
+        match self.admit(Wish::Write) {
+            Admission::Refused(error) => error,
+            Admission::Enter | Admission::WaitForGate | Admission::NeedsDirtyMark => ErrorKind::Frozen.into(),
+        }
+    }
+}
+
 /// Requests in flight on this shard, per epoch.
 pub(crate) struct Epochs {
     current: Cell<Epoch>,

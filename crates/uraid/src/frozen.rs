@@ -35,9 +35,13 @@ pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) 
 }
 
 /// How an array was stopped that could not be stopped well. `reason`: why it was frozen before.
-pub fn stop_text(error: &StopError, reason: Option<String>) -> String {
+pub fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -> String {
     let over = reason.map_or(String::new(), |reason| format!(" ({reason})"));
     match error {
+        StopError::Frozen(_) if is_degraded => format!(
+            "it was frozen{over} and stays marked dirty, without all its members: the next start makes it consistent with \
+             the missing ones, else it needs --force, and what was being written may be wrong then"
+        ),
         StopError::Frozen(_) => {
             format!("it was frozen{over} and stays marked dirty; the next start makes it consistent")
         }
@@ -101,7 +105,7 @@ mod tests {
     #[test]
     fn a_stop_says_each_thing_once() {
         let error = StopError::FrozenPlain(ErrorKind::Frozen.into());
-        let text = stop_text(&error, Some("m0: the medium failed (errno 5)".to_owned()));
+        let text = stop_text(&error, Some("m0: the medium failed (errno 5)".to_owned()), false);
         let expected =
             "it was frozen (m0: the medium failed (errno 5)); what was written since its last good flush may be lost";
         assert_eq!(text, expected);

@@ -176,8 +176,8 @@ impl Overseer {
             FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, error }) => {
                 let member = self.member_in(*slot);
                 format!(
-                    "the array stays frozen: {member} cannot be written, either: fail it in the same command, or make \
-                     room for it ({error})"
+                    "the array stays frozen: {member} would stay and cannot be written: make room for it, or name it in \
+                     the same command ({error})"
                 )
             }
             FailError::StaysFrozen(StaysFrozen::CannotRead { slot, error }) => {
@@ -224,7 +224,7 @@ impl Controlled for Overseer {
         report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
-        report.state = state_words(&status, report.resync.is_some());
+        report.state = state_words(&status, report.resync.is_some(), self.session.is_stopping());
         report.frozen = self.frozen_over();
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();
@@ -326,7 +326,7 @@ fn requests(counted: &Statistics, exports: usize) -> Clients {
 }
 
 /// mdadm's words for the state.
-fn state_words(status: &Status, is_resyncing: bool) -> Vec<String> {
+fn state_words(status: &Status, is_resyncing: bool, is_stopping: bool) -> Vec<String> {
     let mut words = vec![if status.is_dirty { "active" } else { "clean" }];
     if status.usable.count() < usize::from(status.slots) {
         words.push("degraded");
@@ -334,6 +334,7 @@ fn state_words(status: &Status, is_resyncing: bool) -> Vec<String> {
     match status.gate {
         Gate::Open => (),
         Gate::Closed if is_resyncing => words.push("resyncing"),
+        Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),
         Gate::ReadOnly => words.push("read-only"),
         Gate::Frozen(_) => words.push("frozen"),

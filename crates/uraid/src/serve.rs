@@ -307,7 +307,7 @@ fn announce(name: &str, plan: &StartPlan, read_only: Option<String>) {
     let slots = plan.layout.slots();
     let level = plan.layout.level().name();
     if !plan.missing.is_empty() {
-        let missing: Vec<String> = plan.missing.iter().map(|slot| slot.0.to_string()).collect();
+        let missing: Vec<String> = plan.missing.iter().map(|slot| slot.to_string()).collect();
         let present = usize::from(slots) - missing.len();
         warn(&format!("{name}: {level} starts degraded, {present} of {slots} slots, without {}", missing.join(", ")));
     }

@@ -177,7 +177,8 @@ impl Stack {
     /// Why an array could not be stopped well. `before`: its status before the stop.
     pub fn stop_error(&self, index: ArrayIndex, before: &Status, error: StopError) -> StackError {
         let reason = frozen::reason(before, |member| self.member_name(index, member));
-        StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason) }
+        let is_degraded = before.level.is_parity() && before.usable.count() < usize::from(before.slots);
+        StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason, is_degraded) }
     }
 
     /// The same in the form of reports: a path, or the name of an array.

@@ -115,7 +115,7 @@ fn all_full_members_are_failed_in_one_command() {
     assert_eq!(rig.write(2), ENOSPC);
     let before = rig.read();
     let other = rig.members[2].display().to_string();
-    rig.scratch.uraid(["fail", "sick", "1"]).expect_refused(&["stays frozen", &other, "fail it in the same command"]);
+    rig.scratch.uraid(["fail", "sick", "1"]).expect_refused(&["stays frozen", &other, "name it in the same command"]);
     let shown = rig.says(&["detail", "sick"]);
     assert!(shown.contains("active, frozen (") && shown.contains(") [4/4] [UUUU]\n"), "{shown}");
     rig.says(&["fail", "sick", "1", &other]);

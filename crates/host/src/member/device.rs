@@ -74,12 +74,12 @@ impl Member {
             Backing::File { direct: None, .. } | Backing::Memory(_) | Backing::Null => None,
         };
         let lane = Lane::new(data_holder, base, limits, TrialMember::of(&claim));
-        let lane = lane.traced(driver.traces()).with_slot(slot).called(&claim.name);
         let is_remote = match &claim.backing {
             Backing::File { file, is_block_device, .. } => !is_block_device && sys::is_remote(file.as_fd()),
             Backing::Memory(_) | Backing::Null => false,
         };
-        let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way).remote(is_remote);
+        let lane = lane.traced(driver.traces()).with_slot(slot).called(&claim.name).remote(is_remote);
+        let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way);
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 

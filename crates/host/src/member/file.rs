@@ -44,8 +44,6 @@ pub(super) struct FileIo {
     watch: Arc<Watch>,
     way: Way,
     turns: Turns,
-    /// Whether asking for the file's size may block on a server.
-    is_remote: bool,
     /// The driver's turn in which the file's size was last checked.
     looked: Cell<u64>,
     /// Whether one call can write durably; the first try finds out.
@@ -102,8 +100,8 @@ impl FileIo {
     /// `flush_holder`: the same file by another description, which only flushes use.
     pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
         let depth = match way {
-            Way::Direct { .. } => Depth::DIRECT,
-            Way::Cached | Way::InMemory => Depth::CACHED,
+            Way::Direct { .. } if !lane.is_remote() => Depth::DIRECT,
+            Way::Direct { .. } | Way::Cached | Way::InMemory => Depth::CACHED,
         };
         let lane = driver.add_lane(lane.sharing(watch.owed_changes.clone()), depth);
         if let Way::Direct { memory_align } = way {
@@ -111,12 +109,7 @@ impl FileIo {
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
-        FileIo { driver, lane, flush_holder, watch, way, turns, is_remote: false, looked, has_durable_write }
-    }
-
-    /// The same, for a file whose size must be asked of a server.
-    pub(super) fn remote(self, is_remote: bool) -> FileIo {
-        FileIo { is_remote, ..self }
+        FileIo { driver, lane, flush_holder, watch, way, turns, looked, has_durable_write }
     }
 
     /// The array has failed the member: requests in flight and later ones end as `Gone`, whatever the device does.
@@ -139,7 +132,7 @@ impl FileIo {
     /// Checks that the file still has all its sectors. Called before and after every change of the file.
     #[inline]
     pub(super) async fn look(&self) -> Result<(), IoError> {
-        if self.is_remote {
+        if self.lane.is_remote() {
             return Box::pin(self.look_by_helper()).await;
         }
         self.watch.look(self.lane.as_raw_fd())

@@ -97,6 +97,7 @@ impl Driver {
 
     fn start_cargo(&self, lane: &Rc<Lane>, mut cargo: Cargo) -> Operation<'_> {
         cargo.lane = lane.number();
+        cargo.is_remote = lane.is_remote();
         if let Some(os) = self.refusal(lane, is_change(&cargo.kind)) {
             let token = self.put(cargo);
             self.complete(token, -os);
@@ -208,6 +209,7 @@ impl Driver {
         cargo.segments = segments;
         cargo.slot = lane.slot();
         cargo.lane = lane.number();
+        cargo.is_remote = lane.is_remote();
         let token = self.put(cargo);
         let merged = Merged { lane: lane.clone(), parts };
         self.with_slot(token, |slot| *slot.state.borrow_mut() = State::Merged(merged));

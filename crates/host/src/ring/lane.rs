@@ -48,6 +48,7 @@ pub(crate) struct Lane {
     base: u64,
     pub(super) limits: Limits,
     pub(super) trial: Option<Box<dyn Trial>>,
+    is_remote: bool,
     trace: Option<Rc<Trace>>,
     /// See `answers`; shared by all shards' lanes of one member.
     pub(super) owed_changes: Arc<AtomicUsize>,
@@ -73,6 +74,7 @@ impl Lane {
             base,
             limits,
             trial,
+            is_remote: false,
             trace: None,
             owed_changes: Arc::default(),
             waiting: RefCell::default(),
@@ -83,6 +85,19 @@ impl Lane {
     /// The same, with a trace if `is_traced`.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
+    }
+
+    /// The same, of a file on a file system that waits for a server or a process (NFS, FUSE). Its requests go to the
+    /// kernel's worker threads at once: some, such as reads of a FUSE file without FUSE_ASYNC_READ, would otherwise wait
+    /// where they are submitted, and hold up the shard.
+    pub(crate) fn remote(self, is_remote: bool) -> Lane {
+        Lane { is_remote, ..self }
+    }
+
+    /// See [`Lane::remote`].
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     /// The same, with the count that all shards' lanes of its member share.

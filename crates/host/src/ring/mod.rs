@@ -101,6 +101,8 @@ pub(crate) struct Cargo {
     pub(crate) slot: Option<u32>,
     /// The lane of its member: each lane has its own helper threads.
     pub(crate) lane: LaneNumber,
+    /// See [`Lane::remote`].
+    pub(crate) is_remote: bool,
     _holder: Option<Holder>,
 }
 
@@ -562,7 +564,8 @@ impl Cargo {
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let header = unsafe { std::mem::zeroed() };
         let (segments, lane) = (SmallVec::new(), LaneNumber::NONE);
-        let mut cargo = Cargo { kind, fd, buffers, segments, header, slot: None, lane, _holder: holder };
+        let mut cargo =
+            Cargo { kind, fd, buffers, segments, header, slot: None, lane, is_remote: false, _holder: holder };
         cargo.find_segments();
         cargo
     }

@@ -116,6 +116,14 @@ fn build() -> io::Result<IoUring> {
     best.build(ENTRIES).or_else(|_| plain.build(ENTRIES))
 }
 
+fn flags(is_remote: bool, has_slot: bool) -> squeue::Flags {
+    // A submission that waits for a server would hold up the shard: such requests go to a worker thread at once.
+    let by_worker = if is_remote { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+    // The entry then names a slot instead of a descriptor.
+    let by_slot = if has_slot { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() };
+    by_worker | by_slot
+}
+
 /// The entry for an operation; `None`: it is for the helper thread. `memory`: the number of the registered memory that
 /// holds its one piece.
 fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
@@ -174,14 +182,11 @@ impl Ring for Uring {
             }
             (slot, _) => (slot, None),
         };
-        match (entry(cargo, memory), slot) {
-            (Some(entry), None) => self.push(&entry.user_data(u64::from(token))),
-            // The entry then names a slot instead of a descriptor.
-            (Some(entry), Some(_)) => {
-                self.push(&entry.flags(squeue::Flags::FIXED_FILE).user_data(u64::from(token)));
-            }
+        let flags = flags(cargo.is_remote, slot.is_some());
+        match entry(cargo, memory) {
+            Some(entry) => self.push(&entry.flags(flags).user_data(u64::from(token))),
             // SAFETY: the caller's promise.
-            (None, _) => unsafe { self.pools.start(token, cargo) },
+            None => unsafe { self.pools.start(token, cargo) },
         }
     }
 
@@ -274,6 +279,15 @@ mod tests {
         let offset = u64::from_ne_bytes(*bytes[8..].first_chunk().expect("long enough"));
         let flags = u32::from_ne_bytes(*bytes[28..].first_chunk().expect("long enough"));
         (bytes[0], offset, flags)
+    }
+
+    /// A FUSE file without FUSE_ASYNC_READ is read where the request is submitted, if it is not by a worker.
+    #[test]
+    fn requests_to_remote_files_are_submitted_by_workers() {
+        let seen =
+            [(false, false), (false, true), (true, false), (true, true)].map(|(remote, slot)| flags(remote, slot));
+        let (worker, slot) = (squeue::Flags::ASYNC, squeue::Flags::FIXED_FILE);
+        assert_eq!(seen, [squeue::Flags::empty(), slot, worker, worker | slot]);
     }
 
     #[test]
