@@ -88,7 +88,7 @@ fn run_writes_without_the_member_that_is_being_rebuilt_and_gives_it_up() {
     data[..4096].copy_from_slice(&part);
     assert_eq!(served.stop().code, Some(0));
     let served = scratch.ready(&[], &members);
-    served.wait_for("half: raid5 starts degraded, 3 of 4 slots, without 3");
+    served.wait_for("half: raid5 starts degraded, 3 of 4 slots, without slot 3");
     assert!(served.stderr().contains("left out: faulty") || served.stderr().contains("left out: stale"));
     let mut client = served.client();
     assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data));
