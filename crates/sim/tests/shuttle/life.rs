@@ -130,10 +130,7 @@ pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
         // The worlds have their own, which are used again.
         arenas: [ArenaBlocks { small: 1, large: 0 }; ARENAS],
         spin: Duration::from_nanos(if thread_rng().gen_range(0..4) == 0 { 2 } else { 0 }),
-        processors: Vec::new(),
-        merging: true,
-        trace: false,
-        member_timeout: None,
+        ..Options::default()
     };
     let inside = case.clone();
     run(scenario.shards, &options, move |shard| live_on(shard, inside.clone()));
