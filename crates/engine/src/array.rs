@@ -303,6 +303,13 @@ impl<W: World> Array<W> {
         receiver
     }
 
+    /// Calls all shards, this one too. Returns the answers in their order.
+    pub(crate) async fn call_all(&self, call: impl Fn() -> Call) -> Vec<Answer> {
+        let shards = (0..self.world.shards()).map(ShardIndex);
+        let calls: Vec<_> = shards.map(|shard| self.start_call(shard, call())).collect();
+        join_all(calls).await.into_iter().map(|answer| answer.expect("every call is answered")).collect()
+    }
+
     /// Takes mail from a shard of the same array. The world calls this for each piece of mail, in order.
     pub fn deliver(self: &Rc<Self>, mail: Mail) {
         match mail.0 {

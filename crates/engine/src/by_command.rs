@@ -22,14 +22,14 @@ use crate::array::{Array, failure};
 use crate::mail::{Call, Failure};
 use crate::mark::{self, Mark};
 use crate::steward::{Condemned, FreezeCause};
-use crate::torn::{MendError, TornParts};
+use crate::torn::MendError;
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Either, join_all, oneshot, race};
-use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet};
+use uraid_block::local::{Either, oneshot, race};
+use uraid_block::{ErrorKind, IoError, Slot, SlotSet};
 
 /// How long `fail` keeps readers out of a frozen array while older requests wait for members. A member that does not
 /// answer is failed after its timeout, 30 s as a rule: readers of the others need not wait for that.
@@ -182,7 +182,10 @@ impl<W: World> Array<W> {
     /// [`Array::check_fail`], and whether the array would take writes again.
     fn check_fail_frozen(&self, slots: SlotSet) -> Result<(), FailError> {
         self.check_fail(slots)?;
-        self.stays_frozen(slots).map_or(Ok(()), |cause| Err(FailError::StaysFrozen(cause)))
+        match self.stays_frozen(slots) {
+            Some(cause) => Err(FailError::StaysFrozen(cause)),
+            None => Ok(()),
+        }
     }
 
     /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
@@ -287,18 +290,11 @@ impl<W: World> Array<W> {
     }
 
     async fn mend_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
-        for torn in self.torn_parts().await {
-            self.mend(&torn, leaving).await?;
+        for torn in self.call_all(|| Call::Torn).await {
+            self.mend(&torn.torn(), leaving).await?;
         }
         let lost = self.flush_slots(self.view().usable.minus(leaving)).await;
         if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }
-    }
-
-    async fn torn_parts(&self) -> Vec<TornParts> {
-        let shards = (0..self.world.shards()).map(ShardIndex);
-        let calls: Vec<_> = shards.map(|shard| self.start_call(shard, Call::Torn)).collect();
-        let answers = join_all(calls).await.into_iter();
-        answers.map(|answer| answer.expect("every call is answered").torn()).collect()
     }
 }
 

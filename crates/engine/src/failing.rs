@@ -220,12 +220,7 @@ impl<W: World> Array<W> {
         }
         if !self.can_lose(master, grave) {
             mark::hit(Mark::FrozenTooMany);
-            let has_lost_flush = grave.iter().any(|failure| failure.operation == Operation::Flush);
-            if has_lost_flush {
-                mark::hit(Mark::FrozenFlushLost);
-            }
-            let cause = if has_lost_flush { FreezeCause::LostFlush } else { FreezeCause::TooMany };
-            return master.freeze(grave[0].error.kind, cause);
+            return master.freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany));
         }
         for failure in grave {
             master.fail_member(failure, self.world.now());
@@ -237,9 +232,16 @@ impl<W: World> Array<W> {
 /// Without that member they would see another one. A flush that failed must not be followed by one that succeeds.
 fn stay_frozen(master: &mut Master, grave: &[Failure]) {
     mark::hit(Mark::FailedSinceFrozen);
-    let has_lost_flush = grave.iter().any(|failure| failure.operation == Operation::Flush);
-    let cause = if has_lost_flush { FreezeCause::LostFlush } else { FreezeCause::FailedSince };
-    master.freeze(grave[0].error.kind, cause);
+    master.freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince));
+}
+
+/// The cause of a freeze over these failures: a lost flush, or else `other`.
+fn cause_of(grave: &[Failure], other: FreezeCause) -> FreezeCause {
+    if grave.iter().any(|failure| failure.operation == Operation::Flush) {
+        mark::hit(Mark::FrozenFlushLost);
+        return FreezeCause::LostFlush;
+    }
+    other
 }
 
 /// The failures of members that are still in use, one for each member.

@@ -6,7 +6,7 @@ use crate::health::ReadError;
 use crate::holds::HoldId;
 use crate::member_counts::ErrorReport;
 use crate::steward::{Condemned, Recorded};
-use crate::torn::{RowState, TornParts};
+use crate::torn::{TornParts, TornState};
 use crate::view::{Epoch, View};
 use std::time::Duration;
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
@@ -46,7 +46,7 @@ pub(crate) enum Call {
     /// Steward to shard: which writes has the freeze left half done?
     Torn,
     /// Steward to shard: the torn part of your row that begins here is in this state.
-    SetTorn { row: Row, start: Sectors, state: RowState },
+    SetTorn { row: Row, start: Sectors, state: TornState },
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.

@@ -21,7 +21,8 @@ use uraid_parity::{generate_p, generate_pq};
 const WINDOWS_AT_ONCE: usize = 16;
 /// Pieces of a window that has an unreadable sector: 4 KiB.
 const SMALL_PIECE: u64 = 8;
-const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
+/// The longest stretch that a pass reads of a member at once.
+pub(crate) const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
 
 /// How far a pass has come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -266,13 +267,7 @@ impl<W: World> Array<W> {
         length: Sectors,
     ) -> Result<Window, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
-        let mut p = vec![0; length.len_bytes()];
-        let mut q = vec![0; if map.syndrome.is_some() { length.len_bytes() } else { 0 }];
-        if map.syndrome.is_some() {
-            generate_pq(&mut p, &mut q, &data, &map.exponents);
-        } else {
-            generate_p(&mut p, &data);
-        }
+        let (p, q) = parity_of(map, &data);
         let usable = self.view().usable;
         let mut window = Window::default();
         let mut failures: Vec<Failure> = Vec::new();
@@ -332,4 +327,16 @@ impl<W: World> Array<W> {
         mark::hit(Mark::ResyncWriteFailed);
         self.report(failures).await.into_recorded().map(|_recorded| ())
     }
+}
+
+/// P and Q of a row's data blocks; Q is empty where the level has none.
+pub(crate) fn parity_of(map: &RowMap, data: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
+    let length = data.first().expect("a row has data").len();
+    let mut p = vec![0; length];
+    let mut q = vec![0; if map.syndrome.is_some() { length } else { 0 }];
+    match map.syndrome {
+        Some(_) => generate_pq(&mut p, &mut q, data, &map.exponents),
+        None => generate_p(&mut p, data),
+    }
+    (p, q)
 }

@@ -87,9 +87,10 @@ impl<W: World> Array<W> {
     ) -> Result<Recorded, Vec<FailedPart>> {
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
-        if self.torn.state(map.row, &(interval.start..interval.start + interval.length)) != RowState::Whole {
+        if self.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {
             mark::hit(Mark::TornRowKept);
-            return Err(failed(self.with_view(View::frozen_error)));
+            let kind = self.with_view(|view| if let Gate::Frozen(kind) = view.gate { kind } else { ErrorKind::Frozen });
+            return Err(failed(frozen_error(kind)));
         }
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let at = map.start + interval.start;
@@ -378,7 +379,7 @@ impl<W: World> Array<W> {
         let (mut unreadable, mut suspected) = (avoid, avoid);
         loop {
             let state = self.torn.state(map.row, &(start..start + length));
-            if state != RowState::Whole && length > Sectors(1) {
+            if state != TornState::Whole && length > Sectors(1) {
                 drop(room);
                 // The halves meet them again.
                 read_errors.clear();
@@ -386,10 +387,10 @@ impl<W: World> Array<W> {
             }
             let slot = map.data[data];
             let missed = match state {
-                RowState::Whole => SlotSet::EMPTY,
+                TornState::Whole => SlotSet::EMPTY,
                 // The others hold another version of this block than readers have seen.
-                RowState::Missed(missed) if !missed.contains(slot) => missed,
-                RowState::Missed(_) | RowState::Unknown => {
+                TornState::Missed(missed) if !missed.contains(slot) => missed,
+                TornState::Missed(_) | TornState::Unknown => {
                     mark::hit(Mark::TornRowRefused);
                     return Err(ErrorKind::Media.into());
                 }

@@ -14,11 +14,11 @@ use crate::array::Array;
 use crate::failing::Collection;
 use crate::flush::Flusher;
 use crate::health::Health;
-use crate::mail::{Call, Failure};
+use crate::mail::{Answer, Call, Failure};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
-use crate::view::{Copies, Epoch, Gate, View};
+use crate::view::{self, Copies, Epoch, Gate, View};
 use crate::{Place, StartPlan, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -300,8 +300,7 @@ impl Master {
 
     /// The error for writes since the array froze. Do not infer this from the gate: `stop` overwrites `Frozen`.
     pub(crate) fn frozen_error(&self) -> Option<IoError> {
-        let kind = self.frozen?.kind;
-        Some(if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into())
+        self.frozen.map(|frozen| view::frozen_error(frozen.kind))
     }
 }
 
@@ -332,11 +331,7 @@ impl<W: World> Array<W> {
 
     /// Waits until no request that entered before `epoch` is in flight on any shard.
     pub(crate) async fn drain(&self, epoch: Epoch) {
-        let calls: Vec<_> =
-            (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::Drain(epoch))).collect();
-        for answer in join_all(calls).await {
-            answer.expect("every call is answered").done();
-        }
+        self.call_all(|| Call::Drain(epoch)).await.into_iter().for_each(Answer::done);
     }
 
     /// Makes sure that superblocks record the members that a request did not reach: its own `failures`, and the members
@@ -477,12 +472,6 @@ impl<W: World> Array<W> {
     }
 
     async fn writes_so_far(&self) -> u64 {
-        let calls: Vec<_> =
-            (0..self.world.shards()).map(|shard| self.start_call(ShardIndex(shard), Call::CountWrites)).collect();
-        let mut sum = 0;
-        for answer in join_all(calls).await {
-            sum += answer.expect("every call is answered").count();
-        }
-        sum
+        self.call_all(|| Call::CountWrites).await.into_iter().map(Answer::count).sum()
     }
 }

@@ -13,6 +13,7 @@
 
 use crate::array::Array;
 use crate::mail::Call;
+use crate::resync::{WINDOW, parity_of};
 use crate::row_io::{self, OldBytes};
 use crate::row_plan::reads_to_recover;
 use crate::{Pool, World};
@@ -20,13 +21,8 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{ArrayRange, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_block::{ArrayRange, IoError, Lease, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
-use uraid_parity::{generate_p, generate_pq};
-
-/// A torn part is read and written in pieces of at most this length.
-const PIECE_MAX: Sectors = Sectors((LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64);
 
 /// The torn parts of one shard's writes.
 #[derive(Clone, Default, Debug)]
@@ -42,12 +38,12 @@ pub(crate) struct TornParts {
 struct TornPart {
     /// From the start of the row's chunks.
     range: Range<Sectors>,
-    state: RowState,
+    state: TornState,
 }
 
 /// What can be computed from the blocks of a part of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RowState {
+pub(crate) enum TornState {
     /// All blocks belong together.
     Whole,
     /// All but those in these slots, whose members missed the last write. What these hold is what readers see of them.
@@ -82,25 +78,25 @@ impl Torn {
 
     /// `missed`: the slots whose members do not have the write.
     pub(crate) fn mark_row(&self, row: Row, range: Range<Sectors>, missed: SlotSet) {
-        let part = TornPart { range, state: RowState::Missed(missed) };
+        let part = TornPart { range, state: TornState::Missed(missed) };
         self.parts.borrow_mut().rows.entry(row).or_default().push(part);
     }
 
     /// The state of a part of a row. No write goes to a torn part, so each sector is of one torn part at most; where a
     /// longer part meets several, it is as bad as all of them.
-    pub(crate) fn state(&self, row: Row, range: &Range<Sectors>) -> RowState {
+    pub(crate) fn state(&self, row: Row, range: &Range<Sectors>) -> TornState {
         let parts = self.parts.borrow();
         let of_row = parts.rows.get(&row).into_iter().flatten();
         let meets = |part: &&TornPart| part.range.start < range.end && range.start < part.range.end;
-        of_row.filter(meets).fold(RowState::Whole, |sum, part| match (sum, part.state) {
-            (RowState::Unknown, _) | (_, RowState::Unknown) => RowState::Unknown,
-            (RowState::Whole, state) | (state, RowState::Whole) => state,
-            (RowState::Missed(sum), RowState::Missed(slots)) => RowState::Missed(sum.or(slots)),
+        of_row.filter(meets).fold(TornState::Whole, |sum, part| match (sum, part.state) {
+            (TornState::Unknown, _) | (_, TornState::Unknown) => TornState::Unknown,
+            (TornState::Whole, state) | (state, TornState::Whole) => state,
+            (TornState::Missed(sum), TornState::Missed(slots)) => TornState::Missed(sum.or(slots)),
         })
     }
 
-    /// The state of the torn part that begins at `start`, from now on.
-    pub(crate) fn set_state(&self, row: Row, start: Sectors, state: RowState) {
+    /// Replaces the state of the torn part that begins at `start`.
+    pub(crate) fn set_state(&self, row: Row, start: Sectors, state: TornState) {
         let mut parts = self.parts.borrow_mut();
         let of_row = parts.rows.get_mut(&row).into_iter().flatten();
         of_row.filter(|part| part.range.start == start).for_each(|part| part.state = state);
@@ -138,7 +134,7 @@ impl<W: World> Array<W> {
     }
 
     /// Tells the owner of a row.
-    async fn set_row_state(&self, row: Row, start: Sectors, state: RowState) {
+    async fn set_row_state(&self, row: Row, start: Sectors, state: TornState) {
         self.call(self.owner_of(row), Call::SetTorn { row, start, state }).await.done();
     }
 
@@ -147,7 +143,7 @@ impl<W: World> Array<W> {
         let (layout, usable) = (&self.shape.layout, self.view().usable);
         let mut at = range.start;
         while at < range.end() {
-            let length = (range.end() - at).min(PIECE_MAX).min(layout.contiguous(at));
+            let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
             let copies = layout.copies(at);
             let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
             let (slot, place) = *places.next().expect("every sector has a usable copy");
@@ -164,22 +160,17 @@ impl<W: World> Array<W> {
     }
 
     /// Writes the parity of the data that the row has. Returns what can be computed from it then.
-    async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<RowState, MendError> {
+    async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<TornState, MendError> {
         let map = self.shape.layout.row(row);
         let mut start = part.range.start;
         while start < part.range.end {
-            let length = (part.range.end - start).min(PIECE_MAX);
+            let length = (part.range.end - start).min(Sectors(WINDOW));
             let at = map.start + start;
             let data = self.data_of(&map, at, length, part.state).await?;
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
-            let mut p = vec![0; length.len_bytes()];
-            let mut q = vec![0; length.len_bytes()];
-            match map.syndrome {
-                Some(_) => generate_pq(&mut p, &mut q, &data, &map.exponents),
-                None => generate_p(&mut p, &data),
-            }
+            let (p, q) = parity_of(&map, &data);
             // Until both are written, they do not belong together.
-            self.set_row_state(row, part.range.start, RowState::Unknown).await;
+            self.set_row_state(row, part.range.start, TornState::Unknown).await;
             for (slot, parity) in [(Some(map.parity), &p), (map.syndrome, &q)] {
                 let Some(slot) = slot.filter(|slot| self.view().usable.minus(leaving).contains(*slot)) else {
                     continue;
@@ -191,7 +182,7 @@ impl<W: World> Array<W> {
             self.torn.mended.set(self.torn.mended() + 1);
         }
         let parity: SlotSet = [Some(map.parity), map.syndrome].into_iter().flatten().collect();
-        Ok(RowState::Missed(parity.and(leaving)))
+        Ok(TornState::Missed(parity.and(leaving)))
     }
 
     /// The data of a stretch of a torn row, as readers see it. What a missing member held is computed from the blocks that
@@ -201,7 +192,7 @@ impl<W: World> Array<W> {
         map: &RowMap,
         at: MemberSector,
         length: Sectors,
-        state: RowState,
+        state: TornState,
     ) -> Result<SmallVec<[Lease; 8]>, MendError> {
         let usable = self.view().usable;
         let read = async |slot: Slot| {
@@ -213,7 +204,7 @@ impl<W: World> Array<W> {
             data.push(if usable.contains(*slot) { Some(read(*slot).await?) } else { None });
         }
         if let Some(missing) = map.data.iter().find(|slot| !usable.contains(**slot)) {
-            let RowState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
+            let TornState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
             let together = usable.minus(missed);
             let wanted = reads_to_recover(&row_io::blocks_of(map, usable, together));
             let wanted = wanted.ok_or(MendError::Missing(*missing))?;

@@ -83,20 +83,14 @@ impl View {
             (Gate::Open, Wish::Write) if self.takes_writes => Admission::Enter,
             (Gate::Open, Wish::Write) => Admission::NeedsDirtyMark,
             (Gate::ReadOnly, Wish::Write) => Admission::Refused(ErrorKind::ReadOnly.into()),
-            (Gate::Frozen(ErrorKind::NoSpace), Wish::Write) => Admission::Refused(ErrorKind::NoSpace.into()),
-            (Gate::Frozen(_), Wish::Write) => Admission::Refused(ErrorKind::Frozen.into()),
+            (Gate::Frozen(kind), Wish::Write) => Admission::Refused(frozen_error(kind)),
         }
     }
 }
 
-impl View {
-    /// The error for writes that a frozen array refuses.
-    pub(crate) fn frozen_error(&self) -> IoError {
-        match self.admit(Wish::Write) {
-            Admission::Refused(error) => error,
-            Admission::Enter | Admission::WaitForGate | Admission::NeedsDirtyMark => ErrorKind::Frozen.into(),
-        }
-    }
+/// The error for writes to an array that froze over this one.
+pub(crate) fn frozen_error(kind: ErrorKind) -> IoError {
+    if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into()
 }
 
 /// Requests in flight on this shard, per epoch.

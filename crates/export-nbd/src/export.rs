@@ -64,7 +64,7 @@ impl Default for Limits {
 /// Tasks for the requests of a shard's clients, by the number of clients. Those of 4,096 clients have 16,384: more than
 /// the reads and writes that the memory for them suffices for, so that these wait for no task.
 const TASKS_PER_CONNECTION: usize = 4;
-/// But at least so many, if the clients can have as many requests in flight: 18 MiB. Requests that wait for a member
+/// The least number of them, if the clients can have as many requests in flight: 18 MiB. Requests that wait for a member
 /// that does not answer take none from 32 clients, which the least `--memory-limit` serves.
 const TASKS_MIN: usize = 4096;
 /// A task that runs requests.

@@ -88,7 +88,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Receives so many bytes and drops them. Returns false at the end of the connection.
+    /// Receives this number of bytes and drops them. Returns false at the end of the connection.
     pub(crate) async fn skip(&self, bytes: usize, inbox: &mut Inbox) -> bool {
         let mut left = bytes;
         loop {

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_job_beyond_the_last_worker_waits_for_the_first_that_is_done() {
         let workers = Workers::new(2);
-        let mut first = workers.put(1).expect("nobody was there");
+        let mut first = workers.put(1).expect("none was there");
         assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
         let mut second = workers.put(2).expect("the first one is at work");
         assert_eq!(taken(next(&workers, &mut second)), Some((2, false)));

@@ -172,15 +172,7 @@ fn pieces_take_a_24th_of_the_time_while_another_client_reads() {
     let device = Rc::new(Slow { ram: Ram::new(64 * MIB), bench: bench.clone(), pieces: Cell::new(0) });
     let export = Export { name: "md0".into(), description: String::new(), read_only: false };
     let server = Server::new(bench.clone(), vec![(export, device.clone())], Limits::default());
-    let open = || {
-        let pipe = Pipe::default();
-        let (server, transport) = (server.clone(), pipe.clone());
-        bench.spawn(async move { server.serve(transport).await });
-        pipe.write(&hello(false));
-        bench.settle();
-        pipe.take();
-        pipe
-    };
+    let open = || ready(&bench, &server, false);
     let (all, good) = ([open(), open(), open(), open()], open());
     for pipe in &all {
         (0..100).for_each(|cookie| pipe.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, 64 << 20)));
@@ -325,22 +317,14 @@ impl<M: Machine> Device for SlowDisk<M> {
     }
 }
 
-/// Reads of 4 KiB in half a second by one client at depth 1, beside so many that zero `length` bytes at a time, and the bytes
-/// that the disk zeroed meanwhile.
+/// Reads of 4 KiB in half a second by one client at depth 1, beside `zeroers` that zero `length` bytes at a time, and the
+/// bytes that the disk zeroed meanwhile.
 fn reads_beside(zeroers: usize, length: u32) -> (usize, u64) {
     let bench = Bench::new(64, 16);
     let disk = Rc::new(slow_disk(bench.clone()));
     let export = Export { name: "md0".into(), description: String::new(), read_only: false };
     let server = Server::new(bench.clone(), vec![(export, disk.clone())], Limits::default());
-    let open = || {
-        let pipe = Pipe::default();
-        let (server, transport) = (server.clone(), pipe.clone());
-        bench.spawn(async move { server.serve(transport).await });
-        pipe.write(&hello(false));
-        bench.settle();
-        pipe.take();
-        pipe
-    };
+    let open = || ready(&bench, &server, false);
     let (good, others): (Pipe, Vec<Pipe>) = (open(), (0..zeroers).map(|_| open()).collect());
     for pipe in &others {
         (0..1000).for_each(|cookie| pipe.write(&ask(Command::WriteZeroes, PLAIN, cookie, 0, length)));

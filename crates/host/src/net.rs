@@ -202,7 +202,7 @@ impl Listener {
         Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), file: Mutex::default() })))
     }
 
-    /// Removes the socket's file, refuses clients from now on and hangs up on those that wait, though other handles and
+    /// Removes the socket's file, refuses further clients and hangs up on those that wait, though other handles and
     /// calls of [`Listener::accept`] are still there: for a process that the kernel cannot end yet.
     pub fn close(&self) {
         drop(self.0.file.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -45,12 +45,13 @@ pub fn ask<T: Send + 'static>(
     let asked = question.clone();
     let body = move || {
         let question = asked.lock().unwrap_or_else(PoisonError::into_inner).take().expect("it is asked once");
-        // Nobody waits any more after the time limit.
+        // After the time limit the receiver is gone.
         let _ = sender.send(question());
     };
     let Ok(helper) = thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body) else {
         // No thread can be had, so this one waits.
-        let question = question.lock().unwrap_or_else(PoisonError::into_inner).take().expect("nobody asked it");
+        let question =
+            question.lock().unwrap_or_else(PoisonError::into_inner).take().expect("the thread was not started");
         return Ok(question());
     };
     let answer = match time_max {

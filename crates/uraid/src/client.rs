@@ -310,11 +310,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("uraid-client-fail-{}.ctl", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
-        let mut client = Client::connect(&path).expect("somebody listens");
+        let mut client = Client::connect(&path).expect("it listens");
         let outcome = client.fail_within(&["1".to_owned()], Duration::from_millis(50));
         drop(listener);
         let _ = std::fs::remove_file(&path);
-        let text = outcome.expect_err("nobody answers").to_string();
+        let text = outcome.expect_err("it does not answer").to_string();
         for part in ["within 50ms", &format!("of process {}", std::process::id()), "`uraid detail` shows"] {
             assert!(text.contains(part), "{text}");
         }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Until the path is named, and then until it is given up.
-const PATIENCE: [&str; 2] = ["--member-timeout", "3s"];
+const TIMEOUT: [&str; 2] = ["--member-timeout", "3s"];
 const WAITS: &str = "m1.mount/member: it does not answer; waiting for it, until 3s have passed";
 const GIVEN_UP: &str = "m1.mount/member: it did not answer within 3s";
 
@@ -85,7 +85,7 @@ impl Rig {
 #[test]
 fn examine_and_detail_name_a_member_that_hangs_and_show_the_others() {
     let rig = rig();
-    let words = |subcommand| [&[subcommand], &PATIENCE[..]].concat();
+    let words = |subcommand| [&[subcommand], &TIMEOUT[..]].concat();
     let done = rig.gives_up(&words("examine"));
     assert_eq!(done.code, Some(1));
     assert_eq!(done.stdout.matches("Device Role : Active device").count(), 2, "{done:?}");
@@ -96,10 +96,10 @@ fn examine_and_detail_name_a_member_that_hangs_and_show_the_others() {
 #[test]
 fn serve_starts_without_a_member_that_hangs_where_it_may() {
     let rig = rig();
-    let done = rig.gives_up(&["serve", PATIENCE[0], PATIENCE[1]]);
+    let done = rig.gives_up(&["serve", TIMEOUT[0], TIMEOUT[1]]);
     assert_eq!(done.code, Some(1));
     assert!(done.stderr.contains("or --run to start degraded"), "{done:?}");
-    let served = rig.begin(&["serve", "--run", PATIENCE[0], PATIENCE[1]]);
+    let served = rig.begin(&["serve", "--run", TIMEOUT[0], TIMEOUT[1]]);
     served.wait_until_ready();
     let shown = rig.scratch.uraid(["detail", "home"]).expect_done().stdout;
     assert!(shown.contains(&format!("Left out: {}: it did not answer within 3s", rig.members[1].display())), "{shown}");

@@ -461,12 +461,12 @@ pub fn server(bench: &Bench, ram: &Rc<Ram>, limits: Limits) -> Rc<TestServer> {
 }
 
 /// A client that has just connected.
-pub fn connect(bench: &Bench, server: &Rc<TestServer>) -> Pipe {
+pub fn connect<D: Device + 'static>(bench: &Bench, server: &Rc<Server<Bench, Pipe, D>>) -> Pipe {
     connect_as(bench, server, 0)
 }
 
 /// The same, by this user.
-pub fn connect_as(bench: &Bench, server: &Rc<TestServer>, user: u32) -> Pipe {
+pub fn connect_as<D: Device + 'static>(bench: &Bench, server: &Rc<Server<Bench, Pipe, D>>, user: u32) -> Pipe {
     let pipe = Pipe::default();
     pipe.0.user.set(user);
     let (server, transport) = (server.clone(), pipe.clone());
@@ -502,12 +502,17 @@ pub fn ask_extended(command: Command, flags: CommandFlags, offset: u64, length: 
 }
 
 /// A client after its handshake.
-pub fn ready(bench: &Bench, server: &Rc<TestServer>, structured: bool) -> Pipe {
+pub fn ready<D: Device + 'static>(bench: &Bench, server: &Rc<Server<Bench, Pipe, D>>, structured: bool) -> Pipe {
     ready_as(bench, server, structured, 0)
 }
 
 /// The same, by this user.
-pub fn ready_as(bench: &Bench, server: &Rc<TestServer>, structured: bool, user: u32) -> Pipe {
+pub fn ready_as<D: Device + 'static>(
+    bench: &Bench,
+    server: &Rc<Server<Bench, Pipe, D>>,
+    structured: bool,
+    user: u32,
+) -> Pipe {
     let pipe = connect_as(bench, server, user);
     pipe.write(&hello(structured));
     bench.settle();

@@ -81,6 +81,13 @@ fn bytes(segments: &[libc::iovec]) -> u64 {
     segments.iter().map(|segment| segment.iov_len as u64).sum()
 }
 
+impl Cargo {
+    fn take_lane(&mut self, lane: &Lane) {
+        self.lane = lane.number();
+        self.is_remote = lane.is_remote();
+    }
+}
+
 impl Driver {
     /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, when adjacent ones are
     /// merged. All others are submitted at once, after the waiting ones.
@@ -96,8 +103,7 @@ impl Driver {
     }
 
     fn start_cargo(&self, lane: &Rc<Lane>, mut cargo: Cargo) -> Operation<'_> {
-        cargo.lane = lane.number();
-        cargo.is_remote = lane.is_remote();
+        cargo.take_lane(lane);
         if let Some(os) = self.refusal(lane, is_change(&cargo.kind)) {
             let token = self.put(cargo);
             self.complete(token, -os);
@@ -208,8 +214,7 @@ impl Driver {
         let mut cargo = Cargo::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
         cargo.segments = segments;
         cargo.slot = lane.slot();
-        cargo.lane = lane.number();
-        cargo.is_remote = lane.is_remote();
+        cargo.take_lane(lane);
         let token = self.put(cargo);
         let merged = Merged { lane: lane.clone(), parts };
         self.with_slot(token, |slot| *slot.state.borrow_mut() = State::Merged(merged));
