@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uraid_block::local::{Notify, Receiver, Sender, oneshot};
+use uraid_block::local::{Notify, Receiver, Sender, join_all, oneshot};
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, MemberSector, Range, ReadPieces,
     Sector, Sectors, ShardIndex, Slot, SlotSet, WritePieces,
@@ -435,15 +435,15 @@ impl<W: World> Device for Array<W> {
             Ok((slot, place)) => {
                 let _on_the_way = self.balance.begin(slot);
                 let (member, at) = (self.member(slot), self.on_device(slot, place));
-                let begun = member.begin(RequestKind::Read, at, range.length);
+                let (begun, of_member) = (member.begin(), Range::new(at, range.length));
                 match member.uncounted().read(at, into).await {
                     Err(error) => {
-                        member.end(&begun, Some(error));
+                        member.end(&begun, RequestKind::Read, of_member, Some(error));
                         let failed = self.read_error(slot, place, range.length, error);
                         Box::pin(self.read_around(range, failed)).await
                     }
                     Ok(pieces) => {
-                        member.end(&begun, None);
+                        member.end(&begun, RequestKind::Read, of_member, None);
                         Ok(pieces)
                     }
                 }

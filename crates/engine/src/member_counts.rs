@@ -114,7 +114,8 @@ pub(crate) struct ErrorReport {
 #[derive(Default)]
 struct Cells {
     requests: Cell<u64>,
-    bytes: Cell<u64>,
+    /// Of requests that succeeded.
+    sectors: Cell<u64>,
     errors: Cell<u64>,
 }
 
@@ -133,12 +134,8 @@ pub(crate) struct CountedMember<W: World> {
     is_dead: Cell<bool>,
 }
 
-/// One request in flight.
-pub(crate) struct Begun {
-    kind: RequestKind,
-    range: Range,
-    at: Tick,
-}
+/// When a request was sent. Every future that waits for a member holds one, so what its caller knows is not in it.
+pub(crate) struct Begun(Tick);
 
 impl<W: World> CountedMember<W> {
     pub(crate) fn new(world: W, member: W::Member, index: usize) -> CountedMember<W> {
@@ -149,7 +146,7 @@ impl<W: World> CountedMember<W> {
     pub(crate) fn counts(&self) -> MemberCounts {
         let of = self.of.each_ref().map(|cells| RequestCounts {
             requests: cells.requests.get(),
-            bytes: cells.bytes.get(),
+            bytes: Sectors(cells.sectors.get()).bytes(),
             errors: cells.errors.get(),
         });
         MemberCounts { of, made_up: Sectors(self.made_up.get()), slowest: self.slowest.get() }
@@ -168,44 +165,44 @@ impl<W: World> CountedMember<W> {
     }
 
     #[inline]
-    pub(crate) fn begin(&self, kind: RequestKind, at: Sector, length: Sectors) -> Begun {
-        Begun { kind, range: Range::new(at, length), at: self.world.turn_time() }
+    pub(crate) fn begin(&self) -> Begun {
+        Begun(self.world.turn_time())
     }
 
     #[inline]
-    pub(crate) fn end(&self, begun: &Begun, error: Option<IoError>) {
-        let cells = &self.of[begun.kind as usize];
+    pub(crate) fn end(&self, begun: &Begun, kind: RequestKind, range: Range, error: Option<IoError>) {
+        let cells = &self.of[kind as usize];
         cells.requests.set(cells.requests.get() + 1);
         let now = self.world.turn_time();
-        if now.0 - begun.at.0 >= self.slowest_nanos.get() {
-            self.note_slow(begun, now);
+        if now.0 - begun.0.0 >= self.slowest_nanos.get() {
+            self.note_slow(begun, kind, now);
         }
         match error {
-            None => cells.bytes.set(cells.bytes.get() + begun.range.length.bytes()),
-            Some(error) => self.note_error(begun, error),
+            None => cells.sectors.set(cells.sectors.get() + range.length.0),
+            Some(error) => self.note_error(kind, range, error),
         }
     }
 
     #[cold]
-    fn note_slow(&self, begun: &Begun, now: Tick) {
-        let time = now.since(begun.at);
+    fn note_slow(&self, begun: &Begun, kind: RequestKind, now: Tick) {
+        let time = now.since(begun.0);
         if self.slowest.get().is_none_or(|slowest| time > slowest.time) {
-            self.slowest.set(Some(Slowest { kind: begun.kind, time, at: now }));
+            self.slowest.set(Some(Slowest { kind, time, at: now }));
             // Those that take no longer than this one need no second look.
-            self.slowest_nanos.set(now.0 - begun.at.0 + 1);
+            self.slowest_nanos.set(now.0 - begun.0.0 + 1);
         }
     }
 
     #[cold]
-    fn note_error(&self, begun: &Begun, error: IoError) {
+    fn note_error(&self, kind: RequestKind, range: Range, error: IoError) {
         if self.is_dead.get() || !is_of_member(error) {
             return;
         }
-        let cells = &self.of[begun.kind as usize];
+        let cells = &self.of[kind as usize];
         let count = cells.errors.get() + 1;
         cells.errors.set(count);
         if is_reported(count) {
-            let (shard, member, kind, range) = (self.world.shard(), self.index, begun.kind, begun.range);
+            let (shard, member) = (self.world.shard(), self.index);
             let report = ErrorReport { shard, member, kind, count, range, error };
             self.world.post(STEWARD, Mail(Letter::Errors(report)));
         }
@@ -240,38 +237,38 @@ impl<W: World> Device for CountedMember<W> {
 
     #[inline]
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        let begun = self.begin(RequestKind::Read, at, into.length());
+        let (begun, range) = (self.begin(), Range::new(at, into.length()));
         let outcome = self.member.read(at, into).await;
-        self.end(&begun, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
         outcome
     }
 
     #[inline]
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
-        let begun = self.begin(RequestKind::Write, at, from.length());
+        let (begun, range) = (self.begin(), Range::new(at, from.length()));
         let outcome = self.member.write(at, from, fua).await;
-        self.end(&begun, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Write, range, outcome.as_ref().err().copied());
         outcome
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        let begun = self.begin(RequestKind::Flush, Sector(0), Sectors::ZERO);
+        let begun = self.begin();
         let outcome = self.member.flush().await;
-        self.end(&begun, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Flush, Range::new(Sector(0), Sectors::ZERO), outcome.as_ref().err().copied());
         outcome
     }
 
     async fn discard(&self, range: Range) -> Result<(), IoError> {
-        let begun = self.begin(RequestKind::Discard, range.start, range.length);
+        let begun = self.begin();
         let outcome = self.member.discard(range).await;
-        self.end(&begun, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Discard, range, outcome.as_ref().err().copied());
         outcome
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
-        let begun = self.begin(RequestKind::Write, range.start, range.length);
+        let begun = self.begin();
         let outcome = self.member.write_zeroes(range).await;
-        self.end(&begun, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Write, range, outcome.as_ref().err().copied());
         outcome
     }
 

@@ -35,19 +35,20 @@ impl<W: World> Array<W> {
             let at = self.on_device(run.slot, run.at);
             if sabotage::is(Sabotage::Overreach) && run.at.0 > 0 {
                 let before = uraid_block::Sector(at.0 - 1);
-                let _ = self.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua).await;
+                let write = self.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua);
+                let _ = Box::pin(write).await;
             }
             if sabotage::is(Sabotage::BufferChanges) && run.slot != plan.runs[0].slot {
                 let mut scribbled = self.take_buffers(crate::Pool::Request, run.length).await;
                 scribbled.fill(0x17);
-                return (run, self.member(run.slot).write(at, scribbled.freeze(), fua).await);
+                return (run, Box::pin(self.member(run.slot).write(at, scribbled.freeze(), fua)).await);
             }
             let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shape.layout.level() == Level::Raid10;
             let slot = if is_together { plan.runs[0].slot } else { run.slot };
             let (member, at) = (self.member(slot), self.on_device(slot, run.at));
-            let begun = member.begin(RequestKind::Write, at, run.length);
+            let begun = member.begin();
             let outcome = member.uncounted().write(at, gather(&plan, run, from), fua).await;
-            member.end(&begun, outcome.err());
+            member.end(&begun, RequestKind::Write, Range::new(at, run.length), outcome.err());
             (run, outcome)
         }));
         if sabotage::is(Sabotage::NeverAnswer) {

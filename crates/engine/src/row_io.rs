@@ -13,16 +13,16 @@ use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_reco
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
 use crate::steward::Recorded;
-use crate::torn::RowState;
+use crate::torn::TornState;
 use crate::verdict::Operation;
-use crate::view::{Gate, View};
+use crate::view::{Gate, View, frozen_error};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::pin::pin;
 use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
 use uraid_block::local::{Permit, join_each};
 use uraid_block::{
-    Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
+    Device, ErrorKind, Fua, IoError, Lease, MemberSector, Range, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
 };
 use uraid_layout::RowMap;
 use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
@@ -171,13 +171,14 @@ impl<W: World> Array<W> {
         let of_parity = of_parity.filter(|_| !sabotage::is(Sabotage::SkipParity));
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
             of_data.chain(of_parity).filter(|(slot, _)| view.usable.contains(*slot)).collect();
-        let outcomes = join_each(writes.into_iter().map(async |(slot, from)| {
-            let (member, at) = (self.member(slot), self.on_device(slot, at));
-            let begun = member.begin(RequestKind::Write, at, from.length());
-            let outcome = member.uncounted().write(at, from, fua).await;
-            member.end(&begun, outcome.err());
+        let writes = writes.into_iter().map(|(slot, from)| async move {
+            let (member, range) = (self.member(slot), Range::new(self.on_device(slot, at), from.length()));
+            let begun = member.begin();
+            let outcome = member.uncounted().write(range.start, from, fua).await;
+            member.end(&begun, RequestKind::Write, range, outcome.err());
             outcome.map_err(|error| failure(slot, Operation::Write, error))
-        }));
+        });
+        let outcomes = join_each(writes);
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
@@ -210,8 +211,9 @@ impl<W: World> Array<W> {
         for (place, slot) in (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)) {
             reads.push((place, slot, one_piece(self.take_contiguous(Pool::Row, length).await)));
         }
+        let reads = reads.into_iter();
         let outcomes =
-            join_each(reads.into_iter().map(async |(place, slot, into)| (place, self.read_into(slot, at, into).await)));
+            join_each(reads.map(|(place, slot, into)| async move { (place, self.read_into(slot, at, into).await) }));
         let mut failures = Vec::new();
         for (place, outcome) in outcomes.await {
             match outcome {
@@ -236,20 +238,21 @@ impl<W: World> Array<W> {
         self.read_into(slot, at, into).await
     }
 
-    async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, ReadError> {
-        let length = into.length();
-        let (member, on_device) = (self.member(slot), self.on_device(slot, at));
-        let begun = member.begin(RequestKind::Read, on_device, length);
-        match member.uncounted().read(on_device, into).await {
-            Ok(pieces) => {
-                member.end(&begun, None);
-                let is_one = pieces.count() == 1;
-                Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
-            }
-            Err(error) => {
-                member.end(&begun, Some(error));
-                Err(self.read_error(slot, at, length, error))
-            }
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    fn read_into(
+        &self,
+        slot: Slot,
+        at: MemberSector,
+        into: ReadPieces,
+    ) -> impl Future<Output = Result<Lease, ReadError>> {
+        async move {
+            let (member, range) = (self.member(slot), Range::new(self.on_device(slot, at), into.length()));
+            let begun = member.begin();
+            let outcome = member.uncounted().read(range.start, into).await;
+            member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
+            let pieces = outcome.map_err(|error| self.read_error(slot, at, range.length, error))?;
+            let is_one = pieces.count() == 1;
+            Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
         }
     }
 

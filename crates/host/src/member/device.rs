@@ -246,51 +246,57 @@ impl Device for Member {
         &self.claim.geometry
     }
 
-    async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
-        self.check(at, into.length())?;
-        self.check_bad(Range::new(at, into.length()))?;
-        match self.reach() {
-            Reach::Ring { .. } if into.is_empty() => Ok(into),
-            Reach::Ring { .. } => self.file.read(at.byte(), into).await,
-            Reach::Memory(memory) => {
-                self.note(TracedKind::Read, at, into.length());
-                self.turns.breathe().await;
-                let mut byte = at.byte();
-                for piece in into.iter_mut() {
-                    memory.read(byte, piece);
-                    byte += piece.len() as u64;
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    fn read(&self, at: Sector, mut into: ReadPieces) -> impl Future<Output = Result<ReadPieces, IoError>> {
+        async move {
+            self.check(at, into.length())?;
+            self.check_bad(Range::new(at, into.length()))?;
+            match self.reach() {
+                Reach::Ring { .. } if into.is_empty() => Ok(into),
+                Reach::Ring { .. } => self.file.read(at.byte(), into).await,
+                Reach::Memory(memory) => {
+                    self.note(TracedKind::Read, at, into.length());
+                    self.turns.breathe().await;
+                    let mut byte = at.byte();
+                    for piece in into.iter_mut() {
+                        memory.read(byte, piece);
+                        byte += piece.len() as u64;
+                    }
+                    Ok(into)
                 }
-                Ok(into)
-            }
-            // The contents are arbitrary: leave the buffers as they are.
-            Reach::Null => {
-                self.note(TracedKind::Read, at, into.length());
-                self.turns.breathe().await;
-                Ok(into)
+                // The contents are arbitrary: leave the buffers as they are.
+                Reach::Null => {
+                    self.note(TracedKind::Read, at, into.length());
+                    self.turns.breathe().await;
+                    Ok(into)
+                }
             }
         }
     }
 
-    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
-        self.check_write(at, from.length())?;
-        self.check_bad(Range::new(at, from.length()))?;
-        match self.reach() {
-            Reach::Ring { .. } if from.is_empty() => Ok(()),
-            Reach::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
-            Reach::Memory(memory) => {
-                self.note(TracedKind::Write, at, from.length());
-                self.turns.breathe().await;
-                let mut byte = at.byte();
-                for piece in from.iter() {
-                    memory.write(byte, piece);
-                    byte += piece.len() as u64;
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> impl Future<Output = Result<(), IoError>> {
+        async move {
+            self.check_write(at, from.length())?;
+            self.check_bad(Range::new(at, from.length()))?;
+            match self.reach() {
+                Reach::Ring { .. } if from.is_empty() => Ok(()),
+                Reach::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
+                Reach::Memory(memory) => {
+                    self.note(TracedKind::Write, at, from.length());
+                    self.turns.breathe().await;
+                    let mut byte = at.byte();
+                    for piece in from.iter() {
+                        memory.write(byte, piece);
+                        byte += piece.len() as u64;
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-            Reach::Null => {
-                self.note(TracedKind::Write, at, from.length());
-                self.turns.breathe().await;
-                Ok(())
+                Reach::Null => {
+                    self.note(TracedKind::Write, at, from.length());
+                    self.turns.breathe().await;
+                    Ok(())
+                }
             }
         }
     }

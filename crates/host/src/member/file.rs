@@ -236,27 +236,30 @@ impl FileIo {
         }
     }
 
-    pub(super) async fn read(&self, at: u64, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        // The common path is short; all others are boxed to keep this future small.
-        self.watch.check()?;
-        if into.count() > SEGMENTS_MAX || !self.suits(&into) {
-            return Box::pin(self.read_slowly(at, into, 0, Progress::default())).await;
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(super) fn read(&self, at: u64, into: ReadPieces) -> impl Future<Output = Result<ReadPieces, IoError>> {
+        async move {
+            // The common path is short; all others are boxed to keep this future small.
+            self.watch.check()?;
+            if into.count() > SEGMENTS_MAX || !self.suits(&into) {
+                return Box::pin(self.read_slowly(at, into, 0, Progress::default())).await;
+            }
+            let bytes = into.bytes();
+            // Like `transfer`, but without room for the buffers in one more future.
+            let (buffers, result) = if self.is_quick(bytes) {
+                self.turns.breathe().await;
+                self.at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into))
+            } else {
+                self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
+            };
+            // Check again: if the file was short meanwhile, the read bytes may be a hole that a later write made.
+            self.watch.check()?;
+            let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
+            if usize::try_from(result) == Ok(bytes) {
+                return Ok(pieces);
+            }
+            Box::pin(self.read_on(at, pieces, result)).await
         }
-        let bytes = into.bytes();
-        // Like `transfer`, but without room for the buffers in one more future.
-        let (buffers, result) = if self.is_quick(bytes) {
-            self.turns.breathe().await;
-            self.at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into))
-        } else {
-            self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
-        };
-        // Check again: if the file was short meanwhile, the read bytes may be a hole that a later write made.
-        self.watch.check()?;
-        let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
-        if usize::try_from(result) == Ok(bytes) {
-            return Ok(pieces);
-        }
-        Box::pin(self.read_on(at, pieces, result)).await
     }
 
     /// Reads the rest after a short first call.
@@ -298,24 +301,27 @@ impl FileIo {
         Ok(into)
     }
 
-    pub(super) async fn write(&self, at: u64, from: WritePieces, sync: bool) -> Result<(), IoError> {
-        if from.count() > SEGMENTS_MAX || !self.suits(&from) || (sync && !self.has_durable_write.get()) {
-            return Box::pin(self.write_slowly(at, from, sync, 0, Progress::default())).await;
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(super) fn write(&self, at: u64, from: WritePieces, sync: bool) -> impl Future<Output = Result<(), IoError>> {
+        async move {
+            if from.count() > SEGMENTS_MAX || !self.suits(&from) || (sync && !self.has_durable_write.get()) {
+                return Box::pin(self.write_slowly(at, from, sync, 0, Progress::default())).await;
+            }
+            let bytes = from.bytes();
+            self.look().await?;
+            let is_quick = self.is_quick(bytes);
+            let (buffers, result) = if is_quick {
+                self.turns.breathe().await;
+                self.at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from))
+            } else {
+                self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
+            };
+            if usize::try_from(result) == Ok(bytes) {
+                return if is_quick { self.look().await } else { self.look_after().await };
+            }
+            let Buffers::Write(pieces) = buffers else { return Err(not_answered(result)) };
+            Box::pin(self.write_on(at, pieces, sync, result)).await
         }
-        let bytes = from.bytes();
-        self.look().await?;
-        let is_quick = self.is_quick(bytes);
-        let (buffers, result) = if is_quick {
-            self.turns.breathe().await;
-            self.at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from))
-        } else {
-            self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
-        };
-        if usize::try_from(result) == Ok(bytes) {
-            return if is_quick { self.look().await } else { self.look_after().await };
-        }
-        let Buffers::Write(pieces) = buffers else { return Err(not_answered(result)) };
-        Box::pin(self.write_on(at, pieces, sync, result)).await
     }
 
     /// Writes the rest after a short first call.

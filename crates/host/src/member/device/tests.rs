@@ -136,3 +136,12 @@ fn a_sector_that_a_list_calls_bad_is_no_error_of_the_device() {
     assert_eq!(errors.map(IoError::is_of_device), [true, false], "the list was read, the device was not");
     std::fs::remove_file(&path).expect("ours");
 }
+
+#[test]
+fn the_futures_of_two_requests_fit_an_allocation_that_is_kept_for_reuse() {
+    let rig = Rig::new("futures");
+    let (read, write) = (rig.member.read(Sector(0), ReadPieces::new()), rig.member.write(Sector(0), page(), Fua::No));
+    // A small write of a row waits for two members at a time. The engine adds 176 bytes to each future, and the allocator
+    // keeps blocks of up to 1,032 bytes at hand; larger ones made such a write 5 % slower.
+    assert!(size_of_val(&read) <= 208 && size_of_val(&write) <= 256, "{} {}", size_of_val(&read), size_of_val(&write));
+}
