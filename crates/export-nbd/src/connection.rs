@@ -349,6 +349,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             self.payloads.set(self.payloads.get() + 1);
         }
         self.server.running.set(self.server.running.get() + 1);
+        if let Work::Cache(_) = work {
+            // The device has nothing to do for it.
+            self.finish(&request, Ok(()), hold);
+            // Other requests wait for the device and let other clients go on. A flood of these must do so, too.
+            yield_now().await;
+            return Ok(());
+        }
         if bytes.is_some() {
             self.server.transfer_begins(self);
         }
@@ -368,6 +375,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.server.count(|counts| counts.refused += 1);
         let text = refusal.to_string();
         self.outbox.push(Reply::error(self.form(), &request, refusal.code(), &text, hold));
+        // As for Cache.
+        yield_now().await;
         if is_last { Err(End::Broken) } else { Ok(()) }
     }
 
@@ -391,13 +400,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 let result = device.flush().await;
                 self.finish(request, result, hold);
             }
-            // The device has nothing to do for it.
-            Work::Cache(_) => self.finish(request, Ok(()), hold),
             Work::Status { range, one } => {
                 let result = status::extents(device, range, self.offer().sizes.minimum, one).await;
                 self.finish_status(request, result, hold);
             }
             Work::Clear(..) => unreachable!("they have a queue of their own"),
+            Work::Cache(_) => unreachable!("it is answered at once"),
             Work::Disconnect => unreachable!("it ends the reading"),
         }
         // The writer runs after all ready tasks. Send now if enough is waiting.

@@ -303,3 +303,28 @@ fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
     assert!(!quiet.is_shut_down());
     drop((flood, more));
 }
+
+#[test]
+fn requests_that_need_no_device_take_turns_with_those_of_others() {
+    let floods: [(Command, u64, u32); 3] =
+        [(Command::Cache, 0, 4096), (Command::Read, 1 << 62, 4096), (Command::Unknown(99), 0, 0)];
+    for (command, offset, length) in floods {
+        let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+        let server = server(&bench, &ram, Limits::default());
+        let others: Vec<_> = (0..4).map(|_| ready(&bench, &server, false)).collect();
+        let good = ready(&bench, &server, false);
+        for pipe in &others {
+            let flood: Vec<u8> = (0..120).flat_map(|cookie| ask(command, PLAIN, cookie, offset, length)).collect();
+            pipe.write(&flood);
+        }
+        good.write(&ask(Command::Read, PLAIN, 1, 0, 4096));
+        while good.sent() < 16 + 4096 {
+            assert!(bench.step(), "the good client is answered");
+        }
+        let answered = others.iter().map(|pipe| pipe.sent() / 16).sum::<usize>();
+        println!("{command:?}: {answered} of 480 answered before the read");
+        assert!(answered < 4 * 16, "{command:?}: {answered}");
+        bench.settle();
+        assert!(others.iter().all(|pipe| pipe.sent() == 120 * 16), "{command:?}: all are answered in the end");
+    }
+}

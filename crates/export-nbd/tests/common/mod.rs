@@ -82,16 +82,20 @@ impl Bench {
 
     /// Runs all tasks until none can go on.
     pub fn settle(&self) {
-        loop {
-            let next = self.0.wakes.ready.lock().expect("not poisoned").pop_front();
-            let Some(name) = next else { return };
-            let task = self.0.tasks.borrow_mut()[name].take();
-            let Some(mut task) = task else { continue };
-            let waker = Waker::from(Arc::new(TaskWaker { wakes: self.0.wakes.clone(), task: name }));
-            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                self.0.tasks.borrow_mut()[name] = Some(task);
-            }
+        while self.step() {}
+    }
+
+    /// Runs the task whose turn it is until it waits. Returns whether there was one.
+    pub fn step(&self) -> bool {
+        let next = self.0.wakes.ready.lock().expect("not poisoned").pop_front();
+        let Some(name) = next else { return false };
+        let task = self.0.tasks.borrow_mut()[name].take();
+        let Some(mut task) = task else { return true };
+        let waker = Waker::from(Arc::new(TaskWaker { wakes: self.0.wakes.clone(), task: name }));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            self.0.tasks.borrow_mut()[name] = Some(task);
         }
+        true
     }
 
     /// Lets so much time pass in which nothing runs, as where the processor was elsewhere.
