@@ -6,11 +6,12 @@ use crate::door::Door;
 use crate::executor::Executor;
 use crate::mail::{Inbox, Post};
 use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
-use crate::sync::thread;
+use crate::sync::mpsc;
+use crate::sync::thread::{self, JoinHandle};
 use crate::timers::Timers;
 use crate::{last_words, processors, signals, sys};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -158,23 +159,31 @@ where
     last_words::install();
     let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
     let main = &main;
-    let values = thread::scope(|scope| {
-        let threads: Vec<_> = (0..shards)
-            .map(|index| {
-                let inboxes = inboxes.clone();
-                let body = move || {
-                    let _aborts = last_words::abort_on_panic();
-                    run_shard(ShardIndex(index), inboxes, options, main)
-                };
-                let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
-                thread.spawn_scoped(scope, body).unwrap_or_else(|error| end_without(index, shards, &error))
-            })
-            .collect();
-        let ends = threads.into_iter().map(|thread| thread.join().expect("a panic would have aborted"));
-        ends.collect::<Vec<(T, Option<BTreeSet<String>>)>>()
-    });
+    let (sender, receiver) = mpsc::channel();
+    let threads: Vec<JoinHandle<()>> = (0..shards)
+        .map(|index| {
+            let (inboxes, sender) = (inboxes.clone(), sender.clone());
+            let body = move || {
+                let _aborts = last_words::abort_on_panic();
+                let end = run_shard(ShardIndex(index), inboxes, options, main);
+                sender.send((index, end)).expect("it is received below");
+            };
+            let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
+            // SAFETY: a thread uses what it borrows only before it sends its end, and this function waits for all ends.
+            let thread = unsafe { thread.spawn_unchecked(body) };
+            thread.unwrap_or_else(|error| end_without(index, shards, &error))
+        })
+        .collect();
+    let ends: BTreeMap<u16, Ended<T>> =
+        threads.iter().map(|_| receiver.recv().expect("a panic would have aborted")).collect();
+    for (thread, (_, left)) in threads.into_iter().zip(ends.values()) {
+        // The kernel lets a thread go when all of its requests are answered.
+        if left.is_none() {
+            thread.join().expect("a panic would have aborted");
+        }
+    }
     signals::ignore_no_more();
-    let (values, left): (Vec<T>, Vec<Option<BTreeSet<String>>>) = values.into_iter().unzip();
+    let (values, left): (Vec<T>, Vec<Option<BTreeSet<String>>>) = ends.into_values().unzip();
     if left.iter().any(Option::is_some) {
         let mut members: Vec<String> = left.into_iter().flatten().flatten().collect();
         members.sort();
@@ -197,13 +206,10 @@ fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
     std::process::exit(1);
 }
 
-/// Returns the members that have not answered, if there is anything that was not.
-fn run_shard<M, T, F, Fut>(
-    index: ShardIndex,
-    inboxes: Arc<[Arc<Inbox<M>>]>,
-    options: &Options,
-    main: &F,
-) -> (T, Option<BTreeSet<String>>)
+/// What a shard's main future returned, and the members that have not answered, if there is anything that was not.
+type Ended<T> = (T, Option<BTreeSet<String>>);
+
+fn run_shard<M, T, F, Fut>(index: ShardIndex, inboxes: Arc<[Arc<Inbox<M>>]>, options: &Options, main: &F) -> Ended<T>
 where
     M: Send + 'static,
     F: Fn(Shard<M>) -> Fut,

@@ -3,5 +3,5 @@
 //! others and compile the same files.
 
 pub(crate) use std::sync::atomic::{AtomicBool, fence};
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, mpsc};
 pub(crate) use std::{thread, thread_local};

@@ -9,7 +9,7 @@ use std::sync::{LockResult, PoisonError};
 
 pub(crate) use self::shuttles_thread_local as thread_local;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, fence};
-pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, mpsc};
 
 /// A mistake of the machine that a scenario must notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +116,7 @@ pub(crate) use shuttles_thread_local;
 
 /// Threads by the name of the standard library's.
 pub(crate) mod thread {
-    pub(crate) use shuttle::thread::{JoinHandle, Scope, ScopedJoinHandle, scope};
+    pub(crate) use shuttle::thread::JoinHandle;
     use std::io;
 
     pub(crate) struct Builder(shuttle::thread::Builder);
@@ -137,13 +137,13 @@ pub(crate) mod thread {
             self.0.spawn(body)
         }
 
-        /// shuttle gives scoped threads no name.
-        pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
-            self,
-            scope: &'scope Scope<'scope, '_>,
-            body: impl FnOnce() -> T + Send + 'scope,
-        ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-            Ok(scope.spawn(body))
+        /// # Safety
+        /// What the body borrows lives until its last use of it.
+        pub(crate) unsafe fn spawn_unchecked<'a>(self, body: impl FnOnce() + Send + 'a) -> io::Result<JoinHandle<()>> {
+            let body: Box<dyn FnOnce() + Send + 'a> = Box::new(body);
+            // SAFETY: only the lifetime changes, and the caller answers for that.
+            let body: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(body) };
+            self.0.spawn(body)
         }
     }
 }
