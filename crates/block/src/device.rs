@@ -3,6 +3,7 @@
 //! Invariant: a device answers every operation once, and holds the buffers until it has.
 
 use crate::{IoError, Range, ReadPieces, Sector, Sectors, WritePieces};
+use std::time::Duration;
 
 /// Whether a write must be on stable storage before it is answered (force unit access).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,4 +88,10 @@ pub trait Device {
     /// them. The device below may still work on them; their buffers stay leased as long as it does. A device that does
     /// not support this leaves them in flight.
     fn cut_reads(&self) {}
+
+    /// How long the oldest request in flight has been with the device, to within a second or so; zero if that is not
+    /// known.
+    fn unanswered_for(&self) -> Duration {
+        Duration::ZERO
+    }
 }

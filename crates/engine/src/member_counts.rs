@@ -76,6 +76,8 @@ pub struct MemberCounts {
     pub made_up: Sectors,
     /// `None` before the first request ended.
     pub slowest: Option<Slowest>,
+    /// How long the oldest request in flight is with the member, as far as it knows: see [`Device::unanswered_for`].
+    pub unanswered_for: Duration,
 }
 
 impl MemberCounts {
@@ -92,6 +94,7 @@ impl MemberCounts {
             mine.errors += theirs.errors;
         }
         self.made_up += other.made_up;
+        self.unanswered_for = self.unanswered_for.max(other.unanswered_for);
         self.slowest = [self.slowest, other.slowest].into_iter().flatten().max_by_key(|slowest| slowest.time);
         self
     }
@@ -149,7 +152,8 @@ impl<W: World> CountedMember<W> {
             bytes: Sectors(cells.sectors.get()).bytes(),
             errors: cells.errors.get(),
         });
-        MemberCounts { of, made_up: Sectors(self.made_up.get()), slowest: self.slowest.get() }
+        let (made_up, slowest) = (Sectors(self.made_up.get()), self.slowest.get());
+        MemberCounts { of, made_up, slowest, unanswered_for: self.member.unanswered_for() }
     }
 
     /// Counts sectors that it failed to read and the others supplied.
@@ -278,6 +282,10 @@ impl<W: World> Device for CountedMember<W> {
 
     fn cut_reads(&self) {
         self.member.cut_reads();
+    }
+
+    fn unanswered_for(&self) -> Duration {
+        self.member.unanswered_for()
     }
 
     fn mark_dead(&self) {

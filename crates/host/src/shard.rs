@@ -33,8 +33,11 @@ const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries a busy-poll after this many turns that brought mail. In vain, with 50 us, that is
 /// 3 us of processor time for each turn; if it finds mail, busy-polling continues.
 const MAIL_TURNS_PER_TRY: u32 = 16;
-/// How often requests' ages are checked within a member's timeout. A request fails at most one check late.
+/// How often requests' ages are checked within a member's timeout, and how much time there is between two checks. A
+/// request fails at most one check late.
 const LOOKS_PER_TIMEOUT: u32 = 8;
+const LOOK_PERIOD_MIN: Duration = Duration::from_millis(1);
+const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -111,7 +114,8 @@ pub struct Options {
     /// Whether every member keeps a [`crate::Trace`] of its requests.
     pub trace: bool,
     /// How long a read or a write of a member may take before it fails as if the member were gone; flushes and discards
-    /// may take four times as long. `None`: no limit.
+    /// may take four times as long. `None`: no limit, and [`Device::unanswered_for`](uraid_block::Device::unanswered_for)
+    /// is always zero.
     pub member_timeout: Option<Duration>,
     /// Who is told which members did not answer until the end.
     pub left_behind: LeftBehind,
@@ -259,12 +263,13 @@ where
     (value, left)
 }
 
-/// Fails requests that members do not answer in time, until dropped.
+/// Notes how old members' requests are, and fails those that they do not answer in time, until dropped.
 async fn watch_members(local: Local, timeout: Duration) {
-    let period = timeout / LOOKS_PER_TIMEOUT;
+    let period = (timeout / LOOKS_PER_TIMEOUT).clamp(LOOK_PERIOD_MIN, LOOK_PERIOD_MAX);
+    let looks_max = u32::try_from(timeout.as_nanos().div_ceil(period.as_nanos())).unwrap_or(u32::MAX);
     loop {
         local.sleep(period).await;
-        local.driver().look_at_clock(LOOKS_PER_TIMEOUT);
+        local.driver().look_at_clock(looks_max, period);
     }
 }
 

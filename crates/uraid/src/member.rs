@@ -7,6 +7,7 @@ use crate::world::{HostArray, HostWorld};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
 use uraid_engine::World;
@@ -108,6 +109,14 @@ impl Device for ArrayMember {
             ArrayMember::Host(member) => member.cut_reads(),
             // It detects its slow members itself.
             ArrayMember::Array(_) => {}
+        }
+    }
+
+    fn unanswered_for(&self) -> Duration {
+        match self {
+            ArrayMember::Host(member) => member.unanswered_for(),
+            // Its own `detail` shows it.
+            ArrayMember::Array(_) => Duration::ZERO,
         }
     }
 

@@ -115,6 +115,7 @@ impl Overseer {
             discards: of(RequestKind::Discard),
             made_up_sectors: counts.made_up.0,
             slowest,
+            unanswered_ms: u64::try_from(counts.unanswered_for.as_millis()).unwrap_or(u64::MAX),
             is_needed,
         }
     }

@@ -64,7 +64,9 @@ pub fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
     let left_behind = LeftBehind::new(move |members| say_left_behind(&of.stack, members));
-    let (shards, options) = (setup.shards, Options { left_behind, ..setup.options.clone() });
+    // Without a limit the age of requests is noted all the same.
+    let member_timeout = setup.options.member_timeout.or(Some(Duration::MAX));
+    let (shards, options) = (setup.shards, Options { left_behind, member_timeout, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     std::mem::forget(setup);
     outcomes.into_iter().collect()

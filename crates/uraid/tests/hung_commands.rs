@@ -93,6 +93,22 @@ fn commands_that_name_a_member_that_hangs_do_not_look_at_it() {
 }
 
 #[test]
+fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
+    let rig = rig(&["--member-timeout", "0"]);
+    let mut client = rig.served.client();
+    let write = std::thread::spawn(move || client.write(0, &pattern(2, 1 << 20)));
+    let line = format!("{} has not answered a request for ", text(&rig.members[1]));
+    wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
+    let others = |text: &str| text.matches("has not answered a request").count();
+    assert_eq!(others(&rig.says(&["detail", "hung"]).stdout), 1, "the others answer");
+    rig.member.go_on();
+    assert_eq!(write.join().expect("no panic").expect("connected"), 0);
+    wait(|| others(&rig.says(&["detail", "hung"]).stdout) == 0).expect("it has answered");
+    rig.served.signal(rustix::process::Signal::TERM);
+    assert_eq!(rig.served.end().code, Some(0));
+}
+
+#[test]
 fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
     for is_by_signal in [false, true] {
         let mut rig = rig(&["--member-timeout", "0"]);

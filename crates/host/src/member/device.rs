@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{Allocation, Arena, Device, ErrorKind, Fua, Geometry, IoError, Range};
 use uraid_block::{ReadPieces, Sector, Sectors, WritePieces};
@@ -344,6 +345,10 @@ impl Device for Member {
 
     fn cut_reads(&self) {
         self.file.cut_reads();
+    }
+
+    fn unanswered_for(&self) -> Duration {
+        self.file.unanswered_for()
     }
 
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {

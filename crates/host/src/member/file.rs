@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use uraid_block::buffer::Piece;
 use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
@@ -121,6 +122,10 @@ impl FileIo {
     /// Ends reads in flight: another copy will serve them.
     pub(super) fn cut_reads(&self) {
         self.driver.cut_reads(&self.lane, IS_LATE);
+    }
+
+    pub(super) fn unanswered_for(&self) -> Duration {
+        self.driver.unanswered_for(&self.lane)
     }
 
     /// The byte of the file for a byte of the member.

@@ -7,7 +7,6 @@ use super::origin::identity;
 use crate::ring::{Buffers, Driver, Kind};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// The state of an open member's path.
@@ -26,10 +25,9 @@ pub enum PathState {
 pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
     let found = Arc::new(OnceLock::new());
     let answer = found.clone();
-    let is_answered = driver.ask_about(&claim.name);
+    let stage = driver.ask_about(&claim.name);
     let call = move || {
-        answer.get_or_init(|| look(&claim));
-        is_answered.store(true, Ordering::Release);
+        stage.ask(|| answer.get_or_init(|| look(&claim)));
         0
     };
     driver.start(Kind::Call(Some(Box::new(call))), Buffers::None, None).await;

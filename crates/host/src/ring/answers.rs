@@ -17,11 +17,33 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A question about a member that a helper thread asks the system.
 pub(super) struct Question {
     member: String,
-    is_answered: Arc<AtomicBool>,
+    stage: Arc<QuestionStage>,
+}
+
+/// How far a question has come. One that waits for a thread behind others says nothing about its member.
+#[derive(Default)]
+pub(crate) struct QuestionStage {
+    is_asked: AtomicBool,
+    is_answered: AtomicBool,
+}
+
+impl QuestionStage {
+    /// Asks the system.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce() -> T) -> T {
+        self.is_asked.store(true, Ordering::Release);
+        let answer = question();
+        self.is_answered.store(true, Ordering::Release);
+        answer
+    }
+
+    fn is_owed(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire) && !self.is_answered.load(Ordering::Acquire)
+    }
 }
 
 /// What one lane's member has not answered.
@@ -35,6 +57,8 @@ pub(super) struct Owed {
     /// The errno that every request fails with, once the member is dead.
     dead: Cell<Option<i32>>,
     depth: Depth,
+    /// How long the oldest of its requests had been with the system at the last look at the clock.
+    oldest: Cell<Duration>,
     /// Requests with the system, at most `depth`, and those that wait in the queue.
     with_system: Cell<u32>,
     behind: RefCell<VecDeque<u32>>,
@@ -73,7 +97,7 @@ impl Answer {
     }
 
     fn is_older(self, looks: u32) -> bool {
-        self.age >= if self.is_long { looks * LONG } else { looks }
+        self.age >= if self.is_long { looks.saturating_mul(LONG) } else { looks }
     }
 
     fn gone_down(self) -> Answer {
@@ -104,11 +128,11 @@ impl Driver {
     /// Registers a lane: requests on it can be ended without the member, and are ended when they are late.
     pub(crate) fn add_lane(&self, lane: Lane, depth: Depth) -> Rc<Lane> {
         self.ring.borrow_mut().expect_member(depth);
-        let (dead, with_system, behind) = (Cell::new(None), Cell::new(0), RefCell::default());
+        let (dead, oldest, with_system, behind) = Default::default();
         let mut owed = self.owed.borrow_mut();
         let changes = lane.owed_changes.clone();
         let name = lane.name.clone();
-        owed.push(Rc::new(Owed { name, unanswered: Cell::new(0), changes, dead, depth, with_system, behind }));
+        owed.push(Rc::new(Owed { name, unanswered: Cell::new(0), changes, dead, depth, oldest, with_system, behind }));
         let lane = Rc::new(lane.numbered(LaneNumber(owed.len() as u32)));
         let mut lanes = self.lanes.borrow_mut();
         lanes.retain(|lane| lane.strong_count() > 0);
@@ -212,17 +236,19 @@ impl Driver {
         self.cut_started(lane, os, |answer| answer.is_read, |answer| Answer { is_left: true, ..answer });
     }
 
-    /// Call it at even intervals. A request that has been in flight for more than `looks_max` calls fails with
-    /// ETIMEDOUT.
-    pub(crate) fn look_at_clock(&self, looks_max: u32) {
+    /// Call it at even intervals, each of `period`. A request that has been in flight for more than `looks_max` calls fails
+    /// with ETIMEDOUT.
+    pub(crate) fn look_at_clock(&self, looks_max: u32, period: Duration) {
         let mut late = Vec::new();
-        self.for_each_started(|_, slot| {
+        self.owed.borrow().iter().for_each(|owed| owed.oldest.set(Duration::ZERO));
+        self.for_each_unanswered(|state, slot| {
             let (lane, answer) = (slot.lane.get(), slot.answer.get());
             if lane == LaneNumber::NONE || !answer.has_gone_down {
                 return;
             }
-            let is_late = answer.is_older(looks_max);
-            slot.answer.set(Answer { age: answer.age + 1, is_late, ..answer });
+            let is_late = matches!(state, State::Started(_)) && answer.is_older(looks_max);
+            slot.answer.set(Answer { age: answer.age.saturating_add(1), is_late, ..answer });
+            self.with_owed(lane, |owed| owed.oldest.set(owed.oldest.get().max(period.saturating_mul(answer.age))));
             if is_late && !late.contains(&lane) {
                 late.push(lane);
             }
@@ -231,6 +257,12 @@ impl Driver {
         for lane in lanes.iter().filter(|lane| late.contains(&lane.number())) {
             self.cut(lane, libc::ETIMEDOUT, |answer| answer.is_late);
         }
+    }
+
+    /// How long the oldest of the lane's requests that the member has not answered has been with the system, as of the
+    /// last look at the clock; at most one period less than the truth.
+    pub(crate) fn unanswered_for(&self, lane: &Lane) -> Duration {
+        self.with_owed(lane.number(), |owed| owed.oldest.get())
     }
 
     /// Ends the chosen requests in flight, and all that are not submitted yet.
@@ -283,13 +315,13 @@ impl Driver {
         count.count()
     }
 
-    /// Notes a question about a member. Set the flag when the system has answered.
-    pub(crate) fn ask_about(&self, member: &str) -> Arc<AtomicBool> {
-        let is_answered = Arc::new(AtomicBool::new(false));
+    /// Notes a question about a member, to be asked through the returned stage.
+    pub(crate) fn ask_about(&self, member: &str) -> Arc<QuestionStage> {
+        let stage = Arc::new(QuestionStage::default());
         let mut questions = self.questions.borrow_mut();
-        questions.retain(|question| !question.is_answered.load(Ordering::Acquire));
-        questions.push(Question { member: member.to_owned(), is_answered: is_answered.clone() });
-        is_answered
+        questions.retain(|question| !question.stage.is_answered.load(Ordering::Acquire));
+        questions.push(Question { member: member.to_owned(), stage: stage.clone() });
+        stage
     }
 
     /// The members that have not answered all requests and questions.
@@ -303,16 +335,26 @@ impl Driver {
             }
         }
         let questions = self.questions.borrow();
-        let open = questions.iter().filter(|question| !question.is_answered.load(Ordering::Acquire));
-        names.extend(open.map(|question| question.member.clone()));
+        let owed = questions.iter().filter(|question| question.stage.is_owed());
+        names.extend(owed.map(|question| question.member.clone()));
         names
     }
 
     fn for_each_started(&self, mut work: impl FnMut(&mut State, &super::Slot)) {
-        for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {
-            let state = &mut *slot.state.borrow_mut();
+        self.for_each_unanswered(|state, slot| {
             if matches!(state, State::Started(_)) {
                 work(state, slot);
+            }
+        });
+    }
+
+    /// Also of those whose futures have ended.
+    fn for_each_unanswered(&self, mut work: impl FnMut(&mut State, &super::Slot)) {
+        for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {
+            let state = &mut *slot.state.borrow_mut();
+            match state {
+                State::Started(_) | State::Abandoned | State::Cut(_) => work(state, slot),
+                State::Merged(_) | State::Free | State::Done(_) => {}
             }
         }
     }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 
+/// A request in flight for less than this is nothing to report: disks take longer now and then.
+const UNANSWERED_MS_MIN: u64 = 2000;
+
 /// Since the array was started, by all threads.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct MemberIo {
@@ -23,6 +26,8 @@ pub struct MemberIo {
     pub made_up_sectors: u64,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
+    /// How long the oldest request in flight has been with it, in milliseconds, to within a second; 0 if all are new.
+    pub unanswered_ms: u64,
     /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without
     /// it.
     pub is_needed: bool,
@@ -96,8 +101,13 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
     if counted.iter().any(|(_, io)| io.made_up_sectors > 0) {
         out.push_str("    Made Up: sectors that the member failed to read and the others gave; not rewritten yet\n");
     }
+    let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
+    for (member, io) in counted.iter().filter(|(_, io)| io.unanswered_ms >= UNANSWERED_MS_MIN) {
+        let seconds = io.unanswered_ms / 1000;
+        writeln!(out, "    {} has not answered a request for {seconds} s", path(member)).expect(text);
+    }
     for (member, _) in counted.iter().filter(|(_, io)| io.is_needed) {
-        let path = member.path.as_deref().unwrap_or("a member");
+        let path = path(member);
         writeln!(
             out,
             "    {path} has more read errors than --max-read-errors allows: the array cannot serve without it"
@@ -120,6 +130,7 @@ mod tests {
             writes: MemberRequests { count: 2, bytes: 8192, errors: 1 },
             made_up_sectors: 24,
             slowest: Some(SlowestRequest { kind: "read".to_owned(), us: 12_345, ended: 1_700_000_000 }),
+            unanswered_ms: 12_900,
             is_needed: true,
             ..MemberIo::default()
         };
@@ -129,6 +140,7 @@ mod tests {
         assert!(text.contains("         0   21 (1.00 MiB)"), "{text}");
         assert!(text.contains("   3 read, 1 write         24   read 12.3 ms, "), "{text}");
         assert!(text.contains("not rewritten yet\n"), "{text}");
+        assert!(text.contains("a.img has not answered a request for 12 s\n"), "{text}");
         assert!(text.contains("a.img has more read errors than --max-read-errors allows"), "{text}");
         assert!(text.contains("         2   0 (0"), "{text}");
         let json = report.json();

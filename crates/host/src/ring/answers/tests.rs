@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use uraid_block::Arena;
 
 const LOOKS: u32 = 8;
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// What the system has, oldest first, and what it has ended.
 #[derive(Default)]
@@ -107,7 +108,7 @@ impl Rig {
     }
 
     fn look(&self, times: u32) {
-        (0..times).for_each(|_| self.driver.look_at_clock(LOOKS));
+        (0..times).for_each(|_| self.driver.look_at_clock(LOOKS, PERIOD));
     }
 
     fn turn(&self) {
@@ -157,6 +158,26 @@ fn a_late_read_fails_alone_and_its_buffer_comes_back_when_the_device_lets_go_of_
     rig.system.end(1);
     rig.turn();
     assert_eq!(result(&mut after), Some((4096, true)), "it answers again");
+}
+
+#[test]
+fn the_age_of_what_a_member_owes_is_known_until_it_answers() {
+    let rig = rig(Depth::CACHED, 3);
+    let ages = || [0, 1].map(|lane| rig.driver.unanswered_for(&rig.lanes[lane]).as_secs());
+    let _old = rig.read(0, 0);
+    rig.turn();
+    rig.look(3);
+    let _new = rig.read(0, 8);
+    let _of_the_other = rig.read(1, 0);
+    rig.turn();
+    rig.look(1);
+    assert_eq!(ages(), [3, 0], "it is as old as its first read");
+    rig.look(LOOKS);
+    assert_eq!(ages(), [3 + u64::from(LOOKS), u64::from(LOOKS)], "also when that has failed");
+    rig.system.end(3);
+    rig.turn();
+    rig.look(1);
+    assert_eq!(ages(), [0, 0]);
 }
 
 #[test]
