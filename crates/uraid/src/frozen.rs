@@ -16,6 +16,15 @@ pub fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<St
     Some(if members.is_empty() { kind.to_string() } else { members.join(", ") })
 }
 
+/// What to do about an array that froze over an error of this kind.
+pub fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
+    match (kind, is_redundant) {
+        (ErrorKind::NoSpace, true) => "`uraid fail` all full members; or make room, stop it and serve it again",
+        (ErrorKind::NoSpace, false) => "make room, stop it and serve it again",
+        (_, _) => "see to its members, stop it and serve it again",
+    }
+}
+
 /// What a start says that failed, between its array's name and the engine's reason.
 pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
     let kind = match error {

@@ -168,7 +168,10 @@ impl Overseer {
     /// The engine's words, with paths in place of slots.
     fn fail_text(&self, slots: SlotSet, error: &FailError) -> String {
         match error {
-            FailError::NoMember { slot } => format!("{}: no member works there", self.member_in(*slot)),
+            FailError::NoMember { slot } => match self.member_in(*slot) {
+                member if member == slot.to_string() => format!("{member}: no member works there"),
+                member => format!("{member} is faulty already"),
+            },
             FailError::Needed { left: _, working, needed } => {
                 let members: Vec<String> = slots.iter().map(|slot| self.member_in(slot)).collect();
                 let members = members.join(", ");

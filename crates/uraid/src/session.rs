@@ -166,7 +166,12 @@ impl Station {
         let left = self.nbd.stop(DRAIN_TIME_MAX).await;
         if left > 0 {
             let names: Vec<&str> = self.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
-            warn(&format!("{}: {left} requests are still under way after {DRAIN_TIME_MAX:?}", names.join(", ")));
+            let members = self.shard.members_owing();
+            let owing = if members.is_empty() { "none".to_owned() } else { members.join(", ") };
+            warn(&format!(
+                "{}: after {DRAIN_TIME_MAX:?} requests of clients are not done: {left}; members that owe answers: {owing}",
+                names.join(", ")
+            ));
         }
         self.shard.post(FIRST, Letter::Closed);
     }

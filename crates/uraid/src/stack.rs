@@ -101,8 +101,9 @@ pub enum StackError {
     },
     /// One could not be stopped, because a member does not answer.
     #[error(
-        "{array}: members still owe answers after {after:?}{} ({requests} requests of the first thread wait for them); {}",
+        "{array}: members still owe answers after {after:?}{}{}; {}",
         if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
+        if *requests == 0 { String::new() } else { format!(" ({requests} requests of the first thread wait for them)") },
         if *is_redundant {
             "the array stays marked dirty, and its next start makes it consistent"
         } else {

@@ -43,8 +43,11 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
             lines.push(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"));
         }
     }
-    if let (Gate::Open | Gate::Closed, Some(reason)) = (before.gate, frozen::reason(now, &name)) {
-        lines.push(format!("takes no more writes: {reason}; reads are served as far as possible"));
+    if let (Gate::Open | Gate::Closed, Gate::Frozen(kind), Some(reason)) =
+        (before.gate, now.gate, frozen::reason(now, &name))
+    {
+        let advice = frozen::advice(kind, now.level.is_redundant());
+        lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
     }
     if let (Gate::Frozen(_), Gate::Open) = (before.gate, now.gate) {
         lines.push(format!("takes writes again {}", now.picture()));
