@@ -33,6 +33,10 @@ use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
+/// The most requests in a row that a connection has answered without the device while others wait. Their replies are sent
+/// together.
+const ANSWERS_AT_ONCE_MAX: u32 = 8;
+
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -81,6 +85,9 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     is_disconnected: Cell<bool>,
     is_closing: Cell<bool>,
     closing: Notify,
+    answered_at_once: Cell<u32>,
+    /// Whole requests may have been received and not begun.
+    has_unread: Cell<bool>,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
@@ -105,6 +112,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             is_disconnected: Cell::new(false),
             is_closing: Cell::new(false),
             closing: Notify::new(),
+            answered_at_once: Cell::new(0),
+            has_unread: Cell::new(false),
             server,
         }
     }
@@ -116,7 +125,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     /// Whether no request and no reply is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let is_done = self.in_flight.free() == self.server.limits.requests_max;
-        is_done && !self.payload_is_due.get() && !self.is_sending.get()
+        is_done && !self.has_unread.get() && !self.payload_is_due.get() && !self.is_sending.get()
     }
 
     /// Whether a long request should end early: the server stops, or the client has gone. After the protocol's
@@ -270,6 +279,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     async fn read_requests(self: &Rc<Self>, mut inbox: Inbox) -> End {
         let mut last_payload = 0;
         loop {
+            self.has_unread.set(true);
             while let Some(next) = self.next_request(&mut inbox) {
                 // Skip requests once the connection is closing.
                 if self.is_closing.get() {
@@ -281,6 +291,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                     return end;
                 }
             }
+            self.has_unread.set(false);
             self.fit(&mut inbox).await;
             // Start what has arrived before receiving more, and let other tasks run.
             yield_now().await;
@@ -352,8 +363,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         if let Work::Cache(_) = work {
             // The device has nothing to do for it.
             self.finish(&request, Ok(()), hold);
-            // Other requests wait for the device and let other clients go on. A flood of these must do so, too.
-            yield_now().await;
+            self.give_way().await;
             return Ok(());
         }
         if bytes.is_some() {
@@ -361,6 +371,15 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
         self.server.put(Job { connection: self.clone(), request, work, payload, hold });
         Ok(())
+    }
+
+    /// Call it after each answer that needed no device. Other requests wait for the device and let other clients go on; a
+    /// flood of these must do so, too.
+    async fn give_way(&self) {
+        self.answered_at_once.set((self.answered_at_once.get() + 1) % ANSWERS_AT_ONCE_MAX);
+        if self.answered_at_once.get() == 0 {
+            yield_now().await;
+        }
     }
 
     /// Answers with the protocol's error. The payload is skipped to find the next request. A payload above the maximum
@@ -375,8 +394,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.server.count(|counts| counts.refused += 1);
         let text = refusal.to_string();
         self.outbox.push(Reply::error(self.form(), &request, refusal.code(), &text, hold));
-        // As for Cache.
-        yield_now().await;
+        self.give_way().await;
         if is_last { Err(End::Broken) } else { Ok(()) }
     }
 

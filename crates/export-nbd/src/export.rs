@@ -64,8 +64,8 @@ impl Default for Limits {
 /// Tasks for the requests of a shard's clients, by the number of clients. Those of 4,096 clients have 16,384: more than
 /// the reads and writes that the memory for them suffices for, so that these wait for no task.
 const TASKS_PER_CONNECTION: usize = 4;
-/// The least number of them, if the clients can have as many requests in flight: 18 MiB. Requests that wait for a member
-/// that does not answer take none from 32 clients, which the least `--memory-limit` serves.
+/// The least number of tasks, 18 MiB of them, unless the clients can have fewer requests in flight. So 32 clients, which
+/// the least `--memory-limit` serves, have tasks left when all their requests wait for a member that does not answer.
 const TASKS_MIN: usize = 4096;
 /// A task that runs requests.
 const TASK_BYTES: usize = 4400;

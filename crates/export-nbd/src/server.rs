@@ -87,7 +87,7 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) clearing_turns: [Rc<Semaphore>; 2],
     /// Reads and writes that the device has.
     pub(crate) transfers_running: Cell<usize>,
-    /// Requests that the device has.
+    /// Requests that were begun and are not answered.
     pub(crate) running: Cell<usize>,
     workers: Workers<Job<M, T, D>>,
     pub(crate) connections: RefCell<Connections<M, T, D>>,

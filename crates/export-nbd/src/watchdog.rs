@@ -18,9 +18,9 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// The same while a request waits for memory that others hold.
 const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
 
-/// A client that sends a payload makes progress by each stretch of this length, and by the last one: 128 KiB/s if it holds more than its
-/// share (64 KiB in half a second, 4 MiB in 32 s), 2.1 KiB/s if not (in 30 s). A byte a second keeps no buffer. While
-/// memory is short, bytes are seen 256 KiB at a time at most, so 512 KiB/s are always enough.
+/// Each stretch of this length of a payload is progress, and so is its end: 128 KiB/s are enough if the client holds more
+/// than its share (64 KiB in half a second, 4 MiB in 32 s), 2.1 KiB/s if not (in 30 s). A byte a second keeps no buffer.
+/// While memory is short, bytes are seen 256 KiB at a time at most, so 512 KiB/s are always enough.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
 /// A client that owes the rest of a payload, or taking its replies, as one check found it.

@@ -323,7 +323,8 @@ fn requests_that_need_no_device_take_turns_with_those_of_others() {
         }
         let answered = others.iter().map(|pipe| pipe.sent() / 16).sum::<usize>();
         println!("{command:?}: {answered} of 480 answered before the read");
-        assert!(answered < 4 * 16, "{command:?}: {answered}");
+        // Each other client has at most eight answered in a turn, and the read takes two turns or three.
+        assert!(answered <= 4 * 8 * 3, "{command:?}: {answered}");
         bench.settle();
         assert!(others.iter().all(|pipe| pipe.sent() == 120 * 16), "{command:?}: all are answered in the end");
     }

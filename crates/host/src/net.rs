@@ -66,7 +66,7 @@ pub enum NetError {
         os: i32,
     },
     /// A system call failed.
-    #[error("{call} failed: {}", io::Error::from_raw_os_error(*os))]
+    #[error("{call} failed: {}", crate::sys::errno_text(*os))]
     Os {
         /// Which call.
         call: &'static str,

@@ -33,9 +33,9 @@ const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries a busy-poll after this many turns that brought mail. In vain, with 50 us, that is
 /// 3 us of processor time for each turn; if it finds mail, busy-polling continues.
 const MAIL_TURNS_PER_TRY: u32 = 16;
-/// How often requests' ages are checked within a member's timeout, and how much time there is between two checks. A
-/// request fails at most one check late.
-const LOOKS_PER_TIMEOUT: u32 = 8;
+/// How often at least requests' ages are checked within a member's timeout, and how much time may be between two checks.
+/// A request fails at most one check late.
+const LOOKS_MIN: u32 = 8;
 const LOOK_PERIOD_MIN: Duration = Duration::from_millis(1);
 const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
@@ -162,24 +162,27 @@ where
     signals::ignore_broken_pipes();
     last_words::install();
     let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
-    let main = &main;
     let (sender, receiver) = mpsc::channel();
     let threads: Vec<JoinHandle<()>> = (0..shards)
         .map(|index| {
-            let (inboxes, sender) = (inboxes.clone(), sender.clone());
+            let (inboxes, sender, borrowed) = (inboxes.clone(), sender.clone(), Borrowed(&raw const main, options));
             let body = move || {
                 let _aborts = last_words::abort_on_panic();
+                // SAFETY: see below.
+                let (main, options) = unsafe { borrowed.get() };
                 let end = run_shard(ShardIndex(index), inboxes, options, main);
                 sender.send((index, end)).expect("it is received below");
             };
             let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
-            // SAFETY: a thread uses what it borrows only before it sends its end, and this function waits for all ends.
+            // SAFETY: a thread uses what it borrows only before it sends its end. This function waits for all ends, and
+            // nothing unwinds out of it before: it ends the process.
             let thread = unsafe { thread.spawn_unchecked(body) };
             thread.unwrap_or_else(|error| end_without(index, shards, &error))
         })
         .collect();
-    let ends: BTreeMap<u16, Ended<T>> =
-        threads.iter().map(|_| receiver.recv().expect("a panic would have aborted")).collect();
+    drop(sender);
+    let end = || receiver.recv().unwrap_or_else(|_| std::process::abort());
+    let ends: BTreeMap<u16, Ended<T>> = threads.iter().map(|_| end()).collect();
     for (thread, (_, left)) in threads.into_iter().zip(ends.values()) {
         // The kernel lets a thread go when all of its requests are answered.
         if left.is_none() {
@@ -208,6 +211,21 @@ fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
          pids limit of the container; --shards asks for fewer\n"
     ));
     std::process::exit(1);
+}
+
+/// What a shard borrows from [`run`], which the kernel may let end before the shard's thread.
+struct Borrowed<F>(*const F, *const Options);
+
+// SAFETY: only shared references are made of the addresses, and both types are `Sync`.
+unsafe impl<F: Sync> Send for Borrowed<F> {}
+
+impl<F> Borrowed<F> {
+    /// # Safety
+    /// Both are there as long as the references are used.
+    unsafe fn get<'a>(&self) -> (&'a F, &'a Options) {
+        // SAFETY: the caller says so.
+        unsafe { (&*self.0, &*self.1) }
+    }
 }
 
 /// What a shard's main future returned, and the members that have not answered, if there is anything that was not.
@@ -265,11 +283,12 @@ where
 
 /// Notes how old members' requests are, and fails those that they do not answer in time, until dropped.
 async fn watch_members(local: Local, timeout: Duration) {
-    let period = (timeout / LOOKS_PER_TIMEOUT).clamp(LOOK_PERIOD_MIN, LOOK_PERIOD_MAX);
-    let looks_max = u32::try_from(timeout.as_nanos().div_ceil(period.as_nanos())).unwrap_or(u32::MAX);
+    let looks = timeout.as_nanos().div_ceil(LOOK_PERIOD_MAX.as_nanos());
+    let looks = u32::try_from(looks).unwrap_or(u32::MAX).max(LOOKS_MIN);
+    let period = (timeout / looks).clamp(LOOK_PERIOD_MIN, LOOK_PERIOD_MAX);
     loop {
         local.sleep(period).await;
-        local.driver().look_at_clock(looks_max, period);
+        local.driver().look_at_clock(looks, period);
     }
 }
 

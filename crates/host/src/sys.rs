@@ -30,6 +30,13 @@ fn check(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
 }
 
+/// `permission denied (errno 13)`
+pub(crate) fn errno_text(os: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(os).to_string();
+    let words = text.split(" (os error").next().unwrap_or_default();
+    format!("{} (errno {os})", words.to_lowercase())
+}
+
 /// A call's result in io_uring's form: a count, or a negative errno.
 pub(crate) fn as_result(count: isize) -> i32 {
     if count < 0 { -Errno::last().0 } else { i32::try_from(count).expect("a transfer is below 2 GiB") }

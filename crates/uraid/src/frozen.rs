@@ -18,10 +18,12 @@ pub fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<St
 
 /// What to do about an array that froze over an error of this kind.
 pub fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
-    match (kind, is_redundant) {
-        (ErrorKind::NoSpace, true) => "`uraid fail` all full members; or make room, stop it and serve it again",
-        (ErrorKind::NoSpace, false) => "make room, stop it and serve it again",
-        (_, _) => "see to its members, stop it and serve it again",
+    if kind != ErrorKind::NoSpace {
+        "see to its members, stop it and serve it again"
+    } else if is_redundant {
+        "`uraid fail` all full members, if it can do without them; or make room, stop it and serve it again"
+    } else {
+        "make room, stop it and serve it again"
     }
 }
 

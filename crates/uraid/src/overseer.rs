@@ -150,14 +150,19 @@ impl Overseer {
     }
 
     /// The path of the member that has or had a slot since the start, with the slot: `/dev/sdb (slot 1)`.
-    fn member_in(&self, slot: Slot) -> String {
+    fn member_in(&self, slot: Slot) -> Option<String> {
         let has_it = |state: &MemberState| match *state {
             MemberState::Active(of) => of == slot,
             MemberState::Faulty { slot: of, .. } => of == Some(slot),
             MemberState::Spare => false,
         };
         let index = self.status().members.iter().position(has_it);
-        index.map_or_else(|| slot.to_string(), |index| format!("{} ({slot})", self.member_name(index)))
+        index.map(|index| format!("{} ({slot})", self.member_name(index)))
+    }
+
+    /// The same, or the slot alone.
+    fn member_or_slot(&self, slot: Slot) -> String {
+        self.member_in(slot).unwrap_or_else(|| slot.to_string())
     }
 
     /// Why it is frozen, if it is.
@@ -169,23 +174,23 @@ impl Overseer {
     fn fail_text(&self, slots: SlotSet, error: &FailError) -> String {
         match error {
             FailError::NoMember { slot } => match self.member_in(*slot) {
-                member if member == slot.to_string() => format!("{member}: no member works there"),
-                member => format!("{member} is faulty already"),
+                Some(member) => format!("{member}: has failed already"),
+                None => format!("{slot}: no member works there"),
             },
             FailError::Needed { left: _, working, needed } => {
-                let members: Vec<String> = slots.iter().map(|slot| self.member_in(slot)).collect();
+                let members: Vec<String> = slots.iter().map(|slot| self.member_or_slot(slot)).collect();
                 let members = members.join(", ");
                 format!("the array cannot serve without {members}: {working} members work, {needed} are needed")
             }
             FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, error }) => {
-                let member = self.member_in(*slot);
+                let member = self.member_or_slot(*slot);
                 format!(
                     "the array stays frozen: {member} would stay and cannot be written: make room for it, or name it in \
                      the same command ({error})"
                 )
             }
             FailError::StaysFrozen(StaysFrozen::CannotRead { slot, error }) => {
-                let member = self.member_in(*slot);
+                let member = self.member_or_slot(*slot);
                 format!(
                     "the array stays frozen: {member} cannot be read where a write was left half done; stop it and start \
                      it again ({error})"

@@ -15,10 +15,10 @@ use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::stack::{MemberPath, Members, Stack, StackError};
-use crate::world::{ArrayCounts, ArrayIndex, HostArray, Letter};
+use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Letter};
 use crate::{control, print, warn, watch, with_causes};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ use uraid_host::{LeftBehind, Local, Options, Shard, Signal, Stream};
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+/// Requests in flight for less than this are not what a stop waits for.
+const SLOW_ANSWER_MIN: Duration = Duration::from_secs(2);
 /// How long the shards may take to say what they have counted.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long an array may take to stop, besides the time in which its members must answer.
@@ -93,6 +95,7 @@ struct Heard {
     close: Cell<bool>,
     end: Cell<bool>,
     closed_shards: Cell<u16>,
+    clients_left: RefCell<ClientsLeft>,
     counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
     changed: Notify,
 }
@@ -156,24 +159,31 @@ impl Station {
             Letter::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
             Letter::Close => heard.close.set(true),
             Letter::End => heard.end.set(true),
-            Letter::Closed => heard.closed_shards.set(heard.closed_shards.get() + 1),
+            Letter::Closed(left) => {
+                heard.clients_left.borrow_mut().add(left);
+                heard.closed_shards.set(heard.closed_shards.get() + 1);
+            }
         }
         heard.changed.notify_all();
     }
 
     /// Lets this shard's clients finish, and reports that to shard 0.
     async fn close(&self) {
-        let left = self.nbd.stop(DRAIN_TIME_MAX).await;
-        if left > 0 {
-            let names: Vec<&str> = self.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
-            let members = self.shard.members_owing();
-            let owing = if members.is_empty() { "none".to_owned() } else { members.join(", ") };
-            warn(&format!(
-                "{}: after {DRAIN_TIME_MAX:?} requests of clients are not done: {left}; members that owe answers: {owing}",
-                names.join(", ")
-            ));
+        let requests = self.nbd.stop(DRAIN_TIME_MAX).await;
+        // The requests of one shard's clients wait for members on other shards, too.
+        let members = self.unanswering();
+        self.shard.post(FIRST, Letter::Closed(ClientsLeft { requests, members }));
+    }
+
+    /// The members that have kept a request of this shard for a while.
+    fn unanswering(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for (index, array) in self.setup.stack.indexes().zip(&self.arrays) {
+            let counts = array.member_counts();
+            let slow = (0..).zip(&counts).filter(|(_, counts)| counts.unanswered_for >= SLOW_ANSWER_MIN);
+            names.extend(slow.map(|(member, _)| self.setup.stack.member_name(index, member).to_owned()));
         }
-        self.shard.post(FIRST, Letter::Closed);
+        names
     }
 
     fn tell_all(&self, letter: impl Fn() -> Letter) {
@@ -209,6 +219,28 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     station.tell_all(|| Letter::End);
     station.heard.wait(|heard| heard.end.get()).await;
     outcome
+}
+
+impl ClientsLeft {
+    fn add(&mut self, other: ClientsLeft) {
+        self.requests += other.requests;
+        self.members.extend(other.members);
+    }
+
+    /// `3 requests of clients are not done after 20s; m1 has not answered`; `None` if all are done.
+    fn text(&self) -> Option<String> {
+        let members: Vec<&str> = self.members.iter().map(String::as_str).collect();
+        let reason = match members.len() {
+            0 => String::new(),
+            1 => format!("; {} has not answered", members[0]),
+            _ => format!("; {} have not answered", members.join(", ")),
+        };
+        let count = self.requests;
+        (count > 0).then(|| match count {
+            1 => format!("1 request of a client is not done after {DRAIN_TIME_MAX:?}{reason}"),
+            _ => format!("{count} requests of clients are not done after {DRAIN_TIME_MAX:?}{reason}"),
+        })
+    }
 }
 
 /// The state of one array's run.
@@ -405,6 +437,10 @@ impl Session {
         station.tell_all(|| Letter::Close);
         station.close().await;
         station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+        if let Some(text) = station.heard.clients_left.borrow().text() {
+            let names: Vec<&str> = station.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
+            warn(&format!("{}: {text}", names.join(", ")));
+        }
     }
 
     fn say_started(&self, index: ArrayIndex) {
@@ -474,5 +510,25 @@ impl Session {
             outcome = outcome.and(stopped);
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_that_requests_hold_up_names_the_members_of_all_threads() {
+        let left = |requests, members: &[&str]| ClientsLeft {
+            requests,
+            members: members.iter().map(|&member| member.to_owned()).collect(),
+        };
+        let mut all = left(0, &["m1"]);
+        assert_eq!(all.text(), None);
+        all.add(left(1, &[]));
+        assert_eq!(all.text().as_deref(), Some("1 request of a client is not done after 20s; m1 has not answered"));
+        all.add(left(2, &["m0", "m1"]));
+        let expected = "3 requests of clients are not done after 20s; m0, m1 have not answered";
+        assert_eq!(all.text().as_deref(), Some(expected));
     }
 }

@@ -5,6 +5,7 @@
 //! for buffers that another one holds, because each has its own.
 
 use crate::member::ArrayMember;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -20,6 +21,15 @@ pub type HostArray = Array<HostWorld>;
 /// The index of an array in the process: member arrays come before those made of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ArrayIndex(pub usize);
+
+/// What a shard's clients have left when the time to finish is over.
+#[derive(Clone, Default, Debug)]
+pub struct ClientsLeft {
+    /// Requests that are not done.
+    pub requests: usize,
+    /// The members that have not answered this shard for a while.
+    pub members: BTreeSet<String>,
+}
 
 /// What one shard has counted of an array so far.
 #[derive(Clone, Debug)]
@@ -39,7 +49,7 @@ pub enum Letter {
     /// From shard 0: accept no more clients, let the current ones finish.
     Close,
     /// To shard 0: this shard has no more clients.
-    Closed,
+    Closed(ClientsLeft),
     /// From shard 0: send your counts.
     CountsWanted,
     /// To shard 0: what a shard has counted so far, for each array and for its clients.
@@ -55,7 +65,7 @@ impl Letter {
             Letter::Engine(array, mail) => (array, mail),
             Letter::Client(_)
             | Letter::Close
-            | Letter::Closed
+            | Letter::Closed(_)
             | Letter::CountsWanted
             | Letter::Counts(..)
             | Letter::End => unreachable!("nothing is served"),

@@ -133,7 +133,7 @@ pub enum OpenError {
         found: u64,
     },
     /// A system call failed.
-    #[error("{}: {call} failed: {}", path.display(), std::io::Error::from_raw_os_error(*os))]
+    #[error("{}: {call} failed: {}", path.display(), crate::sys::errno_text(*os))]
     Os {
         /// The name given.
         path: PathBuf,

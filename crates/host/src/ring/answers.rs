@@ -248,7 +248,8 @@ impl Driver {
             }
             let is_late = matches!(state, State::Started(_)) && answer.is_older(looks_max);
             slot.answer.set(Answer { age: answer.age.saturating_add(1), is_late, ..answer });
-            self.with_owed(lane, |owed| owed.oldest.set(owed.oldest.get().max(period.saturating_mul(answer.age))));
+            let age = period.saturating_mul(answer.age.saturating_add(1));
+            self.with_owed(lane, |owed| owed.oldest.set(owed.oldest.get().max(age)));
             if is_late && !late.contains(&lane) {
                 late.push(lane);
             }
@@ -259,8 +260,8 @@ impl Driver {
         }
     }
 
-    /// How long the oldest of the lane's requests that the member has not answered has been with the system, as of the
-    /// last look at the clock; at most one period less than the truth.
+    /// How long the oldest of the lane's requests that the member has not answered has been with the system, to within one
+    /// period. Zero if there was none at the last look at the clock.
     pub(crate) fn unanswered_for(&self, lane: &Lane) -> Duration {
         self.with_owed(lane.number(), |owed| owed.oldest.get())
     }
@@ -319,12 +320,13 @@ impl Driver {
     pub(crate) fn ask_about(&self, member: &str) -> Arc<QuestionStage> {
         let stage = Arc::new(QuestionStage::default());
         let mut questions = self.questions.borrow_mut();
-        questions.retain(|question| !question.stage.is_answered.load(Ordering::Acquire));
+        // One that could not be asked is gone without an answer.
+        questions.retain(|question| Arc::strong_count(&question.stage) > 1);
         questions.push(Question { member: member.to_owned(), stage: stage.clone() });
         stage
     }
 
-    /// The members that have not answered all requests and questions.
+    /// The members that have not answered all requests, and all questions that they were asked.
     pub(crate) fn members_owing(&self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {

@@ -26,7 +26,8 @@ pub struct MemberIo {
     pub made_up_sectors: u64,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
-    /// How long the oldest request in flight has been with it, in milliseconds, to within a second; 0 if all are new.
+    /// How long the oldest request in flight has been with it, in milliseconds, to within a second; 0 if there is none.
+    #[serde(default)]
     pub unanswered_ms: u64,
     /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without
     /// it.
@@ -71,7 +72,7 @@ impl MemberIo {
     }
 }
 
-/// A table of members that have counts, and a line for each that stays in spite of its errors.
+/// A table of members that have counts, and a line for each that does not answer or stays in spite of its errors.
 pub(super) fn write_table(members: &[Member], out: &mut String) {
     let counted: Vec<(&Member, &MemberIo)> = members.iter().filter_map(|m| Some((m, m.io.as_ref()?))).collect();
     if counted.is_empty() {
