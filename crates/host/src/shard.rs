@@ -33,9 +33,9 @@ const SPINS_IN_VAIN_MAX: u32 = 16;
 /// A shard that sleeps at once tries a busy-poll after this many turns that brought mail. In vain, with 50 us, that is
 /// 3 us of processor time for each turn; if it finds mail, busy-polling continues.
 const MAIL_TURNS_PER_TRY: u32 = 16;
-/// How often at least requests' ages are checked within a member's timeout, and how much time may be between two checks.
-/// A request fails at most one check late.
+/// Requests' ages are checked at least so often within a member's timeout. A request fails at most one check late.
 const LOOKS_MIN: u32 = 8;
+/// The time between two checks.
 const LOOK_PERIOD_MIN: Duration = Duration::from_millis(1);
 const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
@@ -168,7 +168,7 @@ where
             let (inboxes, sender, borrowed) = (inboxes.clone(), sender.clone(), Borrowed(&raw const main, options));
             let body = move || {
                 let _aborts = last_words::abort_on_panic();
-                // SAFETY: see below.
+                // SAFETY: as `spawn_unchecked` demands, both are used only before the end is sent.
                 let (main, options) = unsafe { borrowed.get() };
                 let end = run_shard(ShardIndex(index), inboxes, options, main);
                 sender.send((index, end)).expect("it is received below");
@@ -181,6 +181,7 @@ where
         })
         .collect();
     drop(sender);
+    // Without an end a thread has unwound, which must not happen: a panic aborts.
     let end = || receiver.recv().unwrap_or_else(|_| std::process::abort());
     let ends: BTreeMap<u16, Ended<T>> = threads.iter().map(|_| end()).collect();
     for (thread, (_, left)) in threads.into_iter().zip(ends.values()) {
@@ -213,7 +214,8 @@ fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
     std::process::exit(1);
 }
 
-/// What a shard borrows from [`run`], which the kernel may let end before the shard's thread.
+/// What a shard borrows from [`run`]. Addresses, because the kernel may keep the thread longer than `run` lasts, and a
+/// reference among a function's values has to be good until that function ends.
 struct Borrowed<F>(*const F, *const Options);
 
 // SAFETY: only shared references are made of the addresses, and both types are `Sync`.

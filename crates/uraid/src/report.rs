@@ -6,7 +6,7 @@
 mod hints;
 mod member_io;
 
-pub use member_io::{MemberIo, MemberRequests, SlowestRequest};
+pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 
 use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};

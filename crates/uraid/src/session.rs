@@ -14,6 +14,7 @@ use crate::faces::Faces;
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
+use crate::report::UNANSWERED_MIN;
 use crate::stack::{MemberPath, Members, Stack, StackError};
 use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Letter};
 use crate::{control, print, warn, watch, with_causes};
@@ -32,8 +33,6 @@ use uraid_host::{LeftBehind, Local, Options, Shard, Signal, Stream};
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
-/// Requests in flight for less than this are not what a stop waits for.
-const SLOW_ANSWER_MIN: Duration = Duration::from_secs(2);
 /// How long the shards may take to say what they have counted.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long an array may take to stop, besides the time in which its members must answer.
@@ -180,7 +179,7 @@ impl Station {
         let mut names = BTreeSet::new();
         for (index, array) in self.setup.stack.indexes().zip(&self.arrays) {
             let counts = array.member_counts();
-            let slow = (0..).zip(&counts).filter(|(_, counts)| counts.unanswered_for >= SLOW_ANSWER_MIN);
+            let slow = (0..).zip(&counts).filter(|(_, counts)| counts.unanswered_for >= UNANSWERED_MIN);
             names.extend(slow.map(|(member, _)| self.setup.stack.member_name(index, member).to_owned()));
         }
         names

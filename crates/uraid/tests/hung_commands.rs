@@ -99,11 +99,11 @@ fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
     let write = std::thread::spawn(move || client.write(0, &pattern(2, 1 << 20)));
     let line = format!("{} has not answered a request for ", text(&rig.members[1]));
     wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
-    let others = |text: &str| text.matches("has not answered a request").count();
-    assert_eq!(others(&rig.says(&["detail", "hung"]).stdout), 1, "the others answer");
+    let named = |text: &str| text.matches("has not answered a request").count();
+    assert_eq!(named(&rig.says(&["detail", "hung"]).stdout), 1, "the others answer");
     rig.member.go_on();
     assert_eq!(write.join().expect("no panic").expect("connected"), 0);
-    wait(|| others(&rig.says(&["detail", "hung"]).stdout) == 0).expect("it has answered");
+    wait(|| named(&rig.says(&["detail", "hung"]).stdout) == 0).expect("it has answered");
     rig.served.signal(rustix::process::Signal::TERM);
     assert_eq!(rig.served.end().code, Some(0));
 }

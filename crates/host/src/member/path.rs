@@ -7,6 +7,7 @@ use super::origin::identity;
 use crate::ring::{Buffers, Driver, Kind};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// The state of an open member's path.
@@ -25,9 +26,10 @@ pub enum PathState {
 pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
     let found = Arc::new(OnceLock::new());
     let answer = found.clone();
-    let stage = driver.ask_about(&claim.name);
+    let is_asked = driver.ask_about(&claim.name);
     let call = move || {
-        stage.ask(|| answer.get_or_init(|| look(&claim)));
+        is_asked.store(true, Ordering::Release);
+        answer.get_or_init(|| look(&claim));
         0
     };
     driver.start(Kind::Call(Some(Box::new(call))), Buffers::None, None).await;

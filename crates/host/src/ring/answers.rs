@@ -22,27 +22,14 @@ use std::time::Duration;
 /// A question about a member that a helper thread asks the system.
 pub(super) struct Question {
     member: String,
-    stage: Arc<QuestionStage>,
+    /// A question that waits for a thread behind others says nothing about its member. The call holds the flag, too, until it
+    /// has its answer or is dropped.
+    is_asked: Arc<AtomicBool>,
 }
 
-/// How far a question has come. One that waits for a thread behind others says nothing about its member.
-#[derive(Default)]
-pub(crate) struct QuestionStage {
-    is_asked: AtomicBool,
-    is_answered: AtomicBool,
-}
-
-impl QuestionStage {
-    /// Asks the system.
-    pub(crate) fn ask<T>(&self, question: impl FnOnce() -> T) -> T {
-        self.is_asked.store(true, Ordering::Release);
-        let answer = question();
-        self.is_answered.store(true, Ordering::Release);
-        answer
-    }
-
-    fn is_owed(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire) && !self.is_answered.load(Ordering::Acquire)
+impl Question {
+    fn is_open(&self) -> bool {
+        Arc::strong_count(&self.is_asked) > 1
     }
 }
 
@@ -316,14 +303,13 @@ impl Driver {
         count.count()
     }
 
-    /// Notes a question about a member, to be asked through the returned stage.
-    pub(crate) fn ask_about(&self, member: &str) -> Arc<QuestionStage> {
-        let stage = Arc::new(QuestionStage::default());
+    /// Notes a question about a member. The call that asks it sets the flag when it begins, and holds it to its end.
+    pub(crate) fn ask_about(&self, member: &str) -> Arc<AtomicBool> {
+        let is_asked = Arc::new(AtomicBool::new(false));
         let mut questions = self.questions.borrow_mut();
-        // One that could not be asked is gone without an answer.
-        questions.retain(|question| Arc::strong_count(&question.stage) > 1);
-        questions.push(Question { member: member.to_owned(), stage: stage.clone() });
-        stage
+        questions.retain(Question::is_open);
+        questions.push(Question { member: member.to_owned(), is_asked: is_asked.clone() });
+        is_asked
     }
 
     /// The members that have not answered all requests, and all questions that they were asked.
@@ -337,7 +323,7 @@ impl Driver {
             }
         }
         let questions = self.questions.borrow();
-        let owed = questions.iter().filter(|question| question.stage.is_owed());
+        let owed = questions.iter().filter(|question| question.is_open() && question.is_asked.load(Ordering::Acquire));
         names.extend(owed.map(|question| question.member.clone()));
         names
     }

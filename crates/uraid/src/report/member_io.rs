@@ -6,10 +6,11 @@ use super::Member;
 use crate::{dates, sizes};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::time::Duration;
 use uraid_block::Sectors;
 
-/// A request in flight for less than this is nothing to report: disks take longer now and then.
-const UNANSWERED_MS_MIN: u64 = 2000;
+/// A request in flight for less than this is nothing to report: disks take a second now and then.
+pub const UNANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Since the array was started, by all threads.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -103,7 +104,7 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
         out.push_str("    Made Up: sectors that the member failed to read and the others gave; not rewritten yet\n");
     }
     let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
-    for (member, io) in counted.iter().filter(|(_, io)| io.unanswered_ms >= UNANSWERED_MS_MIN) {
+    for (member, io) in counted.iter().filter(|(_, io)| Duration::from_millis(io.unanswered_ms) >= UNANSWERED_MIN) {
         let seconds = io.unanswered_ms / 1000;
         writeln!(out, "    {} has not answered a request for {seconds} s", path(member)).expect(text);
     }
