@@ -212,6 +212,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.transfers_running.update(|count| count - 1);
     }
 
+    /// Whether the device has reads or writes of other connections.
+    pub(crate) fn has_transfers_of_others(&self, connection: &Connection<M, T, D>) -> bool {
+        self.transfers_running.get() > connection.clearing.transfers_running.get()
+    }
+
     /// Starts a task for each request that may run, as far as there may be tasks.
     fn start_clears(self: &Rc<Self>, export: usize, lane: Lane) {
         let (clears, tasks) = (&self.clears[export], &self.clears[export].0[lane as usize].tasks);

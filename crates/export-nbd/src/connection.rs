@@ -33,9 +33,10 @@ use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
-/// The most requests in a row that a connection has answered without the device while others wait. Their replies are sent
-/// together.
-const ANSWERS_AT_ONCE_MAX: u32 = 8;
+/// After so many requests of one receive the other connections have their turn. On a device that answers at once, 4 clients
+/// with 128 reads each would otherwise have all 512 answered before the one read of a fifth. The replies of one turn are
+/// sent together: the 4 lose 9% of their rate to smaller sends.
+const REQUESTS_AT_ONCE_MAX: u32 = 8;
 
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +86,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     is_disconnected: Cell<bool>,
     is_closing: Cell<bool>,
     closing: Notify,
-    answered_at_once: Cell<u32>,
+    taken_at_once: Cell<u32>,
     /// Whole requests may have been received and not begun.
     has_unread: Cell<bool>,
 }
@@ -112,7 +113,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             is_disconnected: Cell::new(false),
             is_closing: Cell::new(false),
             closing: Notify::new(),
-            answered_at_once: Cell::new(0),
+            taken_at_once: Cell::new(0),
             has_unread: Cell::new(false),
             server,
         }
@@ -370,14 +371,16 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             self.server.transfer_begins(self);
         }
         self.server.put(Job { connection: self.clone(), request, work, payload, hold });
+        if self.server.has_transfers_of_others(self) {
+            self.give_way().await;
+        }
         Ok(())
     }
 
-    /// Call it after each answer that needed no device. Other requests wait for the device and let other clients go on; a
-    /// flood of these must do so, too.
+    /// Call it after each request of a receive that keeps others from their turn.
     async fn give_way(&self) {
-        self.answered_at_once.set((self.answered_at_once.get() + 1) % ANSWERS_AT_ONCE_MAX);
-        if self.answered_at_once.get() == 0 {
+        self.taken_at_once.set((self.taken_at_once.get() + 1) % REQUESTS_AT_ONCE_MAX);
+        if self.taken_at_once.get() == 0 {
             yield_now().await;
         }
     }

@@ -114,7 +114,7 @@ fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Conn
         clearing.others_seen_at.set(Some(now));
     }
     let is_lately = clearing.others_seen_at.get().is_some_and(|at| now.since(at) <= BESIDE_OTHERS);
-    is_lately || server.transfers_running.get() > clearing.transfers_running.get()
+    is_lately || server.has_transfers_of_others(connection)
 }
 
 /// Waits until no other piece of the shard's lane runs or pauses; `None` if no other client reads or writes by then, or the
