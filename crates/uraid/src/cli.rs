@@ -8,12 +8,14 @@ mod bench;
 mod copy;
 mod create;
 mod manage;
+mod mdadm;
 mod processors;
 mod serve;
 mod show;
 mod time;
 
 pub use bench::BenchArgs;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub use copy::CopyArgs;
 pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
@@ -21,6 +23,7 @@ pub use manage::{FailArgs, StopArgs};
 pub use processors::Processors;
 pub use serve::ServeArgs;
 pub use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
+use std::io::Write;
 
 const OVERVIEW: &str = "\
 Linux software RAID (md) in user space: creates arrays over files and block devices, keeps them
@@ -29,7 +32,7 @@ those of the kernel's md and of mdadm.
 
 An ARRAY is a name (as `uraid list` shows it), one or more of its members, or `--control SOCK`.
 A MEMBER is a file or a block device, or a part of one:
-  PATH@OFFSET[+LENGTH]  from a byte on, so many bytes or up to the end; K, M, G, T are powers of 1024
+  PATH@OFFSET[+LENGTH]  from a byte offset on, LENGTH bytes or up to the end; K, M, G, T are powers of 1024
   PATH@pN               partition N of the GPT or MBR inside
 A file that exists under the whole name wins. Parts that do not overlap may be members at the same
 time, of one array or of several. Who has a part of a block device does not keep the system from
@@ -107,32 +110,32 @@ pub enum Command {
     ZeroSuperblock(ZeroArgs),
 }
 
-/// The hint for a user who types mdadm's options; `None` for every other word.
-pub fn mdadm_hint(word: &str) -> Option<String> {
-    let instead = match word {
-        "-A" | "--assemble" | "assemble" => "serve MEMBER...",
-        "-C" | "--create" => "create --level LEVEL --raid-devices N MEMBER...",
-        "-D" | "--detail" | "-Q" | "--query" | "query" => "detail ARRAY",
-        "-E" | "--examine" => "examine MEMBER...",
-        "-S" | "--stop" => "stop ARRAY",
-        "-f" | "--fail" | "--set-faulty" | "set-faulty" => "fail ARRAY MEMBER...",
-        "-s" | "--scan" | "scan" => "list",
-        "--zero-superblock" => "zero-superblock MEMBER...",
-        _ => return None,
-    };
-    Some(format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}"))
-}
-
 impl Cli {
     /// The command line of this process. One that is wrong ends it with exit code 2.
     pub fn read() -> Cli {
+        let first = std::env::args_os().nth(1);
+        if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
+            refuse(&text);
+        }
         // First what does not belong to a word at all: clap would ask for what else belongs to it.
         let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches();
         if let Some(text) = not_taken(&as_far_as_it_goes) {
             usage_error(&text);
         }
-        Cli::parse()
+        Cli::try_parse().unwrap_or_else(|error| match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => match mdadm::why_not(option) {
+                Some(text) => refuse(&text),
+                None => error.exit(),
+            },
+            Some(_) | None => error.exit(),
+        })
     }
+}
+
+/// Ends the process with the exit code of a wrong command line.
+fn refuse(text: &str) -> ! {
+    let _ = writeln!(std::io::stderr().lock(), "error: {text}");
+    std::process::exit(2);
 }
 
 fn not_taken(given: &ArgMatches) -> Option<String> {
@@ -142,7 +145,7 @@ fn not_taken(given: &ArgMatches) -> Option<String> {
 
 /// Ends the process as clap does when the command line is wrong: exit code 2.
 pub fn usage_error(text: &str) -> ! {
-    Cli::command().error(clap::error::ErrorKind::InvalidValue, text).exit()
+    Cli::command().error(ErrorKind::InvalidValue, text).exit()
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ mod create_over;
 mod dates;
 mod detail;
 mod draw;
-mod errand;
 mod examine;
 mod faces;
 mod frozen;
@@ -31,6 +30,7 @@ mod memory;
 mod metadata;
 mod names;
 mod nested;
+mod one_shot;
 mod overseer;
 mod paths;
 mod probe;
@@ -48,7 +48,6 @@ mod zero;
 use cli::Command;
 use log::print;
 use std::error::Error;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,10 +55,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
-    if let Some(hint) = std::env::args_os().nth(1).and_then(|word| cli::mdadm_hint(word.to_str()?)) {
-        let _ = writeln!(std::io::stderr().lock(), "error: {hint}");
-        return ExitCode::from(2);
-    }
     let outcome = run(&cli::Cli::read().command);
     if let Err(error) = &outcome {
         complain(&**error);

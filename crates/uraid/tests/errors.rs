@@ -310,7 +310,7 @@ fn tcp_needs_to_be_asked_for_on_loopback_too() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 8 * MIB);
     scratch.create("net", RAID1, &members);
-    scratch.serve(&["--nbd", "tcp:0.0.0.0:0"], &members).end().expect_refused(&["whoever reaches", "--insecure"]);
+    scratch.serve(&["--nbd", "tcp:0.0.0.0:0"], &members).end().expect_refused(&["everyone who reaches", "--insecure"]);
     let local = ["--nbd", "tcp:127.0.0.1:0"];
     scratch.serve(&local, &members).end().expect_refused(&["every user of this machine", "--insecure"]);
     let served = scratch.ready(&[&local[..], &["--insecure"]].concat(), &members);
@@ -451,6 +451,28 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
         let done = scratch.uraid([word, "--scan"]);
         assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
         assert!(done.stderr.lines().count() == 1 && done.stderr.contains(expected), "{done:?}");
+    }
+}
+
+#[test]
+fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason() {
+    let scratch = Scratch::new();
+    for (line, expected) in [
+        ("--grow home --raid-devices 5", "--grow: uraid does not change the geometry of arrays yet"),
+        ("replace home m1 --with m2", "replace: uraid does not recover members yet"),
+        ("--monitor --scan", "--monitor: uraid has no monitor"),
+        ("check home", "check: uraid does not check or repair running arrays yet"),
+        ("create --bitmap=internal -l 1 -n 2 a b", "--bitmap: uraid has no write-intent bitmap yet"),
+        ("create -l 1 -n 2 -b internal a b", "-b: uraid has no write-intent bitmap yet"),
+        ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
+        ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
+        ("serve --update=name a b", "--update: uraid does not change superblocks"),
+        ("fail home --add m1", "--add: uraid does not recover members yet"),
+    ] {
+        let done = scratch.uraid(line.split(' '));
+        assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
+        let expected = format!("error: {expected}");
+        assert!(done.stderr.lines().count() == 1 && done.stderr.starts_with(&expected), "{done:?}");
     }
 }
 

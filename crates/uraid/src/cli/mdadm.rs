@@ -1,0 +1,93 @@
+//! mdadm's words: what to type instead, or why uraid has nothing for them yet.
+//! Owns: the tables. Not here: uraid's own options (the other files of `cli`), exit codes (`main`).
+//! Invariant: no subcommand and no long option of uraid is in a table. Options are looked up only where uraid takes none.
+
+/// mdadm's mode, and uraid's subcommand for it.
+const INSTEAD: &[(&[&str], &str)] = &[
+    (&["-A", "--assemble", "assemble"], "serve MEMBER..."),
+    (&["-C", "--create"], "create --level LEVEL --raid-devices N MEMBER..."),
+    (&["-D", "--detail", "-Q", "--query", "query"], "detail ARRAY"),
+    (&["-E", "--examine"], "examine MEMBER..."),
+    (&["-S", "--stop"], "stop ARRAY"),
+    (&["-f", "--fail", "--set-faulty", "set-faulty"], "fail ARRAY MEMBER..."),
+    (&["-s", "--scan", "scan"], "list"),
+    (&["--zero-superblock"], "zero-superblock MEMBER..."),
+];
+
+const NO_RECOVERY: &str =
+    "does not recover members yet. Stop the array and use mdadm, which reads and writes the same bytes";
+const NO_BITMAP: &str = "has no write-intent bitmap yet: it makes arrays without one";
+const NO_PASSES: &str = "does not check or repair running arrays yet. Stop the array and use mdadm";
+const NO_POLICY: &str = "has no journal and no PPL yet: after a crash it reads the whole array to make parity right";
+const NO_FLAGS: &str = "treats all members alike yet: none is write-mostly or failfast";
+const NO_ACCESS: &str = "does not change a running array between read-only and writable yet. Stop it, then `uraid serve --read-only`, or `uraid serve`";
+
+/// mdadm's words that uraid has nothing for, as modes and as options, and why, after "uraid".
+const NOT_YET: &[(&[&str], &str)] = &[
+    (
+        &["-G", "--grow", "grow", "--backup-file", "-Z", "--array-size", "--continue", "--freeze-reshape"],
+        "does not change the geometry of arrays yet. Stop the array and use mdadm --grow",
+    ),
+    (
+        &["-F", "--follow", "--monitor", "monitor", "follow"],
+        "has no monitor: `uraid serve` logs what happens to members, `uraid detail --json ARRAY` is for scripts",
+    ),
+    (&["-B", "--build", "build"], "does not make arrays without superblocks. `uraid copy --assume` reads one"),
+    (
+        &["-I", "--incremental", "incremental", "--auto-detect", "--config"],
+        "does not look for members itself: `uraid serve` takes all members of an array",
+    ),
+    (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
+    (
+        &["--add", "add", "--re-add", "re-add", "--add-spare", "add-spare", "--replace", "replace", "--with"],
+        NO_RECOVERY,
+    ),
+    (&["-r", "--remove", "remove"], "keeps failed members in their slots until the array is stopped"),
+    (&["-b", "--bitmap", "--bitmap-chunk", "bitmap", "-X", "--examine-bitmap"], NO_BITMAP),
+    (&["--action", "check", "repair", "--wait-clean", "-W", "--wait", "wait", "idle"], NO_PASSES),
+    (&["-k", "--consistency-policy", "--write-journal", "--add-journal", "add-journal"], NO_POLICY),
+    (&["--write-mostly", "write-mostly", "--write-behind", "--failfast", "failfast"], NO_FLAGS),
+    (&["--readonly", "readonly", "-w", "--readwrite", "readwrite"], NO_ACCESS),
+    (
+        &["-U", "--update", "--update-subarray", "--kill-subarray"],
+        "does not change superblocks of arrays that exist, except by serving them. Use mdadm",
+    ),
+    (&["--nodes", "--home-cluster", "--cluster-confirm"], "has no clusters of hosts that share an array"),
+    (&["--dump", "--restore"], "does not dump superblocks. `uraid examine --json` shows all of their fields"),
+];
+
+fn find(table: &'static [(&[&str], &str)], word: &str) -> Option<&'static str> {
+    table.iter().find(|(words, _)| words.contains(&word)).map(|(_, text)| *text)
+}
+
+/// Why the first word of a command line is not a subcommand, if it is one of mdadm's modes.
+pub(super) fn instead_of_mode(word: &str) -> Option<String> {
+    let instead = find(INSTEAD, word)
+        .map(|instead| format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}"));
+    instead.or_else(|| why_not(word))
+}
+
+/// Why no subcommand takes an option of mdadm.
+pub(super) fn why_not(option: &str) -> Option<String> {
+    find(NOT_YET, option).map(|reason| format!("{option}: uraid {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cli;
+    use super::*;
+    use clap::{Arg, CommandFactory};
+
+    #[test]
+    fn uraid_s_own_words_are_in_no_table() {
+        let line = Cli::command();
+        for command in line.get_subcommands() {
+            let name = command.get_name();
+            assert_eq!(instead_of_mode(name), None, "{name}");
+            // Short ones differ between subcommands, as between mdadm's modes: -b is --brief there, --bitmap here.
+            for long in command.get_arguments().filter_map(Arg::get_long) {
+                assert_eq!(why_not(&format!("--{long}")), None, "{name}");
+            }
+        }
+    }
+}
