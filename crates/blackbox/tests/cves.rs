@@ -12,7 +12,7 @@ use uraid_blackbox::server::Server;
 
 const ARRAY: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 6 };
 /// Longer than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The most text that the protocol lets a message have.
 const TEXT_BYTES_MAX: usize = 4096;
 
@@ -316,10 +316,10 @@ fn play(stream: &mut Stream, step: &Step, what: &str) {
     }
 }
 
-fn set_patience(stream: &Stream) {
+fn set_timeouts(stream: &Stream) {
     match stream {
-        Stream::Unix(stream) => stream.set_read_timeout(Some(PATIENCE)),
-        Stream::Tcp(stream) => stream.set_read_timeout(Some(PATIENCE)),
+        Stream::Unix(stream) => stream.set_read_timeout(Some(TIMEOUT)),
+        Stream::Tcp(stream) => stream.set_read_timeout(Some(TIMEOUT)),
     }
     .expect("a socket has a timeout");
 }
@@ -338,7 +338,7 @@ fn every_cve_is_answered_and_harms_nobody() {
         let what = format!("{cve} ({was})");
         for _ in 0..3 {
             let mut stream = server.address().connect().expect("a server");
-            set_patience(&stream);
+            set_timeouts(&stream);
             steps.iter().enumerate().for_each(|(at, step)| play(&mut stream, step, &format!("{what}, step {at}")));
             stream.shutdown();
         }

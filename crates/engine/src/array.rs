@@ -6,7 +6,7 @@
 use crate::balance::Balance;
 use crate::gather::Streams;
 use crate::holds::Holds;
-use crate::mail::{Answer, Call, CallId, Failure, Letter, Mail, RowWrite};
+use crate::mail::{Answer, Call, CallId, Failure, Mail, Message, RowWrite};
 use crate::mark::{self, Mark};
 use crate::member_counts::{CountedMember, MemberCounts, RequestKind};
 use crate::row::Rows;
@@ -299,7 +299,7 @@ impl<W: World> Array<W> {
         self.next_call.set(id.0 + 1);
         let (sender, receiver) = oneshot();
         self.calls.borrow_mut().insert(id, sender);
-        self.world.post(to, Mail(Letter::Call { id, from: self.world.shard(), call }));
+        self.world.post(to, Mail(Message::Call { id, from: self.world.shard(), call }));
         receiver
     }
 
@@ -313,12 +313,12 @@ impl<W: World> Array<W> {
     /// Takes mail from a shard of the same array. The world calls this for each piece of mail, in order.
     pub fn deliver(self: &Rc<Self>, mail: Mail) {
         match mail.0 {
-            Letter::Answer { id, answer } => {
+            Message::Answer { id, answer } => {
                 let waiting = self.calls.borrow_mut().remove(&id).expect("an answer belongs to a call");
                 waiting.send(answer);
             }
-            Letter::Errors(report) => self.steward().health.note(&report),
-            Letter::Call { id, from, call } => {
+            Message::Errors(report) => self.steward().health.note(&report),
+            Message::Call { id, from, call } => {
                 // A view takes effect at once and in order. All other calls run as tasks.
                 if let Call::Switch(view) = call {
                     let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
@@ -326,13 +326,13 @@ impl<W: World> Array<W> {
                     if serves {
                         self.begin_watching_reads();
                     }
-                    self.world.post(from, Mail(Letter::Answer { id, answer: Answer::Done }));
+                    self.world.post(from, Mail(Message::Answer { id, answer: Answer::Done }));
                     return;
                 }
                 let array = self.clone();
                 self.world.spawn(async move {
                     let answer = array.answer(call).await;
-                    array.world.post(from, Mail(Letter::Answer { id, answer }));
+                    array.world.post(from, Mail(Message::Answer { id, answer }));
                 });
             }
         }
@@ -465,14 +465,14 @@ impl<W: World> Device for Array<W> {
         let _inside = self.enter(Wish::Write).await?;
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = if self.shape.layout.level().is_parity() {
-            let patience = self.patience_after(range);
+            let hold_time = self.hold_time_after(range);
             let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.with_view(|view| view.usable));
             let outcome = match self.only_own_row(range) {
                 Some(RowPart { row, start, .. }) => {
                     // Pinned here, the future is driven where it was made. Awaiting it by value first moves 1.7 KiB.
-                    pin!(self.write_row_owned(RowWrite { row, start, from, fua, patience })).await
+                    pin!(self.write_row_owned(RowWrite { row, start, from, fua, hold_time })).await
                 }
-                None => Box::pin(self.write_rows(range, from, fua, patience)).await,
+                None => Box::pin(self.write_rows(range, from, fua, hold_time)).await,
             };
             self.streams.note_answered(range);
             match outcome {

@@ -34,8 +34,8 @@ pub(crate) struct Flusher {
 
 impl Flusher {
     pub(crate) fn new() -> Flusher {
-        let nobody = (0, Err(ErrorKind::Stopping.into()));
-        Flusher { turn: Semaphore::new(1), tickets: Cell::new(0), served: RefCell::new(nobody) }
+        let none_served = (0, Err(ErrorKind::Stopping.into()));
+        Flusher { turn: Semaphore::new(1), tickets: Cell::new(0), served: RefCell::new(none_served) }
     }
 }
 

@@ -97,7 +97,7 @@ impl Streams {
 impl<W: World> Array<W> {
     /// How long to wait for the next write of this one's stream. `None` for the first two of a stream, and if the
     /// client may be waiting for an answer. Call it once for each write of a client.
-    pub(crate) fn patience_after(&self, range: ArrayRange) -> Option<Duration> {
+    pub(crate) fn hold_time_after(&self, range: ArrayRange) -> Option<Duration> {
         let gap = self.streams.come(range, || self.world.now()).filter(|_| self.requests_in_flight() > 1)?;
         Some(gap * 2)
     }
@@ -109,12 +109,12 @@ impl<W: World> Array<W> {
             return;
         }
         yield_now().await;
-        let end = visit.patience().map(|_| self.world.now() + HOLD_MAX);
-        while let (Some(end), Some(patience)) = (end, visit.patience())
+        let end = visit.hold_time().map(|_| self.world.now() + HOLD_MAX);
+        while let (Some(end), Some(hold_time)) = (end, visit.hold_time())
             && !visit.is_done_gathering(stripe)
         {
             let left = end.since(self.world.now());
-            if let Either::Right(()) = race(visit.somebody_else(), self.world.sleep(patience.min(left))).await {
+            if let Either::Right(()) = race(visit.another_arrives(), self.world.sleep(hold_time.min(left))).await {
                 return;
             }
         }

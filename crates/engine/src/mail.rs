@@ -14,14 +14,14 @@ use uraid_layout::Row;
 
 /// A message between shards of one array. Opaque to the host that carries it.
 #[derive(Debug)]
-pub struct Mail(pub(crate) Letter);
+pub struct Mail(pub(crate) Message);
 
 /// The number of a call; unique on the calling shard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CallId(pub(crate) u64);
 
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum Message {
     Call {
         id: CallId,
         from: ShardIndex,
@@ -137,7 +137,7 @@ pub(crate) struct RowWrite {
     pub(crate) from: WritePieces,
     pub(crate) fua: Fua,
     /// It is part of a stream: hold the row this long for the stream's next write.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) hold_time: Option<Duration>,
 }
 
 /// A request to compute bytes of one row without the slots in `avoid`, from `start` of the row's data on.

@@ -6,7 +6,7 @@
 
 use crate::World;
 use crate::array::STEWARD;
-use crate::mail::{Letter, Mail};
+use crate::mail::{Mail, Message};
 use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::{
@@ -208,7 +208,7 @@ impl<W: World> CountedMember<W> {
         if is_reported(count) {
             let (shard, member) = (self.world.shard(), self.index);
             let report = ErrorReport { shard, member, kind, count, range, error };
-            self.world.post(STEWARD, Mail(Letter::Errors(report)));
+            self.world.post(STEWARD, Mail(Message::Errors(report)));
         }
     }
 }

@@ -150,12 +150,12 @@ impl Visit<'_> {
     }
 
     /// The longest time that one of the waiting writes wants to wait for the next one.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        self.state.waiting.borrow().iter().filter_map(|waiting| waiting.write.patience).max()
+    pub(crate) fn hold_time(&self) -> Option<Duration> {
+        self.state.waiting.borrow().iter().filter_map(|waiting| waiting.write.hold_time).max()
     }
 
     /// Waits until one more task arrives.
-    pub(crate) async fn somebody_else(&self) {
+    pub(crate) async fn another_arrives(&self) {
         let users = self.state.users.get();
         self.state.changed.wait_for(|| (self.state.users.get() > users).then_some(())).await;
     }
@@ -185,14 +185,14 @@ impl<W: World> Array<W> {
         range: ArrayRange,
         from: WritePieces,
         fua: Fua,
-        patience: Option<Duration>,
+        hold_time: Option<Duration>,
     ) -> Result<Recorded, IoError> {
         let mut parts = self.shape.layout.rows(range);
         let mut result = None;
         loop {
             let some = parts.by_ref().take(ROWS_AT_ONCE).map(|part| {
                 let from = from.slice(part.offset.len_bytes(), part.length.len_bytes());
-                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua, patience })
+                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua, hold_time })
             });
             let outcomes = join_all(some).await;
             if outcomes.is_empty() {

@@ -33,7 +33,7 @@ fn a_healthy_read_allocates_nothing() {
             let mut read = pin!(array.read(Sector(at), into));
             match read.as_mut().poll(&mut context) {
                 Poll::Ready(outcome) => assert_eq!(outcome.expect("the member is healthy").bytes(), 4096),
-                Poll::Pending => panic!("a member that answers at once makes nobody wait"),
+                Poll::Pending => panic!("a request to members that answer at once does not wait"),
             }
         }
         assert_eq!(allocations() - before, 0, "{}", level.name());

@@ -33,7 +33,7 @@ use uraid_nbd::{BlockStatus, Command, Request, StatusExtent, WireError};
 /// payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
-/// After so many requests of one receive the other connections have their turn. On a device that answers at once, 4 clients
+/// After this many requests of one receive the other connections have their turn. On a device that answers at once, 4 clients
 /// with 128 reads each would otherwise have all 512 answered before the one read of a fifth. The replies of one turn are
 /// sent together: the 4 lose 9% of their rate to smaller sends.
 const REQUESTS_AT_ONCE_MAX: u32 = 8;

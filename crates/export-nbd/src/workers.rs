@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn one_worker_does_all_that_does_not_wait_and_one_other_is_called() {
         let workers = Workers::new(1000);
-        let mut first = workers.put(1).expect("nobody was there");
+        let mut first = workers.put(1).expect("there was no worker yet");
         assert!(workers.put(2).is_none() && workers.put(3).is_none(), "one was called already");
         let Poll::Ready(Some((1, Some(mut second)))) = next(&workers, &mut first) else { panic!("one job and a call") };
         assert_eq!(taken(next(&workers, &mut first)), Some((2, false)));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_worker_that_is_looked_up_for_nothing_stays_in_its_place() {
         let workers = Workers::new(1000);
-        let mut first = workers.put(1).expect("nobody was there");
+        let mut first = workers.put(1).expect("there was no worker yet");
         assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
         for _ in 0..3 {
             assert_eq!(taken(next(&workers, &mut first)), None);

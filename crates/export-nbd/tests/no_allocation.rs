@@ -30,7 +30,7 @@ async fn serve(shard: Shard<()>, member: Claimed, client: &Mutex<Option<UnixStre
     let local = (*shard).clone();
     let export = Export { name: "md0".into(), description: String::new(), read_only: false };
     let server = Server::new(local.clone(), vec![(export, Rc::new(member.on_shard(&local)))], Limits::default());
-    let socket = client.lock().expect("nobody panics with it").take().expect("there is one");
+    let socket = client.lock().expect("no thread panics while it holds the lock").take().expect("there is one");
     let stream = Stream::from_raw(&local, socket.into());
     let serving = server.clone();
     local.spawn(async move { serving.serve(stream).await });

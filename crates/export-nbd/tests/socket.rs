@@ -18,7 +18,7 @@ use uraid_nbd::{Command, CommandFlags};
 
 const PLAIN: CommandFlags = CommandFlags::NONE;
 const MIB: usize = 1 << 20;
-const SOCKET_PATIENCE: Duration = Duration::from_secs(20);
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client after its handshake, blocking.
 struct Client(UnixStream);
@@ -26,8 +26,8 @@ struct Client(UnixStream);
 impl Client {
     fn new(path: &Path) -> Client {
         let mut stream = UnixStream::connect(path).expect("the server listens");
-        stream.set_read_timeout(Some(SOCKET_PATIENCE)).expect("a timeout can be set");
-        stream.set_write_timeout(Some(SOCKET_PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(SOCKET_TIMEOUT)).expect("a timeout can be set");
+        stream.set_write_timeout(Some(SOCKET_TIMEOUT)).expect("a timeout can be set");
         stream.write_all(&hello(false)).expect("sent");
         // Greeting, then Info export, Info block size, Ack.
         let mut answer = [0; 18 + 32 + 34 + 20];

@@ -13,30 +13,30 @@ use uraid_block::ShardIndex;
 
 /// The mail from other shards to one shard. The senders' requests in flight bound its length.
 pub(crate) struct Inbox<M> {
-    letters: Mutex<VecDeque<M>>,
+    messages: Mutex<VecDeque<M>>,
     door: Arc<Door>,
 }
 
 impl<M> Inbox<M> {
     pub(crate) fn new(door: Arc<Door>) -> Arc<Inbox<M>> {
-        Arc::new(Inbox { letters: Mutex::default(), door })
+        Arc::new(Inbox { messages: Mutex::default(), door })
     }
 
     pub(crate) fn door(&self) -> &Arc<Door> {
         &self.door
     }
 
-    fn put(&self, letters: &mut VecDeque<M>) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).append(letters);
+    fn put(&self, messages: &mut VecDeque<M>) {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).append(messages);
         self.door.knock();
     }
 
     fn take(&self, into: &mut VecDeque<M>) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         if into.is_empty() {
-            std::mem::swap(&mut *letters, into);
+            std::mem::swap(&mut *messages, into);
         } else {
-            into.append(&mut letters);
+            into.append(&mut messages);
         }
     }
 }
@@ -92,11 +92,11 @@ impl<M> Post<M> {
             return;
         }
         let mut outgoing = self.outgoing.borrow_mut();
-        for (to, letters) in outgoing.iter_mut().enumerate().filter(|(_, letters)| !letters.is_empty()) {
+        for (to, messages) in outgoing.iter_mut().enumerate().filter(|(_, messages)| !messages.is_empty()) {
             if to == usize::from(self.me.0) {
-                self.arrived.borrow_mut().append(letters);
+                self.arrived.borrow_mut().append(messages);
             } else {
-                self.inboxes[to].put(letters);
+                self.inboxes[to].put(messages);
             }
         }
     }
@@ -116,12 +116,12 @@ impl<M> Post<M> {
 
     /// Calls the handler with the mail that has arrived.
     pub(crate) fn deliver(&self) {
-        let letters = self.arrived.borrow().len();
-        for _ in 0..letters {
+        let messages = self.arrived.borrow().len();
+        for _ in 0..messages {
             // Look the handler up each time: it may be replaced while it handles mail.
             let Some(handler) = self.handler.borrow().clone() else { return };
-            let Some(letter) = self.arrived.borrow_mut().pop_front() else { return };
-            handler(letter);
+            let Some(message) = self.arrived.borrow_mut().pop_front() else { return };
+            handler(message);
         }
     }
 }

@@ -24,7 +24,7 @@ use uraid_block::{Arena, ShardIndex, Tick};
 
 /// Tasks polled before the shard checks mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
-/// After so many polls the turn ends, if it has taken longer than this: a piece of zeroes or a row of parity takes up to a
+/// After this many polls the turn ends, if it has taken longer than this: a piece of zeroes or a row of parity takes up to a
 /// millisecond, and 64 of them in a row kept everything else waiting for 50.
 const POLLS_PER_LOOK: usize = 8;
 const TURN_TIME_MAX: Duration = Duration::from_micros(500);
@@ -39,7 +39,7 @@ const LOOKS_MIN: u32 = 8;
 const LOOK_PERIOD_MIN: Duration = Duration::from_millis(1);
 const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is where faces receive.
 pub const ARENAS: usize = 5;
@@ -278,7 +278,7 @@ where
     shard.post.send_all();
     shard.post.close();
     machine.executor.close();
-    let left = (!machine.driver.close(CLOSE_PATIENCE)).then(|| machine.driver.members_owing());
+    let left = (!machine.driver.close(CLOSE_TIMEOUT)).then(|| machine.driver.members_owing());
     drop(entered);
     (value, left)
 }

@@ -253,7 +253,7 @@ fn a_block_device_that_shrank_is_gone_and_not_full() {
 fn what_is_let_go_of_can_be_had_by_its_file() {
     let image = Image::new("let-go");
     let Some(device) = LoopDevice::new(&image.path(), &[]) else { return };
-    let claimed = device.claim().expect("nobody has it");
+    let claimed = device.claim().expect("the device is free");
     let file = File::open(image.path()).expect("ours");
     assert!(file.try_lock().is_err(), "the file is in use with the device");
     claimed.let_others_claim();

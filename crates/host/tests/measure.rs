@@ -100,7 +100,7 @@ fn mail_with_spin(spin: Duration) {
         }
         came.wait_for(|| (seen.get() + 1 >= rounds).then_some(())).await;
         let nanos = shard.now().since(start).as_nanos() as f64;
-        println!("a letter between two shards that wait, spin {spin:?}: {:.0} ns", nanos / f64::from(rounds));
+        println!("a message between two shards that wait, spin {spin:?}: {:.0} ns", nanos / f64::from(rounds));
         shard.sleep(Duration::from_millis(50)).await;
     });
 }

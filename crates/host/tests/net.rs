@@ -153,7 +153,7 @@ fn a_connection_moves_to_another_shard() {
                 }
                 let (sender, receiver) = uraid_block::local::oneshot();
                 let sender = std::cell::Cell::new(Some(sender));
-                shard.on_mail(move |socket| sender.take().expect("one letter").send(socket));
+                shard.on_mail(move |socket| sender.take().expect("one message").send(socket));
                 let stream = Stream::from_raw(&shard, receiver.await.expect("sent"));
                 let mut text = buffers(&shard, 6);
                 text.copy_from(b"second");
@@ -265,7 +265,7 @@ fn what_does_not_wait_says_how_far_it_came() {
                     0 => break,
                     part => sent += part,
                 }
-                assert!(sent < 1 << 30, "a socket takes what nobody receives");
+                assert!(sent < 1 << 30, "the socket's buffer never fills");
             }
             assert!(sent > 0);
             let mut got = vec![0; sent];

@@ -14,35 +14,35 @@ fn options(ring: RingChoice) -> Options {
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 
-struct Letter {
+struct Message {
     from: ShardIndex,
     number: u64,
 }
 
-async fn exchange(shard: Shard<Letter>, letters: u64) -> u64 {
+async fn exchange(shard: Shard<Message>, messages: u64) -> u64 {
     let count = shard.count();
     let last = Rc::new(RefCell::new(vec![0; usize::from(count)]));
     let came = Rc::new(Notify::new());
     shard.on_mail({
         let (last, came) = (last.clone(), came.clone());
-        move |letter: Letter| {
-            let last = &mut last.borrow_mut()[usize::from(letter.from.0)];
-            assert_eq!(letter.number, *last + 1, "in order, each once");
-            *last = letter.number;
+        move |message: Message| {
+            let last = &mut last.borrow_mut()[usize::from(message.from.0)];
+            assert_eq!(message.number, *last + 1, "in order, each once");
+            *last = message.number;
             came.notify_all();
         }
     });
     let from = shard.index();
-    for number in 1..=letters {
+    for number in 1..=messages {
         for to in 0..count {
-            shard.post(ShardIndex(to), Letter { from, number });
+            shard.post(ShardIndex(to), Message { from, number });
         }
         if number % 7 == 0 {
             shard.sleep(Duration::from_micros(number % 3 * 20)).await;
         }
     }
-    came.wait_for(|| last.borrow().iter().all(|&number| number == letters).then_some(())).await;
-    letters * u64::from(count)
+    came.wait_for(|| last.borrow().iter().all(|&number| number == messages).then_some(())).await;
+    messages * u64::from(count)
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn tasks_that_take_long_let_timers_and_completions_in_after_a_few_of_them() {
 }
 
 #[test]
-fn a_letter_wakes_a_shard_that_sleeps() {
+fn a_message_wakes_a_shard_that_sleeps() {
     for ring in RINGS {
         let rounds = 2000u32;
         run(2, &options(ring), |shard: Shard<u32>| async move {
@@ -105,7 +105,7 @@ fn a_letter_wakes_a_shard_that_sleeps() {
 }
 
 #[test]
-fn a_letter_to_oneself_comes_later_not_at_once() {
+fn a_message_to_oneself_comes_later_not_at_once() {
     run(1, &options(RingChoice::Auto), |shard: Shard<u32>| async move {
         let seen = Rc::new(RefCell::new(Vec::new()));
         shard.post(ShardIndex(0), 1);

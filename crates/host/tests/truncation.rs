@@ -173,7 +173,7 @@ fn writes_in_flight_while_it_shrinks_leave_no_doubt() {
                                 return error.kind;
                             }
                         }
-                        unreachable!("the file is truncated before so many rounds");
+                        unreachable!("the file is truncated before the last round");
                     }
                 });
                 let truncation = {

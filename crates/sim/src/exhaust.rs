@@ -11,7 +11,7 @@
 
 use crate::disk::CrashMode;
 use crate::executor::Ended;
-use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
+use crate::rig::{Live, Rig, STEPS_MAX, TIMEOUT};
 use crate::rng::Rng;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -106,7 +106,7 @@ impl Enumerator {
 
     /// Runs with a look at every step.
     fn run_until(&mut self, rig: &Rig, live: &Live, is_done: impl Fn() -> bool) -> Result<(), String> {
-        let end = rig.executor.now() + PATIENCE;
+        let end = rig.executor.now() + TIMEOUT;
         let found = RefCell::new(None);
         let ended = rig.executor.run(STEPS_MAX, end, || {
             let result = self.look(rig);

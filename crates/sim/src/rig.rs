@@ -30,7 +30,7 @@ use uraid_engine::{Array, Config, StartPlan};
 /// Polls and events that a piece of work may take before it counts as a loop without end.
 pub const STEPS_MAX: u64 = 2_000_000;
 /// Virtual time that everything must be done in.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Everything but the engine.
 pub struct Rig {
@@ -303,7 +303,7 @@ impl Rig {
             Ended::Done => Ok(()),
             Ended::Steps if will_crash => Ok(()),
             Ended::Steps => Err(format!("L1: no end after {STEPS_MAX} steps; running: {running}")),
-            Ended::Time => Err(format!("L1: no end after {PATIENCE:?}; running: {running}")),
+            Ended::Time => Err(format!("L1: no end after {TIMEOUT:?}; running: {running}")),
             Ended::Stuck => Err(format!("L1: nothing left to happen; running: {running}")),
             Ended::Violation => Err(self.executor.violation().unwrap_or_default()),
         }
@@ -330,7 +330,7 @@ impl Rig {
     /// Runs until a task has ended.
     pub fn wait_for(&self, live: &Live, task: u64) -> Result<(), String> {
         let executor = self.executor.clone();
-        let end = self.executor.now() + PATIENCE;
+        let end = self.executor.now() + TIMEOUT;
         let ended = self.executor.run(STEPS_MAX, end, || !executor.is_running(task));
         self.judge_end(ended, live, false)
     }

@@ -6,7 +6,7 @@ use crate::client::Tally;
 use crate::executor::{Ended, Executor};
 use crate::faults::{FaultKind, Plan, READ_ERRORS_MAX};
 use crate::member::Lie;
-use crate::rig::{Live, PATIENCE, Rig, STEPS_MAX};
+use crate::rig::{Live, Rig, STEPS_MAX, TIMEOUT};
 use crate::rng::Rng;
 use crate::setup::{OverBudget, Setup};
 use crate::tape::Tape;
@@ -379,7 +379,7 @@ impl Rig {
             let wait = Duration::from_micros(self.rng.below(longest));
             stop = Some(self.begin_stop(live, wait));
         }
-        let end = self.executor.now() + PATIENCE;
+        let end = self.executor.now() + TIMEOUT;
         // As likely in the first moments as in the last ones.
         let longest = 1 << self.rng.between(4, 13);
         let steps = if crashes { self.rng.between(1, longest) } else { STEPS_MAX };

@@ -325,7 +325,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("uraid-client-{}.ctl", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
-        let client = Client::connect(&path).expect("somebody listens");
+        let client = Client::connect(&path).expect("the socket is listened on");
         // It accepts, reads nothing and closes: the call fails at once or finds no answer.
         let server = std::thread::spawn(move || drop(listener.accept()));
         let outcome = client.stop(false, false);

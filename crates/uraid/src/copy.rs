@@ -11,9 +11,9 @@ mod reader;
 mod writer;
 
 use crate::cli::{CopyArgs, chunk_size, layout_number};
-use crate::errand;
+use crate::one_shot;
 use crate::progress::ProgressLine;
-use crate::serve::{self, Patience, ServeError};
+use crate::serve::{self, ServeError, Timeouts};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::HostArray;
 use crate::{member_name, sizes, warn};
@@ -134,7 +134,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
 /// The array of the superblocks: one, or one over all the others.
 fn assemble(args: &CopyArgs) -> Result<Stack, CopyError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
-    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Patience::begin())?;
+    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Timeouts::begin())?;
     let tops = stack.tops();
     if tops.len() > 1 {
         let names: Vec<&str> = tops.into_iter().map(|index| stack.array(index).name.as_str()).collect();
@@ -249,15 +249,15 @@ impl Copy {
                 outcome
             }
         };
-        let outcome = match errand::run(&stack, true, task) {
+        let outcome = match one_shot::run(&stack, true, task) {
             Ok(outcome) => outcome,
             Err(error) => {
                 drop(writer.end(Some(LAST_WRITES_TIME_MAX)));
                 return Err(error.into());
             }
         };
-        let patience = matches!(outcome, Outcome::Interrupted).then_some(LAST_WRITES_TIME_MAX);
-        finish(outcome, writer.end(patience), save_to.as_deref(), &out, began.elapsed())
+        let time_max = matches!(outcome, Outcome::Interrupted).then_some(LAST_WRITES_TIME_MAX);
+        finish(outcome, writer.end(time_max), save_to.as_deref(), &out, began.elapsed())
     }
 }
 

@@ -6,9 +6,9 @@
 use crate::cli::CreateArgs;
 use crate::create::steps::{Step, What, steps};
 use crate::create::{self, Refusal};
-use crate::errand;
 use crate::nested::read;
-use crate::serve::{self, Patience};
+use crate::one_shot;
+use crate::serve::{self, Timeouts};
 use crate::stack::Stack;
 use crate::world::HostArray;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
     let is_missing = |members: &[String]| matches!(members, [only] if only == "missing");
     let present: Vec<Vec<String>> = args.arrays.0.iter().filter(|members| !is_missing(members)).cloned().collect();
     let permission = AssembleOptions::default();
-    let arrays = serve::assemble_all(&present, &permission, &Patience::begin()).map_err(Box::new)?;
+    let arrays = serve::assemble_all(&present, &permission, &Timeouts::begin()).map_err(Box::new)?;
     let mut stack = Stack::new(arrays, false);
     stack.tell_apart().map_err(|uuid| Box::new(serve::ServeError::SameArray { uuid }))?;
     let mut arrays = stack.arrays.iter();
@@ -54,7 +54,7 @@ pub fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refus
         let steps = &steps;
         async move { carry_out(&arrays, &local, steps).await }
     };
-    errand::run(&stack, false, write)?.map_err(|(at, source)| {
+    one_shot::run(&stack, false, write)?.map_err(|(at, source)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         create::write_failed(&steps, at, &names, source)
     })?;
@@ -70,7 +70,7 @@ fn marks_of(stack: &Stack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refu
         }
         marks
     };
-    let found = errand::run(stack, true, look)?;
+    let found = one_shot::run(stack, true, look)?;
     let named = found.into_iter().zip(names);
     named.map(|(marks, name)| marks.map_err(|source| Refusal::Read { member: name.clone(), source })).collect()
 }
@@ -98,7 +98,7 @@ async fn carry_out(arrays: &[Rc<HostArray>], local: &Local, steps: &[Step]) -> R
 }
 
 async fn write(array: &HostArray, local: &Local, at: Sector, bytes: &[u8]) -> Result<(), IoError> {
-    let mut buffers = local.arena(CLIENT_ARENA).take(bytes.len()).expect("nobody else has buffers of this shard");
+    let mut buffers = local.arena(CLIENT_ARENA).take(bytes.len()).expect("no other task of this shard has buffers");
     buffers.copy_from(bytes);
     array.write(at, buffers.freeze(), Fua::No).await
 }

@@ -4,7 +4,7 @@
 
 use crate::cli::{ServeArgs, usage_error};
 use crate::names;
-use crate::serve::{Patience, ServeError};
+use crate::serve::{ServeError, Timeouts};
 use crate::stack::Stack;
 use crate::world::ArrayIndex;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -60,7 +60,7 @@ pub fn listen(
     nbd: Option<Address>,
     stack: &Stack,
     shards: u16,
-    patience: &Patience,
+    timeouts: &Timeouts,
 ) -> Result<Faces, ServeError> {
     let served = stack.tops();
     if served.len() > 1 && (args.control.is_some() || args.export_name.is_some()) {
@@ -69,8 +69,8 @@ pub fn listen(
     let first = &stack.array(served[0]).name;
     let mode = args.export_mode.unwrap_or(EXPORT_MODE);
     let (nbd, place) = match nbd {
-        None => listen_unix(&runtime_socket(first, "nbd")?, mode, patience)?,
-        Some(Address::Unix(path)) => listen_unix(&path, mode, patience)?,
+        None => listen_unix(&runtime_socket(first, "nbd")?, mode, timeouts)?,
+        Some(Address::Unix(path)) => listen_unix(&path, mode, timeouts)?,
         Some(Address::Tcp(address)) => {
             if !args.insecure {
                 return Err(ServeError::Insecure { found: address });
@@ -93,7 +93,7 @@ pub fn listen(
         ExportFace { array, name, read_only: args.export_read_only, mode, uri }
     });
     let exports = exports.collect();
-    let control = |index| patience.listen(&control_socket(args, stack, index)?, CONTROL_MODE);
+    let control = |index| timeouts.listen(&control_socket(args, stack, index)?, CONTROL_MODE);
     let controls = stack.indexes().map(control).collect::<Result<_, _>>()?;
     Ok(Faces { nbd, exports, controls, spread: Spread::new(shards) })
 }
@@ -108,8 +108,8 @@ fn control_socket(args: &ServeArgs, stack: &Stack, index: ArrayIndex) -> Result<
     }
 }
 
-fn listen_unix(path: &Path, mode: u32, patience: &Patience) -> Result<(Listener, Address), ServeError> {
-    let listener = patience.listen(path, mode)?;
+fn listen_unix(path: &Path, mode: u32, timeouts: &Timeouts) -> Result<(Listener, Address), ServeError> {
+    let listener = timeouts.listen(path, mode)?;
     Ok((listener, Address::Unix(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))))
 }
 

@@ -3,7 +3,7 @@
 //! requests (`layout`), what may be merged (`host`), how much that gains (`uraid bench --scenario raid0-order`).
 
 use crate::member::ArrayMember;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_block::local::join_all;
@@ -52,21 +52,21 @@ fn raid0(member_size: Sectors) -> StartPlan {
 
 /// A running raid0 and the traces of its members, empty.
 struct Rig {
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     array: Rc<HostArray>,
     /// Of the array's members.
     traces: Vec<Rc<Trace>>,
 }
 
 impl Rig {
-    async fn new(shard: Shard<Letter>, claimed: &[Claimed], options: &Options) -> Rig {
+    async fn new(shard: Shard<Message>, claimed: &[Claimed], options: &Options) -> Rig {
         let world = HostWorld::new(&shard, ArrayIndex(0), options);
         let members: Vec<_> = claimed.iter().map(|member| member.on_shard(&shard)).collect();
         let traces: Vec<_> = members.iter().filter_map(|member| member.trace()).collect();
         let members = members.into_iter().map(ArrayMember::Host).collect();
         let array = Array::new(world, &raid0(claimed[0].size()), members, Config::default());
         let mailed = array.clone();
-        shard.on_mail(move |letter| mailed.deliver(letter.unserved().1));
+        shard.on_mail(move |message| mailed.deliver(message.unserved().1));
         array.start(|_| {}).await.expect("a new array starts");
         traces.iter().for_each(|trace| trace.clear());
         Rig { shard, array, traces }
@@ -93,7 +93,7 @@ impl Rig {
 fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig) -> T + Send + Sync) -> T {
     let claimed: Vec<Claimed> =
         (0..MEMBERS).map(|_| Claimed::open(member, Access::ReadWrite).expect("claimed")).collect();
-    let mut values = run(1, options, |shard: Shard<Letter>| {
+    let mut values = run(1, options, |shard: Shard<Message>| {
         let (claimed, work) = (&claimed, &work);
         async move { work(Rig::new(shard, claimed, options).await).await }
     });

@@ -3,7 +3,7 @@
 //! `stack`). Invariant: the search changes nothing on any member.
 
 use crate::assembly::{self, NamedError};
-use crate::errand;
+use crate::one_shot;
 use crate::report::LeftOut;
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::{ArrayIndex, HostArray};
@@ -29,7 +29,7 @@ pub enum NestedError {
 /// Adds the array that the arrays of `stack` make up, or returns the same stack if they have no superblocks. An array
 /// that is not a member is left out, and this is reported.
 pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
-    let found = errand::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
+    let found = one_shot::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
     let mut candidates = Vec::new();
     let mut left_out = Vec::new();
@@ -151,6 +151,6 @@ fn superblock_in(
 /// Bytes of an array, a whole number of sectors.
 pub async fn read(array: &HostArray, local: &Local, at: Sector, bytes: usize) -> Result<Vec<u8>, IoError> {
     assert!(bytes.is_multiple_of(SECTOR_BYTES));
-    let buffers = local.arena(CLIENT_ARENA).take(bytes).expect("nobody else has buffers of this shard");
+    let buffers = local.arena(CLIENT_ARENA).take(bytes).expect("no other task of this shard has buffers");
     Ok(array.read(at, buffers).await?.to_vec())
 }

@@ -70,7 +70,7 @@ pub enum ServeError {
     #[error(
         "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
          expected unix:PATH, or --insecure if that is meant",
-        if found.ip().is_loopback() { "every user of this machine" } else { "whoever reaches that address" }
+        if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
     )]
     Insecure {
         /// The address.
@@ -124,14 +124,14 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let count = groups.iter().map(Vec::len).sum();
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
-    let patience = Patience::begin().with_members(member_timeout);
+    let timeouts = Timeouts::begin().with_members(member_timeout);
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
-    let mut stack = stack(&groups, args.has_member_arrays(), &options, &patience)?;
+    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts)?;
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
-    let faces = faces::listen(args, nbd, &stack, shards, &patience)?;
+    let faces = faces::listen(args, nbd, &stack, shards, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
         announce(&array.name, &array.plan, stack.read_only_text(index));
@@ -169,9 +169,9 @@ pub fn stack(
     groups: &[Vec<String>],
     may_be_members: bool,
     options: &AssembleOptions,
-    patience: &Patience,
+    timeouts: &Timeouts,
 ) -> Result<Stack, ServeError> {
-    let stack = Stack::new(assemble_all(groups, options, patience)?, options.force);
+    let stack = Stack::new(assemble_all(groups, options, timeouts)?, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
@@ -179,14 +179,14 @@ pub fn stack(
 pub fn assemble_all(
     groups: &[Vec<String>],
     options: &AssembleOptions,
-    patience: &Patience,
+    timeouts: &Timeouts,
 ) -> Result<Vec<Assembled>, ServeError> {
-    groups.iter().map(|members| assemble(members, options, patience)).collect()
+    groups.iter().map(|members| assemble(members, options, timeouts)).collect()
 }
 
-fn assemble(members: &[String], options: &AssembleOptions, patience: &Patience) -> Result<Assembled, ServeError> {
+fn assemble(members: &[String], options: &AssembleOptions, timeouts: &Timeouts) -> Result<Assembled, ServeError> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let Opened { members, candidates, mut left_out } = open(members, access, patience)?;
+    let Opened { members, candidates, mut left_out } = open(members, access, timeouts)?;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let plan = assembly::decide(&candidates, &names, options)?;
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
@@ -211,23 +211,22 @@ struct Opened {
     left_out: Vec<LeftOut>,
 }
 
-/// The time until which a resource in use may still be released: after kill -9 the kernel holds a process's files and
-/// sockets until its last I/O is done, while the next start may already be running.
-/// Also how long a member may take to answer.
-pub struct Patience {
+/// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
+/// process's files and sockets until its last I/O is done, while the next start may already be running.
+pub struct Timeouts {
     in_use_until: Instant,
     member_time_max: Option<Duration>,
 }
 
-impl Patience {
+impl Timeouts {
     /// From now on.
-    pub fn begin() -> Patience {
-        Patience { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
+    pub fn begin() -> Timeouts {
+        Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
     }
 
     /// The same, with another limit for members; `None`: for ever.
-    pub fn with_members(self, member_time_max: Option<Duration>) -> Patience {
-        Patience { member_time_max, ..self }
+    pub fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
+        Timeouts { member_time_max, ..self }
     }
 
     /// Retries while the answer is "in use".
@@ -268,7 +267,7 @@ impl Patience {
 
 /// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
 /// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
-fn open(names: &[String], access: Access, patience: &Patience) -> Result<Opened, ServeError> {
+fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
     let Opened { mut members, mut candidates, mut left_out } = Opened::default();
     for name in names {
         let mut leave_out = |error: &dyn Error| {
@@ -277,8 +276,8 @@ fn open(names: &[String], access: Access, patience: &Patience) -> Result<Opened,
             let reason = text.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(text);
             left_out.push(LeftOut { path, reason });
         };
-        let claimed = patience.claim(name, access);
-        let (mut member, read) = match claimed.and_then(|member| Ok(patience.read(member)?)) {
+        let claimed = timeouts.claim(name, access);
+        let (mut member, read) = match claimed.and_then(|member| Ok(timeouts.read(member)?)) {
             Ok(read) => read,
             Err(error) if error.is_absent() => {
                 leave_out(&error);

@@ -16,7 +16,7 @@ use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::report::UNANSWERED_MIN;
 use crate::stack::{MemberPath, Members, Stack, StackError};
-use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Letter};
+use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Message};
 use crate::{control, print, warn, watch, with_causes};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,7 @@ type NbdServer = Server<Local, Stream, HostArray>;
 
 /// The objects of one shard.
 struct Station {
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     setup: Arc<Setup>,
     /// By [`ArrayIndex`].
     arrays: Vec<Rc<HostArray>>,
@@ -118,7 +118,7 @@ struct Station {
     heard: Heard,
 }
 
-async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), StackError> {
+async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
     let arrays = setup.stack.build(&shard, &setup.options, false);
     let exports = setup.faces.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
@@ -131,7 +131,7 @@ async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), Stack
     nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
     let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });
     let at = station.clone();
-    station.shard.on_mail(move |letter| at.hear(letter));
+    station.shard.on_mail(move |message| at.hear(message));
     if station.shard.index() == FIRST {
         return first_main(station).await;
     }
@@ -144,21 +144,21 @@ async fn shard_main(shard: Shard<Letter>, setup: Arc<Setup>) -> Result<(), Stack
 }
 
 impl Station {
-    fn hear(&self, letter: Letter) {
+    fn hear(&self, message: Message) {
         let heard = &self.heard;
-        match letter {
-            Letter::Engine(of, mail) => return self.arrays[of.0].deliver(mail),
-            Letter::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
-            Letter::CountsWanted => {
+        match message {
+            Message::Engine(of, mail) => return self.arrays[of.0].deliver(mail),
+            Message::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
+            Message::CountsWanted => {
                 let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
                 let counts = self.arrays.iter().map(of);
                 let counts = counts.map(|(requests, members)| ArrayCounts { requests, members }).collect();
-                return self.shard.post(FIRST, Letter::Counts(self.shard.index(), counts, self.nbd.statistics()));
+                return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.nbd.statistics()));
             }
-            Letter::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
-            Letter::Close => heard.close.set(true),
-            Letter::End => heard.end.set(true),
-            Letter::Closed(left) => {
+            Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
+            Message::Close => heard.close.set(true),
+            Message::End => heard.end.set(true),
+            Message::Closed(left) => {
                 heard.clients_left.borrow_mut().add(left);
                 heard.closed_shards.set(heard.closed_shards.get() + 1);
             }
@@ -171,7 +171,7 @@ impl Station {
         let requests = self.nbd.stop(DRAIN_TIME_MAX).await;
         // The requests of one shard's clients wait for members on other shards, too.
         let members = self.unanswering();
-        self.shard.post(FIRST, Letter::Closed(ClientsLeft { requests, members }));
+        self.shard.post(FIRST, Message::Closed(ClientsLeft { requests, members }));
     }
 
     /// The members that have kept a request of this shard for a while.
@@ -185,9 +185,9 @@ impl Station {
         names
     }
 
-    fn tell_all(&self, letter: impl Fn() -> Letter) {
+    fn tell_all(&self, message: impl Fn() -> Message) {
         for index in 0..self.shard.count() {
-            self.shard.post(ShardIndex(index), letter());
+            self.shard.post(ShardIndex(index), message());
         }
     }
 }
@@ -215,7 +215,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
     // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
     station.setup.faces.close();
-    station.tell_all(|| Letter::End);
+    station.tell_all(|| Message::End);
     station.heard.wait(|heard| heard.end.get()).await;
     outcome
 }
@@ -343,7 +343,7 @@ impl Session {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
         heard.counts.borrow_mut().clear();
-        self.station.tell_all(|| Letter::CountsWanted);
+        self.station.tell_all(|| Message::CountsWanted);
         let all = heard.wait(|heard| heard.counts.borrow().len() >= usize::from(shard.count()));
         race(all, shard.sleep(COUNTING_TIME_MAX)).await;
         let all = heard.counts.borrow();
@@ -427,13 +427,13 @@ impl Session {
         }
         let faces = &station.setup.faces;
         let (spread, at) = (faces.spread.clone(), station.clone());
-        let give = move |to, socket| at.shard.post(to, Letter::Client(socket));
+        let give = move |to, socket| at.shard.post(to, Message::Client(socket));
         local.spawn(station.nbd.clone().listen(faces.nbd.clone(), spread, give));
         self.setup().stack.indexes().for_each(|index| self.say_started(index));
         print(&faces.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
         self.stop_asked().await;
         self.is_ready.set(false);
-        station.tell_all(|| Letter::Close);
+        station.tell_all(|| Message::Close);
         station.close().await;
         station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
         if let Some(text) = station.heard.clients_left.borrow().text() {

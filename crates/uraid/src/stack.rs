@@ -1,11 +1,11 @@
 //! The arrays of one process: each on devices of the host, or on arrays before it in the list.
 //! Owns: [`Assembled`], [`Stack`], making the engine's arrays on a shard, the sizes of the host's arenas, errors of
-//! running them. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `errand`).
+//! running them. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `one_shot`).
 //! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
 use crate::member::{ArrayMember, InnerArray};
 use crate::report::LeftOut;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
 use crate::{assembly, client, frozen, member_name, warn};
 use std::rc::Rc;
 use std::time::Duration;
@@ -245,7 +245,7 @@ impl Stack {
     }
 
     /// The arrays on one shard, in order. Nothing is read or written yet.
-    pub fn build(&self, shard: &Shard<Letter>, options: &Options, read_only: bool) -> Vec<Rc<HostArray>> {
+    pub fn build(&self, shard: &Shard<Message>, options: &Options, read_only: bool) -> Vec<Rc<HostArray>> {
         let mut built: Vec<(Rc<HostArray>, HostWorld)> = Vec::new();
         for (assembled, index) in self.arrays.iter().zip(self.indexes()) {
             let world = HostWorld::new(shard, index, options);

@@ -1,5 +1,5 @@
 //! The host's shard as the engine's world: implements `engine::World`.
-//! Owns: [`HostWorld`], messages between shards of one process ([`Letter`]). Not here: the implementation of either
+//! Owns: [`HostWorld`], messages between shards of one process ([`Message`]). Not here: the implementation of either
 //! side.
 //! Invariant: the engine's mail arrives once and in order, because the host's mailbox keeps the order. No array waits
 //! for buffers that another one holds, because each has its own.
@@ -40,8 +40,8 @@ pub struct ArrayCounts {
     pub members: Vec<MemberCounts>,
 }
 
-/// Mail between the shards of a serving process.
-pub enum Letter {
+/// A message between the shards of a process.
+pub enum Message {
     /// The engine's own, of one array.
     Engine(ArrayIndex, Mail),
     /// From shard 0: a client that has just connected.
@@ -58,17 +58,17 @@ pub enum Letter {
     End,
 }
 
-impl Letter {
+impl Message {
     /// The engine's mail: the only kind if nothing is served.
     pub fn unserved(self) -> (ArrayIndex, Mail) {
         match self {
-            Letter::Engine(array, mail) => (array, mail),
-            Letter::Client(_)
-            | Letter::Close
-            | Letter::Closed(_)
-            | Letter::CountsWanted
-            | Letter::Counts(..)
-            | Letter::End => unreachable!("nothing is served"),
+            Message::Engine(array, mail) => (array, mail),
+            Message::Client(_)
+            | Message::Close
+            | Message::Closed(_)
+            | Message::CountsWanted
+            | Message::Counts(..)
+            | Message::End => unreachable!("nothing is served"),
         }
     }
 }
@@ -79,7 +79,7 @@ const POOLS: usize = Pool::COUNT;
 /// One shard of the host as the world of one array.
 #[derive(Clone)]
 pub struct HostWorld {
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     array: ArrayIndex,
     arenas: Rc<[Arena; POOLS]>,
 }
@@ -87,7 +87,7 @@ pub struct HostWorld {
 impl HostWorld {
     /// The world of one array. The first array uses the shard's own arenas, later ones get separate arenas of the same
     /// size: an array that waits for its member array must not hold the buffers which that one needs.
-    pub fn new(shard: &Shard<Letter>, array: ArrayIndex, options: &Options) -> HostWorld {
+    pub fn new(shard: &Shard<Message>, array: ArrayIndex, options: &Options) -> HostWorld {
         let arena = |pool: usize| match array {
             ArrayIndex(0) => shard.arena(pool).clone(),
             ArrayIndex(_) => Arena::new(options.arenas[pool].small, options.arenas[pool].large),
@@ -128,7 +128,7 @@ impl World for HostWorld {
     }
 
     fn post(&self, to: ShardIndex, mail: Mail) {
-        self.shard.post(to, Letter::Engine(self.array, mail));
+        self.shard.post(to, Message::Engine(self.array, mail));
     }
 
     fn arena(&self, pool: Pool) -> &Arena {

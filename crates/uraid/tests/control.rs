@@ -116,8 +116,8 @@ fn another_user_gets_no_answer_of_the_control_socket() {
     let stranger = std::thread::scope(|scope| {
         let stranger = scope.spawn(|| {
             // Of this thread only.
-            let nobody = rustix::thread::Uid::from_raw(65_534);
-            rustix::thread::set_thread_uid(nobody).expect("root may");
+            let user_nobody = rustix::thread::Uid::from_raw(65_534);
+            rustix::thread::set_thread_uid(user_nobody).expect("root may");
             ask(&socket)
         });
         stranger.join().expect("it does not panic")

@@ -272,7 +272,7 @@ fn an_output_that_is_in_use_a_block_device_or_a_terminal_is_refused_and_so_is_a_
     scratch.create("refuse", "-l 1 -n 2 --assume-clean", &members);
     let out = scratch.path("out");
     let held = File::create(&out).expect("room");
-    held.lock().expect("nobody else has it");
+    held.lock().expect("no other thread has the lock");
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["nothing was copied", "out: is in use"]);
     drop(held);
     // Longer than any map; and one that cannot be read at all.

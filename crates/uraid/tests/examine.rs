@@ -273,7 +273,7 @@ fn what_a_0_90_superblock_can_say_is_told_as_mdadm_tells_it() {
         ("raid10 offset", vec![(7, 10), (10, 4), (64, 0x1_0201), (65, 1 << 20)]),
         ("raid0", vec![(7, 0), (8, 0)]),
         ("linear", vec![(7, u32::MAX), (8, 0), (65, 65_536)]),
-        ("a level that nobody knows", vec![(7, 7)]),
+        ("an unknown level", vec![(7, 7)]),
         (
             "all states",
             vec![

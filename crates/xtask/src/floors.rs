@@ -147,7 +147,7 @@ fn judge_import(name: &str, floor: Floor, target: &str) -> Option<String> {
         return Some(format!("{name} must never know {target}"));
     }
     match (floor, floor_of(target)?) {
-        (_, Floor::Tool) => Some(format!("nobody imports a tool, and {target} is one")),
+        (_, Floor::Tool) => Some(format!("{target} is a tool, and no crate may import a tool")),
         (Floor::Tool, Floor::Level(_)) => None,
         (Floor::Level(own), Floor::Level(other)) if other < own => None,
         (Floor::Level(own), Floor::Level(other)) => {

@@ -174,7 +174,7 @@ impl Session<'_> {
     fn reply(&mut self, waiting: &[Waiting]) -> Option<usize> {
         let find = |cookie| {
             let found = waiting.iter().position(|waiting| waiting.request.cookie == cookie);
-            found.expect("a reply that nobody waits for")
+            found.expect("a reply to no request")
         };
         if self.form == Form::Extended {
             let header = fixed::<EXTENDED_CHUNK_HEADER_BYTES>(&mut self.got).expect("a whole header");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a reply that nobody waits for")]
+    #[should_panic(expected = "a reply to no request")]
     fn a_second_reply_is_a_finding() {
         followed(&[3, 3]);
     }

@@ -9,7 +9,7 @@ use uraid_blackbox::storm::{Canary, Figures, Plan, run};
 const USAGE: &str = "\
 usage: uraid-storm [--kills N] [--time 90s] [--seed N] [--threads N] [--json]
        uraid-storm --canaries [--seed N]
-Without --time 60 kills; with both, until so many kills are made and so much time has passed. The binary under test is the `uraid` of
+Without --time 60 kills; with both, until both are reached. The binary under test is the `uraid` of
 the same build; URAID_BIN names another. --canaries plays members that lie, and succeeds when every lie is found.";
 
 /// Unless told otherwise.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The members of a killed server stay locked until the kernel has ended what the process had in flight, which on a busy
 /// machine takes longer than the process lives.
-const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Extension of a member that was taken away.
 pub(super) const AWAY: &str = "away";
@@ -45,7 +45,7 @@ fn open(path: &Path) -> File {
 
 /// Waits until no other process holds the members. Panics after a minute.
 pub(super) fn wait_until_free<'a>(members: impl IntoIterator<Item = &'a Path>) {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     for path in members {
         // Dropping the file gives the lock back.
         while let Err(error) = open(path).try_lock() {

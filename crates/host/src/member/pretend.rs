@@ -3,7 +3,7 @@
 //! Invariant: a write that was not durable is stable only after a sync that began later.
 
 use crate::Options;
-use crate::ring::{Cargo, Completion, Driver, Kind, Ring, Wait};
+use crate::ring::{Completion, Driver, Kind, Request, Ring, Wait};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -148,12 +148,12 @@ impl Disk {
 
 struct PretendRing {
     disk: Rc<Disk>,
-    started: Vec<(u32, *mut Cargo)>,
+    started: Vec<(u32, *mut Request)>,
 }
 
 impl Ring for PretendRing {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
-        self.started.push((token, cargo));
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
+        self.started.push((token, request));
     }
 
     fn cancel(&mut self, _token: u32) {
@@ -166,13 +166,13 @@ impl Ring for PretendRing {
         {
             event(fd);
         }
-        for (token, cargo) in self.started.drain(..) {
+        for (token, request) in self.started.drain(..) {
             // SAFETY: in flight, so it exists and belongs to the ring.
-            let cargo = unsafe { &mut *cargo };
-            let bytes = cargo.segments.iter().map(|segment| segment.iov_len).sum::<usize>();
+            let request = unsafe { &mut *request };
+            let bytes = request.segments.iter().map(|segment| segment.iov_len).sum::<usize>();
             self.disk.operations.set(self.disk.operations.get() + 1);
             let failure = self.disk.failing.borrow_mut().pop_front();
-            let result = match &mut cargo.kind {
+            let result = match &mut request.kind {
                 _ if failure.is_some() => -failure.expect("there is one"),
                 Kind::Read { .. } => bytes as i32,
                 Kind::Write { at, sync } => self.disk.write(*at, bytes, *sync),

@@ -115,7 +115,7 @@ mod tests {
         let watch = Watch::regular_file(8192);
         assert_eq!(watch.look(file.as_raw_fd()), Ok(()));
         file.set_len(8191).expect("shrunk");
-        assert_eq!(watch.check(), Ok(()), "nobody has looked");
+        assert_eq!(watch.check(), Ok(()), "nothing has looked at it yet");
         assert_eq!(watch.look(file.as_raw_fd()), Err(ErrorKind::Gone.into()));
         file.set_len(8192).expect("room");
         assert_eq!(watch.look(file.as_raw_fd()), Err(ErrorKind::Gone.into()));

@@ -17,7 +17,7 @@ use super::answers::is_change;
 use super::lane::Lane;
 use super::merge::{Direction, Identity, Waiting, arrange, together};
 use super::trace::TracedKind;
-use super::{Buffers, Cargo, Driver, Holder, Kind, Operation, State, Wait};
+use super::{Buffers, Driver, Holder, Kind, Operation, Request, State, Wait};
 use crate::sys;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -81,7 +81,7 @@ fn bytes(segments: &[libc::iovec]) -> u64 {
     segments.iter().map(|segment| segment.iov_len as u64).sum()
 }
 
-impl Cargo {
+impl Request {
     fn take_lane(&mut self, lane: &Lane) {
         self.lane = lane.number();
         self.is_remote = lane.is_remote();
@@ -92,27 +92,27 @@ impl Driver {
     /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, when adjacent ones are
     /// merged. All others are submitted at once, after the waiting ones.
     pub(crate) fn start_on(&self, lane: &Rc<Lane>, kind: Kind, buffers: Buffers) -> Operation<'_> {
-        let mut cargo = Cargo::new(kind, buffers, Some(lane.clone()));
-        cargo.slot = lane.slot();
-        self.start_cargo(lane, cargo)
+        let mut request = Request::new(kind, buffers, Some(lane.clone()));
+        request.slot = lane.slot();
+        self.start_request(lane, request)
     }
 
     /// The same with another file description of the member, as flushes use.
     pub(crate) fn start_with(&self, lane: &Rc<Lane>, holder: Holder, kind: Kind, buffers: Buffers) -> Operation<'_> {
-        self.start_cargo(lane, Cargo::new(kind, buffers, Some(holder)))
+        self.start_request(lane, Request::new(kind, buffers, Some(holder)))
     }
 
-    fn start_cargo(&self, lane: &Rc<Lane>, mut cargo: Cargo) -> Operation<'_> {
-        cargo.take_lane(lane);
-        if let Some(os) = self.refusal(lane, is_change(&cargo.kind)) {
-            let token = self.put(cargo);
+    fn start_request(&self, lane: &Rc<Lane>, mut request: Request) -> Operation<'_> {
+        request.take_lane(lane);
+        if let Some(os) = self.refusal(lane, is_change(&request.kind)) {
+            let token = self.put(request);
             self.complete(token, -os);
             return self.operation(token);
         }
-        let Some((direction, at)) = direction(&cargo.kind) else {
+        let Some((direction, at)) = direction(&request.kind) else {
             self.send_waiting(Which::All);
-            let is_call = matches!(cargo.kind, Kind::Call(_));
-            let token = self.put(cargo);
+            let is_call = matches!(request.kind, Kind::Call(_));
+            let token = self.put(request);
             // A question to the system on a helper thread is not a request to the device.
             if is_call {
                 self.start_call(token)
@@ -121,8 +121,8 @@ impl Driver {
             }
             return self.operation(token);
         };
-        let (bytes, segments) = (bytes(&cargo.segments), cargo.segments.len() as u32);
-        let token = self.put(cargo);
+        let (bytes, segments) = (bytes(&request.segments), request.segments.len() as u32);
+        let token = self.put(request);
         let mut waiting = lane.waiting.borrow_mut();
         let order = waiting.len() as u32;
         waiting.push(Waiting { at, bytes, segments, direction, order, token, held: None });
@@ -209,13 +209,13 @@ impl Driver {
         let Spare { mut parts, mut segments } = self.spare.borrow_mut().pop().unwrap_or_default();
         for one in group {
             parts.push((one.token, one.bytes));
-            self.with_cargo(one.token, |cargo| segments.extend_from_slice(&cargo.segments));
+            self.with_request(one.token, |request| segments.extend_from_slice(&request.segments));
         }
-        let mut cargo = Cargo::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
-        cargo.segments = segments;
-        cargo.slot = lane.slot();
-        cargo.take_lane(lane);
-        let token = self.put(cargo);
+        let mut request = Request::new(group[0].direction.kind(group[0].at), Buffers::None, Some(lane.clone()));
+        request.segments = segments;
+        request.slot = lane.slot();
+        request.take_lane(lane);
+        let token = self.put(request);
         let merged = Merged { lane: lane.clone(), parts };
         self.with_slot(token, |slot| *slot.state.borrow_mut() = State::Merged(merged));
         token
@@ -223,14 +223,14 @@ impl Driver {
 
     /// A merged request has ended, and with it those of its parts that are complete.
     pub(super) fn end_merged(&self, token: u32, merged: Merged, result: i32) {
-        let (cargo, _) = self.take_cargo(token);
+        let (request, _) = self.take_request(token);
         let Merged { lane, mut parts } = merged;
         let mut left = u64::try_from(result).unwrap_or(0);
         for (token, bytes) in parts.drain(..) {
             if bytes <= left {
                 left -= bytes;
                 self.complete(token, i32::try_from(bytes).expect("not more than the whole, which was one"));
-            } else if let Some(os) = self.refusal(&lane, is_change(&cargo.kind)) {
+            } else if let Some(os) = self.refusal(&lane, is_change(&request.kind)) {
                 self.complete(token, -os);
             } else {
                 left = 0;
@@ -238,22 +238,22 @@ impl Driver {
                 self.submit(&lane, token);
             }
         }
-        let mut segments = cargo.segments;
+        let mut segments = request.segments;
         segments.clear();
         self.spare.borrow_mut().push(Spare { parts, segments });
     }
 
     fn note_again(&self, lane: &Lane, token: u32) {
-        self.with_cargo(token, |cargo| {
-            let (direction, at) = direction(&cargo.kind).expect("only reads and writes are merged");
-            lane.note_parted(direction.traced(), at, bytes(&cargo.segments));
+        self.with_request(token, |request| {
+            let (direction, at) = direction(&request.kind).expect("only reads and writes are merged");
+            lane.note_parted(direction.traced(), at, bytes(&request.segments));
         });
     }
 
     /// Submits to the ring, or to the trial device that replaces it.
     fn submit(&self, lane: &Rc<Lane>, token: u32) {
         let Some(trial) = &lane.trial else { return self.start_in_turn(lane.number(), token) };
-        let bytes = self.with_cargo(token, |cargo| bytes(&cargo.segments));
+        let bytes = self.with_request(token, |request| bytes(&request.segments));
         self.trials.start(trial.due(Tick(sys::monotonic_nanos()), bytes), token, lane.clone());
     }
 
@@ -276,10 +276,10 @@ impl Driver {
         }
         let now = Tick(sys::monotonic_nanos());
         while let Some(pending) = self.trials.take(now) {
-            let result = self.with_cargo(pending.token, |cargo| {
+            let result = self.with_request(pending.token, |request| {
                 let trial = pending.lane.trial.as_ref().expect("only trials come here");
-                // SAFETY: the segments are those of the cargo's own buffers, or of its parts', all in flight.
-                unsafe { trial.run(&cargo.kind, &cargo.segments) }
+                // SAFETY: the segments are those of the request's own buffers, or of its parts', all in flight.
+                unsafe { trial.run(&request.kind, &request.segments) }
             });
             self.complete(pending.token, result);
         }

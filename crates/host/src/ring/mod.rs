@@ -91,7 +91,7 @@ impl Kind {
 }
 
 /// Everything that the kernel or a helper thread uses of an operation. In flight, it belongs to the ring.
-pub(crate) struct Cargo {
+pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) fd: RawFd,
     pub(crate) buffers: Buffers,
@@ -136,8 +136,8 @@ pub(crate) trait Ring {
     /// Starts an operation, or queues it until the next [`Ring::wait`].
     ///
     /// # Safety
-    /// `cargo` stays where it is, and nothing else touches it, until the completion with this token was returned.
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo);
+    /// `request` stays where it is, and nothing else touches it, until the completion with this token was returned.
+    unsafe fn start(&mut self, token: u32, request: *mut Request);
 
     /// Asks an operation to end early. Its completion still comes.
     fn cancel(&mut self, token: u32);
@@ -191,7 +191,7 @@ struct Slot {
     lane: Cell<LaneNumber>,
     /// See `answers`.
     answer: Cell<Answer>,
-    cargo: UnsafeCell<Option<Cargo>>,
+    request: UnsafeCell<Option<Request>>,
 }
 
 /// The operations of one shard.
@@ -327,14 +327,14 @@ impl Driver {
 
     /// Reads or writes on this thread, without the ring: for files that never block.
     pub(crate) fn at_once(kind: Kind, buffers: Buffers, holder: Holder) -> (Buffers, i32) {
-        let mut cargo = Cargo::new(kind, buffers, Some(holder));
-        let result = pool::run_here(&mut cargo);
-        (cargo.buffers, result)
+        let mut request = Request::new(kind, buffers, Some(holder));
+        let result = pool::run_here(&mut request);
+        (request.buffers, result)
     }
 
     /// Starts an operation at once, on a file that `holder` keeps open. Operations on members start in their lane.
     pub(crate) fn start(&self, kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Operation<'_> {
-        let token = self.put(Cargo::new(kind, buffers, holder));
+        let token = self.put(Request::new(kind, buffers, holder));
         self.start_ring(token);
         self.operation(token)
     }
@@ -363,7 +363,7 @@ impl Driver {
             State::Started(Some(waker)) => waker.wake(),
             // Its future was woken when it was cut.
             State::Started(None) | State::Cut(_) => {}
-            State::Abandoned => drop(self.take_cargo(token)),
+            State::Abandoned => drop(self.take_request(token)),
             State::Merged(merged) => self.end_merged(token, merged, result),
             State::Free | State::Done(_) => panic!("an operation completed twice"),
         }
@@ -373,18 +373,18 @@ impl Driver {
         Operation { driver: self, token, is_over: false }
     }
 
-    /// Puts an operation's `Cargo` into a slot: it is in flight from here on.
-    fn put(&self, cargo: Cargo) -> u32 {
+    /// Puts an operation's `Request` into a slot: it is in flight from here on.
+    fn put(&self, request: Request) -> u32 {
         let token = self.take_slot();
         self.with_slot(token, |slot| {
             assert!(matches!(*slot.state.borrow(), State::Free));
             *slot.state.borrow_mut() = State::Started(None);
             slot.number.set(self.numbers.replace(self.numbers.get() + 1));
-            slot.may_wait_forever.set(cargo.kind.may_wait_forever());
-            slot.lane.set(cargo.lane);
-            slot.answer.set(Answer::new(&cargo.kind));
+            slot.may_wait_forever.set(request.kind.may_wait_forever());
+            slot.lane.set(request.lane);
+            slot.answer.set(Answer::new(&request.kind));
             // SAFETY: the slot was free, so nothing uses its content.
-            unsafe { *slot.cargo.get() = Some(cargo) };
+            unsafe { *slot.request.get() = Some(request) };
         });
         self.in_flight.set(self.in_flight.get() + 1);
         token
@@ -392,11 +392,11 @@ impl Driver {
 
     /// Reads the contents of a slot that the ring does not have: it waits in a lane, or is on a trial device.
     #[inline]
-    fn with_cargo<T>(&self, token: u32, work: impl FnOnce(&Cargo) -> T) -> T {
+    fn with_request<T>(&self, token: u32, work: impl FnOnce(&Request) -> T) -> T {
         self.with_slot(token, |slot| {
             // SAFETY: in flight and not with the ring, so only the driver uses the content; the borrow ends here.
-            let cargo = unsafe { (*slot.cargo.get()).as_ref() };
-            work(cargo.expect("what is in flight has a cargo"))
+            let request = unsafe { (*slot.request.get()).as_ref() };
+            work(request.expect("what is in flight has a request"))
         })
     }
 
@@ -404,18 +404,18 @@ impl Driver {
     fn start_ring(&self, token: u32) {
         let place = self.with_slot(token, |slot| {
             // SAFETY: in flight and not with the ring, so only the driver uses the content.
-            unsafe { (*slot.cargo.get()).as_mut() }.map(|cargo| cargo as *mut Cargo)
+            unsafe { (*slot.request.get()).as_mut() }.map(|request| request as *mut Request)
         });
-        let place = place.expect("what is in flight has a cargo");
-        // SAFETY: slots are boxed, so the cargo stays where it is; `Operation` and `take_cargo` leave it alone until
+        let place = place.expect("what is in flight has a request");
+        // SAFETY: slots are boxed, so the request stays where it is; `Operation` and `take_request` leave it alone until
         // the state is Done, which only a completion sets.
         unsafe { self.ring.borrow_mut().start(token, place) };
     }
 
     /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing that
     /// will be freed. False: an operation did not end in time, or was cut before; its memory must never be freed.
-    pub(crate) fn close(&self, patience: Duration) -> bool {
-        let deadline = crate::sys::monotonic_nanos() + patience.as_nanos() as u64;
+    pub(crate) fn close(&self, time_max: Duration) -> bool {
+        let deadline = crate::sys::monotonic_nanos() + time_max.as_nanos() as u64;
         let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
         for token in 0..count as u32 {
             self.cancel(token);
@@ -449,7 +449,7 @@ impl Driver {
             State::Free | State::Abandoned | State::Merged(_) => panic!("an operation was dropped twice"),
         });
         if is_done {
-            drop(self.take_cargo(token));
+            drop(self.take_request(token));
         } else {
             self.cancel(token);
         }
@@ -472,24 +472,24 @@ impl Driver {
             may_wait_forever: Cell::new(false),
             lane: Cell::new(LaneNumber::NONE),
             answer: Cell::default(),
-            cargo: UnsafeCell::new(None),
+            request: UnsafeCell::new(None),
         })));
         self.free.borrow_mut().extend((first + 1..first + SLOTS_PER_CHUNK as u32).rev());
         first
     }
 
     /// Empties a slot whose operation is done.
-    fn take_cargo(&self, token: u32) -> (Cargo, i32) {
-        let (cargo, result) = self.with_slot(token, |slot| {
+    fn take_request(&self, token: u32) -> (Request, i32) {
+        let (request, result) = self.with_slot(token, |slot| {
             let State::Done(result) = slot.state.replace(State::Free) else {
                 panic!("an operation's buffers were asked for before its completion")
             };
-            // SAFETY: it is done, so the ring no longer uses the cargo; the borrow ends right here.
-            let cargo = unsafe { (*slot.cargo.get()).take() };
-            (cargo.expect("an operation has a cargo"), result)
+            // SAFETY: it is done, so the ring no longer uses the request; the borrow ends right here.
+            let request = unsafe { (*slot.request.get()).take() };
+            (request.expect("an operation has a request"), result)
         });
         self.free.borrow_mut().push(token);
-        (cargo, result)
+        (request, result)
     }
 }
 
@@ -544,8 +544,8 @@ impl Future for Operation<'_> {
             }
             Seen::Done => self.is_over = true,
         }
-        let (cargo, result) = self.driver.take_cargo(self.token);
-        Poll::Ready((cargo.buffers, result))
+        let (request, result) = self.driver.take_request(self.token);
+        Poll::Ready((request.buffers, result))
     }
 }
 
@@ -558,16 +558,16 @@ impl Drop for Operation<'_> {
     }
 }
 
-impl Cargo {
-    fn new(kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Cargo {
+impl Request {
+    fn new(kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Request {
         let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let header = unsafe { std::mem::zeroed() };
         let (segments, lane) = (SmallVec::new(), LaneNumber::NONE);
-        let mut cargo =
-            Cargo { kind, fd, buffers, segments, header, slot: None, lane, is_remote: false, _holder: holder };
-        cargo.find_segments();
-        cargo
+        let mut request =
+            Request { kind, fd, buffers, segments, header, slot: None, lane, is_remote: false, _holder: holder };
+        request.find_segments();
+        request
     }
 
     /// Fills in the addresses of the buffers.

@@ -3,7 +3,7 @@
 //! Invariant: every job that was started gives one completion. Dropping the pools waits for no thread that has a job:
 //! the owner has waited for the jobs' ends, or leaks their memory.
 
-use super::{Cargo, Completion, Kind};
+use super::{Completion, Kind, Request};
 use crate::door::Door;
 use crate::processors::Roaming;
 use crate::sync::thread::{self, JoinHandle};
@@ -84,9 +84,9 @@ impl Pools {
     ///
     /// # Safety
     /// The operation's segments and what they point to stay until the completion was returned.
-    pub(super) unsafe fn start(&mut self, token: u32, cargo: &mut Cargo) {
-        let job = Job { token, fd: cargo.fd, work: work(cargo) };
-        let pool = self.of_lanes.entry(cargo.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
+    pub(super) unsafe fn start(&mut self, token: u32, request: &mut Request) {
+        let job = Job { token, fd: request.fd, work: work(request) };
+        let pool = self.of_lanes.entry(request.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
         pool.start(job, self.workers_max, |shared| worker(shared, &self.roaming));
     }
 
@@ -189,9 +189,9 @@ fn work_off(shared: &Shared) {
 }
 
 /// The work of a helper thread for an operation. Panics for sockets.
-fn work(cargo: &mut Cargo) -> Work {
-    let segments = || Segments(cargo.segments.as_ptr(), cargo.segments.len());
-    match &mut cargo.kind {
+fn work(request: &mut Request) -> Work {
+    let segments = || Segments(request.segments.as_ptr(), request.segments.len());
+    match &mut request.kind {
         Kind::Read { at } => Work::Read { at: *at, into: segments() },
         Kind::Write { at, sync } => Work::Write { at: *at, from: segments(), sync: *sync },
         Kind::Sync => Work::Sync,
@@ -202,8 +202,8 @@ fn work(cargo: &mut Cargo) -> Work {
 }
 
 /// Does the work on the calling thread. The operation owns its buffers, so nothing else uses them meanwhile.
-pub(super) fn run_here(cargo: &mut Cargo) -> i32 {
-    Job { token: 0, fd: cargo.fd, work: work(cargo) }.run()
+pub(super) fn run_here(request: &mut Request) -> i32 {
+    Job { token: 0, fd: request.fd, work: work(request) }.run()
 }
 
 impl Job {

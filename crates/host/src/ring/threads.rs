@@ -3,7 +3,7 @@
 //! Invariant: as [`Ring`] says. A socket operation is tried at once, and again whenever its socket is ready.
 
 use super::pool::Pools;
-use super::{Cargo, Completion, Kind, Ring, Wait};
+use super::{Completion, Kind, Request, Ring, Wait};
 use crate::door::Door;
 use crate::sys;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const WORKERS_MAX: usize = 4;
 
 struct Waiting {
     token: u32,
-    cargo: *mut Cargo,
+    request: *mut Request,
 }
 
 /// Helper threads and poll.
@@ -33,13 +33,13 @@ impl Threads {
 }
 
 /// Tries a socket operation; `None`: it would block.
-fn attempt(cargo: &mut Cargo, is_ready: bool) -> Option<i32> {
-    let fd = cargo.fd;
-    let result = match cargo.kind {
+fn attempt(request: &mut Request, is_ready: bool) -> Option<i32> {
+    let fd = request.fd;
+    let result = match request.kind {
         // SAFETY: the header describes the operation's own live buffers, which nothing else uses until the completion.
-        Kind::Receive { .. } => unsafe { libc::recvmsg(fd, cargo.message(), libc::MSG_DONTWAIT) },
+        Kind::Receive { .. } => unsafe { libc::recvmsg(fd, request.message(), libc::MSG_DONTWAIT) },
         // SAFETY: as above.
-        Kind::Send => unsafe { libc::sendmsg(fd, cargo.message(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) },
+        Kind::Send => unsafe { libc::sendmsg(fd, request.message(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) },
         Kind::Poll => return is_ready.then_some(0),
         Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => {
             panic!("files are for helper threads")
@@ -50,13 +50,13 @@ fn attempt(cargo: &mut Cargo, is_ready: bool) -> Option<i32> {
 }
 
 impl Ring for Threads {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
         // SAFETY: the caller's promise: the operation belongs to the ring until the completion.
-        let it = unsafe { &mut *cargo };
+        let it = unsafe { &mut *request };
         match it.kind {
             Kind::Receive { .. } | Kind::Send | Kind::Poll => match attempt(it, false) {
                 Some(result) => self.ready.push(Completion { token, result }),
-                None => self.waiting.push(Waiting { token, cargo }),
+                None => self.waiting.push(Waiting { token, request }),
             },
             Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => {
                 // SAFETY: the caller's promise.
@@ -88,9 +88,9 @@ impl Ring for Threads {
         self.poll.push(libc::pollfd { fd: self.door.bell().descriptor(), events: libc::POLLIN, revents: 0 });
         for waiting in &self.waiting {
             // SAFETY: in flight, so the operation exists and belongs to this ring.
-            let cargo = unsafe { &*waiting.cargo };
-            let events = if matches!(cargo.kind, Kind::Send) { libc::POLLOUT } else { libc::POLLIN };
-            self.poll.push(libc::pollfd { fd: cargo.fd, events, revents: 0 });
+            let request = unsafe { &*waiting.request };
+            let events = if matches!(request.kind, Kind::Send) { libc::POLLOUT } else { libc::POLLIN };
+            self.poll.push(libc::pollfd { fd: request.fd, events, revents: 0 });
         }
         if sys::poll(&mut self.poll, timeout) > 0 {
             if self.poll[0].revents != 0 {
@@ -105,7 +105,7 @@ impl Ring for Threads {
                     return true;
                 }
                 // SAFETY: in flight, so the operation exists and belongs to this ring.
-                match attempt(unsafe { &mut *waiting.cargo }, true) {
+                match attempt(unsafe { &mut *waiting.request }, true) {
                     Some(result) => {
                         completions.push(Completion { token: waiting.token, result });
                         false

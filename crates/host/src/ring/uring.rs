@@ -1,10 +1,10 @@
 //! The ring over io_uring.
 //! Owns: [`Uring`]. Not here: operation slots and futures (`ring`).
-//! Invariant: as [`Ring`] says. Queued entries point only into cargos and buffers, which stay until the completion.
+//! Invariant: as [`Ring`] says. Queued entries point only into requests and buffers, which stay until the completion.
 
 use super::pool::Pools;
 use super::registered::Registered;
-use super::{Cargo, Completion, Depth, Kind, Ring, Wait};
+use super::{Completion, Depth, Kind, Request, Ring, Wait};
 use crate::door::Door;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
@@ -60,7 +60,7 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the entry points into a `Cargo` that stays until its completion, see `start`, or has no pointer.
+        // SAFETY: the entry points into a `Request` that stays until its completion, see `start`, or has no pointer.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.enter(None);
             let mut early = std::mem::take(&mut self.early);
@@ -126,11 +126,12 @@ fn flags(is_remote: bool, has_slot: bool) -> squeue::Flags {
 
 /// The entry for an operation; `None`: it is for the helper thread. `memory`: the number of the registered memory that
 /// holds its one piece.
-fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
-    let fd = types::Fd(cargo.slot.map_or(cargo.fd, u32::cast_signed));
-    let (list, count) = (cargo.segments.as_ptr(), cargo.segments.len() as u32);
-    let one = cargo.segments.first().filter(|_| count == 1).map(|one| (one.iov_base.cast::<u8>(), one.iov_len as u32));
-    let entry = match &cargo.kind {
+fn entry(request: &mut Request, memory: Option<u16>) -> Option<squeue::Entry> {
+    let fd = types::Fd(request.slot.map_or(request.fd, u32::cast_signed));
+    let (list, count) = (request.segments.as_ptr(), request.segments.len() as u32);
+    let one =
+        request.segments.first().filter(|_| count == 1).map(|one| (one.iov_base.cast::<u8>(), one.iov_len as u32));
+    let entry = match &request.kind {
         Kind::Read { at } => match (one, memory) {
             (Some((bytes, length)), Some(memory)) => {
                 opcode::ReadFixed::new(fd, bytes, length, memory).offset(*at).build()
@@ -156,14 +157,14 @@ fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
             let flags = if *whole { libc::MSG_WAITALL } else { 0 };
             match one {
                 Some((bytes, length)) => opcode::Recv::new(fd, bytes, length).flags(flags).build(),
-                None => opcode::RecvMsg::new(fd, cargo.message()).flags(flags as u32).build(),
+                None => opcode::RecvMsg::new(fd, request.message()).flags(flags as u32).build(),
             }
         }
         Kind::Send => {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             match one {
                 Some((bytes, length)) => opcode::Send::new(fd, bytes, length).flags(flags).build(),
-                None => opcode::SendMsg::new(fd, cargo.message()).flags(flags as u32).build(),
+                None => opcode::SendMsg::new(fd, request.message()).flags(flags as u32).build(),
             }
         }
         Kind::Poll => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
@@ -173,20 +174,20 @@ fn entry(cargo: &mut Cargo, memory: Option<u16>) -> Option<squeue::Entry> {
 }
 
 impl Ring for Uring {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
         // SAFETY: the caller's promise: the operation belongs to the ring until the completion.
-        let cargo = unsafe { &mut *cargo };
-        let (slot, memory) = match (cargo.slot, &cargo.segments[..]) {
+        let request = unsafe { &mut *request };
+        let (slot, memory) = match (request.slot, &request.segments[..]) {
             (Some(slot), [one]) => {
                 (Some(slot), self.registered.memory(&self.ring.submitter(), one.iov_base.addr(), one.iov_len))
             }
             (slot, _) => (slot, None),
         };
-        let flags = flags(cargo.is_remote, slot.is_some());
-        match entry(cargo, memory) {
+        let flags = flags(request.is_remote, slot.is_some());
+        match entry(request, memory) {
             Some(entry) => self.push(&entry.flags(flags).user_data(u64::from(token))),
             // SAFETY: the caller's promise.
-            None => unsafe { self.pools.start(token, cargo) },
+            None => unsafe { self.pools.start(token, request) },
         }
     }
 
@@ -303,12 +304,13 @@ mod tests {
             for (sync, flags) in [(false, 0), (true, libc::RWF_DSYNC as u32)] {
                 let mut from = arena.take(4096).expect("room").freeze();
                 (1..pieces).for_each(|_| from.append(arena.take(4096).expect("room").freeze()));
-                let mut cargo = Cargo::new(Kind::Write { at: 12345, sync }, super::super::Buffers::Write(from), None);
-                let entry = entry(&mut cargo, memory).expect("not for the helper thread");
+                let mut request =
+                    Request::new(Kind::Write { at: 12345, sync }, super::super::Buffers::Write(from), None);
+                let entry = entry(&mut request, memory).expect("not for the helper thread");
                 assert_eq!(seen(&entry), (number, 12345, flags));
             }
         }
-        let mut cargo = Cargo::new(Kind::Sync, super::super::Buffers::None, None);
-        assert_eq!(seen(&entry(&mut cargo, None).expect("not for the helper thread")), (FSYNC, 0, DATASYNC));
+        let mut request = Request::new(Kind::Sync, super::super::Buffers::None, None);
+        assert_eq!(seen(&entry(&mut request, None).expect("not for the helper thread")), (FSYNC, 0, DATASYNC));
     }
 }

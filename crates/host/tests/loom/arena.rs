@@ -92,7 +92,7 @@ pub(crate) fn back_and_forth() {
         clone
     });
     thread::yield_now();
-    assert!(take(&arena, &content).is_none(), "somebody reads it");
+    assert!(take(&arena, &content).is_none(), "a reader holds it");
     drop(thread.join().expect("the reader saw what was written"));
     drop(take(&arena, &content).expect("it is free"));
     assert_eq!(arena.blocks_in_use(), 0);

@@ -22,20 +22,20 @@ fn inboxes(shards: u16) -> Inboxes {
 struct Shard {
     post: Rc<Post<u32>>,
     door: Arc<Door>,
-    letters: Rc<RefCell<Vec<u32>>>,
+    messages: Rc<RefCell<Vec<u32>>>,
 }
 
 impl Shard {
     fn new(inboxes: &Inboxes, index: u16) -> Shard {
         let post = Rc::new(Post::new(inboxes.clone(), ShardIndex(index)));
-        let letters = Rc::new(RefCell::new(Vec::new()));
-        let into = letters.clone();
-        post.on_mail(move |letter| into.borrow_mut().push(letter));
-        Shard { post, door: inboxes[usize::from(index)].door().clone(), letters }
+        let messages = Rc::new(RefCell::new(Vec::new()));
+        let into = messages.clone();
+        post.on_mail(move |message| into.borrow_mut().push(message));
+        Shard { post, door: inboxes[usize::from(index)].door().clone(), messages }
     }
 
-    fn send(&self, to: u16, letters: &[u32]) {
-        letters.iter().for_each(|&letter| self.post.post(ShardIndex(to), letter));
+    fn send(&self, to: u16, messages: &[u32]) {
+        messages.iter().for_each(|&message| self.post.post(ShardIndex(to), message));
         self.post.send_all();
     }
 
@@ -46,8 +46,8 @@ impl Shard {
                 self.post.fetch();
             }
             self.post.deliver();
-            if self.letters.borrow().len() >= count {
-                return self.letters.take();
+            if self.messages.borrow().len() >= count {
+                return self.messages.take();
             }
             sleep(&self.door);
         }
@@ -62,7 +62,7 @@ fn sleep(door: &Door) {
     door.is_awake();
 }
 
-pub(crate) fn one_letter() {
+pub(crate) fn one_message() {
     let inboxes = inboxes(2);
     let to = inboxes.clone();
     let sender = thread::spawn(move || Shard::new(&to, 1).send(0, &[7]));
@@ -88,8 +88,8 @@ pub(crate) fn two_senders() {
         let to = inboxes.clone();
         thread::spawn(move || Shard::new(&to, index).send(0, &[u32::from(index), u32::from(index) + 10]))
     });
-    let letters = Shard::new(&inboxes, 0).receive(4);
-    assert!(letters == [1, 11, 2, 12] || letters == [2, 12, 1, 11], "once each, and in order: {letters:?}");
+    let messages = Shard::new(&inboxes, 0).receive(4);
+    assert!(messages == [1, 11, 2, 12] || messages == [2, 12, 1, 11], "once each, and in order: {messages:?}");
     senders.into_iter().for_each(|sender| sender.join().expect("a sender does not panic"));
 }
 
@@ -106,9 +106,9 @@ pub(crate) fn three_knocks() {
             }
         })
     });
-    let mut letters = Shard::new(&inboxes, 0).receive(3);
-    letters.retain(|&letter| letter != 2);
-    assert_eq!(letters, [1, 11], "once each, and in order");
+    let mut messages = Shard::new(&inboxes, 0).receive(3);
+    messages.retain(|&message| message != 2);
+    assert_eq!(messages, [1, 11], "once each, and in order");
     senders.into_iter().for_each(|sender| sender.join().expect("a sender does not panic"));
 }
 

@@ -40,9 +40,17 @@ struct Model {
 }
 
 const MODELS: &[Model] = &[
-    Model { name: "a letter wakes a shard that falls asleep", run: mailbox::one_letter, canaries: &[Spoilt::NoFence] },
+    Model {
+        name: "a message wakes a shard that falls asleep",
+        run: mailbox::one_message,
+        canaries: &[Spoilt::NoFence],
+    },
     Model { name: "two batches, once and in order", run: mailbox::batches, canaries: &[Spoilt::NoFence] },
-    Model { name: "letters of two shards, once and in order", run: mailbox::two_senders, canaries: &[Spoilt::NoFence] },
+    Model {
+        name: "messages of two shards, once and in order",
+        run: mailbox::two_senders,
+        canaries: &[Spoilt::NoFence],
+    },
     Model { name: "three knocks of two shards", run: mailbox::three_knocks, canaries: &[Spoilt::NoFence] },
     Model { name: "a question is answered", run: mailbox::question, canaries: &[Spoilt::NoFence] },
     Model { name: "wakes of two threads are not lost", run: mailbox::wakes, canaries: &[Spoilt::NoFence] },

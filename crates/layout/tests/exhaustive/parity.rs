@@ -10,7 +10,7 @@ use crate::model::Model;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, Row, RowMap, RowPart};
 
-const NOBODY: u64 = u64::MAX;
+const UNCLAIMED: u64 = u64::MAX;
 
 /// Which array sector a place of a member belongs to, and which places the range at hand has already claimed.
 pub(crate) struct Places {
@@ -24,7 +24,7 @@ impl Places {
     pub(crate) fn new(model: &Model) -> Places {
         let depth = model.places.iter().map(|place| place.1 + 1).max().expect("an array has sectors");
         let count = (depth * model.members) as usize;
-        let mut places = Places { depth, sectors: vec![NOBODY; count], claimed: vec![0; count], round: 0 };
+        let mut places = Places { depth, sectors: vec![UNCLAIMED; count], claimed: vec![0; count], round: 0 };
         for x in 0..model.size() {
             for place in model.copies_of(x) {
                 places.sectors[(place.0 * depth + place.1) as usize] = x;
@@ -35,7 +35,7 @@ impl Places {
 
     /// The array sector that lies there; a number that no array has where none does.
     pub(crate) fn sector(&self, member: u64, at: u64) -> u64 {
-        if at >= self.depth { NOBODY } else { self.sectors[(member * self.depth + at) as usize] }
+        if at >= self.depth { UNCLAIMED } else { self.sectors[(member * self.depth + at) as usize] }
     }
 
     /// Forgets what was claimed.

@@ -114,7 +114,9 @@ impl<'m> Blocks<'m> {
         let (data, parity) = blocks.split_at_mut(n);
         let [first, second, ..] = parity else { unreachable!("there is room for two more") };
         let (p, q) = if has_p { (Some(&mut **first), Some(&mut **second)) } else { (None, Some(&mut **first)) };
-        kernel.recover(Row { data, exponents: &EXPONENTS[..n], p, q }, lost).expect("so many are tolerated");
+        kernel
+            .recover(Row { data, exponents: &EXPONENTS[..n], p, q }, lost)
+            .expect("the level tolerates this many losses");
     }
 
     /// The same by ISA-L; `scratch` is a block of its own for what it cannot do in one pass.

@@ -41,13 +41,13 @@ impl Bell {
 
     pub(crate) fn ring(&self) {
         if !is_spoilt(Spoilt::SilentBell) {
-            *self.rung.is_rung.lock().expect("nobody panics while holding it") = true;
+            *self.rung.is_rung.lock().expect("no thread panics while it holds the lock") = true;
             self.rung.came.notify_one();
         }
     }
 
     pub(crate) fn silence(&self) {
-        *self.rung.is_rung.lock().expect("nobody panics while holding it") = false;
+        *self.rung.is_rung.lock().expect("no thread panics while it holds the lock") = false;
     }
 
     pub(crate) fn descriptor(&self) -> RawFd {
@@ -62,12 +62,12 @@ fn find(descriptor: RawFd) -> Arc<Rung> {
 
 /// Whether the bell has been rung and not been silenced.
 pub(crate) fn is_rung(descriptor: RawFd) -> bool {
-    *find(descriptor).is_rung.lock().expect("nobody panics while holding it")
+    *find(descriptor).is_rung.lock().expect("no thread panics while it holds the lock")
 }
 
 /// Waits until the bell is rung: shuttle detects a task that waits for ever.
 pub(crate) fn wait(descriptor: RawFd) {
     let rung = find(descriptor);
-    let guard = rung.is_rung.lock().expect("nobody panics while holding it");
-    drop(rung.came.wait_while(guard, |is_rung| !*is_rung).expect("nobody panics while holding it"));
+    let guard = rung.is_rung.lock().expect("no thread panics while it holds the lock");
+    drop(rung.came.wait_while(guard, |is_rung| !*is_rung).expect("no thread panics while it holds the lock"));
 }

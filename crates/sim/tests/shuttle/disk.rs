@@ -191,11 +191,11 @@ impl Member {
             dawdle();
             let outcome = disk.run(work);
             dawdle();
-            *into.lock().expect("nobody panics while holding it") = Some(outcome);
+            *into.lock().expect("no thread panics while it holds the lock") = Some(outcome);
             0
         });
         self.driver.start(Kind::Call(Some(call)), Buffers::None, None).await;
-        let outcome = answer.lock().expect("nobody panics while holding it").take();
+        let outcome = answer.lock().expect("no thread panics while it holds the lock").take();
         outcome.expect("a completion comes after the operation")
     }
 }

@@ -6,7 +6,7 @@
 use crate::disk::Member;
 use crate::judge::{Judge, content};
 use crate::shard::{ARENAS, ArenaBlocks, Options, RingChoice, Shard, run};
-use crate::world::{Letter, ShuttleArray, ShuttleWorld};
+use crate::world::{Message, ShuttleArray, ShuttleWorld};
 use shuttle::rand::{Rng, thread_rng};
 use std::cell::Cell;
 use std::ops::Range;
@@ -140,7 +140,7 @@ pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
 /// One shard's share of it.
 struct Life {
     case: Arc<Case>,
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     world: ShuttleWorld,
     array: Rc<ShuttleArray>,
     clients: Cell<u16>,
@@ -152,7 +152,7 @@ struct Life {
     changed: Notify,
 }
 
-async fn live_on(shard: Shard<Letter>, case: Arc<Case>) {
+async fn live_on(shard: Shard<Message>, case: Arc<Case>) {
     let world = ShuttleWorld::new(&shard);
     let members = (case.plan.members.iter())
         .map(|member| Member { disk: case.judge.disks[member.candidate].clone(), driver: shard.driver().clone() });
@@ -171,13 +171,13 @@ async fn live_on(shard: Shard<Letter>, case: Arc<Case>) {
         changed: Notify::new(),
     });
     let inbox = life.clone();
-    shard.on_mail(move |letter| inbox.take(letter));
+    shard.on_mail(move |message| inbox.take(message));
     life.begin();
     life.wait_until(|life| life.clients.get() == 0).await;
-    shard.post(ShardIndex(0), Letter::ClientsDone);
+    shard.post(ShardIndex(0), Message::ClientsDone);
     if shard.index() == ShardIndex(0) {
         life.wait_until(|life| life.has_stopped.get() && life.shards_done.get() == life.shard.count()).await;
-        (0..shard.count()).for_each(|to| shard.post(ShardIndex(to), Letter::End));
+        (0..shard.count()).for_each(|to| shard.post(ShardIndex(to), Message::End));
     }
     life.wait_until(|life| life.may_end.get()).await;
     life.is_empty().await;
@@ -192,12 +192,12 @@ impl Life {
                     Ok(()) => life.has_started.set(true),
                     // A stop that comes first is the one reason not to start.
                     Err(StartError::Stopping) if life.case.stop_after == 0 => {}
-                    Err(_) if life.case.is_over_budget => life.shard.post(ShardIndex(0), Letter::Stop),
+                    Err(_) if life.case.is_over_budget => life.shard.post(ShardIndex(0), Message::Stop),
                     Err(error) => panic!("the array does not start: {error:?}"),
                 }
             });
             if self.case.stop_after == 0 {
-                self.shard.post(ShardIndex(0), Letter::Stop);
+                self.shard.post(ShardIndex(0), Message::Stop);
             }
         }
         let first = u64::from(self.shard.index().0 * self.case.clients_per_shard);
@@ -215,12 +215,12 @@ impl Life {
         }
     }
 
-    fn take(self: &Rc<Self>, letter: Letter) {
-        match letter {
-            Letter::Engine(mail) => self.array.deliver(mail),
+    fn take(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Engine(mail) => self.array.deliver(mail),
             // It has been asked for, and the start has failed.
-            Letter::Stop if self.is_stopping.replace(true) => {}
-            Letter::Stop => {
+            Message::Stop if self.is_stopping.replace(true) => {}
+            Message::Stop => {
                 let life = self.clone();
                 self.shard.spawn(async move { life.stop().await });
                 if self.case.stops_twice {
@@ -231,12 +231,12 @@ impl Life {
                     });
                 }
             }
-            Letter::Fail => {
+            Message::Fail => {
                 let life = self.clone();
                 self.shard.spawn(async move { life.fail_by_hand().await });
             }
-            Letter::ClientsDone => self.shards_done.set(self.shards_done.get() + 1),
-            Letter::End => self.may_end.set(true),
+            Message::ClientsDone => self.shards_done.set(self.shards_done.get() + 1),
+            Message::End => self.may_end.set(true),
         }
         self.changed.notify_all();
     }
@@ -285,10 +285,10 @@ impl Life {
         }
         let answers = self.case.judge.answers();
         if answers == self.case.stop_after {
-            self.shard.post(ShardIndex(0), Letter::Stop);
+            self.shard.post(ShardIndex(0), Message::Stop);
         }
         if Some(answers) == self.case.fail_after {
-            self.shard.post(ShardIndex(0), Letter::Fail);
+            self.shard.post(ShardIndex(0), Message::Fail);
         }
     }
 

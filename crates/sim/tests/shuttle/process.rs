@@ -10,7 +10,7 @@ pub(crate) mod signals {
     pub(crate) fn ignore_no_more() {}
 
     pub(crate) fn listen() -> &'static OwnedFd {
-        panic!("nobody listens for signals here")
+        panic!("these tests have no signals")
     }
 
     pub(crate) fn take() -> Option<Signal> {

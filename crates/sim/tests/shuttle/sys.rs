@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// The most times that others are let run before a timer is due.
-const PATIENCE_MAX: u32 = 96;
+const TURNS_MAX: u32 = 96;
 
 std::thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
@@ -34,10 +34,10 @@ pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usi
         None => bell::wait(file.fd),
         Some(time) => {
             let deadline = NOW.get() + u64::try_from(time.as_nanos()).expect("a short time");
-            let patience = if time.is_zero() { 0 } else { thread_rng().gen_range(0..PATIENCE_MAX) };
+            let turns_max = if time.is_zero() { 0 } else { thread_rng().gen_range(0..TURNS_MAX) };
             let mut turns = 0;
             while !bell::is_rung(file.fd) {
-                if turns == patience {
+                if turns == turns_max {
                     NOW.set(NOW.get().max(deadline));
                     return 0;
                 }

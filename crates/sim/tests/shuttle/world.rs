@@ -1,5 +1,5 @@
 //! The host's shard in the words of `engine::World`, as the binary does it for one array.
-//! Owns: [`ShuttleWorld`], [`Letter`]. Not here: the shard (the host's own), members (`disk`).
+//! Owns: [`ShuttleWorld`], [`Message`]. Not here: the shard (the host's own), members (`disk`).
 //! Invariant: as in production, the engine's mail travels in the host's mailbox, in order.
 
 use crate::disk::Member;
@@ -12,7 +12,7 @@ use uraid_block::{Arena, ShardIndex, Tick};
 use uraid_engine::{Array, Mail, Pool, World};
 
 /// Mail between shards.
-pub(crate) enum Letter {
+pub(crate) enum Message {
     /// The engine's own.
     Engine(Mail),
     /// To shard 0: this many requests have been answered, stop now.
@@ -37,7 +37,7 @@ std::thread_local! {
 }
 
 struct Inner {
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     // The engine's pools, then the clients'.
     arenas: [Arena; 5],
 }
@@ -55,7 +55,7 @@ impl Drop for Inner {
 pub(crate) struct ShuttleWorld(Rc<Inner>);
 
 impl ShuttleWorld {
-    pub(crate) fn new(shard: &Shard<Letter>) -> ShuttleWorld {
+    pub(crate) fn new(shard: &Shard<Message>) -> ShuttleWorld {
         let take = |_| SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| Arena::new(SMALL_BLOCKS, LARGE_BLOCKS));
         ShuttleWorld(Rc::new(Inner { shard: shard.clone(), arenas: std::array::from_fn(take) }))
     }
@@ -100,7 +100,7 @@ impl World for ShuttleWorld {
     }
 
     fn post(&self, to: ShardIndex, mail: Mail) {
-        self.0.shard.post(to, Letter::Engine(mail));
+        self.0.shard.post(to, Message::Engine(mail));
     }
 
     fn arena(&self, pool: Pool) -> &Arena {

@@ -11,7 +11,7 @@ use super::table::{self, Row};
 use super::target::Target;
 use super::work::{Pattern, Work};
 use super::{BenchError, session};
-use crate::world::{HostArray, Letter};
+use crate::world::{HostArray, Message};
 use crate::{names, print, stack};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
@@ -32,7 +32,7 @@ const SHARDS: u16 = 2;
 /// Per shard.
 const CLIENTS: u32 = 8;
 /// A drain or client that has not returned by then hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why drains cannot be counted.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum CyclesError {
     #[error("a request failed")]
     Request(#[source] IoError),
     /// A drain hangs.
-    #[error("drain {number} of {cycles} has not returned within {PATIENCE:?}")]
+    #[error("drain {number} of {cycles} has not returned within {TIMEOUT:?}")]
     Drain {
         /// Which one, from 1 on.
         number: u64,
@@ -52,7 +52,7 @@ pub enum CyclesError {
         cycles: u64,
     },
     /// Clients hang.
-    #[error("{lost} of {CLIENTS} clients of shard {shard} have not come back within {PATIENCE:?}")]
+    #[error("{lost} of {CLIENTS} clients of shard {shard} have not come back within {TIMEOUT:?}")]
     Clients {
         /// How many.
         lost: u32,
@@ -93,7 +93,7 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4 * CLIENTS, large: 1 };
     let (meeting, is_over) = (Meeting::default(), AtomicBool::new(false));
     let began = std::time::Instant::now();
-    let found = uraid_host::run(SHARDS, &options, |shard: Shard<Letter>| {
+    let found = uraid_host::run(SHARDS, &options, |shard: Shard<Message>| {
         let array = session::array_on(&shard, &target, session::members_on(&shard, &target), &options);
         let (work, meeting, is_over) = (&work, &meeting, &is_over);
         async move { on_shard(&shard, &array, work, cycles, meeting, is_over).await }
@@ -125,7 +125,7 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
 }
 
 async fn on_shard(
-    shard: &Shard<Letter>,
+    shard: &Shard<Message>,
     array: &Rc<HostArray>,
     work: &Work,
     cycles: u64,
@@ -168,7 +168,7 @@ async fn on_shard(
 }
 
 fn start_clients(
-    shard: &Shard<Letter>,
+    shard: &Shard<Message>,
     array: &Rc<HostArray>,
     work: &Work,
     clients: &Rc<Clients>,
@@ -219,7 +219,7 @@ async fn drain(
     let is_stuck = async {
         loop {
             let before = done.get();
-            local.sleep(PATIENCE).await;
+            local.sleep(TIMEOUT).await;
             if done.get() == before {
                 return;
             }
@@ -245,7 +245,7 @@ async fn drain(
 
 async fn all_back(local: &Local, clients: &Clients) -> Result<(), CyclesError> {
     let all = clients.ended.wait_for(|| (clients.running.get() == 0).then_some(()));
-    match race(all, local.sleep(PATIENCE)).await {
+    match race(all, local.sleep(TIMEOUT)).await {
         Either::Left(()) => clients.error.get().map_or(Ok(()), |error| Err(CyclesError::Request(error))),
         Either::Right(()) => Err(CyclesError::Clients { lost: clients.running.get(), shard: local.index().0 }),
     }

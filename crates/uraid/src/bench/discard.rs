@@ -8,7 +8,7 @@ use super::session::{self, MeasureError};
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, trace};
-use crate::world::Letter;
+use crate::world::Message;
 use crate::{names, print, stack};
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_host::Shard;
@@ -63,7 +63,7 @@ fn count(target: &Target) -> Result<usize, IoError> {
 /// The median cost of one, in nanoseconds of the shard's thread.
 fn time(target: &Target) -> Result<f64, MeasureError> {
     let options = stack::options_for(MEMBERS);
-    let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+    let found = uraid_host::run(1, &options, |shard: Shard<Message>| {
         let options = &options;
         async move {
             let array = session::array_on(&shard, target, session::members_on(&shard, target), options);

@@ -261,11 +261,11 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
     let mut reads = Cut::new(take(&place.arena, read_bytes));
     let mut writes = Cut::new(data(&place.arena, write_bytes));
     let mut fan: Vec<_> = (0..program.width_max()).map(|_| Box::pin(None)).collect();
-    let start = |io: MemberIo, cargo: Cargo| async move {
+    let start = |io: MemberIo, transfer: Transfer| async move {
         let member = &place.members[usize::from(io.member)];
-        match cargo {
-            Cargo::Read(into) => member.read(io.at, into).await.map(Some),
-            Cargo::Write(from) => member.write(io.at, from, Fua::No).await.map(|()| None),
+        match transfer {
+            Transfer::Read(into) => member.read(io.at, into).await.map(Some),
+            Transfer::Write(from) => member.write(io.at, from, Fua::No).await.map(|()| None),
         }
     };
     let mut pace = Pace::new(place, tally);
@@ -280,7 +280,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
         } else {
             reads.fit(list);
             for (n, io) in list.iter().enumerate() {
-                fan[n].as_mut().set(Some(start(*io, Cargo::Read(std::mem::take(&mut reads.parts[n])))));
+                fan[n].as_mut().set(Some(start(*io, Transfer::Read(std::mem::take(&mut reads.parts[n])))));
             }
             join(&mut fan[..list.len()], |n, got| reads.parts[n] = got.expect("a read gives its buffers back")).await?;
             writes.fit(later);
@@ -292,7 +292,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
                         writes.parts[n].clone()
                     }
                 };
-                fan[n].as_mut().set(Some(start(*io, Cargo::Write(from))));
+                fan[n].as_mut().set(Some(start(*io, Transfer::Write(from))));
             }
             join(&mut fan[..later.len()], |_, _| ()).await?;
         }
@@ -306,7 +306,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
     }
 }
 
-enum Cargo {
+enum Transfer {
     Read(ReadPieces),
     Write(WritePieces),
 }

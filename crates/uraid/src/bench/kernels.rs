@@ -194,7 +194,7 @@ fn recover(
     (p, q): (Option<&mut [u8]>, Option<&mut [u8]>),
     lost: &Lost<'_>,
 ) {
-    kernel.recover(uraid_parity::Row { data, exponents, p, q }, lost).expect("so many are tolerated");
+    kernel.recover(uraid_parity::Row { data, exponents, p, q }, lost).expect("the level tolerates this many losses");
 }
 
 /// What every kernel does in a second, in GB: by kernel, by round.

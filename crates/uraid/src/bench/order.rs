@@ -11,7 +11,7 @@ use super::target::Target;
 use super::work::{Pattern, Request, Work};
 use super::{BenchError, Run, measure_error};
 use crate::member::ArrayMember;
-use crate::world::{HostArray, Letter};
+use crate::world::{HostArray, Message};
 use crate::{names, print, stack};
 use serde::Serialize;
 use std::cell::Cell;
@@ -150,7 +150,7 @@ fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small: 64, large };
     let share = work.share(target.plan.layout.array_size())?;
     let failed = |source| session::MeasureError::Request { side: "array", source };
-    let logs: Vec<Result<_, session::MeasureError>> = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+    let logs: Vec<Result<_, session::MeasureError>> = uraid_host::run(1, &options, |shard: Shard<Message>| {
         let options = &options;
         async move {
             let (array, traces) = traced_array(&shard, target, options);
@@ -173,7 +173,7 @@ fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
     Ok(logs.flat_map(|(member, log)| by_stream(member, log, data_offset(member), share)).collect())
 }
 
-fn traced_array(shard: &Shard<Letter>, target: &Target, options: &Options) -> (Rc<HostArray>, Vec<Rc<Trace>>) {
+fn traced_array(shard: &Shard<Message>, target: &Target, options: &Options) -> (Rc<HostArray>, Vec<Rc<Trace>>) {
     let members = session::members_on(shard, target);
     let trace = |member: &ArrayMember| match member {
         ArrayMember::Host(member) => member.trace(),

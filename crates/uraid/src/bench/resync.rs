@@ -8,7 +8,7 @@ use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, Run};
 use crate::member::ArrayMember;
-use crate::world::Letter;
+use crate::world::Message;
 use crate::{names, print, stack};
 use std::time::Instant;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
@@ -78,7 +78,7 @@ fn round(target: &Target) -> Result<Round, MeasureError> {
     let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let used = target.plan.layout.member_used(Slot(0));
-    let found = uraid_host::run(1, &options, |shard: Shard<Letter>| {
+    let found = uraid_host::run(1, &options, |shard: Shard<Message>| {
         let options = &options;
         async move {
             let members = session::members_on(&shard, target);

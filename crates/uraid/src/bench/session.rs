@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::member::ArrayMember;
 use crate::progress::ProgressLine;
 use crate::stack;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Letter};
+use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::future::Future;
@@ -221,7 +221,7 @@ impl<'a> Prepared<'a> {
 
     fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
         let meeting = Meeting::default();
-        let found = uraid_host::run(self.case.work.shards, &self.options, |shard: Shard<Letter>| {
+        let found = uraid_host::run(self.case.work.shards, &self.options, |shard: Shard<Message>| {
             run_shard(self, shard, &meeting, rounds)
         });
         let shards = found.into_iter().collect::<Result<Vec<Shared>, MeasureError>>()?;
@@ -296,13 +296,18 @@ pub fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
 }
 
 /// The array on this shard, with its mail.
-pub fn array_on(shard: &Shard<Letter>, target: &Target, members: Vec<ArrayMember>, options: &Options) -> Rc<HostArray> {
+pub fn array_on(
+    shard: &Shard<Message>,
+    target: &Target,
+    members: Vec<ArrayMember>,
+    options: &Options,
+) -> Rc<HostArray> {
     // It must not write superblocks while another side runs.
     let config = Config { clean_after: super::NEVER, ..Config::default() };
     let world = HostWorld::new(shard, ArrayIndex(0), options);
     let array = Array::new(world, &target.plan, members, config);
     let mailed = array.clone();
-    shard.on_mail(move |letter| mailed.deliver(letter.unserved().1));
+    shard.on_mail(move |message| mailed.deliver(message.unserved().1));
     array
 }
 
@@ -363,7 +368,7 @@ async fn run_side(
 
 async fn run_shard(
     prepared: &Prepared<'_>,
-    shard: Shard<Letter>,
+    shard: Shard<Message>,
     meeting: &Meeting,
     rounds: Rounds,
 ) -> Result<Shared, MeasureError> {

@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::work::Luck;
 use crate::create::{self, Refusal};
 use crate::metadata::{self, ClaimError, MetadataError};
-use crate::serve::{self, Patience, ServeError};
+use crate::serve::{self, ServeError, Timeouts};
 use crate::stack::{Assembled, Members};
 use crate::{sizes, warn};
 use uraid_block::{IoError, SECTOR_BYTES, Sectors};
@@ -154,7 +154,7 @@ impl Target {
         if let Some(pattern) = writes.filter(|_| !destructive) {
             return Err(TargetError::WritesNeedConsent { pattern });
         }
-        let arrays = serve::assemble_all(&[names.to_vec()], options, &Patience::begin()).map_err(Box::new)?;
+        let arrays = serve::assemble_all(&[names.to_vec()], options, &Timeouts::begin()).map_err(Box::new)?;
         let Assembled { plan, members, .. } = arrays.into_iter().next().expect("one group is one array");
         if let (Some(pattern), Some(reason)) = (writes, plan.read_only) {
             return Err(TargetError::ReadOnly { pattern, reason });

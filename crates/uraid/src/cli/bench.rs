@@ -25,7 +25,7 @@ a machine that is slow for a while is slow for all of them:
 array / replay says what the engine costs, array / ideal what the level costs. Ratios are taken
 within a round; shown is the median of all rounds and the interval it lies in with the confidence
 that is printed (order statistics). CPU is the time of the shards' threads on a processor; on
-memory the ratio by CPU is what the ratio is when nobody else wants the processors.
+memory the ratio by CPU is what the ratio is when no other process wants the processors.
 
 The members are those of an array that exists, which is only read; or, with --level, members for a
 trial array, which is gone afterwards. For a trial, `mem:SIZE` is memory and `null:SIZE` nothing at
@@ -177,10 +177,10 @@ pub struct BenchArgs {
     /// Keep each thread on one processor of its own, say 0-3 or 2,4,6: as many shards
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
-    /// How long a shard looks round for another's letter before it sleeps, as in `serve`; 0us: never
+    /// How long a shard polls for messages of other shards before it sleeps, as in `serve`; 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
-    /// Of rw and randrw, so many percent are reads
+    /// The percentage of reads in rw and randrw
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: u8,
     /// Where in the array the work begins; K, M, G, T are powers of 1024

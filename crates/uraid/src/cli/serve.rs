@@ -100,7 +100,7 @@ pub struct ServeArgs {
     /// the system puts them]
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
-    /// How long a thread that has nothing to do looks round for another's letter before it sleeps, as long as that finds
+    /// How long a thread that has nothing to do polls for messages of other threads before it sleeps, as long as that finds
     /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,

@@ -1,6 +1,6 @@
 //! An array whose superblocks are lost, by a geometry that the user knows.
 //! Owns: the superblocks that `create` would write for it, in memory only. Not here: offsets and sizes
-//! (`uraid_format::create`), running it (`errand`), finding an unknown order (`uraid_doctor`).
+//! (`uraid_format::create`), running it (`one_shot`), finding an unknown order (`uraid_doctor`).
 //! Invariant: the members' content is neither examined nor changed.
 
 use crate::assembly::NamedError;

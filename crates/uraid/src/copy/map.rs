@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_map_comes_back_from_its_text() {
-        let mut map = Map::new("raid5 of somebody", Sectors(4096));
+        let mut map = Map::new("raid5 of another user", Sectors(4096));
         map.set(range(0, 2048), State::Copied);
         map.set(range(100, 101), State::Lost);
         let text = map.text();

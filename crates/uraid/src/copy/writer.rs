@@ -104,10 +104,10 @@ impl Writer {
         self.0.is_finished()
     }
 
-    /// Waits until all is written; the queue must have been dropped. `None` if it takes longer than `patience`: a pipe
+    /// Waits until all is written; the queue must have been dropped. `None` if it takes longer than `time_max`: a pipe
     /// without a reader can block for ever.
-    pub fn end(self, patience: Option<Duration>) -> Option<Written> {
-        let deadline = patience.map(|time| Instant::now() + time);
+    pub fn end(self, time_max: Option<Duration>) -> Option<Written> {
+        let deadline = time_max.map(|time| Instant::now() + time);
         while !self.0.is_finished() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;

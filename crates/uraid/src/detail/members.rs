@@ -9,7 +9,7 @@ use crate::client;
 use crate::names;
 use crate::probe::probe;
 use crate::report::{Geometry, LeftOut, Member, Report};
-use crate::serve::{self, Patience};
+use crate::serve::{self, Timeouts};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, StartPlan, assemble};
@@ -68,7 +68,7 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
 pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
-    let stack = serve::stack(groups, true, &look, &Patience::begin().with_members(time_max))?;
+    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();

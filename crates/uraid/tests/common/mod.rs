@@ -2,7 +2,7 @@
 //! Owns: scratch folders, member files, running the binary, a small NBD client. Not here: any test.
 //! Invariant: no process, mount or file outlives its test; nothing of the project's own code is used.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and nobody else any")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and no other target uses it")]
 
 pub mod golden;
 pub mod loop_device;
@@ -154,11 +154,11 @@ impl Served {
     }
 
     pub fn stderr(&self) -> String {
-        self.stderr.lock().expect("nobody panics with it").clone()
+        self.stderr.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     fn stdout(&self) -> String {
-        self.stdout.lock().expect("nobody panics with it").clone()
+        self.stdout.lock().expect("no thread panics while it holds the lock").clone()
     }
 
     /// Waits for `text` on stderr.
@@ -248,7 +248,7 @@ fn collect(pipe: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<
     let all = text.clone();
     let collector = std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            let mut all = all.lock().expect("nobody panics with it");
+            let mut all = all.lock().expect("no thread panics while it holds the lock");
             all.push_str(&line);
             all.push('\n');
         }

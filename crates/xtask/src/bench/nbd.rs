@@ -20,7 +20,7 @@ const MEMBER_SLACK_MIB: u64 = 10;
 /// proc(5) counts CPU time in these. Linux tells user space 100 on every architecture we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// A server that does not listen by then has failed.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Which of the servers the others are compared with.
 const REFERENCE: usize = 0;
 const SERVERS: u64 = 3;
@@ -204,7 +204,7 @@ fn listening(name: &str, socket: PathBuf, mut command: Command) -> Result<Server
     let server = Server { name: name.to_owned(), socket, child };
     let start = Instant::now();
     while let Err(error) = UnixStream::connect(&server.socket) {
-        if start.elapsed() > START_PATIENCE {
+        if start.elapsed() > START_TIMEOUT {
             return Err(format!("{name} does not listen: {error}"));
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -58,7 +58,9 @@ fn run_batches(
                     if until.is_some_and(|until| Instant::now() >= until) {
                         break;
                     }
-                    let Some(batch) = queue.lock().expect("nobody panics with it").next() else { break };
+                    let Some(batch) = queue.lock().expect("no thread panics while it holds the lock").next() else {
+                        break;
+                    };
                     let done = twice(&format!("{} arrays", batch.len()), || run_batch(&uraid, &batch)).unwrap_or_else(
                         |error| {
                             let mut failed = Results::default();
@@ -66,7 +68,7 @@ fn run_batches(
                             failed
                         },
                     );
-                    let mut sum = results.lock().expect("nobody panics with it");
+                    let mut sum = results.lock().expect("no thread panics while it holds the lock");
                     sum.merge(done);
                     if let Err(error) = save(&sum) {
                         println!("vm: {error}");
@@ -75,7 +77,7 @@ fn run_batches(
             });
         }
     });
-    Ok(results.into_inner().expect("nobody panics with it"))
+    Ok(results.into_inner().expect("no thread panics while it holds the lock"))
 }
 
 /// One boot's arrays, from their making to the last comparison.

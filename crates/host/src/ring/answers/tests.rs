@@ -2,7 +2,7 @@
 //! Owns: tests of `answers`, a ring that ends nothing by itself. Not here: real files that hang (`crates/uraid/tests/hung.rs`).
 
 use super::super::merge::Limits;
-use super::super::{Buffers, Cargo, Completion, Kind, Operation, Ring, Wait};
+use super::super::{Buffers, Completion, Kind, Operation, Request, Ring, Wait};
 use super::*;
 use crate::Options;
 use std::future::Future;
@@ -42,9 +42,9 @@ impl System {
 struct Stubborn(Rc<System>);
 
 impl Ring for Stubborn {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
         // SAFETY: the caller's promise: the ring owns the operation until the completion.
-        let bytes = unsafe { &*cargo }.segments.iter().map(|segment| segment.iov_len as i32).sum();
+        let bytes = unsafe { &*request }.segments.iter().map(|segment| segment.iov_len as i32).sum();
         self.0.has.borrow_mut().push_back((token, bytes));
     }
 

@@ -29,11 +29,11 @@ struct Scripted {
 }
 
 impl Ring for Scripted {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
         // SAFETY: the caller's promise: the ring owns the operation until the completion.
-        let cargo = unsafe { &*cargo };
-        let bytes = bytes(&cargo.segments);
-        let (what, at) = match &cargo.kind {
+        let request = unsafe { &*request };
+        let bytes = bytes(&request.segments);
+        let (what, at) = match &request.kind {
             Kind::Read { at } => ("read", *at),
             Kind::Write { at, sync: false } => ("write", *at),
             Kind::Write { at, sync: true } => ("durable", *at),
@@ -346,26 +346,26 @@ impl Luck {
 /// A disk that ends its operations in any order, some of them in part or not at all.
 struct Unruly {
     disk: Rc<RefCell<Vec<u8>>>,
-    started: Vec<(u32, *mut Cargo)>,
+    started: Vec<(u32, *mut Request)>,
     luck: Luck,
 }
 
 impl Unruly {
     /// Does the first bytes of it, or fails.
-    fn end(&mut self, cargo: &Cargo) -> i32 {
-        let all = bytes(&cargo.segments);
+    fn end(&mut self, request: &Request) -> i32 {
+        let all = bytes(&request.segments);
         let count = match self.luck.below(8) {
             0 => return -libc::EIO,
             1 => self.luck.below(all + 1),
             _ => all,
         };
-        let (Kind::Read { at } | Kind::Write { at, .. }) = cargo.kind else { return 0 };
+        let (Kind::Read { at } | Kind::Write { at, .. }) = request.kind else { return 0 };
         let disk = &mut self.disk.borrow_mut()[at as usize..(at + count) as usize];
         let mut done = 0;
-        for segment in &cargo.segments {
+        for segment in &request.segments {
             let part = segment.iov_len.min(disk.len() - done);
             let (memory, place) = (segment.iov_base.cast::<u8>(), disk[done..].as_mut_ptr());
-            if matches!(cargo.kind, Kind::Read { .. }) {
+            if matches!(request.kind, Kind::Read { .. }) {
                 // SAFETY: the segment describes a live buffer of the operation, the place is inside the disk.
                 unsafe { memory.copy_from_nonoverlapping(place, part) }
             } else {
@@ -379,9 +379,9 @@ impl Unruly {
 }
 
 impl Ring for Unruly {
-    unsafe fn start(&mut self, token: u32, cargo: *mut Cargo) {
+    unsafe fn start(&mut self, token: u32, request: *mut Request) {
         assert!(self.started.iter().all(|(other, _)| *other != token), "it is under way already");
-        self.started.push((token, cargo));
+        self.started.push((token, request));
     }
 
     fn cancel(&mut self, _token: u32) {
@@ -392,9 +392,9 @@ impl Ring for Unruly {
         let count = self.started.len() as u64;
         for _ in 0..if wait == Wait::Forever { count } else { self.luck.below(count + 1) } {
             let place = self.luck.below(self.started.len() as u64) as usize;
-            let (token, cargo) = self.started.swap_remove(place);
+            let (token, request) = self.started.swap_remove(place);
             // SAFETY: in flight, so it exists and belongs to the ring.
-            completions.push(Completion { token, result: self.end(unsafe { &*cargo }) });
+            completions.push(Completion { token, result: self.end(unsafe { &*request }) });
         }
     }
 

@@ -97,7 +97,7 @@ impl Stream {
     }
 
     /// Timeouts for the handshake, which uses blocking calls.
-    fn set_patience(&self) -> io::Result<()> {
+    fn set_timeouts(&self) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
             Stream::Tcp(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
@@ -170,7 +170,7 @@ impl<T: Copy> Connection<T> {
     /// Connects and takes the export; at most `depth` requests will be in flight.
     pub fn open(address: &Address, depth: usize) -> Result<Connection<T>, LoadError> {
         let mut stream = Stream::connect(&address.endpoint).map_err(failed("connecting"))?;
-        stream.set_patience().map_err(failed("limiting the time of the handshake"))?;
+        stream.set_timeouts().map_err(failed("limiting the time of the handshake"))?;
         let export = take_export(&mut stream, &address.export)?;
         stream.set_nonblocking().map_err(failed("making the socket non-blocking"))?;
         Ok(Connection {
@@ -249,8 +249,8 @@ impl<T: Copy> Connection<T> {
             let mut wanted = PollFlags::IN;
             wanted.set(PollFlags::OUT, self.sent < self.out.len());
             let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), wanted)];
-            let patience = SILENCE_MAX.try_into().expect("a short time");
-            match poll(&mut descriptors, Some(&patience)) {
+            let timeout = SILENCE_MAX.try_into().expect("a short time");
+            match poll(&mut descriptors, Some(&timeout)) {
                 Ok(0) => return Err(LoadError::Silent),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(failed("waiting for the socket")(error.into())),

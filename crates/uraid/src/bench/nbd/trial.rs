@@ -6,7 +6,7 @@ use crate::bench::target::Target;
 use crate::bench::work::Work;
 use crate::faces::{ExportFace, Faces};
 use crate::names;
-use crate::serve::{Patience, ServeError};
+use crate::serve::{ServeError, Timeouts};
 use crate::session::{self, Setup};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::ArrayIndex;
@@ -33,7 +33,7 @@ pub enum ServeTrialError {
 
 /// Listens on the socket; clients that connect before the array is ready wait.
 pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
-    Ok(Patience::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
+    Ok(Timeouts::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
 }
 
 /// Serves on `nbd`, which listens on `socket`, until stopped.

@@ -4,7 +4,7 @@
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
-use crate::world::{ArrayIndex, HostArray, Letter};
+use crate::world::{ArrayIndex, HostArray, Message};
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::rc::Rc;
@@ -21,13 +21,13 @@ where
     Fut: Future<Output = T>,
 {
     let options = stack.host_options();
-    let main = |shard: Shard<Letter>| {
+    let main = |shard: Shard<Message>| {
         let arrays = stack.build(&shard, &options, read_only);
         let task = &task;
         async move {
             let mailed = arrays.clone();
-            shard.on_mail(move |letter| {
-                let (array, mail) = letter.unserved();
+            shard.on_mail(move |message| {
+                let (array, mail) = message.unserved();
                 mailed[array.0].deliver(mail);
             });
             // A read-only task handles signals itself.
