@@ -10,6 +10,9 @@ use std::path::Path;
 use uraid_format::partition::{self, TableError};
 use uraid_host::{BadSectors, Target, Window};
 
+/// Partitions that a message names.
+const NAMED_MAX: usize = 8;
+
 /// Why a name is not a member's.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
@@ -168,6 +171,22 @@ fn bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The names of the partitions in a member of this many bytes, for a message; `None`: it has none, or they have no names,
+/// because the member is a part of a disk itself.
+pub fn partitions<E>(name: &str, bytes: u64, read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Option<String> {
+    let rest = name.strip_prefix("bad:").and_then(BadSectors::split).map_or(name, |(_, rest)| rest);
+    if cut(rest).is_some() {
+        return None;
+    }
+    let table = partition::read(bytes, read).ok()?;
+    let mut names: Vec<String> = table.partitions.iter().map(|found| format!("{name}@p{}", found.number)).collect();
+    if names.len() > NAMED_MAX {
+        names.truncate(NAMED_MAX);
+        names.push("...".to_owned());
+    }
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameError> {

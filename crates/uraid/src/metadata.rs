@@ -100,6 +100,14 @@ pub enum MetadataError {
         /// What is there instead.
         source: SuperblockError,
     },
+    /// There is none, but a disk's partition table.
+    #[error("{member}: no md superblock, but a partition table: its partitions are {partitions}")]
+    Partitioned {
+        /// Its name.
+        member: String,
+        /// As members.
+        partitions: String,
+    },
     /// Its list of bad blocks is broken.
     #[error("{member}")]
     BadBlocks {
@@ -131,6 +139,12 @@ pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
         FindError::DeviceTooSmall { .. } => MetadataError::Short { member: name(), found: member.size().bytes() },
         FindError::Read { source, .. } => {
             MetadataError::Io { member: name(), action: "reading the superblock", source }
+        }
+        FindError::Superblock { source: source @ SuperblockError::Magic { .. }, .. } => {
+            match member_name::partitions(member.name(), member.size().bytes(), |at, into| member.read_at(at, into)) {
+                Some(partitions) => MetadataError::Partitioned { member: name(), partitions },
+                None => MetadataError::Superblock { member: name(), source },
+            }
         }
         FindError::Superblock { source, .. } => MetadataError::Superblock { member: name(), source },
     })?;

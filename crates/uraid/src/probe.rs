@@ -86,6 +86,14 @@ pub enum ProbeError {
         /// What is there instead.
         source: SuperblockError,
     },
+    /// There is none, but a disk's partition table.
+    #[error("{}: no md superblock, but a partition table: its partitions are {partitions}", path.display())]
+    Partitioned {
+        /// The member.
+        path: PathBuf,
+        /// As members.
+        partitions: String,
+    },
 }
 
 /// The result for one member.
@@ -174,6 +182,10 @@ impl Unclaimed {
         BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map(Some).map_err(broken)
     }
 
+    fn partitions(&self) -> Option<String> {
+        member_name::partitions(self.name.to_str()?, self.bytes, |at, into| self.read_at(at, into))
+    }
+
     /// Checks every place where a superblock can be.
     pub fn find_superblock(&self) -> Result<Found, ProbeError> {
         let path = || self.name.clone();
@@ -182,7 +194,11 @@ impl Unclaimed {
             FindError::DeviceTooSmall { .. } => ProbeError::Short { path: path(), found: self.bytes },
             FindError::Read { source, .. } => ProbeError::Read { path: path(), source },
             FindError::Superblock { version, at, source } => {
-                ProbeError::Superblock { path: path(), at, version, source }
+                let none = matches!(source, SuperblockError::Magic { .. }).then(|| self.partitions()).flatten();
+                match none {
+                    Some(partitions) => ProbeError::Partitioned { path: path(), partitions },
+                    None => ProbeError::Superblock { path: path(), at, version, source },
+                }
             }
         })
     }

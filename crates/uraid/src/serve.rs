@@ -294,6 +294,7 @@ fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened,
             Err(
                 error @ (MetadataError::Io { .. }
                 | MetadataError::Superblock { .. }
+                | MetadataError::Partitioned { .. }
                 | MetadataError::BadBlocks { .. }
                 | MetadataError::Short { .. }),
             ) => leave_out(&error),

@@ -130,6 +130,22 @@ fn a_wrong_window_is_a_mistake_and_not_a_missing_member() {
 }
 
 #[test]
+fn a_disk_without_a_superblock_is_told_the_names_of_its_partitions() {
+    let scratch = Scratch::new();
+    let image = partitioned(&scratch);
+    scratch.create("parts", RAID1, &[at(&image, "p1"), at(&image, "p2")]);
+    let disk = text(&image);
+    let expected = format!("{disk}: no md superblock, but a partition table: its partitions are {disk}@p1, {disk}@p2");
+    for verb in ["examine", "detail", "serve", "copy"] {
+        let mut line = vec![verb, &disk];
+        line.extend((verb == "copy").then_some("out.img"));
+        scratch.uraid(line).expect_refused(&[&expected]);
+    }
+    // A part of a disk has no partitions that a name could say.
+    scratch.uraid(["examine", &text(&at(&image, "0"))]).expect_refused(&["no md superblock: magic is"]);
+}
+
+#[test]
 fn a_file_with_the_name_of_a_window_is_that_file() {
     let scratch = Scratch::new();
     scratch.member("a", 32 * MIB);

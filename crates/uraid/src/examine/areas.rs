@@ -60,7 +60,8 @@ fn list_error(error: ProbeError) -> String {
         | ProbeError::Kind { .. }
         | ProbeError::Window { .. }
         | ProbeError::Short { .. }
-        | ProbeError::Superblock { .. } => text_of(error),
+        | ProbeError::Superblock { .. }
+        | ProbeError::Partitioned { .. } => text_of(error),
     }
 }
 
