@@ -84,6 +84,12 @@ impl Balance {
         (0..).map(Slot).zip(&self.members).filter(|(_, load)| is_stuck(load)).map(|(slot, _)| slot).collect()
     }
 
+    /// The members that reads avoid.
+    pub(crate) fn slow(&self) -> SlotSet {
+        let slow = (0..).map(Slot).zip(&self.members).filter(|(_, load)| load.is_slow.get());
+        slow.map(|(slot, _)| slot).collect()
+    }
+
     /// Sets whether reads avoid a member when they can. Returns the old value.
     pub(crate) fn set_slow(&self, slot: Slot, is_slow: bool) -> bool {
         self.members[slot.index()].is_slow.replace(is_slow)

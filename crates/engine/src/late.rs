@@ -9,6 +9,7 @@
 //!                  no   nothing
 //!                  yes  it is slow: its reads in flight end with `Late` and are read from another copy;
 //!                       new reads take other copies; one small read probes whether it answers again
+//!   it answers again: reads of other slow members, which may have had no other copy, are cut once more
 //! ```
 //!
 //! A read that no other copy can serve waits for the slow member. Writes always wait for it: they need it.
@@ -26,6 +27,10 @@ use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
 /// longer; another copy is then faster.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request
+/// from the look before.
+const OLD: Duration = Duration::from_secs(2);
 
 impl<W: World> Array<W> {
     /// Starts the watch over this shard's reads, if the level has several copies. Call it once.
@@ -67,6 +72,8 @@ impl<W: World> Array<W> {
                 let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
             }
             array.balance.set_slow(slot, false);
+            let slow = array.balance.slow();
+            slow.iter().for_each(|other| array.member(other).cut_reads());
         });
     }
 
@@ -75,7 +82,9 @@ impl<W: World> Array<W> {
         loop {
             let into = self.take_buffers(Pool::Request, member.geometry().logical_block).await;
             match member.read(self.on_device(slot, MemberSector(0)), into).await {
-                Ok(_) => return Ok(()),
+                // A page cache may answer the probe. A member that answers has no old requests.
+                Ok(_) if member.unanswered_for() < OLD => return Ok(()),
+                Ok(_) => self.world.sleep(LOOK).await,
                 // The probe was cut off together with the other reads.
                 Err(error) if error.kind == ErrorKind::Late => self.world.sleep(LOOK).await,
                 Err(error) => return Err(error),

@@ -196,3 +196,54 @@ fn a_flush_that_a_member_of_a_raid0_does_not_answer_freezes_the_array_which_says
     );
     stopped.expect_refused(&[&last]);
 }
+
+/// A raid1 of two stubborn files with nothing in the page cache from 1 MiB on.
+fn mirror_of_two() -> ([StubbornFile; 2], Served, Scratch) {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 2, 32 * MIB);
+    let hung = [0, 1].map(|at| StubbornFile::in_place_of(&mut members, at));
+    scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
+    let served = scratch.ready(&["--member-timeout", "60s"], &members);
+    (hung, served, scratch)
+}
+
+#[test]
+fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_hangs() {
+    let (members, served, _scratch) = mirror_of_two();
+    let mut client = served.client();
+    for _ in 0..8 {
+        client.read(0, 4096).expect("connected").expect("it answers");
+    }
+    members[1].hang();
+    let (sender, ended) = mpsc::channel();
+    let mut reader = served.client();
+    std::thread::spawn(move || {
+        // Each second one goes to the member that hangs, if reads do: 500 ms each.
+        let are_good = (0..100).all(|n| reader.read(MIB + n * 131_072, 4096).expect("connected").is_ok());
+        let _ = sender.send(are_good);
+    });
+    assert_eq!(ended.recv_timeout(Duration::from_secs(12)), Ok(true));
+    members[1].go_on();
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn reads_of_a_mirror_whose_members_all_hang_go_on_with_the_first_that_answers() {
+    let (members, served, _scratch) = mirror_of_two();
+    let (sender, ended) = mpsc::channel();
+    let clients: Vec<_> = (0..8).map(|_| served.client()).collect();
+    members.iter().for_each(StubbornFile::hang);
+    for (n, mut client) in (0..).zip(clients) {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let _ = sender.send(client.read(MIB + n * 1_048_576, 4096).expect("connected").is_ok());
+        });
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    members[0].go_on();
+    for n in 0..8 {
+        assert_eq!(ended.recv_timeout(Duration::from_secs(12)), Ok(true), "read {n}");
+    }
+    members[1].go_on();
+    assert_eq!(served.stop().code, Some(0));
+}
