@@ -129,6 +129,12 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         is_done && !self.has_unread.get() && !self.payload_is_due.get() && !self.is_sending.get()
     }
 
+    /// Whether a write whose payload has not arrived is all that is in flight.
+    pub(crate) fn owes_only_a_payload(&self) -> bool {
+        let in_flight = self.server.limits.requests_max - self.in_flight.free();
+        in_flight == 1 && self.payload_is_due.get() && !self.is_sending.get()
+    }
+
     /// Whether a long request should end early: the server stops, or the client has gone. After the protocol's
     /// disconnect, requests in flight are completed until the watchdog cuts the connection.
     pub(crate) fn is_given_up(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Which connections are admitted, and which connection is closed for a new one.
 //! Owns: [`decide`], a pure decision over all connections. Not here: ending a connection (`server`).
-//! Invariant: no peer has more than its share of the places. A connection with a request in flight is never closed.
+//! Invariant: no peer has more than its share of the places. A connection with a request in flight is never closed, unless
+//! the client has stopped sending that request.
 
 use crate::export::Limits;
 use std::collections::BTreeMap;
@@ -19,6 +20,10 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     Handshake,
+    /// The client has begun to send a write, and sends no more of it. `moved` as below.
+    Stalled {
+        moved: u64,
+    },
     /// No request and no reply is in flight. `moved`: the lower, the longer ago the last one was.
     Idle {
         moved: u64,
@@ -57,7 +62,7 @@ pub(crate) fn decide(places: &[Place], newcomer: Peer, limits: &Limits) -> Verdi
 /// The idle connection to close if the machine has no resources for one more. Not one in its handshake: the system
 /// refuses to accept even if no client waits, so a connection in its handshake is the one that room was made for.
 pub(crate) fn least_used(places: &[Place]) -> Option<u64> {
-    let idle = || places.iter().filter(|place| matches!(place.use_, Use::Idle { .. }));
+    let idle = || places.iter().filter(|place| matches!(place.use_, Use::Idle { .. } | Use::Stalled { .. }));
     let most = by_count(idle()).first().copied()?;
     first_to_go(idle().filter(|place| place.peer == most))
 }
@@ -73,11 +78,12 @@ fn by_count<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Peer> {
     peers.into_iter().map(|(peer, _)| peer).collect()
 }
 
-/// The oldest one in its handshake, else the one that has been idle for longest.
+/// The oldest one in its handshake, else the one that has stalled for longest, else the one that has been idle for longest.
 fn first_to_go<'a>(places: impl Iterator<Item = &'a Place>) -> Option<u64> {
     let rank = |place: &Place| match place.use_ {
         Use::Handshake => Some((0, place.name, place.name)),
-        Use::Idle { moved } => Some((1, moved, place.name)),
+        Use::Stalled { moved } => Some((1, moved, place.name)),
+        Use::Idle { moved } => Some((2, moved, place.name)),
         Use::Busy => None,
     };
     places.filter_map(rank).min().map(|(_, _, name)| name)
@@ -135,6 +141,19 @@ mod tests {
         all.iter_mut().for_each(|place| place.use_ = Use::Busy);
         assert_eq!(decide(&all, ANN, &LIMITS()), Verdict::Full);
         assert_eq!(least_used(&all), None);
+    }
+
+    #[test]
+    fn one_that_has_stalled_goes_before_one_that_is_idle() {
+        let four = places(&[
+            (EVE, idle(1)),
+            (EVE, Use::Stalled { moved: 9 }),
+            (EVE, Use::Stalled { moved: 7 }),
+            (EVE, Use::Busy),
+        ]);
+        assert_eq!(decide(&four, EVE, &LIMITS()), Verdict::Instead(2));
+        assert_eq!(least_used(&four), Some(2));
+        assert_eq!(decide(&four[..1], EVE, &LIMITS()), Verdict::Free);
     }
 
     #[test]

@@ -216,6 +216,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             let use_ = match connection.phase.get() {
                 Phase::Handshake => Use::Handshake,
                 Phase::Transmission if connection.is_idle() => Use::Idle { moved: connection.moves.get() },
+                Phase::Transmission if self.waits_for_a_payload_in_vain(connection) => {
+                    Use::Stalled { moved: connection.moves.get() }
+                }
                 Phase::Transmission | Phase::Ending => Use::Busy,
             };
             Place { name, peer: connection.peer, use_ }

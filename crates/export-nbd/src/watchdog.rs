@@ -23,6 +23,9 @@ const WATCH_EVERY_IF_SHORT: Duration = Duration::from_millis(50);
 /// While memory is short, bytes are seen 256 KiB at a time at most, so 512 KiB/s are always enough.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
+/// A client that has sent less than [`PROGRESS_BYTES`] of a payload for this long gives up its place if one is wanted.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
+
 /// A client that owes the rest of a payload, or taking its replies, as one check found it.
 #[derive(Clone, Copy)]
 pub(crate) struct Debt {
@@ -112,6 +115,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             missing = missing.saturating_sub(connection.account.held().max(1));
             self.cut(connection);
         }
+    }
+
+    /// Whether all that keeps the connection busy is a payload of which nothing comes.
+    pub(crate) fn waits_for_a_payload_in_vain(&self, connection: &Connection<M, T, D>) -> bool {
+        let Some(debt) = connection.debt.get().filter(|_| connection.owes_only_a_payload()) else { return false };
+        let stands_still = Owed::of(connection).is_some_and(|owed| owed.stands_still(debt.owed));
+        stands_still && self.machine.now().since(debt.since) >= STALLED_AFTER
     }
 
     fn cut(&self, connection: &Connection<M, T, D>) {

@@ -305,6 +305,37 @@ fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
 }
 
 #[test]
+fn clients_that_stop_within_a_write_give_up_their_places() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let limits = Limits { connections_max: 100, peer_connections_max: 60, ..Limits::default() };
+    let server = server(&bench, &ram, limits);
+    let good = ready_as(&bench, &server, false, 2);
+    let half_written = |user| {
+        let pipe = ready_as(&bench, &server, false, user);
+        let whole = write(1, 0, &[7; 4096]);
+        pipe.write(&whole[..whole.len() - 4000]);
+        pipe
+    };
+    let flood: Vec<Pipe> = (0..59).map(|_| half_written(2)).chain((0..40).map(|_| half_written(3))).collect();
+    bench.settle();
+    assert_eq!(server.connections(), 100);
+    bench.pass(Duration::from_secs(4));
+    for user in [2, 3, 4, 5] {
+        let newcomer = ready_as(&bench, &server, false, user);
+        newcomer.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        bench.settle();
+        assert_eq!(answers(&newcomer.take(), |_| 512).len(), 1, "user {user} gets in");
+    }
+    assert!(!good.is_shut_down(), "one that is idle owes nothing, and goes after those");
+    assert!(flood.iter().any(Pipe::is_shut_down));
+    // One that goes on in time keeps its place.
+    let slow = half_written(6);
+    bench.pass(Duration::from_secs(1));
+    let _newcomer = ready_as(&bench, &server, false, 7);
+    assert!(!slow.is_shut_down());
+}
+
+#[test]
 fn requests_that_are_answered_at_once_take_turns_with_those_of_others() {
     // The bytes of a reply, and how many replies the first client gets at once: the device has no requests of others yet.
     let floods: [(Command, u64, u32, usize, usize); 4] = [
