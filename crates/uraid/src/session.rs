@@ -64,13 +64,32 @@ pub struct Setup {
 pub fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
-    let left_behind = LeftBehind::new(move |members| say_left_behind(&of.stack, members));
+    let left_behind = LeftBehind::new(move |members| {
+        let_others_claim_but(&of.stack, members);
+        say_left_behind(&of.stack, members);
+    });
     // Without a limit the age of requests is noted all the same.
     let member_timeout = setup.options.member_timeout.or(Some(Duration::MAX));
     let (shards, options) = (setup.shards, Options { left_behind, member_timeout, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
     std::mem::forget(setup);
     outcomes.into_iter().collect()
+}
+
+/// Releases the members that owe no answer, whatever became of their arrays: every thread has ended, so nothing reads or
+/// writes them any more. Those in `left` may still work on requests from before.
+fn let_others_claim_but(stack: &Stack, left: &[String]) {
+    let claimed = stack.indexes().filter_map(|index| match &stack.array(index).members {
+        Members::Claimed(members) => Some(members),
+        Members::Arrays(_) => None,
+    });
+    let all: Vec<_> = claimed.flatten().collect();
+    let is_known = |name: &String| all.iter().any(|member| member.name() == name);
+    // Without the name of each member that owes answers, any of them may be meant.
+    if left.iter().all(is_known) {
+        let answered = all.iter().filter(|member| !left.iter().any(|name| name == member.name()));
+        answered.for_each(|member| member.let_others_claim());
+    }
 }
 
 /// The arrays are stopped, and the kernel keeps this process.
@@ -458,6 +477,12 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
+    fn say_stop_waits(&self, array: &str, time_max: Duration) {
+        let members = self.station.shard.members_owing();
+        let on = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
+        warn(&format!("{array}: the stop waits for answers of {on}, for at most {time_max:?} in all"));
+    }
+
     /// The kernel keeps a process as long as one of its members does not answer; releases the others, which need not
     /// wait for that. Only after a clean stop of an array with redundancy: there, a member that still owes an answer
     /// has been failed.
@@ -485,7 +510,12 @@ impl Session {
                 self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
             let before = self.station.arrays[index.0].status();
             let stopping = self.station.arrays[index.0].stop();
-            let stopped = match race(stopping, self.station.shard.sleep(time_max)).await {
+            let limit = async {
+                self.station.shard.sleep(UNANSWERED_MIN).await;
+                self.say_stop_waits(name, time_max);
+                self.station.shard.sleep(time_max - UNANSWERED_MIN).await;
+            };
+            let stopped = match race(stopping, limit).await {
                 Either::Left(stopped) => {
                     if stopped.is_ok() && self.station.arrays[index.0].layout().tolerates() > 0 {
                         self.let_members_go(index);

@@ -147,6 +147,35 @@ fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
 }
 
 #[test]
+fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start() {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 4, 4 * MIB);
+    let member = StubbornFile::in_place_of(&mut members, 1);
+    scratch.create("hung", "-l 5 -n 4 --assume-clean", &members);
+    // A flush may take four times as long as other requests, 32 s: the stop gives up after 23.
+    let mut served = scratch.ready(&["--member-timeout", "8s"], &members);
+    assert_eq!(served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
+    member.hang();
+    let hung = text(&members[1]).to_owned();
+    // The flush of the idle clean-up.
+    std::thread::sleep(Duration::from_secs(2));
+    served.signal(rustix::process::Signal::TERM);
+    served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 23s in all"));
+    served.wait_for(&format!("Z hung: member {hung} did not answer until the end: the kernel keeps this process"));
+    assert!(!served.has_ended(), "the kernel keeps it");
+    let others: Vec<PathBuf> = [0, 2, 3].map(|at| members[at].clone()).into();
+    // Dirty and without a member: what a write to all members of a row had left half done is not known.
+    scratch.serve(&["--run"], &others).end().expect_refused(&["--force"]);
+    let again = scratch.ready(&["--run", "--force"], &others);
+    assert!(again.client().read(0, 1 << 20).expect("connected") == Ok(pattern(1, 1 << 20)));
+    assert_eq!(again.stop().code, Some(0));
+    member.go_on();
+    let ended = served.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("hung: members still owe answers after 23s"), "{ended:?}");
+}
+
+#[test]
 fn a_member_is_known_by_the_link_that_it_was_given_by_and_by_its_own_path() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 4, 4 * MIB);

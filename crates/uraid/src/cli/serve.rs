@@ -87,7 +87,7 @@ pub struct ServeArgs {
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first]
+    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first; root: /run/uraid]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -127,7 +127,7 @@ pub struct ServeArgs {
     /// member is lost where all of them are on one file system. fail: the member is failed where the array can do without it
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Full::Freeze)]
     pub on_full: Full,
-    /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl]
+    /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl; root: /run/uraid]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
     /// Allow tcp:, where anybody who reaches the port can read and write the array; on loopback, every user of this machine
