@@ -118,10 +118,10 @@ impl Balance {
     #[inline]
     fn load_of(&self, slot: Slot, usable: &SlotSet) -> u64 {
         let load = &self.members[slot.index()];
-        let last = u64::from(!usable.contains(slot)) << 34;
-        let late = u64::from(load.is_slow.get()) << 33;
-        let mostly_written = u64::from(self.write_mostly.contains(slot)) << 32;
-        last | late | mostly_written | u64::from(load.on_the_way())
+        let unusable = u64::from(!usable.contains(slot)) << 34;
+        let slow = u64::from(load.is_slow.get()) << 33;
+        let write_mostly = u64::from(self.write_mostly.contains(slot)) << 32;
+        unusable | slow | write_mostly | u64::from(load.on_the_way())
     }
 }
 

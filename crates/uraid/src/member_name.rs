@@ -115,9 +115,13 @@ fn cut(name: &str) -> Option<(&str, &str)> {
     name.rsplit_once('@').filter(|(path, _)| !path.is_empty())
 }
 
+fn without_bad_list(name: &str) -> &str {
+    name.strip_prefix("bad:").and_then(BadSectors::split).map_or(name, |(_, rest)| rest)
+}
+
 /// Whether the file of the name exists, without its window.
 pub fn exists(name: &str) -> bool {
-    let rest = name.strip_prefix("bad:").and_then(BadSectors::split).map_or(name, |(_, rest)| rest);
+    let rest = without_bad_list(name);
     Path::new(rest).exists() || cut(rest).is_some_and(|(path, _)| Path::new(path).exists())
 }
 
@@ -176,8 +180,7 @@ fn bytes(text: &str) -> Option<u64> {
 /// The names of the partitions in a member of this many bytes, for a message; `None`: it has none, or they have no names,
 /// because the member is a part of a disk itself.
 pub fn partitions<E>(name: &str, bytes: u64, read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Option<String> {
-    let rest = name.strip_prefix("bad:").and_then(BadSectors::split).map_or(name, |(_, rest)| rest);
-    if cut(rest).is_some() {
+    if cut(without_bad_list(name)).is_some() {
         return None;
     }
     let table = partition::read(bytes, read).ok()?;

@@ -27,7 +27,7 @@ use uraid_block::ShardIndex;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_engine::{MemberState, Progress};
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
-use uraid_host::{LeftBehind, Local, Options, Shard, Signal, Stream};
+use uraid_host::{Claimed, LeftBehind, Local, Options, Shard, Signal, Stream};
 
 /// How long the answer to `stop` may take to leave before the process ends all the same.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -76,30 +76,30 @@ pub fn run(setup: Setup) -> Result<(), StackError> {
     outcomes.into_iter().collect()
 }
 
+/// The claimed members of all arrays.
+fn claimed(stack: &Stack) -> impl Iterator<Item = (ArrayIndex, &Claimed)> {
+    stack.indexes().flat_map(|index| match &stack.array(index).members {
+        Members::Claimed(members) => members.iter().map(|member| (index, member)).collect(),
+        Members::Arrays(_) => Vec::new(),
+    })
+}
+
 /// Releases the members that owe no answer, whatever became of their arrays: every thread has ended, so nothing reads or
 /// writes them any more. Those in `left` may still work on requests from before.
 fn let_others_claim_but(stack: &Stack, left: &[String]) {
-    let claimed = stack.indexes().filter_map(|index| match &stack.array(index).members {
-        Members::Claimed(members) => Some(members),
-        Members::Arrays(_) => None,
-    });
-    let all: Vec<_> = claimed.flatten().collect();
-    let is_known = |name: &String| all.iter().any(|member| member.name() == name);
+    let is_known = |name: &String| claimed(stack).any(|(_, member)| member.name() == name);
     // Without the name of each member that owes answers, any of them may be meant.
     if left.iter().all(is_known) {
-        let answered = all.iter().filter(|member| !left.iter().any(|name| name == member.name()));
-        answered.for_each(|member| member.let_others_claim());
+        let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
+        answered.for_each(|(_, member)| member.let_others_claim());
     }
 }
 
 /// The arrays are stopped, and the kernel keeps this process.
 fn say_left_behind(stack: &Stack, members: &[String]) {
     for member in members {
-        let has_it = |index: &ArrayIndex| match &stack.array(*index).members {
-            Members::Claimed(members) => members.iter().any(|claimed| claimed.name() == member),
-            Members::Arrays(_) => false,
-        };
-        let array = stack.indexes().find(has_it).map_or("all arrays", |index| &stack.array(index).name);
+        let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
+        let array = found.map_or("all arrays", |(index, _)| &stack.array(index).name);
         warn(&format!(
             "{array}: member {member} did not answer until the end: the kernel keeps this process, without its sockets, \
              until it does"

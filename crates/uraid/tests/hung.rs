@@ -197,19 +197,20 @@ fn a_flush_that_a_member_of_a_raid0_does_not_answer_freezes_the_array_which_says
     stopped.expect_refused(&[&last]);
 }
 
-/// A raid1 of two stubborn files with nothing in the page cache from 1 MiB on.
-fn mirror_of_two() -> ([StubbornFile; 2], Served, Scratch) {
+/// A raid1 of two stubborn files with nothing in the page cache from 1 MiB on. The files are last, so that they are dropped
+/// first and a test that fails ends.
+fn mirror_of_two() -> (Scratch, Served, [StubbornFile; 2]) {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", 2, 32 * MIB);
     let hung = [0, 1].map(|at| StubbornFile::in_place_of(&mut members, at));
     scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
     let served = scratch.ready(&["--member-timeout", "60s"], &members);
-    (hung, served, scratch)
+    (scratch, served, hung)
 }
 
 #[test]
 fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_hangs() {
-    let (members, served, _scratch) = mirror_of_two();
+    let (_scratch, served, members) = mirror_of_two();
     let mut client = served.client();
     for _ in 0..8 {
         client.read(0, 4096).expect("connected").expect("it answers");
@@ -229,7 +230,7 @@ fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_
 
 #[test]
 fn reads_of_a_mirror_whose_members_all_hang_go_on_with_the_first_that_answers() {
-    let (members, served, _scratch) = mirror_of_two();
+    let (_scratch, served, members) = mirror_of_two();
     let (sender, ended) = mpsc::channel();
     let clients: Vec<_> = (0..8).map(|_| served.client()).collect();
     members.iter().for_each(StubbornFile::hang);

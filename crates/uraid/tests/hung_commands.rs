@@ -153,24 +153,25 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     let member = StubbornFile::in_place_of(&mut members, 1);
     scratch.create("hung", "-l 5 -n 4 --assume-clean", &members);
     // A flush may take four times as long as other requests, 32 s: the stop gives up after 23.
-    let mut served = scratch.ready(&["--member-timeout", "8s"], &members);
-    assert_eq!(served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
-    member.hang();
-    let hung = text(&members[1]).to_owned();
+    let served = scratch.ready(&["--member-timeout", "8s"], &members);
+    let mut rig = Rig { member, served, members, scratch };
+    assert_eq!(rig.served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
+    rig.member.hang();
+    let hung = text(&rig.members[1]).to_owned();
     // The flush of the idle clean-up.
     std::thread::sleep(Duration::from_secs(2));
-    served.signal(rustix::process::Signal::TERM);
-    served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 23s in all"));
-    served.wait_for(&format!("Z hung: member {hung} did not answer until the end: the kernel keeps this process"));
-    assert!(!served.has_ended(), "the kernel keeps it");
-    let others: Vec<PathBuf> = [0, 2, 3].map(|at| members[at].clone()).into();
+    rig.served.signal(rustix::process::Signal::TERM);
+    rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 23s in all"));
+    rig.served.wait_for(&format!("Z hung: member {hung} did not answer until the end: the kernel keeps this process"));
+    assert!(!rig.served.has_ended(), "the kernel keeps it");
+    let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
     // Dirty and without a member: what a write to all members of a row had left half done is not known.
-    scratch.serve(&["--run"], &others).end().expect_refused(&["--force"]);
-    let again = scratch.ready(&["--run", "--force"], &others);
+    rig.scratch.serve(&["--run"], &others).end().expect_refused(&["--force"]);
+    let again = rig.scratch.ready(&["--run", "--force"], &others);
     assert!(again.client().read(0, 1 << 20).expect("connected") == Ok(pattern(1, 1 << 20)));
     assert_eq!(again.stop().code, Some(0));
-    member.go_on();
-    let ended = served.end();
+    rig.member.go_on();
+    let ended = rig.served.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("hung: members still owe answers after 23s"), "{ended:?}");
 }
