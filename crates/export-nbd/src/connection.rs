@@ -14,7 +14,7 @@ use crate::news::News;
 use crate::outbox::{Outbox, Reply, next_send};
 use crate::request::{Refusal, Work, check, error_code};
 use crate::server::Server;
-use crate::shares::{Account, Hold};
+use crate::shares::{Account, Direction, Hold};
 use crate::status;
 use crate::watchdog::Debt;
 use crate::workers::Job;
@@ -340,8 +340,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Ok(work) => work,
             Err(refusal) => return self.refuse(request, refusal, inbox).await,
         };
-        let bytes = match work {
-            Work::Read(range) | Work::Write(range, _) => Some(range.length.len_bytes()),
+        let transfer = match work {
+            Work::Read(range) => Some((Direction::Read, range.length.len_bytes())),
+            Work::Write(range, _) => Some((Direction::Write, range.length.len_bytes())),
             Work::Flush | Work::Clear(..) | Work::Cache(_) | Work::Status { .. } | Work::Disconnect => None,
         };
         if let Work::Clear(_, range, _) = work {
@@ -351,11 +352,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             return Ok(());
         }
         let shares = &self.server.shares;
-        let hold = match bytes {
+        let hold = match transfer {
             None => Hold::new(self.in_flight.acquire(1).await),
-            Some(bytes) => match shares.hold_now(&self.in_flight, &self.account, bytes) {
+            Some((direction, bytes)) => match shares.hold_now(&self.in_flight, &self.account, direction, bytes) {
                 Some(hold) => hold,
-                None => shares.hold(&self.in_flight, &self.account, bytes).await,
+                None => shares.hold(&self.in_flight, &self.account, direction, bytes).await,
             },
         };
         let mut payload = None;
@@ -373,7 +374,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             self.give_way().await;
             return Ok(());
         }
-        if bytes.is_some() {
+        if transfer.is_some() {
             self.server.transfer_begins(self);
         }
         self.server.put(Job { connection: self.clone(), request, work, payload, hold });

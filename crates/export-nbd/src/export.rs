@@ -61,8 +61,9 @@ impl Default for Limits {
     }
 }
 
-/// Tasks for the requests of a shard's clients, by the number of clients. Those of 4,096 clients have 16,384: more than
-/// the reads and writes that the memory for them suffices for, so that these wait for no task.
+/// Tasks for the requests of a shard's clients, by the number of clients; half of them are for reads. Those of 4,096
+/// clients have 16,384: the halves are more than the reads and writes that the memory for them suffices for, so that
+/// these wait for no task, unless flushes that wait for a member keep the other half.
 const TASKS_PER_CONNECTION: usize = 4;
 /// The least number of tasks, 18 MiB of them, unless the clients can have fewer requests in flight. So 32 clients, which
 /// the least `--memory-limit` serves, have tasks left when all their requests wait for a member that does not answer.
@@ -70,7 +71,7 @@ const TASKS_MIN: usize = 4096;
 /// A task that runs requests.
 const TASK_BYTES: usize = 4400;
 /// A request that waits for a task.
-pub(crate) const JOB_BYTES: usize = 176;
+pub(crate) const JOB_BYTES: usize = 192;
 
 impl Limits {
     /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
@@ -81,7 +82,8 @@ impl Limits {
         CONNECTION_BYTES + (waiting + tasks) as u64
     }
 
-    /// How many requests of a shard's clients run at once, besides trims and write-zeroes. Others wait without a task.
+    /// How many requests of a shard's clients run at once, besides trims and write-zeroes: half of them reads. Others
+    /// wait without a task.
     pub fn tasks_max(&self) -> usize {
         let all = self.connections_max * self.requests_max;
         (TASKS_PER_CONNECTION * self.connections_max).max(TASKS_MIN).min(all)

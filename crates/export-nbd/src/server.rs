@@ -10,6 +10,7 @@ use crate::export::{Export, JOB_BYTES, Limits, Offer};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::places::{self, Place, Use, Verdict};
+use crate::request::Work;
 use crate::shares::Shares;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
@@ -89,7 +90,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) transfers_running: Cell<usize>,
     /// Requests that were begun and are not answered.
     pub(crate) running: Cell<usize>,
-    workers: Workers<Job<M, T, D>>,
+    /// Of reads, and of the other requests: a member that does not answer may keep every task of the others.
+    workers: [Workers<Job<M, T, D>>; 2],
     pub(crate) connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
     /// Counts receives and sends on all connections.
@@ -121,7 +123,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
             transfers_running: Cell::new(0),
             running: Cell::new(0),
-            workers: Workers::new(limits.tasks_max()),
+            workers: [(); 2].map(|()| Workers::new(limits.tasks_max().div_ceil(2))),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             moves: Cell::new(0),
@@ -190,7 +192,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
         self.connections.borrow_mut().remove(&name);
         if self.connections() == 0 {
-            self.workers.wake_idle();
+            self.workers.iter().for_each(Workers::wake_idle);
         }
         self.changed.notify_all();
     }
@@ -276,18 +278,20 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
         const { assert!(size_of::<Job<M, T, D>>() <= JOB_BYTES, "the memory of waiting requests is counted") };
-        if let Some(worker) = self.workers.put(job) {
-            self.machine.spawn(self.clone().work(worker));
+        let line = usize::from(!matches!(job.work, Work::Read(_)));
+        if let Some(worker) = self.workers[line].put(job) {
+            self.machine.spawn(self.clone().work(line, worker));
         }
     }
 
     /// A worker: runs jobs until no connection is left that could bring more.
-    async fn work(self: Rc<Self>, mut worker: Worker) {
+    async fn work(self: Rc<Self>, line: usize, mut worker: Worker) {
+        let workers = &self.workers[line];
         loop {
-            let next = poll_fn(|context| self.workers.poll_next(&mut worker, self.connections() == 0, context));
+            let next = poll_fn(|context| workers.poll_next(&mut worker, self.connections() == 0, context));
             let Some((job, other)) = next.await else { return };
             if let Some(other) = other {
-                self.machine.spawn(self.clone().work(other));
+                self.machine.spawn(self.clone().work(line, other));
             }
             job.run().await;
         }

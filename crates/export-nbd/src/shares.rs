@@ -10,6 +10,10 @@
 //! A connection starts with a small limit, which grows by what it gives back. A client that takes no replies gives
 //! nothing back: eight such clients hold at most half of the common part, however much they request. While a request
 //! waits, no connection gets more than an equal share.
+//!
+//! Writes hold at most half of the common part: a member that does not answer keeps each write for as long as it is in
+//! the array, but a read for half a second at most, because another copy has the bytes. So reads go on beside any number
+//! of writes that wait for such a member.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,9 +28,18 @@ const START_BYTES_MIN: usize = 1 << 20;
 /// Requests up to this size take small blocks.
 const SMALL_REQUEST_BYTES_MAX: usize = 16 << 10;
 
+/// Which way the data of a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
 /// What one connection holds of the clients' memory.
 pub(crate) struct Account {
     held: Cell<usize>,
+    /// The bytes of these that writes hold in the common part.
+    written: Cell<usize>,
     /// What it may hold. A single request may be larger.
     limit: Cell<usize>,
     limit_max: usize,
@@ -41,12 +54,15 @@ impl Account {
         self.held.get()
     }
 
-    fn enter(self: &Rc<Self>, bytes: usize) -> Entry {
+    fn enter(self: &Rc<Self>, bytes: usize, write: Option<Permit>) -> Entry {
         if self.held.get() == 0 {
             self.holders.set(self.holders.get() + 1);
         }
         self.held.set(self.held.get() + bytes);
-        Entry { account: self.clone(), bytes }
+        if write.is_some() {
+            self.written.set(self.written.get() + bytes);
+        }
+        Entry { account: self.clone(), bytes, write }
     }
 }
 
@@ -54,12 +70,17 @@ impl Account {
 struct Entry {
     account: Rc<Account>,
     bytes: usize,
+    /// Of a write in the common part: its permit of what writes may hold.
+    write: Option<Permit>,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         let account = &self.account;
         account.held.set(account.held.get() - self.bytes);
+        if self.write.is_some() {
+            account.written.set(account.written.get() - self.bytes);
+        }
         if account.held.get() == 0 {
             account.holders.set(account.holders.get() - 1);
         }
@@ -95,14 +116,18 @@ pub(crate) struct Shares {
     /// The least that a request counts for.
     request_bytes_min: usize,
     common: Rc<Semaphore>,
+    /// What writes may hold of the common part.
+    writes: Rc<Semaphore>,
     /// For connections that hold nothing: one small request of each proceeds while others hold all the rest.
     spare: Rc<Semaphore>,
-    /// For requests beyond their connection's limit: together they hold at most half of the common part.
-    large: Rc<Semaphore>,
+    /// For reads, and for writes, beyond their connection's limit: each hold at most a quarter of the common part.
+    large: [Rc<Semaphore>; 2],
     holders: Rc<Cell<usize>>,
-    /// Requests that wait for memory or blocks that others hold, and how many of them wait for `large`.
+    /// Requests that wait for memory or blocks that others hold, how many of them wait for `large`, and how many other
+    /// writes wait for what writes may hold.
     waiting: Cell<usize>,
     waiting_large: Cell<usize>,
+    waiting_writes: Cell<usize>,
     shortage: Notify,
 }
 
@@ -117,11 +142,13 @@ impl Shares {
             limit_max: (bytes / 4).max(request_bytes_max).min(bytes),
             request_bytes_min: bytes / blocks,
             common: Semaphore::new(bytes),
+            writes: Semaphore::new(bytes / 2),
             spare: Semaphore::new(spare),
-            large: Semaphore::new(bytes / 2),
+            large: [Semaphore::new(bytes / 4), Semaphore::new(bytes / 4)],
             holders: Rc::default(),
             waiting: Cell::new(0),
             waiting_large: Cell::new(0),
+            waiting_writes: Cell::new(0),
             shortage: Notify::new(),
         }
     }
@@ -130,6 +157,7 @@ impl Shares {
     pub(crate) fn open(&self) -> Rc<Account> {
         Rc::new(Account {
             held: Cell::new(0),
+            written: Cell::new(0),
             limit: Cell::new((self.bytes / START_PART).max(START_BYTES_MIN).min(self.bytes / 4)),
             limit_max: self.limit_max,
             holders: self.holders.clone(),
@@ -148,55 +176,99 @@ impl Shares {
     }
 
     /// The permits for a request, if they are available without waiting.
-    pub(crate) fn hold_now(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Option<Hold> {
+    pub(crate) fn hold_now(
+        &self,
+        in_flight: &Rc<Semaphore>,
+        account: &Rc<Account>,
+        direction: Direction,
+        bytes: usize,
+    ) -> Option<Hold> {
         let cost = self.cost(bytes);
-        if account.held.get() + cost > self.limit(account) {
+        if account.held.get() + cost > self.limit(account, direction) {
             return None;
         }
         let mut hold = Hold::new(in_flight.try_acquire(1)?);
+        let write = match direction {
+            Direction::Read => None,
+            Direction::Write => Some(self.writes.try_acquire(self.write_cost(cost))?),
+        };
         hold.memory = Some(self.common.try_acquire(cost)?);
-        hold.entry = Some(account.enter(cost));
+        hold.entry = Some(account.enter(cost, write));
         Some(hold)
     }
 
     /// The same, but waits while the connection or all together hold too much. One call of each connection at a time.
-    pub(crate) async fn hold(&self, in_flight: &Rc<Semaphore>, account: &Rc<Account>, bytes: usize) -> Hold {
+    pub(crate) async fn hold(
+        &self,
+        in_flight: &Rc<Semaphore>,
+        account: &Rc<Account>,
+        direction: Direction,
+        bytes: usize,
+    ) -> Hold {
         let cost = self.cost(bytes);
         let mut hold = Hold::new(in_flight.acquire(1).await);
-        let fits = || account.held.get() == 0 || account.held.get() + cost <= self.limit(account);
+        let fits = || account.held.get() == 0 || account.held.get() + cost <= self.limit(account, direction);
         account.changed.wait_for(|| fits().then_some(())).await;
         if cost > account.limit.get() {
-            hold.large = Some(self.hold_large(cost).await);
+            hold.large = Some(self.hold_large(direction, cost).await);
         }
-        hold.memory = match self.common.try_acquire(cost) {
-            Some(permit) => Some(permit),
-            None => {
-                let _waiting = self.wait();
-                let common = self.common.acquire(cost);
-                if cost > SPARE_REQUEST_BYTES_MAX {
-                    Some(common.await)
-                } else {
-                    // Clients that do not take their replies may hold the common part for long.
-                    match race(common, self.hold_spare(account, cost)).await {
-                        Either::Left(permit) | Either::Right(permit) => Some(permit),
-                    }
-                }
+        let common = self.hold_common(direction, cost);
+        let (write, memory) = if cost > SPARE_REQUEST_BYTES_MAX {
+            common.await
+        } else {
+            // Clients that do not take their replies may hold the common part for long.
+            match race(common, self.hold_spare(account, cost)).await {
+                Either::Left(permits) => permits,
+                Either::Right(permit) => (None, permit),
             }
         };
-        hold.entry = Some(account.enter(cost));
+        hold.memory = Some(memory);
+        hold.entry = Some(account.enter(cost, write));
         hold
     }
 
-    async fn hold_large(&self, cost: usize) -> Permit {
-        let cost = cost.min(self.bytes / 2);
-        match self.large.try_acquire(cost) {
+    async fn hold_large(&self, direction: Direction, cost: usize) -> Permit {
+        let large = &self.large[direction as usize];
+        let cost = cost.min(self.bytes / 4);
+        match large.try_acquire(cost) {
             Some(permit) => permit,
             None => {
                 let _waiting = self.wait();
                 let _large = Waiting::new(&self.waiting_large);
-                self.large.acquire(cost).await
+                large.acquire(cost).await
             }
         }
+    }
+
+    /// A permit of the common part, and for a write one of what writes may hold of it.
+    async fn hold_common(&self, direction: Direction, cost: usize) -> (Option<Permit>, Permit) {
+        let write = match direction {
+            Direction::Read => None,
+            Direction::Write => Some(self.hold_write(self.write_cost(cost)).await),
+        };
+        match self.common.try_acquire(cost) {
+            Some(permit) => (write, permit),
+            None => {
+                let _waiting = self.wait();
+                (write, self.common.acquire(cost).await)
+            }
+        }
+    }
+
+    async fn hold_write(&self, cost: usize) -> Permit {
+        match self.writes.try_acquire(cost) {
+            Some(permit) => permit,
+            None => {
+                let _waiting = Waiting::new(&self.waiting_writes);
+                self.shortage.notify_all();
+                self.writes.acquire(cost).await
+            }
+        }
+    }
+
+    /// The largest writes take all that writes may hold.
+    fn write_cost(&self, cost: usize) -> usize {
+        cost.min(self.bytes / 2)
     }
 
     async fn hold_spare(&self, account: &Account, cost: usize) -> Permit {
@@ -205,10 +277,15 @@ impl Shares {
     }
 
     /// The current limit of the connection.
-    fn limit(&self, account: &Account) -> usize {
-        match self.is_short() {
-            true => account.limit.get().min(self.bytes / (self.holders.get() + self.waiting.get())),
-            false => account.limit.get(),
+    fn limit(&self, account: &Account, direction: Direction) -> usize {
+        let share = |bytes: usize, waiting: usize| match waiting {
+            0 => usize::MAX,
+            _ => bytes / (self.holders.get() + waiting),
+        };
+        let limit = account.limit.get().min(share(self.bytes, self.waiting.get()));
+        match direction {
+            Direction::Read => limit,
+            Direction::Write => limit.min(share(self.bytes / 2, self.waiting_writes.get())),
         }
     }
 
@@ -221,7 +298,7 @@ impl Shares {
 
     /// Whether a request waits for memory that others hold.
     pub(crate) fn is_short(&self) -> bool {
-        self.waiting.get() > 0
+        self.waiting.get() > 0 || self.waiting_writes.get() > 0
     }
 
     /// Waits until a request does.
@@ -229,17 +306,21 @@ impl Shares {
         self.shortage.wait_for(|| self.is_short().then_some(())).await;
     }
 
-    /// Whether the connection holds more than its limit while a request waits for common memory. (If no connection
-    /// exceeded its limit, the first waiting request could proceed.) Or whether it holds a request beyond its limit
-    /// while another request waits for that.
+    /// Whether the connection holds more than its limit while a request waits for common memory, or its writes do while
+    /// a write waits. (If no connection exceeded its limit, the first waiting request could proceed.) Or whether it
+    /// holds a request beyond its limit while another request waits for that.
     pub(crate) fn is_over(&self, account: &Account) -> bool {
-        let held = account.held.get();
+        let (held, holders) = (account.held.get(), self.holders.get());
         let level = match self.common.first_wanted() {
-            Some(wanted) => (self.bytes - wanted).checked_div(self.holders.get()),
-            None => self.bytes.checked_div(self.holders.get() + self.waiting.get()),
+            Some(wanted) => (self.bytes - wanted).checked_div(holders),
+            None => self.bytes.checked_div(holders + self.waiting.get()),
         };
+        let of_writes = |wanted: usize| (self.bytes / 2 - wanted).checked_div(holders);
+        let write_level = self.writes.first_wanted().and_then(of_writes);
         let is_large = self.waiting_large.get() > 0 && held > account.limit.get();
-        is_large || level.is_some_and(|level| held > level)
+        is_large
+            || level.is_some_and(|level| held > level)
+            || write_level.is_some_and(|level| account.written.get() > level)
     }
 
     /// How many bytes to get back at once when memory is short: a quarter.

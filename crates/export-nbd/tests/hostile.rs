@@ -365,3 +365,47 @@ fn requests_that_are_answered_at_once_take_turns_with_those_of_others() {
         assert!(others.iter().all(|pipe| pipe.sent() == 120 * reply), "{command:?}: all are answered in the end");
     }
 }
+
+#[test]
+fn reads_go_on_beside_all_that_a_member_keeps() {
+    // The requests of each other client: so many, of so many bytes.
+    let floods = [
+        (Command::Write, 20, 8, 128 << 10),
+        (Command::Write, 20, 2, 1 << 20),
+        (Command::Write, 60, 128, 4096),
+        (Command::Write, 60, 64, 16 << 10),
+        (Command::Write, 60, 16, 64 << 10),
+        (Command::Flush, 60, 128, 0),
+        (Command::Trim, 60, 128, 4096),
+        (Command::WriteZeroes, 60, 128, 128 << 10),
+    ];
+    for (command, clients, requests, bytes) in floods {
+        let (bench, ram) = (Bench::new(256, 64), Ram::new(2 * MIB));
+        let limits = Limits { connections_max: 64, ..Limits::default() };
+        let server = server(&bench, &ram, limits);
+        let others: Vec<Pipe> = (0..clients).map(|_| ready(&bench, &server, true)).collect();
+        let good = ready(&bench, &server, true);
+        ram.hold_all_but_reads(true);
+        for (pipe, cookie) in others.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
+            pipe.write(&match command {
+                Command::Write => write(cookie, 0, &vec![9; bytes]),
+                _ => ask(command, PLAIN, cookie, 0, bytes as u32),
+            });
+        }
+        bench.settle();
+        for length in [1 << 20, 512, 4096, 16 << 10, 64 << 10, 128 << 10] {
+            for cookie in 0..4 {
+                good.write(&ask(Command::Read, PLAIN, cookie, 0, length));
+            }
+            bench.settle();
+            let list = answers(&good.take(), |_| length as usize);
+            assert_eq!(list.len(), 4, "reads of {length} beside {command:?} of {bytes}");
+            bench.pass(Duration::from_secs(3));
+        }
+        assert!(!others.iter().any(Pipe::is_shut_down), "waiting for the device is no fault");
+        ram.hold_all_but_reads(false);
+        bench.pass(Duration::from_secs(1));
+        let done: usize = others.iter().map(|pipe| answers(&pipe.take(), |_| 0).len()).sum();
+        assert_eq!(done, clients * requests as usize, "{command:?} of {bytes}: all are answered in the end");
+    }
+}

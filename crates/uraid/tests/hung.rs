@@ -199,18 +199,18 @@ fn a_flush_that_a_member_of_a_raid0_does_not_answer_freezes_the_array_which_says
 
 /// A raid1 of two stubborn files with nothing in the page cache from 1 MiB on. The files are last, so that they are dropped
 /// first and a test that fails ends.
-fn mirror_of_two() -> (Scratch, Served, [StubbornFile; 2]) {
+fn mirror_of_two(options: &[&str]) -> (Scratch, Served, [StubbornFile; 2]) {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", 2, 32 * MIB);
     let hung = [0, 1].map(|at| StubbornFile::in_place_of(&mut members, at));
     scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
-    let served = scratch.ready(&["--member-timeout", "60s"], &members);
+    let served = scratch.ready(&[&["--member-timeout", "60s"], options].concat(), &members);
     (scratch, served, hung)
 }
 
 #[test]
 fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_hangs() {
-    let (_scratch, served, members) = mirror_of_two();
+    let (_scratch, served, members) = mirror_of_two(&[]);
     let mut client = served.client();
     for _ in 0..8 {
         client.read(0, 4096).expect("connected").expect("it answers");
@@ -230,7 +230,7 @@ fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_
 
 #[test]
 fn reads_of_a_mirror_whose_members_all_hang_go_on_with_the_first_that_answers() {
-    let (_scratch, served, members) = mirror_of_two();
+    let (_scratch, served, members) = mirror_of_two(&[]);
     let (sender, ended) = mpsc::channel();
     let clients: Vec<_> = (0..8).map(|_| served.client()).collect();
     members.iter().for_each(StubbornFile::hang);
@@ -247,4 +247,44 @@ fn reads_of_a_mirror_whose_members_all_hang_go_on_with_the_first_that_answers() 
     }
     members[1].go_on();
     assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn reads_go_on_beside_floods_of_writes_and_flushes_that_wait_for_a_member() {
+    // NBD commands of each client, with their payload; the clients take no answers.
+    for (command, clients, requests, bytes) in [(1, 20, 16u64, 1 << 20), (1, 60, 128, 4096), (3, 140, 128, 0)] {
+        let (_scratch, served, members) = mirror_of_two(&["--shards", "1"]);
+        let mut client = served.client();
+        assert_eq!(client.write(0, &pattern(1, BYTES)).expect("connected"), 0);
+        members[1].hang();
+        let floods: Vec<_> = (0..clients)
+            .map(|client| {
+                let (mut flood, data) = (served.client(), vec![7; bytes]);
+                std::thread::spawn(move || {
+                    // The server reads no more once it holds enough of this client's requests.
+                    let place = |n| 4 * MIB + (client * requests + n) * bytes as u64 % (24 * MIB);
+                    let sent = (0..requests).all(|n| flood.send_write(command, place(n), &data).is_ok());
+                    (flood, sent)
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_secs(1));
+        let mut reads = 0;
+        let (sender, ended) = mpsc::channel();
+        let mut reader = served.client();
+        std::thread::spawn(move || {
+            for length in [512, 4096, 64 << 10, 256 << 10, 1 << 20].into_iter().cycle().take(40) {
+                let read = reader.read(0, length).expect("connected");
+                let _ = sender.send(read.as_ref() == Ok(&pattern(1, BYTES)[..length].to_vec()));
+            }
+        });
+        while let Ok(is_right) = ended.recv_timeout(Duration::from_secs(5)) {
+            assert!(is_right);
+            reads += 1;
+        }
+        assert_eq!(reads, 40, "reads beside {clients} clients with {requests} commands {command} of {bytes} bytes");
+        members[1].go_on();
+        assert!(floods.into_iter().all(|flood| flood.join().expect("it ends").1));
+        assert_eq!(served.stop().code, Some(0));
+    }
 }

@@ -365,6 +365,7 @@ pub struct Ram {
     pub ops: RefCell<Vec<Op>>,
     pub failure: Cell<Option<ErrorKind>>,
     is_held: Cell<bool>,
+    serves_reads: Cell<bool>,
     changed: Notify,
 }
 
@@ -388,6 +389,7 @@ impl Ram {
             ops: RefCell::default(),
             failure: Cell::new(None),
             is_held: Cell::new(false),
+            serves_reads: Cell::new(false),
             changed: Notify::new(),
         })
     }
@@ -398,9 +400,16 @@ impl Ram {
         self.changed.notify_all();
     }
 
+    /// The same, but reads end: as of a mirror of which one member does not answer.
+    pub fn hold_all_but_reads(&self, is_held: bool) {
+        self.serves_reads.set(is_held);
+        self.hold(is_held);
+    }
+
     async fn begin(&self, op: Op) -> Result<(), IoError> {
         self.ops.borrow_mut().push(op);
-        self.changed.wait_for(|| (!self.is_held.get()).then_some(())).await;
+        let is_served = || !self.is_held.get() || (self.serves_reads.get() && matches!(op, Op::Read(..)));
+        self.changed.wait_for(|| is_served().then_some(())).await;
         self.failure.get().map_or(Ok(()), |kind| Err(IoError { kind, os: 5 }))
     }
 

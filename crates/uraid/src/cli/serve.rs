@@ -114,7 +114,7 @@ pub struct ServeArgs {
     pub member_timeout: Duration,
     /// How much memory the process may take when all its buffers are full, say 200M: fewer and smaller requests at a time,
     /// fewer clients; a bare number is in KiB. Members in memory count beside it [default: as much as serves best, about
-    /// 415M for each thread]
+    /// 423M for each thread]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<Sectors>,
     /// How many failed reads a member may have; with one more it is failed, where the array can do without it. Only reads

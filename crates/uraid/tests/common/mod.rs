@@ -310,6 +310,12 @@ impl Client {
         self.stream.write_all(&request)
     }
 
+    /// A request with its payload, whose answer is left where it is.
+    pub fn send_write(&mut self, command: u16, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.send_request(command, if data.is_empty() { 0 } else { offset }, data.len() as u32)?;
+        self.stream.write_all(data)
+    }
+
     /// The protocol's error number; 0 for none.
     fn answer(&mut self) -> io::Result<u32> {
         let mut reply = [0; 16];
