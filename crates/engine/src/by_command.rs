@@ -60,7 +60,7 @@ pub enum FailError {
     /// The array is read-only.
     #[error("the array is read-only")]
     ReadOnly,
-    /// The array is starting, resyncing or stopping.
+    /// The array is starting, resyncing or has stopped.
     #[error("the array is being started, made consistent or stopped; try again when it is open")]
     NotOpen,
     /// The failure could not be recorded.
@@ -124,11 +124,12 @@ impl From<MendError> for StaysFrozen {
 }
 
 impl<W: World> Array<W> {
-    /// Fails members by command, all or none. Returns when the superblocks of the others record it. An array that froze
+    /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others record it. An array that froze
     /// because these members are full then takes writes again. Shard 0 only.
     pub async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
         match self.view().gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
+            Gate::Closed if self.is_closed_to_stop() => {}
             // While copies may still differ, clients may have read from the copy that would be failed.
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
             Gate::Frozen(_) => return self.fail_frozen(slots).await,
@@ -138,8 +139,17 @@ impl<W: World> Array<W> {
         mark::hit(Mark::FailedByHand);
         match self.condemn(&by_command(slots)).await {
             Condemned::Recorded => Ok(()),
+            Condemned::Frozen(error) if error.kind == ErrorKind::Stopping => Err(FailError::NotOpen),
             Condemned::Frozen(error) => Err(FailError::Frozen(error)),
         }
+    }
+
+    /// Whether a stop has closed the gate of an array that was open: its copies agree. The stop may wait for a member
+    /// that does not answer, and goes on once that is failed.
+    fn is_closed_to_stop(&self) -> bool {
+        let steward = self.steward();
+        let master = steward.master.borrow();
+        steward.is_stopping.get() && master.has_opened && master.frozen.is_none()
     }
 
     /// Whether the array has these members and can serve without them.

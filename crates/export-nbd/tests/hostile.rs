@@ -387,9 +387,10 @@ fn reads_go_on_beside_all_that_a_member_keeps() {
         let good = ready(&bench, &server, true);
         ram.hold_all_but_reads(true);
         for (pipe, cookie) in others.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
-            pipe.write(&match command {
-                Command::Write => write(cookie, 0, &vec![9; bytes]),
-                _ => ask(command, PLAIN, cookie, 0, bytes as u32),
+            pipe.write(&if command == Command::Write {
+                write(cookie, 0, &vec![9; bytes])
+            } else {
+                ask(command, PLAIN, cookie, 0, bytes as u32)
             });
         }
         bench.settle();

@@ -477,10 +477,14 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
-    fn say_stop_waits(&self, array: &str, time_max: Duration) {
+    fn say_stop_waits(&self, index: ArrayIndex, array: &str, time_max: Duration) {
         let members = self.station.shard.members_owing();
         let on = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
-        warn(&format!("{array}: the stop waits for answers of {on}, for at most {time_max:?} in all"));
+        let mut text = format!("{array}: the stop waits for answers of {on}, for at most {time_max:?} in all");
+        if self.station.arrays[index.0].layout().tolerates() > 0 {
+            text.push_str(&format!("; `uraid fail {array} MEMBER` ends it without that member"));
+        }
+        warn(&text);
     }
 
     /// The kernel keeps a process as long as one of its members does not answer; releases the others, which need not
@@ -512,7 +516,7 @@ impl Session {
             let stopping = self.station.arrays[index.0].stop();
             let limit = async {
                 self.station.shard.sleep(UNANSWERED_MIN).await;
-                self.say_stop_waits(name, time_max);
+                self.say_stop_waits(index, name, time_max);
                 self.station.shard.sleep(time_max - UNANSWERED_MIN).await;
             };
             let stopped = match race(stopping, limit).await {

@@ -152,8 +152,8 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     let mut members = scratch.members("m", 4, 4 * MIB);
     let member = StubbornFile::in_place_of(&mut members, 1);
     scratch.create("hung", "-l 5 -n 4 --assume-clean", &members);
-    // A flush may take four times as long as other requests, 32 s: the stop gives up after 23.
-    let served = scratch.ready(&["--member-timeout", "8s"], &members);
+    // A flush may take four times as long as other requests, 24 s: the stop gives up after 21.
+    let served = scratch.ready(&["--member-timeout", "6s"], &members);
     let mut rig = Rig { member, served, members, scratch };
     assert_eq!(rig.served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
     rig.member.hang();
@@ -161,7 +161,7 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     // The flush of the idle clean-up.
     std::thread::sleep(Duration::from_secs(2));
     rig.served.signal(rustix::process::Signal::TERM);
-    rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 23s in all"));
+    rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 21s in all"));
     rig.served.wait_for(&format!("Z hung: member {hung} did not answer until the end: the kernel keeps this process"));
     assert!(!rig.served.has_ended(), "the kernel keeps it");
     let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
@@ -173,7 +173,30 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     rig.member.go_on();
     let ended = rig.served.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("hung: members still owe answers after 23s"), "{ended:?}");
+    assert!(ended.stderr.contains("hung: members still owe answers after 21s"), "{ended:?}");
+}
+
+#[test]
+fn a_stop_that_waits_for_a_member_ends_clean_once_that_is_failed() {
+    let rig = rig(&["--member-timeout", "0"]);
+    rig.member.go_on();
+    assert_eq!(rig.served.client().write(0, &pattern(2, 1 << 20)).expect("connected"), 0);
+    rig.member.hang();
+    // The flush of the idle clean-up.
+    std::thread::sleep(Duration::from_secs(1));
+    rig.served.signal(rustix::process::Signal::TERM);
+    let hung = text(&rig.members[1]);
+    rig.served
+        .wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 60s in all; `uraid fail hung"));
+    rig.says(&["fail", "hung", hung]).expect_done();
+    rig.served.wait_for("Z hung: is stopped and clean");
+    let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
+    let again = rig.scratch.ready(&["--run"], &others);
+    assert!(again.client().read(0, 1 << 20).expect("connected") == Ok(pattern(2, 1 << 20)));
+    assert_eq!(again.stop().code, Some(0));
+    rig.member.go_on();
+    let ended = rig.served.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[test]

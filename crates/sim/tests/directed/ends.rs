@@ -3,6 +3,7 @@
 
 use super::*;
 use uraid_block::{Range, Tick};
+use uraid_engine::FailError;
 
 /// Whether a request went well, and when it ended.
 type Ending = Pin<Box<dyn Future<Output = (bool, Tick)>>>;
@@ -134,6 +135,74 @@ fn a_stop_of_a_frozen_array_waits_for_no_flush_of_its_clean_up() {
     let stopped = all(&rig, &live, vec![async move { array.stop().await }]);
     assert!(matches!(stopped[0], Err(StopError::Frozen(_))), "{stopped:?}");
     assert!(rig.executor.now().since(begun) < Duration::from_secs(5));
+    rig.power_off();
+}
+
+/// A stop waits for the flush of a member that hangs, until that is failed by command: then the array is clean without it.
+#[test]
+fn a_member_that_holds_up_a_stop_can_be_failed() {
+    for level in [1, 10, 5, 6] {
+        let mut rig = rig(level, 4, false);
+        let live = start(&mut rig, &[]);
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
+        rig.judge.lost.borrow_mut().insert(2);
+        let takes = Effect::Hang(Duration::from_secs(50));
+        rig.disk(2).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+        let (array, begun) = (live.arrays[0].clone(), rig.executor.now());
+        let (failing, executor) = (array.clone(), rig.executor.clone());
+        let both: Vec<Request> = vec![
+            Box::pin(async move {
+                array.stop().await.expect("it ends clean");
+                Ok(())
+            }),
+            Box::pin(async move {
+                executor.sleep(Duration::from_secs(1)).await;
+                assert_eq!(failing.status().gate, Gate::Closed, "the stop waits");
+                assert_eq!(failing.fail(SlotSet::EMPTY.with(Slot(2))).await, Ok(()));
+                Ok(())
+            }),
+        ];
+        assert_eq!(all(&rig, &live, both), [Ok(()), Ok(())], "raid{level}");
+        assert!(rig.executor.now().since(begun) < Duration::from_secs(5), "raid{level}");
+        let status = live.arrays[0].status();
+        assert!(!status.is_dirty && !status.usable.contains(Slot(2)), "raid{level}: {status:?}");
+        let late = live.arrays[0].clone();
+        let answer = all(&rig, &live, vec![async move { late.fail(SlotSet::EMPTY.with(Slot(1))).await }]);
+        assert_eq!(answer, [Err(FailError::NotOpen)], "raid{level}: after the stop none is failed");
+        rig.power_off();
+    }
+}
+
+/// While a resync is under way copies may differ, and clients of an earlier start may have read from either: a stop of it
+/// lets none be failed.
+#[test]
+fn a_stop_before_the_array_is_consistent_lets_no_member_be_failed() {
+    let mut rig = rig(1, 3, true);
+    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+    rig.prepare_oracle(&plan, &BTreeSet::new());
+    rig.disk(0).add_fault(Fault { victim: Victim::Reads, after: 0, effect: Effect::Hang(Duration::from_secs(2)) });
+    let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
+    let (array, failing, executor) = (live.arrays[0].clone(), live.arrays[0].clone(), rig.executor.clone());
+    let session = live.session.clone();
+    let both: Vec<Request> = vec![
+        Box::pin(async move {
+            executor.sleep(Duration::from_millis(100)).await;
+            session.is_stopping.set(true);
+            // It is clean if the window that was under way was the last one.
+            let _ = array.stop().await;
+            Ok(())
+        }),
+        Box::pin({
+            let executor = rig.executor.clone();
+            async move {
+                executor.sleep(Duration::from_millis(200)).await;
+                assert_eq!(failing.status().gate, Gate::Closed);
+                assert_eq!(failing.fail(SlotSet::EMPTY.with(Slot(1))).await, Err(FailError::NotOpen));
+                Ok(())
+            }
+        }),
+    ];
+    assert_eq!(all(&rig, &live, both), [Ok(()), Ok(())]);
     rig.power_off();
 }
 
