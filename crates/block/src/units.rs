@@ -72,7 +72,10 @@ impl SubAssign for Sectors {
 
 impl fmt::Display for Sectors {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} sectors", self.0)
+        match self.0 {
+            1 => out.write_str("1 sector"),
+            count => write!(out, "{count} sectors"),
+        }
     }
 }
 

@@ -77,8 +77,8 @@ pub enum StaysFrozen {
     /// It froze in its start.
     #[error("it froze before it was consistent; make room, stop it and start it again")]
     NotStarted,
-    /// More members failed together than it can lose.
-    #[error("more members failed than it can lose; stop it and start it again")]
+    /// More members were full or failed together than it can lose.
+    #[error("more members were full or failed together than it can lose; see to them, stop it and start it again")]
     TooMany,
     /// A flush failed on more members than it can lose.
     #[error("a flush failed, so writes may be lost; stop it and start it again")]

@@ -53,6 +53,16 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// The server closed the connection: it is another user's.
+    #[error("{} is of user {owner}: only that user and root may ask it, this is user {own}", path.display())]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// Whose process listens there.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
     /// `fail` takes long.
     #[error(
         "no answer to fail from {}{} within {after:?}: the superblocks of the other members are not written yet, because \
@@ -179,9 +189,13 @@ impl Client {
         // Report a timeout in words: the system's text is "try again".
         let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let source = if is_late { late() } else { source };
-        let pid = sockopt::socket_peercred(self.stream.get_ref()).ok();
-        let pid = pid.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
-        ClientError::NoAnswer { path: self.path.clone(), pid, source }
+        let (path, peer) = (self.path.clone(), sockopt::socket_peercred(self.stream.get_ref()).ok());
+        let (own, owner) = (rustix::process::geteuid().as_raw(), peer.as_ref().map(|peer| peer.uid.as_raw()));
+        if let Some(owner) = owner.filter(|owner| is_ended(source.kind()) && own != 0 && own != *owner) {
+            return ClientError::Foreign { path, owner, own };
+        }
+        let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
+        ClientError::NoAnswer { path, pid, source }
     }
 }
 
@@ -265,7 +279,7 @@ fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
     drop(sender);
     receiver.into_iter().filter_map(|(place, answer)| match answer {
         Ok((client, report)) => Some((place, client, report)),
-        Err(error @ ClientError::NoAnswer { .. }) => {
+        Err(error @ (ClientError::NoAnswer { .. } | ClientError::Foreign { .. })) => {
             crate::complain(&error);
             None
         }

@@ -294,6 +294,15 @@ impl Report {
         self.state.iter().map(word).collect::<Vec<String>>().join(", ")
     }
 
+    /// That files of members are gone when the array stops, if so; `detail` says it of each member.
+    pub fn deleted_text(&self) -> String {
+        match self.members.iter().filter(|member| member.is_deleted()).count() {
+            0 => String::new(),
+            1 => ", the file of a member is deleted".to_owned(),
+            count => format!(", the files of {count} members are deleted"),
+        }
+    }
+
     /// The text of `uraid detail`.
     pub fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);

@@ -222,11 +222,12 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {
-        asked.ask_to_stop(match signal.await {
+        let name = match signal.await {
             Signal::Terminate => "SIGTERM",
             Signal::Interrupt => "SIGINT",
             Signal::HangUp => "SIGHUP",
-        });
+        };
+        asked.ask_to_stop(name, None);
     });
     let outcome = session.live(&overseers).await;
     session.finish(outcome.clone());
@@ -316,11 +317,12 @@ impl Session {
         self.is_ready.get()
     }
 
-    /// The reason of the first call goes to the log.
-    fn ask_to_stop(&self, reason: &str) {
+    /// The reason of the first call goes to the log, of all arrays but the one that failed: its error is the outcome.
+    fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
         if !self.is_stop_asked.replace(true) {
             let stack = &self.setup().stack;
-            stack.arrays.iter().for_each(|array| warn(&format!("{}: stops: {reason}", array.name)));
+            let others = stack.indexes().filter(|&index| Some(index) != failed);
+            others.for_each(|index| warn(&format!("{}: stops: {reason}", stack.array(index).name)));
         }
         self.changed.notify_all();
     }
@@ -346,7 +348,7 @@ impl Session {
 
     /// Stops all arrays; returns when they are stopped.
     pub async fn stop(&self) -> Result<(), StackError> {
-        self.ask_to_stop("`uraid stop`");
+        self.ask_to_stop("`uraid stop`", None);
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }
 
@@ -423,7 +425,7 @@ impl Session {
             Either::Right(Ok(())) => {}
             Either::Right(Err(source)) => {
                 // The resyncs of the others would be in vain.
-                self.ask_to_stop(&format!("{name} could not be started"));
+                self.ask_to_stop(&format!("{name} could not be started"), Some(index));
                 let status = self.station.arrays[index.0].status();
                 return Err(self.setup().stack.start_error(index, &status, source));
             }

@@ -103,7 +103,11 @@ pub enum StackError {
     #[error(
         "{array}: members still owe answers after {after:?}{}{}; {}",
         if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
-        if *requests == 0 { String::new() } else { format!(" ({requests} requests of the first thread wait for them)") },
+        match requests {
+            0 => String::new(),
+            1 => " (1 request of the first thread waits for them)".to_owned(),
+            _ => format!(" ({requests} requests of the first thread wait for them)"),
+        },
         if *is_redundant {
             "the array stays marked dirty, and its next start makes it consistent"
         } else {

@@ -43,11 +43,14 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
             lines.push(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"));
         }
     }
-    if let (Gate::Open | Gate::Closed, Gate::Frozen(kind), Some(reason)) =
-        (before.gate, now.gate, frozen::reason(now, &name))
-    {
-        let advice = frozen::advice(kind, now.level.is_redundant());
-        lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
+    match (before.gate, now.gate, frozen::reason(now, &name)) {
+        (Gate::Open, Gate::Frozen(kind), Some(reason)) => {
+            let advice = frozen::advice(kind, now.level.is_redundant());
+            lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
+        }
+        // In its start or its stop, whose error says what to do.
+        (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
+        _ => {}
     }
     if let (Gate::Frozen(_), Gate::Open) = (before.gate, now.gate) {
         lines.push(format!("takes writes again {}", now.picture()));
@@ -72,8 +75,11 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
         return None;
     }
     let (name, count) = (kind.name(), now.count);
-    let what =
-        if count == 1 { format!("first {name} error") } else { format!("{count} {name} errors so far, the last") };
+    let what = match (before.count, count) {
+        (0, 1) => format!("first {name} error"),
+        (0, _) => format!("first {name} errors, {count} at once, the last"),
+        _ => format!("{count} {name} errors so far, the last"),
+    };
     let place = if range.length.is_zero() {
         String::new()
     } else {
@@ -147,7 +153,7 @@ mod tests {
         );
         // Several at once are one line.
         let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");
-        assert!(line.starts_with("37 flush errors so far, "), "{line}");
+        assert!(line.starts_with("first flush errors, 37 at once, the last at its sector"), "{line}");
         assert_eq!(error_line(RequestKind::Flush, &count(0), &count(0)), None);
     }
 

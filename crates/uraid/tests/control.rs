@@ -9,7 +9,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 const STATUS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n";
@@ -123,6 +125,17 @@ fn another_user_gets_no_answer_of_the_control_socket() {
         stranger.join().expect("it does not panic")
     });
     assert!(!matches!(stranger, Ok(1..)), "{stranger:?}");
+    // Where another user can run it.
+    let binary = scratch.path("uraid");
+    fs::copy(env!("CARGO_BIN_EXE_uraid"), &binary).expect("room");
+    for path in [&binary, &scratch.path("")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our file");
+    }
+    let mut command = Command::new(&binary);
+    let output = command.args(["detail", "--control"]).arg(&socket).uid(65_534).output().expect("it runs");
+    let expected = "mine.ctl is of user 0: only that user and root may ask it, this is user 65534\n";
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.ends_with(expected), "{output:?}");
     assert_eq!(ask(&socket).expect("an answer"), 1);
     assert_eq!(served.stop().code, Some(0));
 }

@@ -68,7 +68,11 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         let report: serde_json::Value = serde_json::from_str(&rig.says(&["list", "--json"])).expect("JSON");
         assert_eq!(report[0]["frozen"], over, "{case}");
         let refused = rig.scratch.uraid(["fail", "sick", "0"]);
-        refused.expect_refused(&["stays frozen", "more members failed", "stop it and start it again"]);
+        refused.expect_refused(&[
+            "stays frozen",
+            "more members were full or failed together",
+            "stop it and start it again",
+        ]);
         rig.sick.iter().for_each(|file| file.fail_next(Errno::EIO, 0));
         let Rig { served, sick, members, scratch } = rig;
         served.stop().expect_refused(&["stays marked dirty"]);
@@ -152,11 +156,15 @@ fn a_start_without_room_names_the_member_and_says_what_to_do() {
     full.fail(Fails::Full);
     let refused = scratch.serve(&[], &members).end();
     let member = members[1].display();
+    for text in ["stops:", "uraid fail", "reads are served"] {
+        assert!(!refused.stderr.contains(text), "{text}: {refused:?}");
+    }
     refused.expect_refused(&[
         &format!(
             "full: the array could not be started for lack of room under {member}: make room there and start it again"
         ),
         "or serve it with --read-only",
+        &format!("full: is frozen: {member}: no space left under the member (errno 28)\n"),
     ]);
     full.fail(Fails::Nothing);
     assert_eq!(scratch.ready(&[], &members).stop().code, Some(0));

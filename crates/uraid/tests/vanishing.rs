@@ -44,6 +44,8 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     assert_eq!(shown.matches("(deleted: gone when the array stops)").count(), 2, "{shown}");
     assert!(shown.contains("m2 (its path leads to nothing)") && shown.contains("m3 (its path leads to another file)"));
     assert!(shown.contains("active [4/4] [UUUU]") || shown.contains("clean [4/4] [UUUU]"), "{shown}");
+    let listed = scratch.uraid(["list"]).expect_done().stdout;
+    assert!(listed.contains(", the files of 2 members are deleted  nbd+unix:"), "{listed}");
     // What comes back to its path is as before.
     fs::rename(scratch.path("moved"), &members[2]).expect("moved back");
     wait(|| state(2) == Value::Null).expect("it is noticed");
