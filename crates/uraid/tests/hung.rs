@@ -9,7 +9,7 @@ use common::{Done, MIB, Scratch, Served, pattern, wait};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LEVELS: [(&str, usize); 4] = [("1", 3), ("10", 4), ("5", 4), ("6", 4)];
 const RINGS: [&str; 2] = ["auto", "threads"];
@@ -123,6 +123,22 @@ fn a_member_that_takes_too_long_is_failed_by_itself() {
         let read = rig.served.client().read(0, BYTES).expect("connected");
         assert!(read.as_ref() == Ok(&pattern(3, BYTES)), "{case}");
         assert_eq!(rig.served.stop().code, Some(0), "{case}");
+    }
+}
+
+#[test]
+fn a_write_waits_for_a_member_no_longer_than_the_member_timeout() {
+    for (ring, level) in RINGS.into_iter().zip(["1", "5"]) {
+        let rig = rig(level, 3, 0, &["--ring", ring, "--member-timeout", "1s"]);
+        let began = Instant::now();
+        // Its attributes, which each write asks for first, are not answered either.
+        rig.member.hang();
+        assert_eq!(rig.served.client().write(0, &pattern(2, 4096)).expect("connected"), 0);
+        let took = began.elapsed();
+        // A flush may take four times as long.
+        assert!(took < Duration::from_secs(3), "raid{level}, {ring}: {took:?}");
+        rig.member.go_on();
+        assert_eq!(rig.served.stop().code, Some(0));
     }
 }
 

@@ -145,7 +145,7 @@ impl Member {
             memory.zero(at, length)
         } else {
             let memory = memory.clone();
-            let call = Kind::Call(Some(Box::new(move || memory.zero(at, length))));
+            let call = Kind::call(move || memory.zero(at, length));
             self.file.driver.start(call, Buffers::None, None).await.1
         };
         as_unit(result)
@@ -167,7 +167,7 @@ impl Member {
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.lane.as_raw_fd();
         // The operation holds the claim, so the descriptor stays open.
-        as_unit(self.file.call(|| Kind::Call(Some(Box::new(move || sys::block_discard(fd, at, length))))).await)
+        as_unit(self.file.call(|| Kind::call(move || sys::block_discard(fd, at, length))).await)
     }
 
     async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
@@ -197,10 +197,10 @@ impl Member {
         // The operation holds the claim, so the descriptor stays open.
         let call = || {
             let found = found.clone();
-            Kind::Call(Some(Box::new(move || {
+            Kind::call(move || {
                 found.get_or_init(|| allocation::of_file(fd, at, length));
                 0
-            })))
+            })
         };
         let result = self.file.call(call).await;
         self.file.look().await?;

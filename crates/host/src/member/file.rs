@@ -162,7 +162,7 @@ impl FileIo {
         // The operation holds the claim, so the descriptor stays open.
         let call = || {
             let watch = self.watch.clone();
-            Kind::Call(Some(Box::new(move || watch.look(fd).map_or_else(|error| -error.os.max(1), |()| 0))))
+            Kind::look(move || watch.look(fd).map_or_else(|error| -error.os.max(1), |()| 0))
         };
         let result = self.call(call).await;
         self.watch.check()?;

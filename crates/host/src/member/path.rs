@@ -32,7 +32,7 @@ pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
         answer.get_or_init(|| look(&claim));
         0
     };
-    driver.start(Kind::Call(Some(Box::new(call))), Buffers::None, None).await;
+    driver.start(Kind::look(call), Buffers::None, None).await;
     // Nothing where no thread could be had to ask: that says nothing about the file.
     found.get().copied().unwrap_or(PathState::Same)
 }

@@ -51,7 +51,7 @@ pub(super) struct Owed {
     behind: RefCell<VecDeque<u32>>,
 }
 
-/// Flushes, discards and calls may take this many times as long as a read or a write: a flush may have a large page
+/// Flushes, discards and most calls may take this many times as long as a read or a write: a flush may have a large page
 /// cache to write.
 const LONG: u32 = 4;
 
@@ -77,7 +77,8 @@ impl Answer {
     pub(super) fn new(kind: &Kind) -> Answer {
         let is_long = match kind {
             Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll => false,
-            Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => true,
+            Kind::Sync | Kind::Allocate { .. } => true,
+            Kind::Call(call) => !call.is_short,
         };
         let is_read = matches!(kind, Kind::Read { .. });
         Answer { is_long, is_change: is_change(kind), is_read, ..Answer::default() }

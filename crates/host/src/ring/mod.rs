@@ -68,7 +68,7 @@ pub(crate) enum Kind {
     /// Until the file is readable.
     Poll,
     /// Anything that blocks, on a helper thread. Its return value is the result.
-    Call(Option<Box<dyn FnOnce() -> i32 + Send>>),
+    Call(pool::Call),
 }
 
 /// The first [`SEGMENTS_MAX`] pieces, cut off.

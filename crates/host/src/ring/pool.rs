@@ -28,6 +28,31 @@ enum Work {
     Call(Box<dyn FnOnce() -> i32 + Send>),
 }
 
+/// A system call, or several, that block.
+pub(crate) struct Call {
+    work: Option<Box<dyn FnOnce() -> i32 + Send>>,
+    /// It takes no longer than a read or a write.
+    pub(super) is_short: bool,
+}
+
+impl Call {
+    pub(crate) fn take(&mut self) -> Box<dyn FnOnce() -> i32 + Send> {
+        self.work.take().expect("an operation is started once")
+    }
+}
+
+impl Kind {
+    /// A call that may take as long as a flush.
+    pub(crate) fn call(work: impl FnOnce() -> i32 + Send + 'static) -> Kind {
+        Kind::Call(Call { work: Some(Box::new(work)), is_short: false })
+    }
+
+    /// A call that reads or writes nothing, such as fstat: a write waits for it.
+    pub(crate) fn look(work: impl FnOnce() -> i32 + Send + 'static) -> Kind {
+        Kind::Call(Call { work: Some(Box::new(work)), is_short: true })
+    }
+}
+
 struct Job {
     token: u32,
     fd: RawFd,
@@ -196,7 +221,7 @@ fn work(request: &mut Request) -> Work {
         Kind::Write { at, sync } => Work::Write { at: *at, from: segments(), sync: *sync },
         Kind::Sync => Work::Sync,
         Kind::Allocate { mode, at, length } => Work::Allocate { mode: *mode, at: *at, length: *length },
-        Kind::Call(call) => Work::Call(call.take().expect("an operation is started once")),
+        Kind::Call(call) => Work::Call(call.take()),
         Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("sockets are not for helper threads"),
     }
 }
