@@ -166,12 +166,11 @@ impl<W: World> Array<W> {
         let write_mostly =
             plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
         let blocks = world.arena(Pool::Row).large_blocks();
-        assert!(blocks >= usize::from(shape.layout.slots()) + 2, "the row arena holds one row");
         let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view));
         let members = members.into_iter().enumerate();
         let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
         Rc::new(Array {
-            rows: Rows::new(blocks),
+            rows: Rows::new(blocks, usize::from(shape.layout.slots()) + 2),
             holds: Holds::default(),
             torn: Torn::default(),
             epochs: Epochs::new(view.epoch),
@@ -432,7 +431,7 @@ impl<W: World> Device for Array<W> {
         // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
         // the future of every read small.
         let outcome = match self.one_place(range) {
-            Ok((slot, place)) => {
+            Ok((slot, place)) if !self.balance.is_slow(slot) => {
                 let _on_the_way = self.balance.begin(slot);
                 let (member, at) = (self.member(slot), self.on_device(slot, place));
                 let (begun, of_member) = (member.begin(), Range::new(at, range.length));
@@ -448,6 +447,7 @@ impl<W: World> Device for Array<W> {
                     }
                 }
             }
+            Ok((slot, _)) => Box::pin(self.read_beside(range, into, slot)).await,
             Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
         };
         if sabotage::is(Sabotage::Leak) {

@@ -25,6 +25,8 @@ pub(crate) struct Balance {
     members: Vec<Load>,
     turn: Cell<u16>,
     write_mostly: SlotSet,
+    /// How many members are slow.
+    slow: Cell<u16>,
 }
 
 /// What this shard knows of one member's reads.
@@ -63,6 +65,7 @@ impl Balance {
             members: (0..slots).map(|_| Load::default()).collect(),
             turn: Cell::new(first_turn),
             write_mostly,
+            slow: Cell::new(0),
         }
     }
 
@@ -84,15 +87,26 @@ impl Balance {
         (0..).map(Slot).zip(&self.members).filter(|(_, load)| is_stuck(load)).map(|(slot, _)| slot).collect()
     }
 
+    /// Whether reads avoid a member.
+    #[inline]
+    pub(crate) fn is_slow(&self, slot: Slot) -> bool {
+        self.members[slot.index()].is_slow.get()
+    }
+
     /// The members that reads avoid.
     pub(crate) fn slow(&self) -> SlotSet {
+        if self.slow.get() == 0 {
+            return SlotSet::EMPTY;
+        }
         let slow = (0..).map(Slot).zip(&self.members).filter(|(_, load)| load.is_slow.get());
         slow.map(|(slot, _)| slot).collect()
     }
 
     /// Sets whether reads avoid a member when they can. Returns the old value.
     pub(crate) fn set_slow(&self, slot: Slot, is_slow: bool) -> bool {
-        self.members[slot.index()].is_slow.replace(is_slow)
+        let was_slow = self.members[slot.index()].is_slow.replace(is_slow);
+        self.slow.set(self.slow.get() + u16::from(is_slow) - u16::from(was_slow));
+        was_slow
     }
 
     /// The number of the copy to read, for layouts with several.

@@ -1,18 +1,18 @@
-//! Reads of a copy on a slow member: another copy answers them.
+//! Reads of a slow member: another copy answers them, or the other members of the row do.
 //! Owns: the periodic check of reads in flight, the probe of whether a slow member answers again. Not here: which copy
-//! a read takes (`balance`), the retry on another copy (`read`), members that never answer (the host's timeout,
-//! `steward`).
-//! Invariant: it acts only while all copies are equal, and never fails a member.
+//! a read takes (`balance`), the retry elsewhere (`read`), members that never answer (the host's timeout, `steward`).
+//! Invariant: it acts only while all copies are equal and parity is right, and never fails a member.
 //!
 //! ```text
 //!   every LOOK   has a member reads in flight, and has it ended none since the last check?
 //!                  no   nothing
-//!                  yes  it is slow: its reads in flight end with `Late` and are read from another copy;
-//!                       new reads take other copies; one small read probes whether it answers again
+//!                  yes  it is slow: its reads in flight end with `Late` and are read elsewhere;
+//!                       new reads go elsewhere at once; one small read probes whether it answers again
 //!   it answers again: reads of other slow members, which may have had no other copy, are cut once more
 //! ```
 //!
-//! A read that no other copy can serve waits for the slow member. Writes always wait for it: they need it.
+//! A read that the others cannot serve waits for the slow member. Writes always wait for it: they need it, and so do
+//! reads of what they hold: a row that is being written.
 
 use crate::array::{Array, failure};
 use crate::mark::{self, Mark};
@@ -33,9 +33,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const OLD: Duration = Duration::from_secs(2);
 
 impl<W: World> Array<W> {
-    /// Starts the watch over this shard's reads, if the level has several copies. Call it once.
+    /// Starts the watch over this shard's reads, if they can go elsewhere. Call it once.
     pub(crate) fn begin_watching_reads(self: &Rc<Self>) {
-        if self.shape.layout.copies_count() > 1 && !self.watches_reads.replace(true) {
+        if self.shape.layout.tolerates() > 0 && !self.watches_reads.replace(true) {
             self.world.spawn(self.clone().watch_reads());
         }
     }
@@ -72,8 +72,10 @@ impl<W: World> Array<W> {
                 let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
             }
             array.balance.set_slow(slot, false);
-            let slow = array.balance.slow();
-            slow.iter().for_each(|other| array.member(other).cut_reads());
+            if array.view().copies == Copies::Any {
+                let slow = array.balance.slow();
+                slow.iter().for_each(|other| array.member(other).cut_reads());
+            }
         });
     }
 

@@ -99,8 +99,7 @@ impl<W: World> Array<W> {
         mark::hit(Mark::ReadAround);
         if failed.error.kind == ErrorKind::Late {
             let into = self.take_buffers(Pool::Request, range.length).await;
-            let tried = Tried { late: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
-            return self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await;
+            return self.read_beside(range, into, failed.slot).await;
         }
         self.refuse_other_version(range, failed.failure())?;
         self.note_read_failure(failed.failure()).await?;
@@ -111,6 +110,17 @@ impl<W: World> Array<W> {
         }
         let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
+    }
+
+    /// Reads a request of a member that does not answer now from the others, if these have all of it.
+    pub(crate) async fn read_beside(
+        &self,
+        range: ArrayRange,
+        into: ReadPieces,
+        late: Slot,
+    ) -> Result<ReadPieces, IoError> {
+        let tried = Tried { late: SlotSet::EMPTY.with(late), ..Tried::NONE };
+        self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await
     }
 
     /// Reads a request that is not one piece of a healthy member.
@@ -214,21 +224,24 @@ impl<W: World> Array<W> {
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
-            let pieces = self.read_lost(at, into, tried.avoid).await?;
+            let pieces = self.read_lost(at, into, view.usable.minus(usable)).await?;
             work.got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
     }
 
-    /// The members that may be read: without late ones if the others have all of the range. If copies may differ, a
-    /// late canonical copy is waited for.
+    /// The members that may be read: without late ones if the others have all of the range, or give it by parity. If
+    /// copies may differ, a late canonical copy is waited for.
     fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
         let usable = view.usable.minus(tried.avoid);
-        let others = usable.minus(tried.late);
-        let is_enough = || {
-            view.copies == Copies::Any && self.shape.layout.plan_read(range, &others, CopyChoice::First).lost.is_empty()
+        let late = tried.late.or(self.balance.slow());
+        let others = usable.minus(late);
+        let layout = &self.shape.layout;
+        let is_enough = || match layout.level().is_parity() {
+            true => layout.can_serve(&others),
+            false => layout.plan_read(range, &others, CopyChoice::First).lost.is_empty(),
         };
-        if !tried.late.is_empty() && is_enough() { others } else { usable }
+        if !late.is_empty() && view.copies == Copies::Any && is_enough() { others } else { usable }
     }
 
     /// Notes that a member did not give these parts. An error ends the request.

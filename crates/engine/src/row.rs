@@ -76,6 +76,8 @@ pub(crate) struct Rows {
     spare: RefCell<Vec<Rc<RowState>>>,
     /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     pub(crate) blocks: Rc<Semaphore>,
+    /// The same for reads of lost bytes: they do not wait for writes, which a member that does not answer may keep.
+    pub(crate) blocks_to_read: Rc<Semaphore>,
 }
 
 /// A task's use of a row. The table removes the row with the last one.
@@ -100,12 +102,18 @@ impl Drop for Visit<'_> {
 }
 
 impl Rows {
-    pub(crate) fn new(blocks: usize) -> Rows {
-        Rows {
-            table: std::array::from_fn(|_| RefCell::default()),
-            spare: RefCell::default(),
-            blocks: Semaphore::new(blocks),
-        }
+    /// `blocks` of the row arena, of which an interval takes at most `interval`. A quarter is for reads, if there are
+    /// enough for two intervals.
+    pub(crate) fn new(blocks: usize, interval: usize) -> Rows {
+        assert!(blocks >= interval, "the row arena holds one row");
+        let to_read = (blocks / 4).max(interval);
+        let (blocks, blocks_to_read) = if blocks - to_read >= interval {
+            (Semaphore::new(blocks - to_read), Semaphore::new(to_read))
+        } else {
+            let one = Semaphore::new(blocks);
+            (one.clone(), one)
+        };
+        Rows { table: std::array::from_fn(|_| RefCell::default()), spare: RefCell::default(), blocks, blocks_to_read }
     }
 
     fn list(&self, row: Row) -> &RefCell<Vec<Rc<RowState>>> {

@@ -94,12 +94,17 @@ impl<W: World> Array<W> {
         }
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let at = map.start + interval.start;
-        let (mut unreadable, mut read_errors) = (SlotSet::EMPTY, Vec::new());
+        let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, SlotSet::EMPTY, Vec::new());
         let (view, parity) = loop {
             let view = self.view();
-            let blocks = blocks(map, &view, unreadable);
+            let blocks = blocks(map, &view, unreadable.or(late));
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
+                if !late.is_empty() {
+                    // The others do not suffice: wait for it.
+                    late = SlotSet::EMPTY;
+                    continue;
+                }
                 if !unreadable.is_empty() && interval.length > Sectors(1) {
                     drop(room);
                     return Box::pin(self.write_halves(map, &interval, fua)).await;
@@ -117,11 +122,8 @@ impl<W: World> Array<W> {
                 Ok(old) => break (view, Box::pin(self.new_parity(map, &interval, plan, old)).await),
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
-                    for failure in failures {
-                        Box::pin(self.note_read_failure(failure.failure())).await.map_err(failed)?;
-                        unreadable.insert(failure.slot);
-                        read_errors.push(failure);
-                    }
+                    let noted = self.note_failed_reads(failures, &mut unreadable, &mut late, &mut read_errors);
+                    Box::pin(noted).await.map_err(failed)?;
                 }
             }
         };
@@ -376,10 +378,11 @@ impl<W: World> Array<W> {
         avoid: SlotSet,
         read_errors: &mut Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
-        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+        let room = self.rows.blocks_to_read.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         self.count(|counters| counters.rows_recovered += 1);
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
+        let mut late = SlotSet::EMPTY;
         loop {
             let state = self.torn.state(map.row, &(start..start + length));
             if state != TornState::Whole && length > Sectors(1) {
@@ -389,20 +392,20 @@ impl<W: World> Array<W> {
                 return self.recover_halves(map, data, start, into).await;
             }
             let slot = map.data[data];
-            let missed = match state {
-                TornState::Whole => SlotSet::EMPTY,
-                // The others hold another version of this block than readers have seen.
-                TornState::Missed(missed) if !missed.contains(slot) => missed,
-                TornState::Missed(_) | TornState::Unknown => {
-                    mark::hit(Mark::TornRowRefused);
-                    return Err(ErrorKind::Media.into());
-                }
+            let Some(missed) = missed_beside(slot, state) else {
+                mark::hit(Mark::TornRowRefused);
+                return Err(ErrorKind::Media.into());
             };
             let view = self.view();
-            let blocks = blocks(map, &view, unreadable.or(missed));
+            let blocks = blocks(map, &view, unreadable.or(missed).or(late));
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
             let Some(wanted) = wanted else {
+                if !late.is_empty() {
+                    // The others do not suffice: wait for it.
+                    late = SlotSet::EMPTY;
+                    continue;
+                }
                 if length > Sectors(1) && !unreadable.is_empty() {
                     drop(room);
                     // The halves will meet these errors again.
@@ -428,14 +431,31 @@ impl<W: World> Array<W> {
                 }
                 Err(failures) => {
                     mark::hit(Mark::RecoveredAround);
-                    for failed in failures {
-                        self.note_read_failure(failed.failure()).await?;
-                        unreadable.insert(failed.slot);
-                        read_errors.push(failed);
-                    }
+                    self.note_failed_reads(failures, &mut unreadable, &mut late, read_errors).await?;
                 }
             }
         }
+    }
+
+    /// Notes which members did not give their blocks. That a read was cut, because its member does not answer now, is no
+    /// error of the member.
+    async fn note_failed_reads(
+        &self,
+        failures: Vec<ReadError>,
+        unreadable: &mut SlotSet,
+        late: &mut SlotSet,
+        read_errors: &mut Vec<ReadError>,
+    ) -> Result<(), IoError> {
+        for failed in failures {
+            if failed.error.kind == ErrorKind::Late {
+                late.insert(failed.slot);
+                continue;
+            }
+            self.note_read_failure(failed.failure()).await?;
+            unreadable.insert(failed.slot);
+            read_errors.push(failed);
+        }
+        Ok(())
     }
 
     /// Like `write_halves`, for a read.
@@ -472,6 +492,16 @@ fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
 pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
     let data = map.data.iter().copied().collect();
     Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable }
+}
+
+/// The slots that missed a write of their row; `None`: so did `slot`, or it is not known, and the others hold another
+/// version of its block than readers have seen.
+fn missed_beside(slot: Slot, state: TornState) -> Option<SlotSet> {
+    match state {
+        TornState::Whole => Some(SlotSet::EMPTY),
+        TornState::Missed(missed) if !missed.contains(slot) => Some(missed),
+        TornState::Missed(_) | TornState::Unknown => None,
+    }
 }
 
 fn lost_error(unreadable: SlotSet) -> IoError {

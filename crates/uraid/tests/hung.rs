@@ -225,6 +225,46 @@ fn mirror_of_two(options: &[&str]) -> (Scratch, Served, [StubbornFile; 2]) {
 }
 
 #[test]
+fn reads_of_a_parity_array_go_on_without_a_member_that_hangs() {
+    for (level, count, ring) in [("5", 3, "auto"), ("5", 4, "threads"), ("6", 4, "auto"), ("4", 3, "threads")] {
+        let scratch = Scratch::new();
+        let mut members = scratch.members("m", count, 32 * MIB);
+        let member = StubbornFile::in_place_of(&mut members, 1);
+        scratch.create("hung", &format!("-l {level} -n {count} -c 4K --assume-clean"), &members);
+        let served = scratch.ready(&["--member-timeout", "0", "--ring", ring], &members);
+        // Dropped first, so that a test that fails ends.
+        let member = member;
+        let (sender, ended) = mpsc::channel();
+        let mut readers = [served.client(), served.client()];
+        let mut writers = [(); 10].map(|()| served.client());
+        // The array is dirty then: no write waits for a superblock.
+        assert_eq!(writers[0].write(24 * MIB, &[0; 512]).expect("connected"), 0);
+        member.hang();
+        // Writes of 640 rows keep what memory writes of rows may have.
+        for (n, writer) in (0..640).zip((0..10).cycle()) {
+            writers[writer].send_write(1, 24 * MIB + n * 8192, &[7; 512]).expect("the server reads it");
+        }
+        std::thread::spawn(move || {
+            // What was never written is not in the page cache.
+            for (reader, n) in (0..60).flat_map(|n| [(0, n), (1, n)]) {
+                let length = [512, 4096, 65_536, 1 << 20][n % 4];
+                let read = readers[reader].read(MIB + n as u64 * 360_448, length).expect("connected");
+                let _ = sender.send(read == Ok(vec![0; length]));
+            }
+        });
+        let began = Instant::now();
+        for n in 0..120 {
+            assert_eq!(ended.recv_timeout(Duration::from_secs(5)), Ok(true), "raid{level}, {ring}: read {n}");
+        }
+        // Half a second for the first reads of each thread.
+        assert!(began.elapsed() < Duration::from_secs(5), "raid{level}, {ring}: {:?}", began.elapsed());
+        assert!(scratch.uraid(["list"]).expect_done().stdout.contains(&"U".repeat(count)), "none is failed");
+        member.go_on();
+        assert_eq!(served.stop().code, Some(0));
+    }
+}
+
+#[test]
 fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_hangs() {
     let (_scratch, served, members) = mirror_of_two(&[]);
     let mut client = served.client();

@@ -5,6 +5,7 @@
 
 mod ends;
 mod frozen;
+mod late;
 mod several;
 
 use std::cell::{Cell, RefCell};
