@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -53,8 +54,11 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// The server closed the connection: it is another user's.
-    #[error("{} is of user {owner}: only that user and root may ask it, this is user {own}", path.display())]
+    /// It is another user's: the system lets nobody else connect, or the server closed the connection.
+    #[error(
+        "{}: permission denied: it is of user {owner}: only that user and root may ask it, this is user {own}",
+        path.display()
+    )]
     Foreign {
         /// The socket.
         path: PathBuf,
@@ -62,6 +66,16 @@ pub enum ClientError {
         owner: u32,
         /// The user of this process.
         own: u32,
+    },
+    /// The runtime directory may not be read.
+    #[error("user {own} may not look for running arrays in {}: ask as its owner, or set URAID_RUNTIME_DIR", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The user of this process.
+        own: u32,
+        /// Why.
+        source: io::Error,
     },
     /// `fail` takes long.
     #[error(
@@ -115,7 +129,12 @@ impl Client {
         let stream = connect(path, time_max).map_err(|errno| match errno {
             // The queue of the socket stayed full.
             Errno::AGAIN => ClientError::NoAnswer { path: path.to_owned(), pid: None, source: late() },
-            errno => ClientError::Connect { path: path.to_owned(), source: errno.into() },
+            errno => {
+                let is_denied = matches!(errno, Errno::ACCESS | Errno::PERM);
+                let owner = is_denied.then(|| std::fs::metadata(path).ok()).flatten().map(|status| status.uid());
+                let other = || ClientError::Connect { path: path.to_owned(), source: errno.into() };
+                foreign(path, owner).unwrap_or_else(other)
+            }
         })?;
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream), report: None })
     }
@@ -190,9 +209,9 @@ impl Client {
         let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let source = if is_late { late() } else { source };
         let (path, peer) = (self.path.clone(), sockopt::socket_peercred(self.stream.get_ref()).ok());
-        let (own, owner) = (rustix::process::geteuid().as_raw(), peer.as_ref().map(|peer| peer.uid.as_raw()));
-        if let Some(owner) = owner.filter(|owner| is_ended(source.kind()) && own != 0 && own != *owner) {
-            return ClientError::Foreign { path, owner, own };
+        let owner = peer.as_ref().map(|peer| peer.uid.as_raw());
+        if let Some(error) = foreign(&path, owner.filter(|_| is_ended(source.kind()))) {
+            return error;
         }
         let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
         ClientError::NoAnswer { path, pid, source }
@@ -205,6 +224,32 @@ fn connect(path: &Path, time_max: Duration) -> Result<UnixStream, Errno> {
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_max))?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
+}
+
+/// The error of a user who is neither the owner nor root.
+fn foreign(path: &Path, owner: Option<u32>) -> Option<ClientError> {
+    let own = own_user();
+    let owner = owner.filter(|&owner| own != 0 && own != owner)?;
+    Some(ClientError::Foreign { path: path.to_owned(), owner, own })
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the error means that this user may not ask.
+fn is_denied(error: &ClientError) -> bool {
+    match error {
+        ClientError::Foreign { .. } | ClientError::Directory { .. } => true,
+        ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+        ClientError::NotRunning { .. }
+        | ClientError::NoAnswer { .. }
+        | ClientError::FailUnanswered { .. }
+        | ClientError::Ending { .. }
+        | ClientError::Alien { .. }
+        | ClientError::Silent(_)
+        | ClientError::Refused(_) => false,
+    }
 }
 
 fn late() -> io::Error {
@@ -238,54 +283,83 @@ pub fn find_within(
     let not_running = || ClientError::NotRunning { array: array.to_owned() };
     let directory = names::runtime_directory().map_err(|_| not_running())?;
     let name = array.split_once(':').map_or(array, |(_, name)| name);
-    if let Ok(client) = Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
-        return Ok(client);
+    match Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
+        Ok(client) => return Ok(client),
+        Err(error @ ClientError::Foreign { .. }) => return Err(error),
+        // Nothing listens there, or `answers` says why it cannot be asked.
+        Err(_) => {}
     }
     let has = |report: &Report, path: &str| report.members.iter().any(|member| member.is_called(path));
     // As it is written first: resolving links would wait for a member that hangs.
     let written = member_name::as_written(array);
-    let mut others = Vec::new();
-    for (_, client, report) in answers() {
-        if has(&report, &written) {
-            return Ok(Client { report: Some(report), ..client });
+    let (mut others, mut denied) = (Vec::new(), Vec::new());
+    for answer in answers()? {
+        match answer {
+            Ok((_, client, report)) if has(&report, &written) => return Ok(Client { report: Some(report), ..client }),
+            Ok((_, client, report)) => others.push((client, report)),
+            Err(error) => denied.push(error),
         }
-        others.push((client, report));
     }
-    if others.is_empty() {
-        return Err(not_running());
+    let mut found = None;
+    if !others.is_empty() {
+        let resolved = resolved_path(array, time_max)?;
+        found = others.into_iter().find(|(_, report)| has(report, &resolved));
     }
-    let resolved = resolved_path(array, time_max)?;
-    let found = others.into_iter().find(|(_, report)| has(report, &resolved));
+    if found.is_none() {
+        // One of these may have it as a member.
+        denied.iter().for_each(|error| crate::complain(error));
+    }
     found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
 }
 
-/// The arrays that run now and are found in the runtime directory, by name.
-pub fn running() -> Vec<Report> {
-    let mut answers: Vec<(usize, Client, Report)> = answers().collect();
-    answers.sort_by_key(|(place, ..)| *place);
-    answers.into_iter().map(|(.., report)| report).collect()
+/// The arrays that run now and are found in the runtime directory.
+pub struct Running {
+    /// By name.
+    pub reports: Vec<Report>,
+    /// Some are left out, because this user may not ask them; that was reported on stderr.
+    pub is_denied: bool,
+}
+
+/// Asks all arrays that run now.
+pub fn running() -> Result<Running, ClientError> {
+    let mut running = Running { reports: Vec::new(), is_denied: false };
+    let mut found = Vec::new();
+    for answer in answers()? {
+        match answer {
+            Ok(answer) => found.push(answer),
+            Err(error) => {
+                crate::complain(&error);
+                running.is_denied = true;
+            }
+        }
+    }
+    found.sort_by_key(|(place, ..)| *place);
+    running.reports = found.into_iter().map(|(.., report)| report).collect();
+    Ok(running)
 }
 
 /// Yields the answers of the running arrays as they arrive, each with its position by name. All are asked at the same
-/// time, so that one that hangs delays no other; it is reported on stderr.
-fn answers() -> impl Iterator<Item = (usize, Client, Report)> {
+/// time, so that one that hangs delays no other; it is reported on stderr. The errors are of those that this user may not
+/// ask.
+fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), ClientError>>, ClientError> {
     let (sender, receiver) = mpsc::channel();
-    let asked = control_sockets().into_iter().enumerate().map(|(place, path)| {
+    let asked = control_sockets()?.into_iter().enumerate().map(|(place, path)| {
         let sender = sender.clone();
         // The caller may have all answers already, and has dropped the receiver.
         std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
     });
     asked.for_each(drop);
     drop(sender);
-    receiver.into_iter().filter_map(|(place, answer)| match answer {
-        Ok((client, report)) => Some((place, client, report)),
-        Err(error @ (ClientError::NoAnswer { .. } | ClientError::Foreign { .. })) => {
+    Ok(receiver.into_iter().filter_map(|(place, answer)| match answer {
+        Ok((client, report)) => Some(Ok((place, client, report))),
+        Err(error) if is_denied(&error) => Some(Err(error)),
+        Err(error @ ClientError::NoAnswer { .. }) => {
             crate::complain(&error);
             None
         }
         // No process listens there any more, or it is not a socket of uraid.
         Err(_) => None,
-    })
+    }))
 }
 
 fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
@@ -294,13 +368,19 @@ fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
     Ok((client, report))
 }
 
-fn control_sockets() -> Vec<PathBuf> {
-    let Ok(directory) = names::runtime_directory() else { return Vec::new() };
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
+    let Ok(directory) = names::runtime_directory() else { return Ok(Vec::new()) };
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(ClientError::Directory { path: directory, own: own_user(), source });
+        }
+        Err(_) => return Ok(Vec::new()),
+    };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
     paths.sort();
-    paths
+    Ok(paths)
 }
 
 /// A member's path in the form that servers report: absolute, with links resolved if it exists.

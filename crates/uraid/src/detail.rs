@@ -12,7 +12,7 @@ use crate::draw::Drawing;
 use crate::probe::ProbeError;
 use crate::report::Report;
 use crate::serve::ServeError;
-use crate::{asking, member_name, print, warn};
+use crate::{asking, complain, member_name, print, warn};
 use members::Told;
 pub use members::shape_of;
 use serde_json::Value;
@@ -89,16 +89,28 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
     };
     match client::find_within(first, args.control.as_deref(), time_max) {
         Ok(mut client) => Ok(Told { reports: vec![client.status()?], outcome: Ok(()) }),
-        Err(ClientError::NotRunning { .. } | ClientError::Silent(_)) if are_several => {
-            members::tell(&args.named, time_max)
+        Err(error @ (ClientError::NotRunning { .. } | ClientError::Directory { .. } | ClientError::Silent(_)))
+            if are_several =>
+        {
+            tell_members(args, &error)
         }
-        Err(error @ ClientError::NotRunning { .. }) => match first.map(exists).transpose() {
-            Ok(Some(true)) => members::tell(&args.named, time_max),
-            Ok(Some(false) | None) => Err(error.into()),
-            Err(silent) => Err(ClientError::from(silent).into()),
-        },
+        Err(error @ (ClientError::NotRunning { .. } | ClientError::Directory { .. })) => {
+            match first.map(exists).transpose() {
+                Ok(Some(true)) => tell_members(args, &error),
+                Ok(Some(false) | None) => Err(error.into()),
+                Err(silent) => Err(ClientError::from(silent).into()),
+            }
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The members' superblocks. `error`: why no running array was found.
+fn tell_members(args: &DetailArgs, error: &ClientError) -> Result<Told, DetailError> {
+    if let ClientError::Directory { .. } = error {
+        complain(error);
+    }
+    members::tell(&args.named, args.member_timeout.limit())
 }
 
 /// Declares members of a running array failed.

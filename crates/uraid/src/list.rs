@@ -1,18 +1,20 @@
 //! `uraid list`: the arrays that run now.
 //! Owns: the table. Not here: how they are found (`client`). Invariant: stale sockets are as if they were not there.
 
+use crate::client::{self, ClientError, Running};
 use crate::report::Report;
-use crate::{client, names, print, sizes};
+use crate::{names, print, sizes};
 use uraid_block::Sectors;
 
-/// Prints the running arrays: a line each, or one JSON array.
-pub fn run(is_json: bool) {
-    let reports: Vec<Report> = client::running();
+/// Prints the running arrays: a line each, or one JSON array. Returns whether these are all.
+pub fn run(is_json: bool) -> Result<bool, ClientError> {
+    let Running { reports, is_denied } = client::running()?;
     if is_json {
         print(&format!("{}\n", serde_json::json!(reports)));
     } else {
         print(&table(&reports));
     }
+    Ok(!is_denied)
 }
 
 fn table(reports: &[Report]) -> String {

@@ -79,7 +79,9 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Detail(args) => detail::detail(args)?,
         Command::Fail(args) => detail::fail(args)?,
         Command::Stop(args) => detail::stop(args)?,
-        Command::List(args) => list::run(args.json),
+        Command::List(args) => {
+            return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Command::Bench(args) => bench::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,
     }

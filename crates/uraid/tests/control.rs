@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{MIB, Scratch};
+use common::{Done, MIB, Scratch};
 use rustix::net;
 use std::fs;
 use std::io::{Read, Write};
@@ -125,17 +125,56 @@ fn another_user_gets_no_answer_of_the_control_socket() {
         stranger.join().expect("it does not panic")
     });
     assert!(!matches!(stranger, Ok(1..)), "{stranger:?}");
-    // Where another user can run it.
+    binary_for_all(&scratch);
+    let done = of_another_user(&scratch, &["detail", "--control", socket.to_str().expect("UTF-8")]);
+    done.expect_refused(&[&format!("{}{FOREIGN}", socket.display())]);
+    assert_eq!(ask(&socket).expect("an answer"), 1);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+const FOREIGN: &str = ": permission denied: it is of user 0: only that user and root may ask it, this is user 65534\n";
+
+/// Puts the binary where another user can run it.
+fn binary_for_all(scratch: &Scratch) {
     let binary = scratch.path("uraid");
     fs::copy(env!("CARGO_BIN_EXE_uraid"), &binary).expect("room");
     for path in [&binary, &scratch.path("")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our file");
     }
-    let mut command = Command::new(&binary);
-    let output = command.args(["detail", "--control"]).arg(&socket).uid(65_534).output().expect("it runs");
-    let expected = "mine.ctl is of user 0: only that user and root may ask it, this is user 65534\n";
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && told.ends_with(expected), "{output:?}");
-    assert_eq!(ask(&socket).expect("an answer"), 1);
+}
+
+/// `uraid WORDS` of that binary, to its end.
+fn of_another_user(scratch: &Scratch, words: &[&str]) -> Done {
+    let mut command = Command::new(scratch.path("uraid"));
+    let output = command.args(words).env("URAID_RUNTIME_DIR", scratch.path("")).uid(65_534).output();
+    let output = output.expect("the binary runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Done { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+#[test]
+fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root can be another user");
+        return;
+    }
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mine", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    binary_for_all(&scratch);
+    let refused = format!("{}{FOREIGN}", scratch.path("mine.ctl").display());
+    for words in [&["list"][..], &["list", "--json"], &["detail", "mine"], &["stop", "mine"], &["fail", "mine", "0"]] {
+        let done = of_another_user(&scratch, words).expect_refused(&[&refused]);
+        assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+    }
+    // A name that nothing is called: one of the arrays that cannot be asked may have it as a member.
+    of_another_user(&scratch, &["detail", "m9"]).expect_refused(&[&refused, "no running array is called m9"]);
+    fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o711)).expect("our folder");
+    let refused = format!("user 65534 may not look for running arrays in {}", scratch.path("").display());
+    for words in [&["list"][..], &["detail", "ghost"], &["stop", "ghost"], &["fail", "ghost", "0"]] {
+        of_another_user(&scratch, words).expect_refused(&[&refused]);
+    }
+    assert_eq!(scratch.uraid(["list"]).expect_done().stdout.lines().count(), 1);
     assert_eq!(served.stop().code, Some(0));
 }

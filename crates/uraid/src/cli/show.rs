@@ -147,7 +147,9 @@ pub struct GeometryArgs {
 pub(super) const LIST_AFTER: &str = "\
 EXAMPLES
   uraid list
-  uraid list --json";
+  uraid list --json
+
+An array of another user is named on stderr in place of its line, and the exit code is 1 then.";
 
 /// Options of `uraid list`.
 #[derive(Args, Debug)]
