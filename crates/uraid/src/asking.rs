@@ -1,14 +1,15 @@
 //! Questions to the system about a path that may not answer: its file server or drive hangs.
-//! Owns: the thread that waits, the line on stderr after a while, the time limit. Not here: the questions.
+//! Owns: the thread that waits, the line on stderr after a while, the time limit, which paths are still silent at the
+//! end: the kernel ends no process while a thread waits for a server that has taken its request. Not here: the questions.
 //! Invariant: the main thread waits only for a channel, so a signal ends it as before. A path that was given up is not
 //! asked about again: each question would wait as long, on a thread of its own.
 
 use crate::warn;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// After this time the path is named on stderr.
@@ -18,7 +19,8 @@ pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// It may read a superblock and the lists beside it, on its heap.
 const STACK_BYTES: usize = 512 << 10;
 
-static GIVEN_UP: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// By path, the thread that asked.
+static GIVEN_UP: Mutex<BTreeMap<String, JoinHandle<()>>> = Mutex::new(BTreeMap::new());
 
 /// A path did not answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -37,7 +39,7 @@ pub fn ask<T: Send + 'static>(
     question: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoAnswer> {
     let no_answer = || NoAnswer { path: path.to_owned(), after: time_max.unwrap_or_default() };
-    if given_up(|paths| paths.contains(path)) {
+    if given_up(|paths| paths.contains_key(path)) {
         return Err(no_answer());
     }
     let question = Arc::new(Mutex::new(Some(question)));
@@ -71,14 +73,20 @@ pub fn ask<T: Send + 'static>(
     match answer {
         Ok(answer) => Ok(answer),
         Err(RecvTimeoutError::Timeout) => {
-            given_up(|paths| paths.insert(path.to_owned()));
+            given_up(|paths| paths.insert(path.to_owned(), helper));
             Err(no_answer())
         }
         Err(RecvTimeoutError::Disconnected) => resume_unwind(helper.join().expect_err("it ended without an answer")),
     }
 }
 
-fn given_up<T>(look: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
+/// The paths that were given up and have not answered since.
+pub fn unanswered() -> Vec<String> {
+    let is_silent = |(path, helper): (&String, &JoinHandle<()>)| (!helper.is_finished()).then(|| path.clone());
+    given_up(|paths| paths.iter().filter_map(is_silent).collect())
+}
+
+fn given_up<T>(look: impl FnOnce(&mut BTreeMap<String, JoinHandle<()>>) -> T) -> T {
     look(&mut GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -24,8 +24,8 @@ fn table(reports: &[Report]) -> String {
         let (name, level, picture, state) = (&report.name, &report.level, report.picture(), report.state_text());
         let server = report.server.as_ref();
         let uri = server.and_then(|server| server.uris.first()).map_or("", String::as_str);
-        let deleted = report.deleted_text();
-        out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}{deleted}  {uri}\n"));
+        let notes = format!("{}{}", report.deleted_text(), report.silent_text());
+        out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}{notes}  {uri}\n"));
     }
     names::printable_lines(&out)
 }

@@ -59,6 +59,9 @@ fn main() -> ExitCode {
     if let Err(error) = &outcome {
         complain(&**error);
     }
+    for path in asking::unanswered() {
+        warn(&format!("{path}: it did not answer until the end: the kernel may keep this process until it does"));
+    }
     log::finish();
     match outcome {
         // A command whose output could not be printed has failed.

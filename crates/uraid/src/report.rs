@@ -303,6 +303,16 @@ impl Report {
         }
     }
 
+    /// That members have not answered for seconds, if so; `detail` says for how long.
+    pub fn silent_text(&self) -> String {
+        let is_silent = |member: &&Member| member.io.as_ref().is_some_and(MemberIo::is_silent);
+        match self.members.iter().filter(is_silent).count() {
+            0 => String::new(),
+            1 => ", a member does not answer".to_owned(),
+            count => format!(", {count} members do not answer"),
+        }
+    }
+
     /// The text of `uraid detail`.
     pub fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: [&str; 2] = ["--member-timeout", "3s"];
 const WAITS: &str = "m1.mount/member: it does not answer; waiting for it, until 3s have passed";
 const GIVEN_UP: &str = "m1.mount/member: it did not answer within 3s";
+const KEPT: &str = "m1.mount/member: it did not answer until the end: the kernel may keep this process until it does\n";
 
 struct Rig {
     // First, so that a test that fails ends: a process cannot leave a server that does not answer.
@@ -64,6 +65,7 @@ impl Rig {
         );
         let done = running.end();
         assert!(has_ended, "it waits for the member: {done:?}");
+        assert!(done.stderr.ends_with(KEPT), "{done:?}");
         assert_eq!((done.stderr.matches(WAITS).count(), done.stderr.matches(GIVEN_UP).count()), (1, 1), "{done:?}");
         done
     }
@@ -104,8 +106,13 @@ fn serve_starts_without_a_member_that_hangs_where_it_may() {
     let shown = rig.scratch.uraid(["detail", "home"]).expect_done().stdout;
     assert!(shown.contains(&format!("Left out: {}: it did not answer within 3s", rig.members[1].display())), "{shown}");
     assert!(served.client().read(0, 1 << 20).expect("connected") == Ok(pattern(1, 1 << 20)));
+    let mut served = served;
+    served.signal(Signal::TERM);
+    served.wait_for(KEPT);
+    rig.ends(&mut served);
     rig.member.go_on();
-    assert_eq!(served.stop().code, Some(0));
+    let done = served.end();
+    assert!(done.code == Some(0) && done.stderr.contains("home: is stopped and clean"), "{done:?}");
 }
 
 #[test]

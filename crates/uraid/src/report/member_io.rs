@@ -66,6 +66,11 @@ impl MemberIo {
         if words.is_empty() { "-".to_owned() } else { words.join(", ") }
     }
 
+    /// Whether a request has been with it for long.
+    pub fn is_silent(&self) -> bool {
+        Duration::from_millis(self.unanswered_ms) >= UNANSWERED_MIN
+    }
+
     fn slowest(&self) -> String {
         let Some(slowest) = &self.slowest else { return "-".to_owned() };
         let (millis, when) = (slowest.us as f64 / 1e3, dates::stamp(slowest.ended));
@@ -104,7 +109,7 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
         out.push_str("    Made Up: sectors that the member failed to read and the others gave; not rewritten yet\n");
     }
     let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
-    for (member, io) in counted.iter().filter(|(_, io)| Duration::from_millis(io.unanswered_ms) >= UNANSWERED_MIN) {
+    for (member, io) in counted.iter().filter(|(_, io)| io.is_silent()) {
         let seconds = io.unanswered_ms / 1000;
         writeln!(out, "    {} has not answered a request for {seconds} s", path(member)).expect(text);
     }
