@@ -12,8 +12,26 @@ use uraid_engine::{MemberErrors, MemberState, RequestKind, StartError, Status, S
 /// plan.
 pub fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<String> {
     let Gate::Frozen(kind) = status.gate else { return None };
+    Some(blamed(status, kind, name).unwrap_or_else(|| kind.to_string()))
+}
+
+/// Why a stop did not end well, if members are to blame. `before`, `after`: the status before and after it; the gate is
+/// closed for good by then.
+pub fn stop_reason<'a>(
+    before: &Status,
+    after: &Status,
+    error: &StopError,
+    name: impl Fn(usize) -> &'a str,
+) -> Option<String> {
+    match error {
+        StopError::Frozen(_) | StopError::FrozenPlain(_) => reason(before, name),
+        StopError::NotClean(source) | StopError::Flush(source) => blamed(after, source.kind, name),
+    }
+}
+
+fn blamed<'a>(status: &Status, kind: ErrorKind, name: impl Fn(usize) -> &'a str) -> Option<String> {
     let members: Vec<String> = members(status, kind).map(|(index, text)| format!("{}: {text}", name(index))).collect();
-    Some(if members.is_empty() { kind.to_string() } else { members.join(", ") })
+    (!members.is_empty()).then(|| members.join(", "))
 }
 
 /// What to do about an array that froze over an error of this kind.
@@ -45,7 +63,7 @@ pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) 
     }
 }
 
-/// How an array was stopped that could not be stopped well. `reason`: why it was frozen before.
+/// How an array was stopped that could not be stopped well. `reason`: see [`stop_reason`].
 pub fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -> String {
     let over = reason.map_or(String::new(), |reason| format!(" ({reason})"));
     match error {
@@ -59,7 +77,17 @@ pub fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -
         StopError::FrozenPlain(_) => {
             format!("it was frozen{over}; what was written since its last good flush may be lost")
         }
-        StopError::NotClean(_) | StopError::Flush(_) => crate::with_causes(error),
+        StopError::NotClean(source) => {
+            let over = if over.is_empty() { format!(" ({source})") } else { over };
+            format!("it could not be marked clean{over} and stays marked dirty; the next start makes it consistent")
+        }
+        StopError::Flush(source) => {
+            let over = if over.is_empty() { format!(" ({source})") } else { over };
+            format!(
+                "its last flush failed{over}: what was written since the one before may be lost; see to its members, serve \
+                 it again and check what was written last"
+            )
+        }
     }
 }
 
@@ -120,5 +148,14 @@ mod tests {
         let expected =
             "it was frozen (m0: the medium failed (errno 5)); what was written since its last good flush may be lost";
         assert_eq!(text, expected);
+        let error = StopError::Flush(ErrorKind::Frozen.into());
+        let text = stop_text(&error, Some("m0: the medium failed (errno 5)".to_owned()), false);
+        assert!(text.starts_with("its last flush failed (m0: the medium failed (errno 5)): what was "), "{text}");
+        let full = IoError { kind: ErrorKind::NoSpace, os: 28 };
+        let text = stop_text(&StopError::NotClean(full), None, false);
+        assert!(
+            text.starts_with("it could not be marked clean (no space left under the member (errno 28)) "),
+            "{text}"
+        );
     }
 }

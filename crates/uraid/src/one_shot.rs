@@ -53,7 +53,7 @@ where
             for index in (0..to_stop).rev() {
                 let before = arrays[index].status();
                 let stopped = arrays[index].stop().await;
-                let named = |error| stack.stop_error(ArrayIndex(index), &before, error);
+                let named = |error| stack.stop_error(ArrayIndex(index), &before, &arrays[index].status(), error);
                 outcome = outcome.and(stopped.map_err(named));
             }
             outcome.map(|()| value.expect("the task ran when all was started"))

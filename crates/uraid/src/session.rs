@@ -526,7 +526,10 @@ impl Session {
                     if stopped.is_ok() && self.station.arrays[index.0].layout().tolerates() > 0 {
                         self.let_members_go(index);
                     }
-                    stopped.map_err(|error| self.setup().stack.stop_error(index, &before, error))
+                    stopped.map_err(|error| {
+                        let after = self.station.arrays[index.0].status();
+                        self.setup().stack.stop_error(index, &before, &after, error)
+                    })
                 }
                 Either::Right(()) => {
                     // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.

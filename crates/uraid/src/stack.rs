@@ -179,9 +179,9 @@ impl Stack {
         StackError::Start { array: self.array(index).name.clone(), why, source }
     }
 
-    /// Why an array could not be stopped well. `before`: its status before the stop.
-    pub fn stop_error(&self, index: ArrayIndex, before: &Status, error: StopError) -> StackError {
-        let reason = frozen::reason(before, |member| self.member_name(index, member));
+    /// Why an array could not be stopped well. `before`, `after`: its status before and after the stop.
+    pub fn stop_error(&self, index: ArrayIndex, before: &Status, after: &Status, error: StopError) -> StackError {
+        let reason = frozen::stop_reason(before, after, &error, |member| self.member_name(index, member));
         let is_degraded = before.level.is_parity() && before.usable.count() < usize::from(before.slots);
         StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason, is_degraded) }
     }
