@@ -148,6 +148,14 @@ pub fn usage_error(text: &str) -> ! {
     Cli::command().error(ErrorKind::InvalidValue, text).exit()
 }
 
+/// The same of a subcommand, with the usage of that.
+fn usage_error_of(subcommand: &str, text: &str) -> ! {
+    let mut all = Cli::command();
+    all.build();
+    let of = all.find_subcommand_mut(subcommand).expect("it is called for one that exists");
+    of.error(ErrorKind::InvalidValue, text).exit()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,9 +74,13 @@ pub enum Refusal {
     #[error(transparent)]
     Name(#[from] NameTooLong),
     /// Writing failed in the middle.
-    #[error("no complete array was made: these members were changed already: {changed:?}")]
+    #[error(
+        "no complete array was made: members that may have been changed: {}; make the same command with --run when the \
+         cause is gone, or `uraid zero-superblock` them",
+        changed.join(", ")
+    )]
     Write {
-        /// Members that were written.
+        /// The members up to the one that failed.
         changed: Vec<String>,
         /// What went wrong.
         source: MetadataError,

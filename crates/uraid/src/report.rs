@@ -8,6 +8,7 @@ mod member_io;
 
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 
+use crate::sizes::counted;
 use crate::{dates, names, sizes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -420,7 +421,8 @@ impl Report {
     fn work(&self, out: &mut String) {
         let Some(counts) = &self.counts else { return };
         self.write_clients(out);
-        field(out, "Requests", &format!("{} reads, {} writes", counts.reads, counts.writes));
+        let (reads, writes) = (counted(counts.reads, "read", "reads"), counted(counts.writes, "write", "writes"));
+        field(out, "Requests", &format!("{reads}, {writes}"));
         let rows = counts.rows_full + counts.rows_modified + counts.rows_reconstructed;
         if rows > 0 {
             let (full, modified, rest) = (counts.rows_full, counts.rows_modified, counts.rows_reconstructed);
@@ -436,7 +438,7 @@ impl Report {
         if counts.reads_retried + counts.read_errors > 0 {
             let served = match counts.reads_retried {
                 0 => String::new(),
-                reads => format!("; {reads} reads were served by other members"),
+                reads => format!("; {} served by other members", counted(reads, "read was", "reads were")),
             };
             field(out, "Read Errors", &format!("{}{served}", counts.read_errors));
         }
@@ -449,20 +451,20 @@ impl Report {
         field(out, "NBD Connections", &format!("{}{of_all}", clients.connections));
         let size = |bytes: u64| sizes::binary(Sectors(bytes / 512));
         let mut parts = vec![
-            format!("{} reads ({})", clients.reads, size(clients.read_bytes)),
-            format!("{} writes ({})", clients.writes, size(clients.written_bytes)),
+            format!("{} ({})", counted(clients.reads, "read", "reads"), size(clients.read_bytes)),
+            format!("{} ({})", counted(clients.writes, "write", "writes"), size(clients.written_bytes)),
         ];
-        for (count, what) in [
-            (clients.flushes, "flushes"),
-            (clients.trims, "trims"),
-            (clients.write_zeroes, "write-zeroes"),
-            (clients.caches, "cache"),
-            (clients.block_statuses, "block status"),
-            (clients.refused, "refused"),
-            (clients.failed, "failed"),
+        for (count, one, several) in [
+            (clients.flushes, "flush", "flushes"),
+            (clients.trims, "trim", "trims"),
+            (clients.write_zeroes, "write-zeroes", "write-zeroes"),
+            (clients.caches, "cache", "cache"),
+            (clients.block_statuses, "block status", "block status"),
+            (clients.refused, "refused", "refused"),
+            (clients.failed, "failed", "failed"),
         ] {
             if count > 0 {
-                parts.push(format!("{count} {what}"));
+                parts.push(counted(count, one, several));
             }
         }
         field(out, "NBD Requests", &parts.join(", "));

@@ -1,5 +1,5 @@
 //! Sizes as text.
-//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`. Not here: which size
+//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`; counts. Not here: which size
 //! an array may have (`format`). Invariant: a size that is not a whole number of sectors, or invalid, is refused with
 //! the given text. Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
 
@@ -23,6 +23,11 @@ pub enum SizeError {
         /// The text given.
         found: String,
     },
+}
+
+/// `1 read`, `2 reads`.
+pub fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// A size that may be zero. Bare numbers are KiB.

@@ -58,7 +58,8 @@ pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a st
     lines
 }
 
-/// The first error of each kind, then one line for every tenfold count.
+/// The first error of each kind, then one line whenever the count has one digit more. Errors between two checks are one
+/// line, with the count at that time.
 fn errors(before: &MemberErrors, now: &MemberErrors) -> impl Iterator<Item = String> {
     let of_kinds = RequestKind::ALL.into_iter().zip(before.of.iter().zip(&now.of));
     let lines: Vec<String> = of_kinds.filter_map(|(kind, (before, now))| error_line(kind, before, now)).collect();

@@ -38,10 +38,10 @@ fn several_arrays_are_exports_of_one_process() {
     scratch.uraid(["fail", "left", &text(&left[1])]).expect_done();
     served.wait_for("left: member");
     let shown = scratch.uraid(["detail", "left"]).expect_done().stdout;
-    assert!(shown.contains("[3/2] [U_U]") && shown.contains("1 writes"), "{shown}");
+    assert!(shown.contains("[3/2] [U_U]") && shown.contains(", 1 write\n"), "{shown}");
     assert!(shown.contains("Parity By : "), "the instructions of a raid5: {shown}");
     let shown = scratch.uraid(["detail", &text(&right[0])]).expect_done().stdout;
-    assert!(shown.starts_with("right:") && shown.contains("[2/2] [UU]") && shown.contains("1 writes"), "{shown}");
+    assert!(shown.starts_with("right:") && shown.contains("[2/2] [UU]") && shown.contains(", 1 write\n"), "{shown}");
     assert!(!shown.contains("Parity By"), "a mirror has none: {shown}");
     for (export, data) in &written {
         let mut client = served.client_of(export);

@@ -319,7 +319,7 @@ fn what_clients_asked_for_is_counted_and_shown() {
     assert_eq!(client.flush().expect("served"), 0);
     let shown = detail(&scratch, &[], [&PathBuf::from("asked")]).expect_done().stdout;
     assert!(shown.contains("   NBD Connections : 1\n"), "{shown}");
-    let line = "      NBD Requests : 1 reads (4.00 KiB), 1 writes (8.00 KiB), 1 flushes, 1 cache\n";
+    let line = "      NBD Requests : 1 read (4.00 KiB), 1 write (8.00 KiB), 1 flush, 1 cache\n";
     assert!(shown.contains(line), "{shown}");
     let json = detail(&scratch, &["--json"], [&PathBuf::from("asked")]).expect_done().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");

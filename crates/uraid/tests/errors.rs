@@ -52,6 +52,9 @@ fn a_wrong_command_line_is_exit_code_2() {
         assert_eq!(done.code, Some(2), "{words:?}: {done:?}");
         assert!(done.stdout.is_empty() && !done.stderr.is_empty());
     }
+    let usage = "Usage: uraid fail ARRAY MEMBER...";
+    let done = scratch.uraid(["fail", "home"]);
+    assert!(done.stderr.starts_with("error: fail takes ARRAY MEMBER") && done.stderr.contains(usage), "{done:?}");
 }
 
 #[test]
@@ -72,6 +75,9 @@ fn too_few_members() {
     let done = scratch.serve(&[], &[members[2].clone(), members[0].clone()]).end();
     let done = done.expect_refused(&["found 1 of 3 members, raid5 needs at least 2", &stale, end]);
     assert!(!done.stderr.contains("member 0"), "{done:?}");
+    let two = scratch.members("t", 2, 8 * MIB);
+    scratch.create("two", "-l 1 -n 2 --assume-clean", &two);
+    scratch.serve(&[], &two[..1]).end().expect_refused(&["found 1 member, the superblocks count 2"]);
 }
 
 #[test]
@@ -285,6 +291,30 @@ fn no_space_under_a_sparse_member() {
     }
     assert_eq!(client.write(28 * MIB, &data).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn create_without_room_names_what_may_have_changed_and_the_ways_on() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 1, 8 * MIB);
+    let Some(small) = Tmpfs::mount(&scratch, "size=1m") else {
+        eprintln!("SKIPPED create_without_room_...: a tmpfs cannot be mounted here (needs root)");
+        return;
+    };
+    let sparse = small.0.join("sparse");
+    File::create(&sparse).and_then(|file| file.set_len(8 * MIB)).expect("a sparse file");
+    small.fill();
+    let words = ["create", "--homehost", "none", "-l", "1", "-n", "2"].map(PathBuf::from);
+    let done = scratch.uraid(words.into_iter().chain([members[0].clone(), sparse.clone()]));
+    let expected = format!(
+        "no complete array was made: members that may have been changed: {}, {}; make the same command with --run when \
+         the cause is gone, or `uraid zero-superblock` them: {}: writing the superblock failed: no space left under the \
+         member (errno 28)\n",
+        text(&members[0]),
+        text(&sparse),
+        text(&sparse)
+    );
+    done.expect_refused(&[&expected]);
 }
 
 #[test]

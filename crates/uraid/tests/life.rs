@@ -26,7 +26,7 @@ fn fill_lose_compare(options: &str, count: usize, lost: &[usize]) {
     assert_eq!(client.write(0, &data).expect("connected"), 0, "{options}");
     assert_eq!(client.flush().expect("connected"), 0);
     let shown = scratch.uraid(["detail", "life"]).expect_done().stdout;
-    assert!(shown.contains("Requests : 0 reads, 1 writes"), "{shown}");
+    assert!(shown.contains("Requests : 0 reads, 1 write\n"), "{shown}");
     assert_eq!(served.stop().code, Some(0), "{options}");
     let rest: Vec<PathBuf> =
         members.iter().enumerate().filter(|(index, _)| !lost.contains(index)).map(|(_, path)| path.clone()).collect();

@@ -185,7 +185,12 @@ impl AssembleError {
             }
             AssembleError::TooFewMembers { .. } => self.write_too_few(out, name),
             AssembleError::NeedsRun { found, expected, missing, refused } => {
-                write!(out, "found {found} members, the superblocks count {expected}, without one: {}", list(missing))?;
+                let members = if *found == 1 { "member" } else { "members" };
+                write!(
+                    out,
+                    "found {found} {members}, the superblocks count {expected}, without one: {}",
+                    list(missing)
+                )?;
                 write_refused(out, refused, name)?;
                 out.write_str(if is_one_not_given(missing, refused) { "; give the rest, or " } else { "; " })?;
                 out.write_str("--run to start degraded")

@@ -3,6 +3,7 @@
 //! Invariant: a request lies in the array and begins at a multiple of the block from the offset. Lists are the same in
 //! every run, so that two runs can be compared.
 
+use crate::sizes::{chunk, counted};
 use crate::stack::SPIN;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
@@ -262,18 +263,17 @@ impl Work {
     /// `randread 4K, 1 job x depth 32, 1 shard`, and where it begins unless that is the beginning: `, from 64K on`.
     pub fn describe(&self) -> String {
         let spin = if self.spin == SPIN { String::new() } else { format!(", spin {:?}", self.spin) };
-        let plural = |n: u64, what: &str| if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") };
         let from = match self.offset {
             Sectors::ZERO => String::new(),
-            offset => format!(", from {} on", crate::sizes::chunk(offset)),
+            offset => format!(", from {} on", chunk(offset)),
         };
         format!(
             "{} {}, {} x depth {}, {}{spin}{from}",
             self.pattern.name(),
-            crate::sizes::chunk(self.block),
-            plural(self.jobs.into(), "job"),
+            chunk(self.block),
+            counted(self.jobs.into(), "job", "jobs"),
             self.depth,
-            plural(self.shards.into(), "shard")
+            counted(self.shards.into(), "shard", "shards")
         )
     }
 }

@@ -1,7 +1,7 @@
 //! `uraid fail` and `uraid stop` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`).
 
-use super::usage_error;
+use super::usage_error_of;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl FailArgs {
         match (self.array_and_members.as_slice(), &self.control) {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
-            _ => usage_error("fail takes ARRAY MEMBER..., or --control SOCK MEMBER..."),
+            _ => usage_error_of("fail", "fail takes ARRAY MEMBER..., or --control SOCK MEMBER..."),
         }
     }
 }

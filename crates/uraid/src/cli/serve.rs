@@ -109,7 +109,7 @@ pub struct ServeArgs {
     pub ring: Ring,
     /// How long a member may take to answer a read or a write; then it is failed as if it were gone, where the array can
     /// do without it. Flushes and discards may take four times as long. One that does not answer at the start is given up
-    /// after this time as if it could not be opened. 100ms to 1440m, or 0: for ever
+    /// after this time as if it could not be opened. 100ms to 1440m, a bare number is in seconds, or 0: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     pub member_timeout: Duration,
     /// How much memory the process may take when all its buffers are full, say 200M: fewer and smaller requests at a time,

@@ -111,7 +111,8 @@ pub struct DetailArgs {
 /// How long members are waited for.
 #[derive(Args, Debug)]
 pub struct MemberTimeout {
-    /// How long a member may take to answer; then it counts as unreadable. 100ms to 1440m, or 0: for ever
+    /// How long a member may take to answer; then it counts as unreadable. 100ms to 1440m, a bare number is in
+    /// seconds, or 0: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     member_timeout: Duration,
 }

@@ -27,7 +27,7 @@ pub(super) fn parse_spin(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// How long a member may take: `30s`, or `0` for ever.
+/// How long a member may take: `30s`, or `0` for ever; a bare number is in seconds.
 pub(super) fn parse_member_timeout(text: &str) -> Result<Duration, String> {
     let time = duration(text, "30s, 500ms, or 0 for ever")?;
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
