@@ -18,7 +18,7 @@ use crate::shares::{Account, Direction, Hold};
 use crate::status;
 use crate::watchdog::Debt;
 use crate::workers::Job;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Notify, Semaphore, yield_now};
@@ -64,7 +64,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) peer: Peer,
     outbox: Outbox,
     in_flight: Rc<Semaphore>,
-    pub(crate) account: Rc<Account>,
+    account: OnceCell<Rc<Account>>,
     pub(crate) clearing: Clearing,
     /// Meaningless before the handshake's end.
     pub(crate) agreement: Cell<Agreement>,
@@ -98,7 +98,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             transport,
             outbox: Outbox::default(),
             in_flight: Semaphore::new(server.limits.requests_max),
-            account: server.shares.open(),
+            account: OnceCell::new(),
             clearing: Clearing::default(),
             agreement: Cell::new(Agreement { form: Form::Simple, allocation: false, export: 0 }),
             phase: Cell::new(Phase::Handshake),
@@ -196,6 +196,25 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.phase.get() == Phase::Transmission && !self.offer().is_read_only()
     }
 
+    /// The number of the export that its client has chosen.
+    pub(crate) fn export(&self) -> usize {
+        self.agreement.get().export
+    }
+
+    fn account(&self) -> &Rc<Account> {
+        self.account.get().expect("requests come after the export is chosen")
+    }
+
+    /// Bytes of the clients' memory that it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.account.get().map_or(0, |account| account.held())
+    }
+
+    /// Whether it holds more than its share while others wait.
+    pub(crate) fn is_over(&self) -> bool {
+        self.account.get().is_some_and(|account| self.server.shares(self.export()).is_over(account))
+    }
+
     fn offer(&self) -> &Offer {
         &self.server.offers[self.agreement.get().export]
     }
@@ -257,6 +276,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
                 Progress::More => {}
                 Progress::Agreed(agreement) => {
                     self.agreement.set(agreement);
+                    self.account.get_or_init(|| self.server.shares(agreement.export).open());
                     return Ok(inbox);
                 }
                 Progress::Aborted => return Err(End::Clean),
@@ -351,17 +371,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             self.server.put_clear(self, ClearRequest { request, rest: range, permit });
             return Ok(());
         }
-        let shares = &self.server.shares;
+        let (shares, account) = (self.server.shares(self.export()), self.account());
         let hold = match transfer {
             None => Hold::new(self.in_flight.acquire(1).await),
-            Some((direction, bytes)) => match shares.hold_now(&self.in_flight, &self.account, direction, bytes) {
+            Some((direction, bytes)) => match shares.hold_now(&self.in_flight, account, direction, bytes) {
                 Some(hold) => hold,
-                None => shares.hold(&self.in_flight, &self.account, direction, bytes).await,
+                None => shares.hold(&self.in_flight, account, direction, bytes).await,
             },
         };
         let mut payload = None;
         if let Work::Write(range, _) = work {
-            let empty = self.server.buffers(range.length.len_bytes()).await;
+            let empty = self.server.buffers(self.export(), range.length.len_bytes()).await;
             self.payload_is_due.set(true);
             payload = Some(self.payload(empty, inbox).await.ok_or(End::Broken)?);
             self.payload_is_due.set(false);
@@ -415,7 +435,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
             Work::Read(range) => {
                 // Take buffers only now: if the device answers at once, the next read gets the buffers of this one,
                 // which are still in the processor's cache.
-                let into = self.server.buffers(range.length.len_bytes()).await;
+                let into = self.server.buffers(self.export(), range.length.len_bytes()).await;
                 let result = device.read(range.start, into).await;
                 self.finish_read(request, result, hold);
             }

@@ -141,7 +141,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     /// How many bytes of a payload to wait for at once, where `received` were there.
     fn awaited(&self, received: usize) -> usize {
-        if received >= FAST_BYTES_MIN && !self.server.shares.is_short() {
+        if received >= FAST_BYTES_MIN && !self.server.shares(self.export()).is_short() {
             return AWAITED_BYTES_IF_FAST;
         }
         let [least, most] = AWAITED_BYTES;

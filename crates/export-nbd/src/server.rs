@@ -77,8 +77,12 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) limits: Limits,
     /// Blocks for receiving and for reply headers.
     own: Arena,
-    /// Each connection's share of the clients' arena.
-    pub(crate) shares: Shares,
+    /// By device: what its clients' requests may take. A member of one array that does not answer stops no other array.
+    parts: Vec<Part<M, T, D>>,
+    /// The part of each export.
+    part_of: Vec<usize>,
+    /// A request has begun to wait for memory.
+    shortage: Rc<Notify>,
     /// Turns at retrying a full arena, for small blocks and for large ones.
     turns: [Rc<Semaphore>; 2],
     /// Waiting trims and write-zeroes of each export.
@@ -90,8 +94,6 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) transfers_running: Cell<usize>,
     /// Requests that were begun and are not answered.
     pub(crate) running: Cell<usize>,
-    /// Of reads, and of the other requests: a member that does not answer may keep every task of the others.
-    workers: [Workers<Job<M, T, D>>; 2],
     pub(crate) connections: RefCell<Connections<M, T, D>>,
     next_connection: Cell<u64>,
     /// Counts receives and sends on all connections.
@@ -102,12 +104,21 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     log: OnceCell<Box<dyn Fn(News)>>,
 }
 
+/// What the clients of one device have.
+struct Part<M: Machine, T: Transport, D: Device + 'static> {
+    /// Each connection's share of the memory.
+    shares: Shares,
+    /// Of reads, and of the other requests: a member that does not answer may keep every task of the others.
+    workers: [Workers<Job<M, T, D>>; 2],
+}
+
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// A server without connections for these exports, of which the first is the default. Panics if there is none, if
     /// two have one name, or if the machine's arena is smaller than 16 KiB.
     pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
         let (small, large) = limits.own_blocks();
-        let arena_bytes = machine.arena().capacity_bytes();
+        let (part_of, count) = number_devices(&exports);
+        let arena_bytes = machine.arena().capacity_bytes() / count.max(1);
         let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, device.geometry(), arena_bytes);
         let offers: Vec<Offer> = exports.iter().map(offer).collect();
         let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
@@ -115,15 +126,23 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let payload_max = offers.iter().map(|offer| offer.payload_max).max().expect("there is an export");
         let devices: Vec<Rc<D>> = exports.into_iter().map(|(_, device)| device).collect();
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
+        let (blocks, tasks) = (machine.arena().blocks() / count, limits.tasks_max() / 2 / count);
+        let shortage = Rc::new(Notify::new());
+        let part = |_| Part {
+            shares: Shares::new(arena_bytes, blocks, payload_max as usize, shortage.clone()),
+            workers: [(); 2].map(|()| Workers::new(tasks.max(1))),
+        };
+        let parts = (0..count).map(part).collect();
         let server = Rc::new(Server {
             own: Arena::new(small, large),
-            shares: Shares::new(arena_bytes, machine.arena().blocks(), payload_max as usize),
+            parts,
+            part_of,
+            shortage,
             turns: [Semaphore::new(1), Semaphore::new(1)],
             clears: devices.iter().map(|_| Clears::default()).collect(),
             clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
             transfers_running: Cell::new(0),
             running: Cell::new(0),
-            workers: [(); 2].map(|()| Workers::new(limits.tasks_max().div_ceil(2))),
             connections: RefCell::default(),
             next_connection: Cell::new(0),
             moves: Cell::new(0),
@@ -192,7 +211,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
         self.connections.borrow_mut().remove(&name);
         if self.connections() == 0 {
-            self.workers.iter().for_each(Workers::wake_idle);
+            self.parts.iter().flat_map(|part| &part.workers).for_each(Workers::wake_idle);
         }
         self.changed.notify_all();
     }
@@ -278,20 +297,21 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
         const { assert!(size_of::<Job<M, T, D>>() <= JOB_BYTES, "the memory of waiting requests is counted") };
+        let part = self.part(job.connection.export());
         let line = usize::from(!matches!(job.work, Work::Read(_)));
-        if let Some(worker) = self.workers[line].put(job) {
-            self.machine.spawn(self.clone().work(line, worker));
+        if let Some(worker) = self.parts[part].workers[line].put(job) {
+            self.machine.spawn(self.clone().work(part, line, worker));
         }
     }
 
     /// A worker: runs jobs until no connection is left that could bring more.
-    async fn work(self: Rc<Self>, line: usize, mut worker: Worker) {
-        let workers = &self.workers[line];
+    async fn work(self: Rc<Self>, part: usize, line: usize, mut worker: Worker) {
+        let workers = &self.parts[part].workers[line];
         loop {
             let next = poll_fn(|context| workers.poll_next(&mut worker, self.connections() == 0, context));
             let Some((job, other)) = next.await else { return };
             if let Some(other) = other {
-                self.machine.spawn(self.clone().work(line, other));
+                self.machine.spawn(self.clone().work(part, line, other));
             }
             job.run().await;
         }
@@ -316,16 +336,36 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
+    /// The number of the export's device.
+    pub(crate) fn part(&self, export: usize) -> usize {
+        self.part_of[export]
+    }
+
+    /// The memory of the export's clients.
+    pub(crate) fn shares(&self, export: usize) -> &Shares {
+        &self.parts[self.part(export)].shares
+    }
+
+    /// Whether a request waits for memory that others hold.
+    pub(crate) fn is_short(&self) -> bool {
+        self.parts.iter().any(|part| part.shares.is_short())
+    }
+
+    /// Waits until one does.
+    pub(crate) async fn is_getting_short(&self) {
+        self.shortage.wait_for(|| self.is_short().then_some(())).await;
+    }
+
     /// Buffers for a read or write that has its permits. Waits if the arena has enough bytes free, but not in usable
     /// blocks: one request of each class retries, the others wait behind it.
-    pub(crate) async fn buffers(&self, bytes: usize) -> ReadPieces {
+    pub(crate) async fn buffers(&self, export: usize, bytes: usize) -> ReadPieces {
         let turn = &self.turns[usize::from(block_bytes(bytes) == LARGE_BLOCK_BYTES)];
         if turn.free() > 0
             && let Some(pieces) = self.take(bytes)
         {
             return pieces;
         }
-        let _waiting = self.shares.wait();
+        let _waiting = self.shares(export).wait();
         let _turn = turn.acquire(1).await;
         for _ in 0..ARENA_RETRIES_MAX {
             if let Some(pieces) = self.take(bytes) {
@@ -412,6 +452,19 @@ fn allow_descriptors() {
     if limit.current != limit.maximum {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
+}
+
+/// The number of each export's device, and how many devices there are.
+fn number_devices<D>(exports: &[(Export, Rc<D>)]) -> (Vec<usize>, usize) {
+    let mut devices: Vec<&Rc<D>> = Vec::new();
+    let number = |(_, device)| {
+        devices.iter().position(|known| Rc::ptr_eq(known, device)).unwrap_or_else(|| {
+            devices.push(device);
+            devices.len() - 1
+        })
+    };
+    let numbers = exports.iter().map(|(export, device)| (export, device)).map(number).collect();
+    (numbers, devices.len())
 }
 
 fn block_bytes(bytes: usize) -> usize {

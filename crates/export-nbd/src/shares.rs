@@ -1,4 +1,5 @@
-//! The clients' memory: how much of it each connection may hold, and which request is next when it is short.
+//! The clients' memory for one array: how much of it each connection may hold, and which request is next when it is
+//! short.
 //! Owns: [`Shares`], [`Account`], [`Hold`]. Not here: the blocks (`block::buffer`), cutting a client that gives nothing
 //! back (`watchdog`).
 //! Invariant: all requests together hold at most the common part and the spare part of the arena. A connection that
@@ -108,7 +109,7 @@ impl Hold {
     }
 }
 
-/// The memory that all connections of a server share.
+/// The memory that all connections to one array share.
 pub(crate) struct Shares {
     bytes: usize,
     /// The most that one connection may hold: a quarter, or one largest request.
@@ -128,12 +129,13 @@ pub(crate) struct Shares {
     waiting: Cell<usize>,
     waiting_large: Cell<usize>,
     waiting_writes: Cell<usize>,
-    shortage: Notify,
+    /// Notified when a request begins to wait.
+    shortage: Rc<Notify>,
 }
 
 impl Shares {
-    /// Shares of an arena of `arena_bytes` in `blocks` blocks; the largest request has `request_bytes_max`.
-    pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize) -> Shares {
+    /// Shares of `arena_bytes` in `blocks` blocks; the largest request has `request_bytes_max`.
+    pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize, shortage: Rc<Notify>) -> Shares {
         // The classes of the arena fill up unevenly; the unassigned rest keeps most requests from waiting for the last
         // block.
         let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
@@ -149,7 +151,7 @@ impl Shares {
             waiting: Cell::new(0),
             waiting_large: Cell::new(0),
             waiting_writes: Cell::new(0),
-            shortage: Notify::new(),
+            shortage,
         }
     }
 
@@ -299,11 +301,6 @@ impl Shares {
     /// Whether a request waits for memory that others hold.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.get() > 0 || self.waiting_writes.get() > 0
-    }
-
-    /// Waits until a request does.
-    pub(crate) async fn shortage(&self) {
-        self.shortage.wait_for(|| self.is_short().then_some(())).await;
     }
 
     /// Whether the connection holds more than its limit while a request waits for common memory, or its writes do while

@@ -8,6 +8,7 @@ use crate::connection::{Connection, Phase};
 use crate::machine::{Machine, Transport};
 use crate::server::Server;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::race;
@@ -79,9 +80,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     pub(crate) async fn watch(self: Rc<Self>) {
         while self.has_clients().await {
             // When memory becomes short, check at once: clients that have stalled for long are cut.
-            race(self.machine.sleep(WATCH_EVERY), self.shares.shortage()).await;
+            race(self.machine.sleep(WATCH_EVERY), self.is_getting_short()).await;
             self.look();
-            if self.shares.is_short() {
+            if self.is_short() {
                 self.machine.sleep(WATCH_EVERY_IF_SHORT).await;
             }
         }
@@ -106,14 +107,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             }
         }
         // Cut those that hold the most; the next check finds out whether that was enough.
-        stalled.sort_by_key(|connection| Reverse(connection.account.held()));
-        let mut missing = self.shares.enough();
+        stalled.sort_by_key(|connection| Reverse(connection.held()));
+        let mut back = BTreeMap::<usize, usize>::new();
         for connection in stalled {
-            if missing == 0 {
-                break;
+            let back = back.entry(self.part(connection.export())).or_default();
+            if *back < self.shares(connection.export()).enough() {
+                *back += connection.held().max(1);
+                self.cut(connection);
             }
-            missing = missing.saturating_sub(connection.account.held().max(1));
-            self.cut(connection);
         }
     }
 
@@ -138,13 +139,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let before = connection.debt.get().filter(|debt| owed.stands_still(debt.owed));
         // The bytes of several checks together may be enough.
         let (owed, since) = before.map_or((owed, now), |debt| (debt.owed, debt.since));
-        let time_max = match self.shares.is_over(&connection.account) {
+        let time_max = match connection.is_over() {
             true => self.limits.stall_time_max,
             false => self.limits.hold_time_max,
         };
         let is_due = now.since(since) > time_max;
         connection.debt.set(Some(Debt { owed, since, is_due }));
         // Due twice in a row: this thread may have been delayed itself and not have seen the client's progress.
-        self.shares.is_short() && is_due && before.is_some_and(|debt| debt.is_due)
+        self.shares(connection.export()).is_short() && is_due && before.is_some_and(|debt| debt.is_due)
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use std::time::Duration;
 use uraid_block::Fua;
-use uraid_export_nbd::{Limits, Machine};
+use uraid_export_nbd::{Export, Limits, Machine, Server};
 use uraid_nbd::{Command, CommandFlags};
 
 const PLAIN: CommandFlags = CommandFlags::NONE;
@@ -363,6 +363,57 @@ fn requests_that_are_answered_at_once_take_turns_with_those_of_others() {
         assert!(answered <= first + 4 * 8 * 3, "{command:?}: {answered}");
         bench.settle();
         assert!(others.iter().all(|pipe| pipe.sent() == 120 * reply), "{command:?}: all are answered in the end");
+    }
+}
+
+#[test]
+fn clients_of_another_array_wait_for_nothing_that_one_keeps() {
+    for (command, clients, requests, bytes) in [
+        (Command::Write, 20, 8, 128 << 10),
+        (Command::Write, 60, 128, 4096),
+        (Command::Read, 20, 16, 128 << 10),
+        (Command::Read, 60, 128, 4096),
+        (Command::Flush, 60, 128, 0),
+        (Command::WriteZeroes, 60, 128, 128 << 10),
+    ] {
+        let (bench, hung, fine) = (Bench::new(512, 128), Ram::new(2 * MIB), Ram::new(2 * MIB));
+        let limits = Limits { connections_max: 64, ..Limits::default() };
+        let export = |name: &str| Export { name: name.into(), description: String::new(), read_only: false };
+        let exports = vec![(export("md0"), hung.clone()), (export("md1"), fine.clone()), (export("md2"), fine.clone())];
+        let server = Server::new(bench.clone(), exports, limits);
+        let others: Vec<Pipe> = (0..clients).map(|_| ready(&bench, &server, true)).collect();
+        let good: Vec<Pipe> = (0..2).map(|_| connect(&bench, &server)).collect();
+        for (pipe, name) in good.iter().zip(["md1", "md2"]) {
+            pipe.write(&hello_to(name, true));
+            bench.settle();
+            pipe.take();
+        }
+        hung.hold(true);
+        for (pipe, cookie) in others.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
+            pipe.write(&if command == Command::Write {
+                write(cookie, 0, &vec![9; bytes])
+            } else {
+                ask(command, PLAIN, cookie, 0, bytes as u32)
+            });
+        }
+        bench.settle();
+        for pipe in &good {
+            for length in [512, 4096, 16 << 10, 64 << 10, 128 << 10, 1 << 20] {
+                pipe.write(&write(1, 0, &vec![5; length]));
+                pipe.write(&ask(Command::Flush, PLAIN, 2, 0, 0));
+                pipe.write(&ask(Command::WriteZeroes, PLAIN, 3, MIB as u64, length as u32));
+                pipe.write(&ask(Command::Read, PLAIN, 4, 0, length as u32));
+                bench.settle();
+                let list = answers(&pipe.take(), |cookie| if cookie == 4 { length } else { 0 });
+                assert_eq!(list.len(), 4, "{length} bytes beside {command:?} of {bytes}");
+            }
+        }
+        assert!(!others.iter().any(Pipe::is_shut_down), "waiting for the device is no fault");
+        hung.hold(false);
+        bench.pass(Duration::from_secs(1));
+        let reply = |_| if command == Command::Read { bytes } else { 0 };
+        let done: usize = others.iter().map(|pipe| answers(&pipe.take(), reply).len()).sum();
+        assert_eq!(done, clients * requests as usize, "{command:?} of {bytes}: all are answered in the end");
     }
 }
 

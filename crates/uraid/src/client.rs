@@ -54,7 +54,7 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// It is another user's: the system lets nobody else connect, or the server closed the connection.
+    /// It is another user's: the system lets no other user connect, or the server closed the connection.
     #[error(
         "{}: permission denied: it is of user {owner}: only that user and root may ask it, this is user {own}",
         path.display()

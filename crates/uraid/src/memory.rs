@@ -4,7 +4,7 @@
 //! Invariant: the counted size is that of all buffers when all of them are full. Every arena has at least the minimum
 //! of the engine and the server.
 
-use crate::stack::Stack;
+use crate::stack::{CLIENT_BLOCKS, Stack};
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
 use uraid_export_nbd::Limits;
 use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
@@ -113,7 +113,8 @@ fn bytes(blocks: &ArenaBlocks) -> u64 {
 /// The minimum: each arena of rows holds two of the widest array, and a client's request has at most 1.5 MiB.
 fn least(full: &Plan, slots: u32) -> Plan {
     let mut arenas = [ArenaBlocks { small: 64, large: 2 * (slots + 2) }; ARENAS];
-    arenas[CLIENT_ARENA] = ArenaBlocks { small: 256, large: 32 };
+    let served = full.arenas[CLIENT_ARENA].small / CLIENT_BLOCKS.small;
+    arenas[CLIENT_ARENA] = ArenaBlocks { small: 256 * served, large: 32 * served };
     Plan { arenas, limits: limits(&full.limits, CONNECTIONS_MIN) }
 }
 
@@ -176,7 +177,7 @@ mod tests {
 
     fn full(slots: u16) -> Plan {
         let mut arenas = options_for(slots).arenas;
-        arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
+        arenas[CLIENT_ARENA] = CLIENT_BLOCKS;
         Plan { arenas, limits: Limits::default() }
     }
 

@@ -16,6 +16,8 @@ use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard}
 
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
+/// For the requests of each array's clients. One may send 32 MiB at once; one request gets at most half.
+pub const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
 const PASS_ARENA: usize = 3;
 
 /// What a member is called in reports, and by clients.
@@ -279,8 +281,10 @@ impl Stack {
     /// The host's options for them: the arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
         let mut options = options_for(self.slots_max());
-        // A client may send 32 MiB at once; one request gets at most half of the arena.
-        options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4096, large: 1280 };
+        // So that the clients of one array wait for no others.
+        let served = self.tops().len() as u32;
+        let ArenaBlocks { small, large } = CLIENT_BLOCKS;
+        options.arenas[CLIENT_ARENA] = ArenaBlocks { small: small * served, large: large * served };
         options
     }
 }

@@ -490,11 +490,16 @@ pub fn connect_as<D: Device + 'static>(bench: &Bench, server: &Rc<Server<Bench, 
 
 /// The bytes with which a client chooses the export.
 pub fn hello(structured: bool) -> Vec<u8> {
+    hello_to("md0", structured)
+}
+
+/// The same for an export of another name.
+pub fn hello_to(name: &str, structured: bool) -> Vec<u8> {
     let mut bytes = client_flags(HandshakeFlags::KNOWN).to_vec();
     if structured {
         bytes.extend(option(OptionCode::StructuredReply, &[]));
     }
-    bytes.extend(option(OptionCode::Go, &ExportQuery { name: "md0", infos: vec![InfoKind::BlockSize] }.encode()));
+    bytes.extend(option(OptionCode::Go, &ExportQuery { name, infos: vec![InfoKind::BlockSize] }.encode()));
     bytes
 }
 
