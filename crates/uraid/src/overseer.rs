@@ -137,9 +137,14 @@ impl Overseer {
         let stack = &self.session.setup().stack;
         let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_paths(index), member);
         let left_out = self.assembled().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
-        let unknown = || match left_out {
-            Some(LeftOut { reason, .. }) => RpcError::refused(format!("{member}: was left out at the start: {reason}")),
-            None => unknown(),
+        let unknown = || match (left_out, self.array_with(member)) {
+            (Some(LeftOut { reason, .. }), _) => {
+                RpcError::refused(format!("{member}: was left out at the start: {reason}"))
+            }
+            (None, Some(array)) => {
+                RpcError::refused(format!("{member}: is a member of {array}: `uraid fail {array} {member}`"))
+            }
+            (None, None) => unknown(),
         };
         let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
         match status.members[index] {
@@ -147,6 +152,16 @@ impl Overseer {
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
+    }
+
+    /// Another array of this process that has the member.
+    fn array_with(&self, member: &str) -> Option<&str> {
+        let setup = self.session.setup();
+        let has = |&array: &ArrayIndex| {
+            let paths = &setup.paths[array.0];
+            paths.iter().enumerate().any(|(index, path)| setup.stack.is_called(array, index, path, member))
+        };
+        setup.stack.indexes().find(has).map(|array| setup.stack.array(array).name.as_str())
     }
 
     /// The path of the member that has or had a slot since the start, with the slot: `/dev/sdb (slot 1)`.

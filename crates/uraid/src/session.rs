@@ -479,12 +479,18 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
-    fn say_stop_waits(&self, index: ArrayIndex, array: &str, time_max: Duration) {
+    fn say_stop_waits(&self, array: &str, time_max: Duration) {
         let members = self.station.shard.members_owing();
         let on = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
         let mut text = format!("{array}: the stop waits for answers of {on}, for at most {time_max:?} in all");
-        if self.station.arrays[index.0].layout().tolerates() > 0 {
-            text.push_str(&format!("; `uraid fail {array} MEMBER` ends it without that member"));
+        let stack = &self.setup().stack;
+        for owner in stack.indexes().filter(|owner| self.station.arrays[owner.0].layout().tolerates() > 0) {
+            let is_its = |name: &&String| claimed(stack).any(|(of, member)| of == owner && member.name() == **name);
+            let its: Vec<&str> = members.iter().filter(is_its).map(String::as_str).collect();
+            if !its.is_empty() {
+                let (name, its) = (&stack.array(owner).name, its.join(" "));
+                text.push_str(&format!("; `uraid fail {name} {its}` ends it without them"));
+            }
         }
         warn(&text);
     }
@@ -518,7 +524,7 @@ impl Session {
             let stopping = self.station.arrays[index.0].stop();
             let limit = async {
                 self.station.shard.sleep(UNANSWERED_MIN).await;
-                self.say_stop_waits(index, name, time_max);
+                self.say_stop_waits(name, time_max);
                 self.station.shard.sleep(time_max - UNANSWERED_MIN).await;
             };
             let stopped = match race(stopping, limit).await {

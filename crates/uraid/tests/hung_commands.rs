@@ -191,6 +191,7 @@ fn a_stop_that_waits_for_a_member_ends_clean_once_that_is_failed() {
     rig.served
         .wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 60s in all; `uraid fail hung"));
     rig.says(&["fail", "hung", hung]).expect_done();
+    assert!(rig.served.stderr().contains(&format!("`uraid fail hung {hung}` ends it without them")));
     rig.served.wait_for("Z hung: is stopped and clean");
     let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
     let again = rig.scratch.ready(&["--run"], &others);
@@ -199,6 +200,38 @@ fn a_stop_that_waits_for_a_member_ends_clean_once_that_is_failed() {
     rig.member.go_on();
     let ended = rig.served.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn a_member_of_a_member_array_is_failed_there_and_the_stop_says_so() {
+    let scratch = Scratch::new();
+    let mut lower = scratch.members("a", 3, 8 * MIB);
+    let others = scratch.members("b", 3, 8 * MIB);
+    let member = StubbornFile::in_place_of(&mut lower, 1);
+    scratch.create("lo1", "-l 5 -n 3 --assume-clean", &lower);
+    scratch.create("lo2", "-l 5 -n 3 --assume-clean", &others);
+    let group = |members: &[PathBuf]| -> Vec<String> {
+        ["--array".to_owned()].into_iter().chain(members.iter().map(|path| text(path).to_owned())).collect()
+    };
+    let groups = [group(&lower), group(&others)].concat();
+    let create = ["create", "--homehost", "none", "--name", "top", "-l", "1", "-n", "2", "--assume-clean"];
+    scratch.uraid(create.map(str::to_owned).iter().chain(&groups)).expect_done();
+    let options: Vec<&str> = ["--member-timeout", "0"].into_iter().chain(groups.iter().map(String::as_str)).collect();
+    let served = scratch.ready(&options, &[]);
+    let rig = Rig { member, served, members: lower, scratch };
+    assert_eq!(rig.served.client().write(0, &pattern(1, 1 << 20)).expect("connected"), 0);
+    rig.member.hang();
+    let hung = text(&rig.members[1]);
+    let advice = format!("`uraid fail lo1 {hung}`");
+    rig.says(&["fail", "top", hung]).expect_refused(&["is a member of lo1: ", &advice]);
+    rig.served.signal(rustix::process::Signal::TERM);
+    rig.served.wait_for(&format!("Z top: the stop waits for answers of {hung}, for at most 60s in all; {advice}"));
+    rig.says(&["fail", "lo1", hung]).expect_done();
+    for name in ["top", "lo2", "lo1"] {
+        rig.served.wait_for(&format!("Z {name}: is stopped and clean"));
+    }
+    rig.member.go_on();
+    assert_eq!(rig.served.end().code, Some(0));
 }
 
 #[test]
