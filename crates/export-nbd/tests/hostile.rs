@@ -366,6 +366,17 @@ fn requests_that_are_answered_at_once_take_turns_with_those_of_others() {
     }
 }
 
+/// Sends so many requests of so many bytes on each connection.
+fn flood(pipes: &[Pipe], command: Command, requests: u64, bytes: usize) {
+    for (pipe, cookie) in pipes.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
+        pipe.write(&if command == Command::Write {
+            write(cookie, 0, &vec![9; bytes])
+        } else {
+            ask(command, PLAIN, cookie, 0, bytes as u32)
+        });
+    }
+}
+
 #[test]
 fn clients_of_another_array_wait_for_nothing_that_one_keeps() {
     for (command, clients, requests, bytes) in [
@@ -389,13 +400,7 @@ fn clients_of_another_array_wait_for_nothing_that_one_keeps() {
             pipe.take();
         }
         hung.hold(true);
-        for (pipe, cookie) in others.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
-            pipe.write(&if command == Command::Write {
-                write(cookie, 0, &vec![9; bytes])
-            } else {
-                ask(command, PLAIN, cookie, 0, bytes as u32)
-            });
-        }
+        flood(&others, command, requests, bytes);
         bench.settle();
         for pipe in &good {
             for length in [512, 4096, 16 << 10, 64 << 10, 128 << 10, 1 << 20] {
@@ -437,13 +442,7 @@ fn reads_go_on_beside_all_that_a_member_keeps() {
         let others: Vec<Pipe> = (0..clients).map(|_| ready(&bench, &server, true)).collect();
         let good = ready(&bench, &server, true);
         ram.hold_all_but_reads(true);
-        for (pipe, cookie) in others.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
-            pipe.write(&if command == Command::Write {
-                write(cookie, 0, &vec![9; bytes])
-            } else {
-                ask(command, PLAIN, cookie, 0, bytes as u32)
-            });
-        }
+        flood(&others, command, requests, bytes);
         bench.settle();
         for length in [1 << 20, 512, 4096, 16 << 10, 64 << 10, 128 << 10] {
             for cookie in 0..4 {
