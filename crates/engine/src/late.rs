@@ -4,7 +4,7 @@
 //! Invariant: it acts only while all copies are equal and parity is right, and never fails a member.
 //!
 //! ```text
-//!   every LOOK   has a member reads in flight, and has it ended none since the last check?
+//!   every LOOK   has a member reads in flight, and has it ended none since the last check, of parity for four checks?
 //!                  no   nothing
 //!                  yes  it is slow: its reads in flight end with `Late` and are read elsewhere;
 //!                       new reads go elsewhere at once; one small read probes whether it answers again
@@ -27,6 +27,9 @@ use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
 /// longer; another copy is then faster.
 const LOOK: Duration = Duration::from_millis(250);
+/// How many looks in a row find a slow member of a parity array. To compute what it should give, all the others are read,
+/// which a group of disks that is merely busy can do without.
+const LOOKS_OF_PARITY: u32 = 4;
 
 /// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request
 /// from the look before.
@@ -41,14 +44,19 @@ impl<W: World> Array<W> {
     }
 
     async fn watch_reads(self: Rc<Self>) {
+        let layout = &self.shape.layout;
+        let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
+        let mut looks = vec![0; layout.slots().into()];
         loop {
             if let Either::Right(()) = race(self.world.sleep(LOOK), self.stopped()).await {
                 return;
             }
-            let stuck = self.balance.stuck();
-            let view = self.view();
-            if view.copies == Copies::Any {
-                stuck.iter().filter(|slot| view.usable.contains(*slot)).for_each(|slot| self.leave_slow(slot));
+            let (stuck, view) = (self.balance.stuck(), self.view());
+            for (slot, looks) in (0..).map(Slot).zip(&mut looks) {
+                *looks = if stuck.contains(slot) { *looks + 1 } else { 0 };
+                if *looks >= enough && view.copies == Copies::Any && view.usable.contains(slot) {
+                    self.leave_slow(slot);
+                }
             }
         }
     }
