@@ -8,6 +8,7 @@
 use crate::clears::{ClearRequest, Lane};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
+use std::pin::pin;
 use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
@@ -26,6 +27,8 @@ pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
 /// that turn writes of zeroes into it should not wait for seconds.
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A piece that takes longer waits for a member that does not answer: the next one need not wait for it.
+const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 /// Others count as reading and writing for so long after their last answer: a client at depth 1 has none in flight
 /// between two requests.
 const BESIDE_OTHERS: Duration = Duration::from_millis(100);
@@ -59,7 +62,7 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     request: &mut ClearRequest,
 ) -> (Result<Option<()>, IoError>, Option<Pause>) {
     // One piece of the shard's lane at a time, including its pause.
-    let turn = match is_contended(connection) {
+    let mut turn = match is_contended(connection) {
         true => take_turn(connection, request.lane()).await,
         false => None,
     };
@@ -69,8 +72,21 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     let machine = &connection.server.machine;
     let begin = machine.now();
     let piece = first_piece(connection.device().geometry(), longest(what, turn.is_some()), request.rest);
-    let outcome = clear_range(connection.device(), what, piece, request).await;
     let factor = PAUSE_FACTORS[request.lane() as usize];
+    let outcome = {
+        let mut clearing = pin!(clear_range(connection.device(), what, piece, request));
+        if turn.is_some() {
+            match race(clearing.as_mut(), machine.sleep(TURN_TIME_MAX)).await {
+                Either::Left(outcome) => outcome,
+                Either::Right(()) => {
+                    turn = None;
+                    clearing.await
+                }
+            }
+        } else {
+            clearing.await
+        }
+    };
     let pause = turn.map(|turn| Pause { turn, time: (machine.now().since(begin) * factor).min(PAUSE_MAX) });
     (outcome, pause)
 }
