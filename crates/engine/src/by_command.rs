@@ -25,10 +25,11 @@ use crate::steward::{Condemned, FreezeCause};
 use crate::torn::MendError;
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Either, oneshot, race};
+use uraid_block::local::{Either, Notify, oneshot, race};
 use uraid_block::{ErrorKind, IoError, Slot, SlotSet};
 
 /// How long `fail` keeps readers out of a frozen array while older requests wait for members. A member that does not
@@ -123,6 +124,41 @@ impl From<MendError> for StaysFrozen {
     }
 }
 
+/// The commands that fail members, while they may.
+#[derive(Default)]
+pub(crate) struct Commands {
+    running: Cell<usize>,
+    are_over: Cell<bool>,
+    changed: Notify,
+}
+
+/// One of them, until this is dropped.
+struct Running<'a>(&'a Commands);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Commands {
+    fn begin(&self) -> Option<Running<'_>> {
+        if self.are_over.get() {
+            return None;
+        }
+        self.running.set(self.running.get() + 1);
+        Some(Running(self))
+    }
+
+    /// Waits until none runs, and lets no other begin: after this the superblocks are not written any more, and could not
+    /// tell of a member that it fails.
+    pub(crate) async fn end(&self) {
+        self.changed.wait_for(|| (self.running.get() == 0).then_some(())).await;
+        self.are_over.set(true);
+    }
+}
+
 impl<W: World> Array<W> {
     /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others record it. An array that froze
     /// because these members are full then takes writes again. Shard 0 only.
@@ -135,11 +171,11 @@ impl<W: World> Array<W> {
             Gate::Frozen(_) => return self.fail_frozen(slots).await,
             Gate::Open => {}
         }
+        let Some(_running) = self.steward().commands.begin() else { return Err(FailError::NotOpen) };
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
         match self.condemn(&by_command(slots)).await {
             Condemned::Recorded => Ok(()),
-            Condemned::Frozen(error) if error.kind == ErrorKind::Stopping => Err(FailError::NotOpen),
             Condemned::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }

@@ -212,6 +212,7 @@ impl<W: World> Array<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
+        steward.commands.end().await;
         // A member's failure may not be in the superblocks yet. After this no superblock is written.
         self.collection_over().await;
         let version = steward.master.borrow().version;

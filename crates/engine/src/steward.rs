@@ -11,6 +11,7 @@
 //! ```
 
 use crate::array::Array;
+use crate::by_command::Commands;
 use crate::failing::Collection;
 use crate::flush::Flusher;
 use crate::health::Health;
@@ -150,6 +151,7 @@ pub(crate) struct Steward {
     /// Failures that are being collected, to be judged together.
     pub(crate) collecting: RefCell<Option<Rc<Collection>>>,
     pub(crate) is_stopping: Cell<bool>,
+    pub(crate) commands: Commands,
     /// The clean-up of an idle array. Until its superblocks are written, a write can revoke it.
     clean_up: Cell<CleanUp>,
     clean_up_changed: Notify,
@@ -200,6 +202,7 @@ impl Steward {
             health: Health::new(plan.members.len()),
             collecting: RefCell::default(),
             is_stopping: Cell::new(false),
+            commands: Commands::default(),
             clean_up: Cell::new(CleanUp::Committed),
             clean_up_changed: Notify::new(),
         }

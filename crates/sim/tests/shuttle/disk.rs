@@ -187,14 +187,14 @@ impl Member {
     async fn run(&self, work: Work) -> Result<ReadPieces, IoError> {
         let answer = Arc::new(Mutex::new(None));
         let (disk, into) = (self.disk.clone(), answer.clone());
-        let call = Box::new(move || {
+        let call = move || {
             dawdle();
             let outcome = disk.run(work);
             dawdle();
             *into.lock().expect("no thread panics while it holds the lock") = Some(outcome);
             0
-        });
-        self.driver.start(Kind::Call(Some(call)), Buffers::None, None).await;
+        };
+        self.driver.start(Kind::call(call), Buffers::None, None).await;
         let outcome = answer.lock().expect("no thread panics while it holds the lock").take();
         outcome.expect("a completion comes after the operation")
     }
