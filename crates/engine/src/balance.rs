@@ -90,7 +90,7 @@ impl Balance {
     /// Whether reads avoid a member.
     #[inline]
     pub(crate) fn is_slow(&self, slot: Slot) -> bool {
-        self.members[slot.index()].is_slow.get()
+        self.slow.get() > 0 && self.members[slot.index()].is_slow.get()
     }
 
     /// The members that reads avoid.
