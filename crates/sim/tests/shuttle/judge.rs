@@ -68,6 +68,8 @@ struct History {
     is_stopped: bool,
     /// When the last flush began that has succeeded.
     flushed: u64,
+    /// The slot whose failure by hand could not be recorded on all members.
+    unrecorded: Option<Slot>,
 }
 
 impl History {
@@ -132,8 +134,16 @@ impl Judge {
         let disks = (0..setup.shape.slots).map(make).collect();
         let zeroes = vec![Write { number: 0, asked: 0, answered: Some(0), is_zero: true }];
         let writes = vec![zeroes; model.array_size() as usize];
-        let history =
-            History { writes, last_write: 0, moment: 0, asked: 0, answered: 0, is_stopped: false, flushed: 0 };
+        let history = History {
+            writes,
+            last_write: 0,
+            moment: 0,
+            asked: 0,
+            answered: 0,
+            is_stopped: false,
+            flushed: 0,
+            unrecorded: None,
+        };
         let judge = Judge { model, disks, setup, is_over_budget, history: Mutex::new(history) };
         if starts_dirty {
             judge.spoil_redundancy();
@@ -299,6 +309,11 @@ impl Judge {
         assert!(!inside.contains(&slot.0), "slot {} was failed by hand, and its member is in", slot.0);
     }
 
+    /// The operator was told that too many others failed for this failure to be recorded.
+    pub(crate) fn was_not_recorded(&self, slot: Slot) {
+        self.history().unrecorded = Some(slot);
+    }
+
     /// The stop has returned: nothing touches a member any more. It is clean unless the stop came before the array was.
     pub(crate) fn was_stopped(&self, outcome: Result<(), StopError>, may_be_dirty: bool, status: &Status) {
         let is_clean = match outcome {
@@ -330,13 +345,12 @@ impl Judge {
         let plan = self.plan(false);
         assert_eq!(!plan.is_dirty, is_clean, "the superblocks say clean, and the stop said so");
         let inside = Self::slots_in(&plan);
-        let worked: BTreeSet<u16> = usable.iter().map(|slot| slot.0).collect();
-        // A command may fail a member of an array that is clean already, and too many others fail before any superblock tells
-        // it: the command is answered with an error, and the member, which has all bytes, is still in.
-        let is_untold = is_clean && self.is_over_budget && worked.is_subset(&inside);
-        if !is_untold {
-            assert_eq!(inside, worked, "who is in by the superblocks, and who worked until the stop");
-        }
+        let mut worked: BTreeSet<u16> = usable.iter().map(|slot| slot.0).collect();
+        // A command failed a member when the stop had made the array clean, and then too many others failed for a whole round
+        // to record it. The operator was told so, and the member, which has all bytes, may still be in.
+        let unrecorded = self.history().unrecorded.filter(|slot| is_clean && inside.contains(&slot.0));
+        worked.extend(unrecorded.map(|slot| slot.0));
+        assert_eq!(inside, worked, "who is in by the superblocks, and who worked until the stop");
         let get = |place: OnMember| inside.contains(&place.slot).then(|| self.on_member(place, Kept::Durable));
         if let Some(lie) = self.model.find_lie(&get, &|_| false).filter(|_| is_clean) {
             panic!("after the stop: {lie}");

@@ -253,12 +253,9 @@ impl Life {
         match self.array.fail(SlotSet::EMPTY.with(victim)).await {
             Ok(()) => self.case.judge.was_failed(victim),
             Err(FailError::NotOpen) => {}
-            Err(
-                FailError::NoMember { .. }
-                | FailError::Needed { .. }
-                | FailError::Frozen(_)
-                | FailError::StaysFrozen(_),
-            ) if self.case.is_over_budget => {}
+            Err(FailError::Frozen(_)) if self.case.is_over_budget => self.case.judge.was_not_recorded(victim),
+            Err(FailError::NoMember { .. } | FailError::Needed { .. } | FailError::StaysFrozen(_))
+                if self.case.is_over_budget => {}
             Err(error) => panic!("the member cannot be taken out: {error:?}"),
         }
     }
