@@ -25,7 +25,7 @@ pub(crate) struct Balance {
     members: Vec<Load>,
     turn: Cell<u16>,
     write_mostly: SlotSet,
-    /// How many members are slow.
+    /// How many of `members` are slow. Reads of a healthy array look at this number alone.
     slow: Cell<u16>,
 }
 

@@ -1,5 +1,5 @@
 //! Members failed by command, in an open array and in one that froze.
-//! Owns: [`FailError`], `fail`. Not here: what a failure changes (`failing`, `steward`), superblocks (`record`).
+//! Owns: [`FailError`], `fail`, [`Commands`], which a stop waits for. Not here: what a failure changes (`failing`, `steward`), superblocks (`record`).
 //! Invariant: what readers saw while the array was frozen is what they see afterwards, and what a start after a crash
 //! at any step gives.
 //!
@@ -124,7 +124,7 @@ impl From<MendError> for StaysFrozen {
     }
 }
 
-/// The commands that fail members, while they may.
+/// Counts the `fail` commands under way, so that a stop can wait for them.
 #[derive(Default)]
 pub(crate) struct Commands {
     running: Cell<usize>,
@@ -132,7 +132,7 @@ pub(crate) struct Commands {
     changed: Notify,
 }
 
-/// One of them, until this is dropped.
+/// A `fail` command under way, until this is dropped.
 struct Running<'a>(&'a Commands);
 
 impl Drop for Running<'_> {
@@ -151,8 +151,8 @@ impl Commands {
         Some(Running(self))
     }
 
-    /// Waits until none runs, and lets no other begin: after this the superblocks are not written any more, and could not
-    /// tell of a member that it fails.
+    /// Waits until none is under way, and lets no other begin: the stop that calls this writes no superblock afterwards, so
+    /// none could record what a later command fails.
     pub(crate) async fn end(&self) {
         self.changed.wait_for(|| (self.running.get() == 0).then_some(())).await;
         self.are_over.set(true);
@@ -160,8 +160,8 @@ impl Commands {
 }
 
 impl<W: World> Array<W> {
-    /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others record it. An array that froze
-    /// because these members are full then takes writes again. Shard 0 only.
+    /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others
+    /// record it. An array that froze because these members are full then takes writes again. Shard 0 only.
     pub async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
         match self.view().gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),

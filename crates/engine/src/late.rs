@@ -4,15 +4,16 @@
 //! Invariant: it acts only while all copies are equal and parity is right, and never fails a member.
 //!
 //! ```text
-//!   every LOOK   has a member reads in flight, and has it ended none since the last check, of parity for four checks?
+//!   every LOOK   has a member reads in flight, and has it ended none since the last check
+//!                (of a parity array: since the last four)?
 //!                  no   nothing
 //!                  yes  it is slow: its reads in flight end with `Late` and are read elsewhere;
 //!                       new reads go elsewhere at once; one small read probes whether it answers again
 //!   it answers again: reads of other slow members, which may have had no other copy, are cut once more
 //! ```
 //!
-//! A read that the others cannot serve waits for the slow member. Writes always wait for it: they need it, and so do
-//! reads of what they hold: a row that is being written.
+//! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
+//! A read of a row that is being written waits for that write.
 
 use crate::array::{Array, failure};
 use crate::mark::{self, Mark};
@@ -27,8 +28,8 @@ use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
 /// longer; another copy is then faster.
 const LOOK: Duration = Duration::from_millis(250);
-/// How many looks in a row find a slow member of a parity array. To compute what it should give, all the others are read,
-/// which a group of disks that is merely busy can do without.
+/// A member of a parity array is slow only after this many looks in a row. What it should give costs a read of every other
+/// member, which would slow down disks that are merely busy.
 const LOOKS_OF_PARITY: u32 = 4;
 
 /// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request

@@ -77,10 +77,11 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) limits: Limits,
     /// Blocks for receiving and for reply headers.
     own: Arena,
-    /// By device: what its clients' requests may take. A member of one array that does not answer stops no other array.
-    parts: Vec<Part<M, T, D>>,
-    /// The part of each export.
-    part_of: Vec<usize>,
+    /// Memory and tasks of each device, which may have several exports. So a member of one array that does not answer stops
+    /// no other array.
+    per_device: Vec<PerDevice<M, T, D>>,
+    /// The index in `per_device` of each export.
+    pub(crate) device_of: Vec<usize>,
     /// A request has begun to wait for memory.
     shortage: Rc<Notify>,
     /// Turns at retrying a full arena, for small blocks and for large ones.
@@ -104,8 +105,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     log: OnceCell<Box<dyn Fn(News)>>,
 }
 
-/// What the clients of one device have.
-struct Part<M: Machine, T: Transport, D: Device + 'static> {
+/// What all clients of one device share.
+struct PerDevice<M: Machine, T: Transport, D: Device + 'static> {
     /// Each connection's share of the memory.
     shares: Shares,
     /// Of reads, and of the other requests: a member that does not answer may keep every task of the others.
@@ -117,8 +118,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// two have one name, or if the machine's arena is smaller than 16 KiB.
     pub fn new(machine: M, exports: Vec<(Export, Rc<D>)>, limits: Limits) -> Rc<Server<M, T, D>> {
         let (small, large) = limits.own_blocks();
-        let (part_of, count) = number_devices(&exports);
-        let arena_bytes = machine.arena().capacity_bytes() / count.max(1);
+        let (device_of, count) = number_devices(&exports);
+        assert!(count > 0, "there is an export");
+        let arena_bytes = machine.arena().capacity_bytes() / count;
         let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, device.geometry(), arena_bytes);
         let offers: Vec<Offer> = exports.iter().map(offer).collect();
         let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
@@ -128,15 +130,15 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let segments_max = devices.iter().map(|device| device.geometry().segments_max).min();
         let (blocks, tasks) = (machine.arena().blocks() / count, limits.tasks_max() / 2 / count);
         let shortage = Rc::new(Notify::new());
-        let part = |_| Part {
+        let one = |_| PerDevice {
             shares: Shares::new(arena_bytes, blocks, payload_max as usize, shortage.clone()),
             workers: [(); 2].map(|()| Workers::new(tasks.max(1))),
         };
-        let parts = (0..count).map(part).collect();
+        let per_device = (0..count).map(one).collect();
         let server = Rc::new(Server {
             own: Arena::new(small, large),
-            parts,
-            part_of,
+            per_device,
+            device_of,
             shortage,
             turns: [Semaphore::new(1), Semaphore::new(1)],
             clears: devices.iter().map(|_| Clears::default()).collect(),
@@ -211,7 +213,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
         self.connections.borrow_mut().remove(&name);
         if self.connections() == 0 {
-            self.parts.iter().flat_map(|part| &part.workers).for_each(Workers::wake_idle);
+            self.per_device.iter().flat_map(|device| &device.workers).for_each(Workers::wake_idle);
         }
         self.changed.notify_all();
     }
@@ -297,21 +299,21 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// Begins a job, or queues it for a worker.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
         const { assert!(size_of::<Job<M, T, D>>() <= JOB_BYTES, "the memory of waiting requests is counted") };
-        let part = self.part(job.connection.export());
+        let device = self.device_of[job.connection.export()];
         let line = usize::from(!matches!(job.work, Work::Read(_)));
-        if let Some(worker) = self.parts[part].workers[line].put(job) {
-            self.machine.spawn(self.clone().work(part, line, worker));
+        if let Some(worker) = self.per_device[device].workers[line].put(job) {
+            self.machine.spawn(self.clone().work(device, line, worker));
         }
     }
 
     /// A worker: runs jobs until no connection is left that could bring more.
-    async fn work(self: Rc<Self>, part: usize, line: usize, mut worker: Worker) {
-        let workers = &self.parts[part].workers[line];
+    async fn work(self: Rc<Self>, device: usize, line: usize, mut worker: Worker) {
+        let workers = &self.per_device[device].workers[line];
         loop {
             let next = poll_fn(|context| workers.poll_next(&mut worker, self.connections() == 0, context));
             let Some((job, other)) = next.await else { return };
             if let Some(other) = other {
-                self.machine.spawn(self.clone().work(part, line, other));
+                self.machine.spawn(self.clone().work(device, line, other));
             }
             job.run().await;
         }
@@ -336,23 +338,18 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// The number of the export's device.
-    pub(crate) fn part(&self, export: usize) -> usize {
-        self.part_of[export]
-    }
-
-    /// The memory of the export's clients.
+    /// The memory of the clients of the export's device.
     pub(crate) fn shares(&self, export: usize) -> &Shares {
-        &self.parts[self.part(export)].shares
+        &self.per_device[self.device_of[export]].shares
     }
 
     /// Whether a request waits for memory that others hold.
     pub(crate) fn is_short(&self) -> bool {
-        self.parts.iter().any(|part| part.shares.is_short())
+        self.per_device.iter().any(|device| device.shares.is_short())
     }
 
     /// Waits until one does.
-    pub(crate) async fn is_getting_short(&self) {
+    pub(crate) async fn shortage(&self) {
         self.shortage.wait_for(|| self.is_short().then_some(())).await;
     }
 
@@ -456,14 +453,14 @@ fn allow_descriptors() {
 
 /// The number of each export's device, and how many devices there are.
 fn number_devices<D>(exports: &[(Export, Rc<D>)]) -> (Vec<usize>, usize) {
-    let mut devices: Vec<&Rc<D>> = Vec::new();
-    let number = |(_, device)| {
-        devices.iter().position(|known| Rc::ptr_eq(known, device)).unwrap_or_else(|| {
+    let (mut numbers, mut devices): (Vec<usize>, Vec<&Rc<D>>) = Default::default();
+    for (_, device) in exports {
+        let known = devices.iter().position(|known| Rc::ptr_eq(known, device));
+        numbers.push(known.unwrap_or(devices.len()));
+        if known.is_none() {
             devices.push(device);
-            devices.len() - 1
-        })
-    };
-    let numbers = exports.iter().map(|(export, device)| (export, device)).map(number).collect();
+        }
+    }
     (numbers, devices.len())
 }
 

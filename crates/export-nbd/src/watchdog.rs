@@ -80,7 +80,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     pub(crate) async fn watch(self: Rc<Self>) {
         while self.has_clients().await {
             // When memory becomes short, check at once: clients that have stalled for long are cut.
-            race(self.machine.sleep(WATCH_EVERY), self.is_getting_short()).await;
+            race(self.machine.sleep(WATCH_EVERY), self.shortage()).await;
             self.look();
             if self.is_short() {
                 self.machine.sleep(WATCH_EVERY_IF_SHORT).await;
@@ -106,13 +106,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
                 stalled.push(connection);
             }
         }
-        // Cut those that hold the most; the next check finds out whether that was enough.
+        // Of each device's clients, cut those that hold the most; the next check finds out whether that was enough.
         stalled.sort_by_key(|connection| Reverse(connection.held()));
-        let mut back = BTreeMap::<usize, usize>::new();
+        let mut returned = BTreeMap::<usize, usize>::new();
         for connection in stalled {
-            let back = back.entry(self.part(connection.export())).or_default();
-            if *back < self.shares(connection.export()).enough() {
-                *back += connection.held().max(1);
+            let returned = returned.entry(self.device_of[connection.export()]).or_default();
+            if *returned < self.shares(connection.export()).enough() {
+                *returned += connection.held().max(1);
                 self.cut(connection);
             }
         }

@@ -366,7 +366,7 @@ fn requests_that_are_answered_at_once_take_turns_with_those_of_others() {
     }
 }
 
-/// Sends so many requests of so many bytes on each connection.
+/// Sends `requests` requests of `bytes` bytes each on every connection.
 fn flood(pipes: &[Pipe], command: Command, requests: u64, bytes: usize) {
     for (pipe, cookie) in pipes.iter().flat_map(|pipe| (0..requests).map(move |cookie| (pipe, cookie))) {
         pipe.write(&if command == Command::Write {
@@ -434,7 +434,7 @@ fn clients_of_another_array_wait_for_nothing_that_one_keeps() {
 
 #[test]
 fn reads_go_on_beside_all_that_a_member_keeps() {
-    // The requests of each other client: so many, of so many bytes.
+    // The command, how many other clients send it, how many times each, and its bytes.
     let floods = [
         (Command::Write, 20, 8, 128 << 10),
         (Command::Write, 20, 2, 1 << 20),

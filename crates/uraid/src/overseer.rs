@@ -135,7 +135,6 @@ impl Overseer {
             return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
         }
         let stack = &self.session.setup().stack;
-        let is_named = |&index: &usize| stack.is_called(self.index, index, self.member_paths(index), member);
         let left_out = self.assembled().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
         let unknown = || match (left_out, self.array_with(member)) {
             (Some(LeftOut { reason, .. }), _) => {
@@ -146,7 +145,7 @@ impl Overseer {
             }
             (None, None) => unknown(),
         };
-        let index = (0..status.members.len()).find(is_named).ok_or_else(unknown)?;
+        let index = self.member_called(self.index, member).ok_or_else(unknown)?;
         match status.members[index] {
             MemberState::Active(slot) => Ok(slot),
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
@@ -154,14 +153,18 @@ impl Overseer {
         }
     }
 
-    /// Another array of this process that has the member.
-    fn array_with(&self, member: &str) -> Option<&str> {
+    /// The member of the array's plan that `member` names.
+    fn member_called(&self, array: ArrayIndex, member: &str) -> Option<usize> {
         let setup = self.session.setup();
-        let has = |&array: &ArrayIndex| {
-            let paths = &setup.paths[array.0];
-            paths.iter().enumerate().any(|(index, path)| setup.stack.is_called(array, index, path, member))
-        };
-        setup.stack.indexes().find(has).map(|array| setup.stack.array(array).name.as_str())
+        let is_called = |(index, path)| setup.stack.is_called(array, index, path, member);
+        setup.paths[array.0].iter().enumerate().position(is_called)
+    }
+
+    /// An array of this process that has the member.
+    fn array_with(&self, member: &str) -> Option<&str> {
+        let stack = &self.session.setup().stack;
+        let array = stack.indexes().find(|&array| self.member_called(array, member).is_some())?;
+        Some(&stack.array(array).name)
     }
 
     /// The path of the member that has or had a slot since the start, with the slot: `/dev/sdb (slot 1)`.

@@ -1,6 +1,6 @@
-//! Sizes as text.
-//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, and mdadm's ` (18.00 MiB 18.87 MB)`; counts. Not here: which size
-//! an array may have (`format`). Invariant: a size that is not a whole number of sectors, or invalid, is refused with
+//! Sizes and counts as text.
+//! Owns: parsing `64K`, `10G`, `2048s`; printing `18.00 MiB`, mdadm's ` (18.00 MiB 18.87 MB)`, and `1 read`, `2 reads`.
+//! Not here: which size an array may have (`format`). Invariant: a size that is not a whole number of sectors, or invalid, is refused with
 //! the given text. Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
 
 use uraid_block::Sectors;

@@ -16,9 +16,9 @@ use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard}
 
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
+const PASS_ARENA: usize = 3;
 /// For the requests of each array's clients. One may send 32 MiB at once; one request gets at most half.
 pub const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
-const PASS_ARENA: usize = 3;
 
 /// What a member is called in reports, and by clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -281,7 +281,7 @@ impl Stack {
     /// The host's options for them: the arenas hold rows of the widest array.
     pub fn host_options(&self) -> Options {
         let mut options = options_for(self.slots_max());
-        // So that the clients of one array wait for no others.
+        // Of each array that clients reach, so that they do not wait for clients of another one.
         let served = self.tops().len() as u32;
         let ArenaBlocks { small, large } = CLIENT_BLOCKS;
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: small * served, large: large * served };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Done, MIB, Scratch};
+use common::{Done, MIB, Scratch, Served};
 use rustix::net;
 use std::fs;
 use std::io::{Read, Write};
@@ -96,16 +96,22 @@ fn answers_of_many_members_with_long_paths_are_read() {
     assert_eq!(served.end().code, Some(0));
 }
 
-#[test]
-fn another_user_gets_no_answer_of_the_control_socket() {
+/// The array `mine`; `None` where this is not root, who alone can be another user, too.
+fn served_by_root() -> Option<(Scratch, Served)> {
     if !rustix::process::geteuid().is_root() {
         println!("not run: only root can be another user");
-        return;
+        return None;
     }
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 8 * MIB);
     scratch.create("mine", RAID1, &members);
     let served = scratch.ready(&[], &members);
+    Some((scratch, served))
+}
+
+#[test]
+fn another_user_gets_no_answer_of_the_control_socket() {
+    let Some((scratch, served)) = served_by_root() else { return };
     let socket = scratch.path("mine.ctl");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("our file");
     let ask = |socket: &PathBuf| {
@@ -154,14 +160,7 @@ fn of_another_user(scratch: &Scratch, words: &[&str]) -> Done {
 
 #[test]
 fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
-    if !rustix::process::geteuid().is_root() {
-        println!("not run: only root can be another user");
-        return;
-    }
-    let scratch = Scratch::new();
-    let members = scratch.members("m", 2, 8 * MIB);
-    scratch.create("mine", RAID1, &members);
-    let served = scratch.ready(&[], &members);
+    let Some((scratch, served)) = served_by_root() else { return };
     binary_for_all(&scratch);
     let refused = format!("{}{FOREIGN}", scratch.path("mine.ctl").display());
     for words in [&["list"][..], &["list", "--json"], &["detail", "mine"], &["stop", "mine"], &["fail", "mine", "0"]] {

@@ -28,7 +28,7 @@ enum Work {
     Call(Box<dyn FnOnce() -> i32 + Send>),
 }
 
-/// A system call, or several, that block.
+/// Work that blocks: one system call or several.
 pub(crate) struct Call {
     work: Option<Box<dyn FnOnce() -> i32 + Send>>,
     /// It takes no longer than a read or a write.
