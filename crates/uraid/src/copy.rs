@@ -4,6 +4,7 @@
 //! Invariant: nothing is written to a member. Exit code 0 means that every sector was copied.
 
 mod assume;
+mod incomplete;
 mod map;
 mod order;
 mod output;
@@ -13,7 +14,7 @@ mod writer;
 use crate::cli::{CopyArgs, chunk_size, layout_number};
 use crate::one_shot;
 use crate::progress::ProgressLine;
-use crate::serve::{self, ServeError, Timeouts};
+use crate::serve::{self, Opened, ServeError, Timeouts};
 use crate::stack::{Assembled, Members, Stack, StackError};
 use crate::world::HostArray;
 use crate::{member_name, sizes, warn};
@@ -134,7 +135,8 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
 /// The array of the superblocks: one, or one over all the others.
 fn assemble(args: &CopyArgs) -> Result<Stack, CopyError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
-    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Timeouts::begin())?;
+    let complete = |opened: &mut Opened| incomplete::complete(opened, &options, args.size);
+    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Timeouts::begin(), complete)?;
     let tops = stack.tops();
     if tops.len() > 1 {
         let names: Vec<&str> = tops.into_iter().map(|index| stack.array(index).name.as_str()).collect();

@@ -126,7 +126,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
     let timeouts = Timeouts::begin().with_members(member_timeout);
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
-    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts)?;
+    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts, as_given)?;
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
@@ -164,14 +164,17 @@ fn give_up_privileges(stack: &Stack, shards: u16) {
     }
 }
 
-/// The array of each group of members, and the array above them if they may be its members.
+/// The array of each group of members, and the array above them if they may be its members. `complete` may add to the
+/// members of each group before it is decided what they make up; see [`as_given`].
 pub fn stack(
     groups: &[Vec<String>],
     may_be_members: bool,
     options: &AssembleOptions,
     timeouts: &Timeouts,
+    complete: impl Fn(&mut Opened),
 ) -> Result<Stack, ServeError> {
-    let stack = Stack::new(assemble_all(groups, options, timeouts)?, options.force);
+    let arrays = groups.iter().map(|members| assemble(members, options, timeouts, &complete));
+    let stack = Stack::new(arrays.collect::<Result<_, _>>()?, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
@@ -181,12 +184,22 @@ pub fn assemble_all(
     options: &AssembleOptions,
     timeouts: &Timeouts,
 ) -> Result<Vec<Assembled>, ServeError> {
-    groups.iter().map(|members| assemble(members, options, timeouts)).collect()
+    groups.iter().map(|members| assemble(members, options, timeouts, &as_given)).collect()
 }
 
-fn assemble(members: &[String], options: &AssembleOptions, timeouts: &Timeouts) -> Result<Assembled, ServeError> {
+/// Adds nothing to the members that were given.
+pub fn as_given(_: &mut Opened) {}
+
+fn assemble(
+    members: &[String],
+    options: &AssembleOptions,
+    timeouts: &Timeouts,
+    complete: &impl Fn(&mut Opened),
+) -> Result<Assembled, ServeError> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let Opened { members, candidates, mut left_out } = open(members, access, timeouts)?;
+    let mut opened = open(members, access, timeouts)?;
+    complete(&mut opened);
+    let Opened { members, candidates, mut left_out, .. } = opened;
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     let plan = assembly::decide(&candidates, &names, options)?;
     let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
@@ -205,9 +218,13 @@ type ReadMember = (Superblock, BadSectors);
 
 /// The members with a superblock, and the others that may be left out.
 #[derive(Default)]
-struct Opened {
-    members: Vec<Claimed>,
-    candidates: Vec<Candidate>,
+pub struct Opened {
+    /// With a superblock, by candidate.
+    pub members: Vec<Claimed>,
+    /// What they carry.
+    pub candidates: Vec<Candidate>,
+    /// Those whose superblock cannot be read.
+    pub unreadable: Vec<Claimed>,
     left_out: Vec<LeftOut>,
 }
 
@@ -268,7 +285,7 @@ impl Timeouts {
 /// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
 /// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
 fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
-    let Opened { mut members, mut candidates, mut left_out } = Opened::default();
+    let Opened { mut members, mut candidates, mut unreadable, mut left_out } = Opened::default();
     for name in names {
         let mut leave_out = |error: &dyn Error| {
             complain(error);
@@ -291,16 +308,23 @@ fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened,
                 candidates.push(Candidate { superblock, device_size: member.size() });
                 members.push(member);
             }
+            Err(error @ MetadataError::Io { .. }) => {
+                leave_out(&error);
+                unreadable.push(member);
+            }
             Err(
-                error @ (MetadataError::Io { .. }
-                | MetadataError::Superblock { .. }
+                error @ (MetadataError::Superblock { .. }
                 | MetadataError::Partitioned { .. }
                 | MetadataError::BadBlocks { .. }
                 | MetadataError::Short { .. }),
             ) => leave_out(&error),
         }
     }
-    if members.is_empty() { Err(ServeError::NoMembers) } else { Ok(Opened { members, candidates, left_out }) }
+    if members.is_empty() {
+        Err(ServeError::NoMembers)
+    } else {
+        Ok(Opened { members, candidates, unreadable, left_out })
+    }
 }
 
 fn announce(name: &str, plan: &StartPlan, read_only: Option<String>) {

@@ -14,8 +14,8 @@ const LEVELS: [(&str, usize); 4] = [("1", 3), ("10", 4), ("5", 4), ("6", 4)];
 const CHUNK: u64 = 64 << 10;
 /// Chunks that are read and written, of each array.
 const CHUNKS: u64 = 24;
-const PAIRS: usize = 7;
-const WINDOW: Duration = Duration::from_millis(200);
+const PAIRS: usize = 9;
+const WINDOW: Duration = Duration::from_millis(500);
 const WRITERS: usize = 4;
 const ASKS: usize = 20;
 

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const RAID5: &str = "-l 5 -n 4 -c 64K --assume-clean";
+const CHUNK: u64 = 64 << 10;
 const RAID6: &str = "-l 6 -n 4 -c 64K --assume-clean";
 
 /// An array full of data, stopped.
@@ -38,6 +39,19 @@ impl Broken {
     #[track_caller]
     fn expect_rescued(&self) {
         assert!(fs::read(self.out()).expect("a copy") == self.bytes, "not the bytes that were written");
+    }
+
+    /// Expects the bytes of each chunk, from an offset in it, that `is_left`, and zeroes elsewhere.
+    #[track_caller]
+    fn expect_left(&self, is_left: impl Fn(u64, u64) -> bool) {
+        let mut expected = self.bytes.clone();
+        for (sector, bytes) in (0_u64..).zip(expected.chunks_mut(512)) {
+            let at = sector * 512;
+            if !is_left(at / CHUNK, at % CHUNK) {
+                bytes.fill(0);
+            }
+        }
+        assert!(fs::read(self.out()).expect("a copy") == expected, "not what is left");
     }
 
     #[track_caller]
@@ -171,10 +185,17 @@ fn case_6_a_member_is_truncated() {
     let done = broken.copy("--run", &broken.members).expect_done();
     done.expect_said(&["disk1: left out: shrank", "without 1"]);
     broken.expect_rescued();
-    let of_raid0 = Broken::new("-l 0 -n 4 -c 64K");
+    let of_raid0 = Broken::new("-l 0 -n 4 -c 64K --data-offset 1M");
     File::options().write(true).open(&of_raid0.members[1]).and_then(|file| file.set_len(5 * MIB)).expect("a file");
-    of_raid0.copy("--force", &of_raid0.members).expect_refused(&["disk1: left out: shrank"]);
+    let refused = of_raid0.copy("", &of_raid0.members);
+    refused.expect_refused(&["disk1: left out: shrank", "--run copies what is left of a raid0 that lacks members"]);
     of_raid0.expect_nothing_copied();
+    let done = of_raid0.copy("--run", &of_raid0.members);
+    done.expect_refused(&[
+        "disk1: has 5.00 MiB, its data needs 8.00 MiB: what is past its end is zeroes",
+        "could not be read",
+    ]);
+    of_raid0.expect_left(|chunk, offset| chunk % 4 != 1 || offset + chunk / 4 * CHUNK < 4 * MIB);
 }
 
 #[test]
@@ -234,6 +255,61 @@ fn case_7_a_level_without_redundancy_loses_what_cannot_be_read_and_no_more() {
     let mut expected = broken.bytes.clone();
     expected[135 * 512..138 * 512].fill(0);
     assert!(fs::read(broken.out()).expect("a copy") == expected);
+}
+
+#[test]
+fn case_11_members_of_an_array_without_redundancy_are_gone() {
+    let broken = Broken::new("-l 0 -n 4 -c 64K");
+    let [disk0, _, disk2, disk3] = broken.members.clone().try_into().expect("four members");
+    let left = [disk0.clone(), disk2, disk3.clone()];
+    broken.copy("", &left).expect_refused(&["found 3 of 4 members", "--run copies what is left of a raid0"]);
+    broken.expect_nothing_copied();
+    let done = broken.copy("--run", &left);
+    done.expect_refused(&[
+        "home: slot 1 is taken to have held as much data as each of the others",
+        "home: raid0 is copied without slot 1: what it held is zeroes in the copy",
+        "sectors could not be read and are zeroes in the copy, listed in",
+    ]);
+    broken.expect_left(|chunk, _| chunk % 4 != 1);
+    broken.copy("--run --overwrite", &[disk0, disk3]).expect_refused(&["without slot 1", "without slot 2"]);
+    broken.expect_left(|chunk, _| ![1, 2].contains(&(chunk % 4)));
+}
+
+#[test]
+fn case_11_a_superblock_that_cannot_be_read_is_that_of_the_empty_slot() {
+    let broken = Broken::new("-l 0 -n 4 -c 64K --data-offset 1M");
+    let mut members = broken.members.clone();
+    members[2] = format!("bad:8+8,2049:{}", text(&members[2])).into();
+    broken.copy("", &members).expect_refused(&["disk2: reading the superblock failed", "--run copies what is left"]);
+    let done = broken.copy("--run", &members);
+    done.expect_refused(&[
+        "disk2: is taken as slot 2 of home, the only one without a member",
+        "1 sectors could not be",
+    ]);
+    broken.expect_left(|chunk, offset| chunk != 2 || offset / 512 != 1);
+}
+
+#[test]
+fn case_11_the_size_of_a_missing_member_is_asked_for_where_the_others_differ() {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("disk", 2, 8 * MIB);
+    members.extend(scratch.members("large", 1, 24 * MIB));
+    let bytes = fill(&scratch, "home", "-l linear -n 3 --data-offset 1M", &members, 1);
+    let broken = Broken { scratch, members, bytes };
+    let [disk0, disk1, large] = broken.members.clone().try_into().expect("three members");
+    let differ = [disk0.clone(), large.clone()];
+    broken.copy("--run", &differ).expect_refused(&[
+        "how much data slot 1 held is not known: the others differ (7.00 MiB, 23.00 MiB)",
+        "--size SIZE says it",
+        "found 2 of 3 members",
+    ]);
+    broken.expect_nothing_copied();
+    broken.copy("--run --size 7M", &differ).expect_refused(&["linear is copied without slot 1", "14336 sectors could"]);
+    let is_of_disk1 = |at: u64| (7 * MIB..14 * MIB).contains(&at);
+    broken.expect_left(|chunk, offset| !is_of_disk1(chunk * CHUNK + offset));
+    // The last one: what comes before it is where it was, however large it is taken to be.
+    broken.copy("--run --overwrite", &[disk0, disk1]).expect_refused(&["linear is copied without slot 2"]);
+    assert!(fs::read(broken.out()).expect("a copy")[..14 * MIB as usize] == broken.bytes[..14 * MIB as usize]);
 }
 
 #[test]

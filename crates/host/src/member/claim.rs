@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use uraid_block::{ErrorKind, Geometry, IoError, SECTOR_BYTES, Sectors};
+use uraid_block::{ErrorKind, Geometry, IoError, Range, SECTOR_BYTES, Sector, Sectors};
 
 /// The alignment of blocking direct I/O, in memory and on the file.
 const BOUNCE_ALIGN: usize = 4096;
@@ -257,6 +257,15 @@ impl Claimed {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
         claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
         claim.listed = std::mem::take(&mut claim.listed).with(more);
+    }
+
+    /// Gives the member a larger size than its device has: sectors past the device's end fail as bad ones do. Panics
+    /// like [`Claimed::add_bad`], and if the size is not larger.
+    pub fn lengthen(&mut self, size: Sectors) {
+        let end = self.size();
+        assert!(size > end, "a member of {} cannot be lengthened to {}", end.0, size.0);
+        self.add_bad(BadSectors::new([Range::new(Sector(end.0), size - end)]));
+        Arc::get_mut(&mut self.0).expect("the only handle of the claim").geometry.size = size;
     }
 
     /// The name it was opened by.

@@ -22,6 +22,9 @@ makes the exit code 1; the rest is copied all the same. The map file (OUT.map) a
 the copy is: the same command again goes on where the last one ended, and tries the unreadable
 sectors again. It has the format of GNU ddrescue's map files.
 
+Of a raid0 or linear array that lacks members, or has one that is cut short or whose superblock
+cannot be read, --run copies what is left; what the missing parts held is in the map as well.
+
 What OUT holds is overwritten only with --overwrite.
 
 With --array, once for each, the members are arrays: what is copied is the array that they make up
@@ -44,6 +47,7 @@ EXAMPLES
   uraid copy --force disk0 disk2 disk3 rescued.img
   uraid copy /dev/sd[b-e] - | zstd > home.zst
   uraid copy --overwrite /dev/sd[b-e] /dev/sdx
+  uraid copy --run stripe0 stripe2 stripe3 rescued.img
   uraid copy --run rescued.img --array disk0 disk1 disk3 --array disk4 disk6 disk7
   uraid copy --assume -l 5 -n 4 -c 64K disk0 missing disk2 disk3 rescued.img
   uraid copy --order -l 6 -n 4 -c 64K a.img b.img c.img d.img
@@ -62,7 +66,7 @@ pub struct CopyArgs {
     /// Copy although data may be wrong: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Copy although members that were there last time are not
+    /// Copy although members that were there last time are not; of a raid0 or linear array: what is left of it
     #[arg(short = 'R', long)]
     pub run: bool,
     /// Give up what OUT holds, and an older map of it
@@ -98,8 +102,8 @@ pub struct CopyArgs {
     /// With --assume or --order: where the data starts on each member; a bare number is in KiB [default: as create chooses; --order tries others too]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero, requires = "lost")]
     pub data_offset: Option<Sectors>,
-    /// With --assume or --order: how much of each member was used; a bare number is in KiB [default: what the smallest has]
-    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]
+    /// With --assume or --order: how much of each member was used [default: what the smallest has]; otherwise how much data each missing member of a raid0 or linear array held [default: what each of the others holds]; a bare number is in KiB
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<Sectors>,
     #[command(flatten)]
     arrays: MemberArrays,

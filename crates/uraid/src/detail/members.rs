@@ -68,7 +68,7 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
 pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
-    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
+    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max), serve::as_given)?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();
