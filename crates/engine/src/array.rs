@@ -124,6 +124,8 @@ pub struct Array<W: World> {
     next_call: Cell<u64>,
     writes_admitted: Cell<u64>,
     pub(crate) watches_reads: Cell<bool>,
+    /// How often slow members have answered again.
+    pub(crate) members_returned: Cell<u32>,
     pub(crate) balance: Balance,
     pub(crate) streams: Streams,
     pub(crate) rows: Rows,
@@ -180,6 +182,7 @@ impl<W: World> Array<W> {
             next_call: Cell::new(0),
             writes_admitted: Cell::new(0),
             watches_reads: Cell::new(false),
+            members_returned: Cell::new(0),
             balance: Balance::new(shape.layout.slots(), write_mostly, world.shard().0),
             streams: Streams::new(),
             counters: Cell::default(),

@@ -34,7 +34,7 @@ pub(crate) struct Balance {
 struct Load {
     /// Low half: reads in flight. High half: reads that have ended.
     reads: Cell<u64>,
-    /// The value of `reads` when `stuck` was last called.
+    /// The value of `reads` at the last look.
     reads_seen: Cell<u64>,
     is_slow: Cell<bool>,
 }
@@ -46,6 +46,14 @@ impl Load {
     fn on_the_way(&self) -> u32 {
         self.reads.get() as u32
     }
+}
+
+/// What [`Balance::look`] sees.
+pub(crate) struct Look {
+    /// The members that had reads in flight at the last call and have ended none since.
+    pub(crate) stuck: SlotSet,
+    /// Member reads that have ended since the last call.
+    pub(crate) ended: u64,
 }
 
 /// One read in flight to a member. It is counted until this is dropped.
@@ -77,14 +85,24 @@ impl Balance {
         OnTheWay(reads)
     }
 
-    /// The members that had reads in flight at the last call and have ended none since.
-    pub(crate) fn stuck(&self) -> SlotSet {
-        let is_stuck = |load: &Load| {
+    /// What has happened since the last call.
+    pub(crate) fn look(&self) -> Look {
+        let mut look = Look { stuck: SlotSet::EMPTY, ended: 0 };
+        for (slot, load) in (0..).map(Slot).zip(&self.members) {
             let (now, seen) = (load.reads.get(), load.reads_seen.replace(load.reads.get()));
-            now as u32 > 0 && seen as u32 > 0 && now >> 32 == seen >> 32
-        };
-        // Call `is_stuck` for each member: it stores the count for the next call.
-        (0..).map(Slot).zip(&self.members).filter(|(_, load)| is_stuck(load)).map(|(slot, _)| slot).collect()
+            // The upper halves wrap around.
+            let ended = ((now >> 32) as u32).wrapping_sub((seen >> 32) as u32);
+            look.ended += u64::from(ended);
+            if now as u32 > 0 && seen as u32 > 0 && ended == 0 {
+                look.stuck.insert(slot);
+            }
+        }
+        look
+    }
+
+    /// The reads in flight to a member.
+    pub(crate) fn on_the_way(&self, slot: Slot) -> u32 {
+        self.members[slot.index()].on_the_way()
     }
 
     /// Whether reads avoid a member.
@@ -259,15 +277,18 @@ mod tests {
     fn a_member_is_stuck_that_had_reads_at_the_last_look_and_has_ended_none_since() {
         let balance = Balance::new(3, SlotSet::EMPTY, 0);
         let read = balance.begin(Slot(1));
-        assert!(balance.stuck().is_empty(), "it was not seen before");
-        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)));
+        assert!(balance.look().stuck.is_empty(), "it was not seen before");
+        assert_eq!(balance.look().stuck, SlotSet::EMPTY.with(Slot(1)));
         let another = balance.begin(Slot(1));
-        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)), "asked more, answered nothing");
+        assert_eq!(balance.look().stuck, SlotSet::EMPTY.with(Slot(1)), "asked more, answered nothing");
         drop(read);
-        assert!(balance.stuck().is_empty(), "it answers, though slowly");
-        assert_eq!(balance.stuck(), SlotSet::EMPTY.with(Slot(1)));
+        assert!(balance.look().stuck.is_empty(), "it answers, though slowly");
+        assert_eq!(balance.look().stuck, SlotSet::EMPTY.with(Slot(1)));
         drop(another);
-        assert!(balance.stuck().is_empty() && balance.stuck().is_empty(), "nothing is under way");
+        assert!(balance.look().stuck.is_empty() && balance.look().stuck.is_empty(), "nothing is under way");
+        (0..5).for_each(|slot| drop(balance.begin(Slot(slot % 3))));
+        let _read = balance.begin(Slot(0));
+        assert_eq!((balance.look().ended, balance.look().ended), (5, 0));
     }
 
     #[test]

@@ -9,8 +9,11 @@
 //!                  no   nothing
 //!                  yes  it is slow: its reads in flight end with `Late` and are read elsewhere;
 //!                       new reads go elsewhere at once; one small read probes whether it answers again
-//!   it answers again: reads of other slow members, which may have had no other copy, are cut once more
+//!   still slow, with reads in flight that had no other member, and another one answers again: cut once more
 //! ```
+//!
+//! A read that is cut is read twice, and the slow member still works on it. Members that are all slow, not hung, would
+//! have more and more to do. So a shard cuts a tenth of its reads at most, and more only of a member that hangs.
 //!
 //! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
 //! A read of a row that is being written waits for that write.
@@ -23,7 +26,8 @@ use crate::{Pool, World};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, race};
-use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
+use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot, SlotSet};
+use uraid_layout::Layout;
 
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
 /// longer; another copy is then faster.
@@ -32,9 +36,56 @@ const LOOK: Duration = Duration::from_millis(250);
 /// member, which would slow down disks that are merely busy.
 const LOOKS_OF_PARITY: u32 = 4;
 
+/// A member that has ended no read for so many looks (three seconds) hangs: its reads are cut, however many there are.
+const LOOKS_OF_HUNG: u32 = 12;
+/// Of so many reads one may be cut.
+const READS_A_CUT: u64 = 10;
+/// Reads that may be cut before others have ended, and the most that are saved up.
+const CUTS_FIRST: u64 = 64;
+const CUTS_MAX: u64 = 4096;
+
 /// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request
 /// from the look before.
 const OLD: Duration = Duration::from_secs(2);
+
+/// What the watch knows of one member.
+#[derive(Clone, Copy, Default)]
+struct Watched {
+    /// Looks in a row at which it was stuck.
+    looks: u32,
+    /// The members that had answered again when its reads were cut; `None`: they were not, since it became slow.
+    cut_at: Option<u32>,
+}
+
+/// How many reads may be cut: saved up while reads end.
+struct Allowance {
+    /// In reads that have ended.
+    saved: u64,
+    /// Member reads that one cut read costs.
+    price: u64,
+}
+
+impl Allowance {
+    fn new(layout: &Layout) -> Allowance {
+        // Of a parity array, all other members are read instead.
+        let others = if layout.level().is_parity() { u64::from(layout.slots()) - 1 } else { 1 };
+        Allowance { saved: CUTS_FIRST * READS_A_CUT, price: others * READS_A_CUT }
+    }
+
+    fn save(&mut self, ended: u64) {
+        self.saved = (self.saved + ended).min(CUTS_MAX * READS_A_CUT);
+    }
+
+    /// Takes what cutting so many reads costs, if that much is there or the member hangs.
+    fn take(&mut self, reads: u32, is_hung: bool) -> bool {
+        let cost = u64::from(reads) * self.price;
+        let may_cut = cost <= self.saved || is_hung;
+        if may_cut {
+            self.saved = self.saved.saturating_sub(cost);
+        }
+        may_cut
+    }
+}
 
 impl<W: World> Array<W> {
     /// Starts the watch over this shard's reads, if they can go elsewhere. Call it once.
@@ -47,19 +98,45 @@ impl<W: World> Array<W> {
     async fn watch_reads(self: Rc<Self>) {
         let layout = &self.shape.layout;
         let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
-        let mut looks = vec![0; layout.slots().into()];
+        let mut members = vec![Watched::default(); layout.slots().into()];
+        let mut allowance = Allowance::new(layout);
         loop {
             if let Either::Right(()) = race(self.world.sleep(LOOK), self.stopped()).await {
                 return;
             }
-            let (stuck, view) = (self.balance.stuck(), self.view());
-            for (slot, looks) in (0..).map(Slot).zip(&mut looks) {
-                *looks = if stuck.contains(slot) { *looks + 1 } else { 0 };
-                if *looks >= enough && view.copies == Copies::Any && view.usable.contains(slot) {
-                    self.leave_slow(slot);
+            let (looked, view) = (self.balance.look(), self.view());
+            allowance.save(looked.ended);
+            for (slot, member) in (0..).map(Slot).zip(&mut members) {
+                member.looks = if looked.stuck.contains(slot) { member.looks + 1 } else { 0 };
+                if member.looks >= enough && view.copies == Copies::Any && view.usable.contains(slot) {
+                    self.leave(slot, member, &mut allowance);
                 }
             }
         }
+    }
+
+    /// Of a member that is stuck. That new reads of a mirror go elsewhere costs nothing.
+    fn leave(self: &Rc<Self>, slot: Slot, member: &mut Watched, allowance: &mut Allowance) {
+        let (is_slow, returns) = (self.balance.is_slow(slot), self.members_returned.get());
+        if is_slow && member.cut_at == Some(returns) {
+            return;
+        }
+        let may_cut = allowance.take(self.balance.on_the_way(slot), member.looks >= LOOKS_OF_HUNG);
+        if !is_slow && (may_cut || !self.shape.layout.level().is_parity()) {
+            member.cut_at = None;
+            self.read_elsewhere(slot);
+        }
+        if may_cut {
+            mark::hit(Mark::ReadLate);
+            *member = Watched { looks: 0, cut_at: Some(returns) };
+            self.member(slot).cut_reads();
+        }
+    }
+
+    /// The members to read only if the others do not suffice.
+    pub(crate) fn slow_members(&self) -> SlotSet {
+        let slow = self.balance.slow();
+        if slow.is_empty() || self.view().copies != Copies::Any { SlotSet::EMPTY } else { slow }
     }
 
     async fn stopped(&self) {
@@ -67,12 +144,10 @@ impl<W: World> Array<W> {
         self.view_changed.wait_for(|| has_stopped().then_some(())).await;
     }
 
-    fn leave_slow(self: &Rc<Self>, slot: Slot) {
-        if self.balance.set_slow(slot, true) {
-            return;
-        }
-        mark::hit(Mark::ReadLate);
-        self.member(slot).cut_reads();
+    /// New reads avoid a member until it answers a probe.
+    fn read_elsewhere(self: &Rc<Self>, slot: Slot) {
+        let was_slow = self.balance.set_slow(slot, true);
+        assert!(!was_slow, "a slow member has one probe");
         let array = self.clone();
         self.world.spawn(async move {
             if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), array.stopped()).await {
@@ -81,10 +156,7 @@ impl<W: World> Array<W> {
                 let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
             }
             array.balance.set_slow(slot, false);
-            if array.view().copies == Copies::Any {
-                let slow = array.balance.slow();
-                slow.iter().for_each(|other| array.member(other).cut_reads());
-            }
+            array.members_returned.set(array.members_returned.get().wrapping_add(1));
         });
     }
 
@@ -101,5 +173,22 @@ impl<W: World> Array<W> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_the_reads_may_be_cut_and_all_of_a_member_that_hangs() {
+        let mut allowance = Allowance { saved: 0, price: READS_A_CUT };
+        assert!(!allowance.take(1, false));
+        allowance.save(99);
+        assert!(!allowance.take(10, false), "99 reads have ended");
+        assert!(allowance.take(9, false) && !allowance.take(1, false));
+        assert!(allowance.take(1000, true), "it hangs");
+        allowance.save(1 << 40);
+        assert!(allowance.take(CUTS_MAX as u32, false) && !allowance.take(1, false));
     }
 }

@@ -94,7 +94,7 @@ impl<W: World> Array<W> {
         }
         let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
         let at = map.start + interval.start;
-        let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, SlotSet::EMPTY, Vec::new());
+        let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.slow_members(), Vec::new());
         let (view, parity) = loop {
             let view = self.view();
             let blocks = blocks(map, &view, unreadable.or(late));
@@ -249,6 +249,7 @@ impl<W: World> Array<W> {
     ) -> impl Future<Output = Result<Lease, ReadError>> {
         async move {
             let (member, range) = (self.member(slot), Range::new(self.on_device(slot, at), into.length()));
+            let _on_the_way = self.balance.begin(slot);
             let begun = member.begin();
             let outcome = member.uncounted().read(range.start, into).await;
             member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
@@ -382,7 +383,7 @@ impl<W: World> Array<W> {
         self.count(|counters| counters.rows_recovered += 1);
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
-        let mut late = SlotSet::EMPTY;
+        let mut late = self.slow_members();
         loop {
             let state = self.torn.state(map.row, &(start..start + length));
             if state != TornState::Whole && length > Sectors(1) {

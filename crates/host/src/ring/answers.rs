@@ -225,7 +225,7 @@ impl Driver {
     }
 
     /// Call it at even intervals, each of `period`. A request that has been in flight for more than `looks_max` calls fails
-    /// with ETIMEDOUT.
+    /// with ETIMEDOUT. If it is a read that was cut before, the lane refuses new requests until it is answered.
     pub(crate) fn look_at_clock(&self, looks_max: u32, period: Duration) {
         let mut late = Vec::new();
         self.owed.borrow().iter().for_each(|owed| owed.oldest.set(Duration::ZERO));
@@ -234,8 +234,13 @@ impl Driver {
             if lane == LaneNumber::NONE || !answer.has_gone_down {
                 return;
             }
-            let is_late = matches!(state, State::Started(_)) && answer.is_older(looks_max);
-            slot.answer.set(Answer { age: answer.age.saturating_add(1), is_late, ..answer });
+            let is_left = !matches!(state, State::Started(_)) && answer.is_left && !answer.is_owed;
+            let is_late = (matches!(state, State::Started(_)) || is_left) && answer.is_older(looks_max);
+            let is_owed = answer.is_owed || (is_left && is_late);
+            slot.answer.set(Answer { age: answer.age.saturating_add(1), is_late, is_owed, ..answer });
+            if is_owed && !answer.is_owed {
+                self.with_owed(lane, |owed| owed.unanswered.set(owed.unanswered.get() + 1));
+            }
             let age = period.saturating_mul(answer.age.saturating_add(1));
             self.with_owed(lane, |owed| owed.oldest.set(owed.oldest.get().max(age)));
             if is_late && !late.contains(&lane) {

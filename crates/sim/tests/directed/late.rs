@@ -89,3 +89,82 @@ fn what_needs_a_member_that_is_slow_waits_for_it() {
         rig.power_off();
     }
 }
+
+/// What a lost member held is computed without a second one that hangs, also if nothing else has been read of that one.
+#[test]
+fn what_a_lost_member_held_waits_for_no_other_one_that_hangs() {
+    for (shards, hung) in [(1, 1), (1, 3), (2, 1), (2, 4)] {
+        let mut first = 0;
+        loop {
+            let mut rig = rig_of(7, shards, 6, 5, false);
+            let live = start(&mut rig, &[0]);
+            let size = live.arrays[0].geometry().size.0;
+            for at in 0..size {
+                assert_eq!(all(&rig, &live, vec![write(&rig, &live, at, 1, at as u8 + 1)]), [Ok(())]);
+            }
+            rig.disk(hung).hang_without_deadline();
+            for round in 0..2 {
+                let began = rig.executor.now();
+                assert!(all(&rig, &live, vec![read(&live, first, 1)]) == [Ok(vec![first as u8 + 1; 512])], "{first}");
+                let took = rig.executor.now().since(began);
+                // Each shard finds out for itself: where the read arrives, and where its row is computed.
+                let limit = if round == 0 { 2 * SOON } else { SOON / 4 };
+                assert!(took < limit, "{shards} shards, round {round}, sector {first}: {took:?}");
+            }
+            rig.power_off();
+            first += 1;
+            if first == size {
+                break;
+            }
+        }
+    }
+}
+
+/// A write of one chunk reads whichever members give the parity: of equal plans the one that needs none that hangs.
+#[test]
+fn a_write_reads_no_member_that_hangs_if_others_give_its_parity() {
+    for (level, slots) in [(5, 4), (6, 5), (6, 6)] {
+        let mut rig = rig_of(7, 1, level, slots, false);
+        let live = start(&mut rig, &[]);
+        let size = live.arrays[0].geometry().size.0;
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
+        // Left-symmetric: the last data chunk of row 0 is on the slot before the parities, or on the one behind them.
+        let hung = if level == 5 { slots - 2 } else { slots - 3 };
+        rig.disk(hung).hang_without_deadline();
+        for round in 0..2 {
+            let began = rig.executor.now();
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 8 + round)]), [Ok(())]);
+            let took = rig.executor.now().since(began);
+            let limit = if round == 0 { SOON } else { SOON / 4 };
+            assert!(took < limit, "raid{level} of {slots}, round {round}: {took:?}");
+        }
+        rig.power_off();
+    }
+}
+
+/// Members that are slow, not hung: reads that are cut and sent again must not keep them busy.
+#[test]
+fn members_that_are_all_slow_are_read_about_once_for_each_read() {
+    const READS: u64 = 1200;
+    for (level, slots, answer_time) in [(1, 2, 600), (10, 4, 600), (5, 4, 1500)] {
+        let mut rig = rig_of(7, 1, level, slots, false);
+        let live = start(&mut rig, &[]);
+        let size = live.arrays[0].geometry().size.0;
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
+        let before: Vec<u64> = (0..slots).map(|slot| rig.disk(slot).reads()).collect();
+        for (slot, after) in (0..slots).flat_map(|slot| (0..4 * READS).map(move |after| (slot, after))) {
+            let effect = Effect::Hang(Duration::from_millis(answer_time));
+            rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after, effect });
+        }
+        for round in 0..READS / 8 {
+            let reads = (0..8).map(|n| read(&live, (round * 5 + n * 3) % size, 1)).collect();
+            let reads = all(&rig, &live, reads);
+            assert!(reads.iter().all(|read| read.as_ref() == Ok(&vec![7; 512])), "raid{level}");
+        }
+        let reads: u64 = (0..).zip(&before).map(|(slot, before)| rig.disk(slot).reads() - before).sum();
+        // The first ones may be read twice, or of a parity array by all others. Each probe is a read.
+        let limit = READS * 5 / 4 + READS / 8 * u64::from(slots);
+        assert!(reads < limit, "raid{level}: {reads} reads of members for {READS}");
+        rig.power_off();
+    }
+}

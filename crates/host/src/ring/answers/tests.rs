@@ -360,3 +360,31 @@ fn reads_that_are_cut_cost_the_member_nothing_and_writes_go_on() {
     assert_eq!((result(&mut after), result(&mut next)), (Some((4096, true)), Some((4096, false))), "no refusal");
     assert_eq!(rig.driver.in_flight(), 0);
 }
+
+#[test]
+fn a_member_that_never_answers_a_read_that_was_cut_is_late_all_the_same() {
+    let rig = rig(Depth::CACHED, 6);
+    let mut left = rig.read(0, 0);
+    rig.turn();
+    rig.driver.cut_reads(&rig.lanes[0], libc::ERESTART);
+    assert_eq!(result(&mut left), Some((-libc::ERESTART, false)));
+    rig.look(LOOKS);
+    // Young, such as the probe of whether the member answers again: it could be asked for ever.
+    let mut probe = rig.read(0, 2);
+    rig.turn();
+    rig.look(1);
+    let mut next = rig.read(0, 4);
+    assert_eq!((result(&mut probe), result(&mut next)), (None, Some((-libc::ETIMEDOUT, true))));
+    let mut of_another = rig.read(1, 0);
+    rig.turn();
+    rig.system.end(3);
+    rig.turn();
+    assert_eq!((result(&mut probe), result(&mut of_another)), (Some((4096, true)), Some((4096, true))));
+    let mut after = rig.read(0, 0);
+    rig.turn();
+    rig.system.end(1);
+    rig.turn();
+    assert_eq!(result(&mut after), Some((4096, true)), "it answers again");
+    drop((left, next));
+    assert_eq!(rig.driver.in_flight(), 0);
+}
