@@ -7,6 +7,7 @@
 
 mod choose;
 mod error;
+mod reshape;
 mod start;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use uraid_format::{Superblock, uuid};
 use uraid_layout::Layout;
 
 pub use error::{AssembleError, Duplicate, History, Named, SetCount, Unsupported};
+pub use reshape::{HalfReshaped, assemble_half_reshaped};
 
 /// One device that carries a good superblock.
 #[derive(Clone, Debug)]

@@ -37,7 +37,8 @@ pub mod world;
 pub use array::{Array, Config, Counters};
 
 pub use assemble::{
-    AssembleError, AssembleOptions, Candidate, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
+    AssembleError, AssembleOptions, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal, Refused,
+    StartPlan, assemble, assemble_half_reshaped,
 };
 pub use by_command::{FailError, StaysFrozen};
 pub use health::{ErrorCount, MemberErrors};

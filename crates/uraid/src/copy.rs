@@ -9,20 +9,22 @@ mod map;
 mod order;
 mod output;
 mod reader;
+mod reshaped;
 mod writer;
 
+use crate::assembly::NamedError;
 use crate::cli::{CopyArgs, chunk_size, layout_number};
 use crate::one_shot;
 use crate::progress::ProgressLine;
-use crate::serve::{self, Opened, ServeError, Timeouts};
+use crate::serve::{self, ServeError, Timeouts};
 use crate::stack::{Assembled, Members, Stack, StackError};
-use crate::world::HostArray;
-use crate::{member_name, sizes, warn};
+use crate::world::{ArrayIndex, HostArray};
+use crate::{member_name, nested, sizes, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use order::{OrderError, Search, Unknown};
 use output::{Before, Output, OutputError};
-use reader::Outcome;
+use reader::{Outcome, Part};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -31,10 +33,10 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use uraid_block::local::{Either, race};
-use uraid_block::{IoError, Range, Sector, Slot, SlotSet};
-use uraid_engine::{AssembleOptions, Place, StartPlan};
+use uraid_block::{IoError, Range, Sector, Sectors, Slot, SlotSet};
+use uraid_engine::{AssembleOptions, Place, StartPlan, assemble_half_reshaped};
 use uraid_format::uuid;
-use uraid_host::Local;
+use uraid_host::{Access, Local};
 use uraid_layout::Level;
 use writer::{Queue, WriteError, Writer, Written};
 
@@ -120,29 +122,66 @@ pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
     if args.order {
         return search(args);
     }
-    let (stack, identity) = if args.assume {
+    let source = if args.assume {
         let members = assume::claim(&args.members)?;
         check_count(args, members.len())?;
-        assume::open(&geometry(args), &members)?
+        let (stack, identity) = assume::open(&geometry(args), &members)?;
+        Source::of_one(stack, identity)
     } else {
-        let stack = assemble(args)?;
-        let identity = identity(&stack);
-        (stack, identity)
+        assemble(args)?
     };
-    Copy::prepare(args, stack, &identity)?.run()
+    Copy::prepare(args, source)?.run()
+}
+
+/// What is copied.
+struct Source {
+    stack: Stack,
+    /// Tells this copy from others, in one line.
+    identity: String,
+    /// The arrays that its stretches are read from; adjacent, from sector 0 on.
+    parts: Vec<(Range, ArrayIndex)>,
+}
+
+impl Source {
+    /// All of the last array, which all others are members of.
+    fn of_one(stack: Stack, identity: String) -> Source {
+        let last = stack.indexes().next_back().expect("a stack has an array");
+        let all = Range::new(Sector(0), stack.array(last).plan.layout.array_size());
+        Source { stack, identity, parts: vec![(all, last)] }
+    }
+
+    fn size(&self) -> Sectors {
+        Sectors(self.parts.iter().map(|(range, _)| range.length.0).sum())
+    }
 }
 
 /// The array of the superblocks: one, or one over all the others.
-fn assemble(args: &CopyArgs) -> Result<Stack, CopyError> {
+fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
-    let complete = |opened: &mut Opened| incomplete::complete(opened, &options, args.size);
-    let stack = serve::stack(&args.groups(), args.has_member_arrays(), &options, &Timeouts::begin(), complete)?;
+    let timeouts = Timeouts::begin();
+    let mut arrays = Vec::new();
+    for members in args.groups() {
+        let mut opened = serve::open(&members, Access::ReadOnly, &timeouts)?;
+        incomplete::complete(&mut opened, &options, args.size);
+        if !args.has_member_arrays()
+            && let Some(outcome) = assemble_half_reshaped(&opened.candidates, &options)
+        {
+            let names = opened.names();
+            let both = outcome.map_err(|error| ServeError::from(NamedError::new(error, &names)))?;
+            return Ok(reshaped::source(&opened, both, options.force));
+        }
+        arrays.push(opened.assemble(&options).map_err(ServeError::from)?);
+    }
+    let stack = Stack::new(arrays, options.force);
+    let stack =
+        if args.has_member_arrays() { nested::raise(stack, &options).map_err(ServeError::from)? } else { stack };
     let tops = stack.tops();
     if tops.len() > 1 {
         let names: Vec<&str> = tops.into_iter().map(|index| stack.array(index).name.as_str()).collect();
         return Err(CopyError::Several { arrays: names.join(", ") });
     }
-    Ok(stack)
+    let identity = identity(&stack);
+    Ok(Source::of_one(stack, identity))
 }
 
 fn check_count(args: &CopyArgs, found: usize) -> Result<(), AssumeError> {
@@ -172,7 +211,7 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
     search.text().lines().for_each(warn);
     let (geometry, members) = search.choose(args.candidate)?;
     let (stack, identity) = assume::open(&geometry, &members)?;
-    Copy::prepare(args, stack, &identity)?.run()
+    Copy::prepare(args, Source::of_one(stack, identity))?.run()
 }
 
 /// The geometry of the command line, with `create`'s defaults.
@@ -185,7 +224,7 @@ fn geometry(args: &CopyArgs) -> Geometry {
 
 /// A copy that is ready to start.
 struct Copy {
-    stack: Stack,
+    source: Source,
     output: Output,
     map: Map,
     save_to: Option<PathBuf>,
@@ -194,8 +233,8 @@ struct Copy {
 
 impl Copy {
     /// Finds out what exists already; if it refuses, nothing of value has changed.
-    fn prepare(args: &CopyArgs, stack: Stack, identity: &str) -> Result<Copy, CopyError> {
-        let size = copied(&stack).plan.layout.array_size();
+    fn prepare(args: &CopyArgs, source: Source) -> Result<Copy, CopyError> {
+        let (size, identity) = (source.size(), &source.identity);
         let is_stream = output::is_stream(&args.out);
         let save_to = args.map.clone().or_else(|| (!is_stream).then(|| beside(&args.out)));
         let old = match &save_to {
@@ -219,12 +258,12 @@ impl Copy {
             map.save(path)?;
         }
         output.begin()?;
-        Ok(Copy { stack, output, map, save_to, out: args.out.clone() })
+        Ok(Copy { source, output, map, save_to, out: args.out.clone() })
     }
 
     fn run(self) -> Result<(), CopyError> {
         let began = Instant::now();
-        let Copy { stack, output, map, save_to, out } = self;
+        let Copy { source: Source { stack, parts, .. }, output, map, save_to, out } = self;
         announce(&stack, &map, &out);
         // Untried sectors first: a dying disk may fail before bad sectors have been retried.
         let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
@@ -235,10 +274,10 @@ impl Copy {
         let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
             let (work, writer) = (&work, &writer);
+            let parts = parts.iter().map(|&(range, index)| Part { range, array: arrays[index.0].clone() }).collect();
             async move {
-                let array = arrays.last().expect("a stack has an array");
                 let mut line = ProgressLine::new("copy");
-                let outcome = reader::read_all(&local, array, work, &queue, &mut line, done).await;
+                let outcome = reader::read_all(&local, parts, work, &queue, &mut line, done).await;
                 line.interrupted();
                 drop(queue);
                 // Data may still wait for the output while a signal must be handled.
@@ -270,15 +309,10 @@ fn beside(out: &Path) -> PathBuf {
     name.into()
 }
 
-/// The array to copy: the one that all others are members of.
-fn copied(stack: &Stack) -> &Assembled {
-    stack.arrays.last().expect("a stack has an array")
-}
-
 /// Identifies this copy. The copy of another array, of the same one after writes, or of members with other data must
 /// not be mixed with it.
 fn identity(stack: &Stack) -> String {
-    let Assembled { plan, members, .. } = copied(stack);
+    let Assembled { plan, members, .. } = stack.arrays.last().expect("a stack has an array");
     let size = plan.layout.array_size();
     let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
     stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| text.push_str(&one));

@@ -5,8 +5,10 @@
 
 mod hints;
 mod member_io;
+mod reshape;
 
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
+pub use reshape::{Reshape, Shape};
 
 use crate::sizes::counted;
 use crate::{dates, names, sizes};
@@ -51,6 +53,9 @@ pub struct Report {
     pub events: u64,
     /// The progress of a resync.
     pub resync: Option<Resync>,
+    /// A reshape that stopped half-way; only of an array that does not run.
+    #[serde(default)]
+    pub reshape: Option<Reshape>,
     /// Slots in order, then spares and the failed.
     pub members: Vec<Member>,
     /// The process that serves it; `None` if it does not run.
@@ -384,6 +389,9 @@ impl Report {
             let percent = (u128::from(resync.done) * 100 / u128::from(resync.total.max(1))) as u64;
             field(out, "Resync Status", &format!("{percent}% complete"));
         }
+        if let Some(reshape) = &self.reshape {
+            reshape.write(out, self.array_sectors);
+        }
     }
 
     fn identity(&self, out: &mut String) {
@@ -518,6 +526,7 @@ mod tests {
             updated: 1_700_000_100,
             events: 42,
             resync: None,
+            reshape: None,
             members: vec![
                 member(Some(0), Some(0), "active sync", Some("a.img")),
                 member(None, Some(1), "removed", None),

@@ -126,7 +126,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
     let timeouts = Timeouts::begin().with_members(member_timeout);
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
-    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts, as_given)?;
+    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts)?;
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
@@ -164,17 +164,14 @@ fn give_up_privileges(stack: &Stack, shards: u16) {
     }
 }
 
-/// The array of each group of members, and the array above them if they may be its members. `complete` may add to the
-/// members of each group before it is decided what they make up; see [`as_given`].
+/// The array of each group of members, and the array above them if they may be its members.
 pub fn stack(
     groups: &[Vec<String>],
     may_be_members: bool,
     options: &AssembleOptions,
     timeouts: &Timeouts,
-    complete: impl Fn(&mut Opened),
 ) -> Result<Stack, ServeError> {
-    let arrays = groups.iter().map(|members| assemble(members, options, timeouts, &complete));
-    let stack = Stack::new(arrays.collect::<Result<_, _>>()?, options.force);
+    let stack = Stack::new(assemble_all(groups, options, timeouts)?, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
@@ -184,33 +181,8 @@ pub fn assemble_all(
     options: &AssembleOptions,
     timeouts: &Timeouts,
 ) -> Result<Vec<Assembled>, ServeError> {
-    groups.iter().map(|members| assemble(members, options, timeouts, &as_given)).collect()
-}
-
-/// Adds nothing to the members that were given.
-pub fn as_given(_: &mut Opened) {}
-
-fn assemble(
-    members: &[String],
-    options: &AssembleOptions,
-    timeouts: &Timeouts,
-    complete: &impl Fn(&mut Opened),
-) -> Result<Assembled, ServeError> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let mut opened = open(members, access, timeouts)?;
-    complete(&mut opened);
-    let Opened { members, candidates, mut left_out, .. } = opened;
-    let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
-    let plan = assembly::decide(&candidates, &names, options)?;
-    let mut by_candidate: Vec<Option<Claimed>> = members.into_iter().map(Some).collect();
-    let members = plan.members.iter().map(|m| by_candidate[m.candidate].take().expect("a candidate is one member"));
-    let members = Members::Claimed(members.collect());
-    // Release members that were left out: another array may need them.
-    drop(by_candidate);
-    let refused = plan.refused.iter().map(|refused| (&names[refused.candidate], refused.reason.to_string()));
-    left_out.extend(refused.map(|(name, reason)| LeftOut { path: client::member_path(name), reason }));
-    let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-    Ok(Assembled { name, plan, members, bad: BadSectors::default(), left_out })
+    groups.iter().map(|members| Ok(open(members, access, timeouts)?.assemble(options)?)).collect()
 }
 
 /// What is read of a member before its array is assembled.
@@ -226,6 +198,31 @@ pub struct Opened {
     /// Those whose superblock cannot be read.
     pub unreadable: Vec<Claimed>,
     left_out: Vec<LeftOut>,
+}
+
+impl Opened {
+    /// The array that they make up. Members without a place in it are released: another array may need them.
+    pub fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
+        let plan = assembly::decide(&self.candidates, &self.names(), options)?;
+        Ok(self.assembled(plan))
+    }
+
+    /// By candidate.
+    pub fn names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.name().to_owned()).collect()
+    }
+
+    /// The array of a plan over these candidates.
+    pub fn assembled(&self, plan: StartPlan) -> Assembled {
+        let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
+        let refused = plan.refused.iter().map(|refused| {
+            let name = self.members[refused.candidate].name();
+            LeftOut { path: client::member_path(name), reason: refused.reason.to_string() }
+        });
+        let left_out = self.left_out.iter().cloned().chain(refused).collect();
+        let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
+        Assembled { name, plan, members: Members::Claimed(members), bad: BadSectors::default(), left_out }
+    }
 }
 
 /// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
@@ -284,7 +281,7 @@ impl Timeouts {
 
 /// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
 /// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
-fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
+pub fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
     let Opened { mut members, mut candidates, mut unreadable, mut left_out } = Opened::default();
     for name in names {
         let mut leave_out = |error: &dyn Error| {

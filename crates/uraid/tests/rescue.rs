@@ -1,4 +1,4 @@
-//! Ten ways in which an array is found broken, and how its bytes are saved: docs/operating/recovering.md, case by case.
+//! Ways in which an array is found broken, and how its bytes are saved: docs/operating/recovering.md, case by case.
 //! Owns: the commands of that page, on the real binary. Not here: `uraid copy` on members in good health (`copy`).
 
 mod common;

@@ -42,6 +42,8 @@ cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
 cargo xtask vm matrix --rebuild
                         the kernel is cut off while it rebuilds a member; uraid reads, and the kernel goes on
+cargo xtask vm matrix --reshape
+                        the kernel is cut off while it reshapes an array; uraid copies it
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask demo        what `make demo` runs

@@ -4,7 +4,7 @@
 use super::{Refusal, Refused};
 use std::fmt;
 use uraid_block::{Slot, SlotSet};
-use uraid_format::uuid;
+use uraid_format::{ReshapeError, uuid};
 use uraid_layout::LayoutError;
 
 /// How many candidates an array has.
@@ -47,6 +47,8 @@ pub enum Duplicate {
 pub enum Unsupported {
     /// A reshape has begun.
     Reshape,
+    /// A reshape has begun, and what the superblock says of it is impossible.
+    ReshapeFields(ReshapeError),
     /// A raid456 journal.
     Journal,
     /// A bitmap shared by several hosts.
@@ -293,7 +295,8 @@ impl fmt::Display for Duplicate {
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsupported::Reshape => out.write_str("is being reshaped, which is not supported yet"),
+            Unsupported::Reshape => out.write_str("is being reshaped, which only `uraid copy` reads so far"),
+            Unsupported::ReshapeFields(error) => write!(out, "is being reshaped, but its {error}"),
             Unsupported::Journal => out.write_str("has a journal, which is not supported"),
             Unsupported::Clustered => out.write_str("has a clustered bitmap, which is not supported"),
             Unsupported::Features(bits) => write!(out, "uses features {bits:#x}, which this program does not know"),

@@ -38,10 +38,19 @@ pub enum Outcome {
     },
 }
 
-/// Reads the stretches in order and hands them over. `line` shows the progress; `done` sectors were done before.
+/// A stretch of what is copied, and the array that it is read from, by the same addresses.
+pub struct Part {
+    /// Where.
+    pub range: Range,
+    /// From what.
+    pub array: Rc<HostArray>,
+}
+
+/// Reads the stretches in order and hands them over. `parts` are adjacent and cover all of them. `line` shows the
+/// progress; `done` sectors were done before.
 pub async fn read_all(
     local: &Local,
-    array: &Rc<HostArray>,
+    parts: Vec<Part>,
     work: &[Range],
     queue: &Queue,
     line: &mut ProgressLine,
@@ -49,7 +58,7 @@ pub async fn read_all(
 ) -> Outcome {
     let signal = local.terminated();
     let (under_way, stored_to) = (VecDeque::new(), Sector(0));
-    let reads = Reads { local: local.clone(), array: array.clone(), under_way, stored_to };
+    let reads = Reads { local: local.clone(), parts, under_way, stored_to };
     match race(signal, reads.run(work, queue, line, done)).await {
         Either::Left(_) => Outcome::Interrupted,
         Either::Right(Ok(())) => Outcome::Done,
@@ -59,7 +68,7 @@ pub async fn read_all(
 
 struct Reads {
     local: Local,
-    array: Rc<HostArray>,
+    parts: Vec<Part>,
     under_way: VecDeque<UnderWay>,
     /// Data is stored up to here, according to the last allocation question. A question covers many pieces, so it is
     /// not repeated for each read.
@@ -89,7 +98,7 @@ impl Reads {
         line: &mut ProgressLine,
         mut done: Sectors,
     ) -> Result<(), Outcome> {
-        let total = self.array.geometry().size;
+        let total = Sectors(self.parts.iter().map(|part| part.range.length.0).sum());
         let mut left: VecDeque<Range> = work.iter().copied().collect();
         loop {
             while self.under_way.len() < READS_MAX
@@ -117,29 +126,37 @@ impl Reads {
     }
 
     /// Starts the first part of a stretch and gives the rest back.
-    async fn start(&mut self, wanted: Range) -> Range {
-        let known = self.known(wanted).await;
+    async fn start(&mut self, all: Range) -> Range {
+        let (array, wanted) = self.in_one_part(all);
+        let known = self.known(&array, wanted).await;
         let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
         let is_zero = known.is_zero;
         let length = if is_zero { known.length } else { known.length.min(to_edge) };
         let range = Range::new(wanted.start, length);
         let jobs = (!is_zero).then(|| {
             let (sender, receiver) = oneshot();
-            let (local, array) = (self.local.clone(), self.array.clone());
+            let local = self.local.clone();
             self.local.spawn(async move { sender.send(read_stretch(&local, &array, range).await) });
             receiver
         });
         self.under_way.push_back(UnderWay { range, jobs });
-        Range::between(range.end(), wanted.end())
+        Range::between(range.end(), all.end())
+    }
+
+    /// The array of the start of a stretch, and the stretch as far as that array goes.
+    fn in_one_part(&self, wanted: Range) -> (Rc<HostArray>, Range) {
+        let part = self.parts.iter().find(|part| wanted.start < part.range.end()).expect("the parts cover all");
+        assert!(part.range.start <= wanted.start, "the parts are adjacent");
+        (part.array.clone(), Range::between(wanted.start, wanted.end().min(part.range.end())))
     }
 
     /// The allocation of the start of a stretch. If the array cannot tell, read it.
-    async fn known(&mut self, wanted: Range) -> Allocation {
+    async fn known(&mut self, array: &HostArray, wanted: Range) -> Allocation {
         let stored = |end: Sector| Allocation { length: Range::between(wanted.start, end).length, is_zero: false };
         if wanted.start < self.stored_to {
             return stored(self.stored_to.min(wanted.end()));
         }
-        let known = self.array.allocation(wanted).await.unwrap_or_else(|_| stored(wanted.end()));
+        let known = array.allocation(wanted).await.unwrap_or_else(|_| stored(wanted.end()));
         if !known.is_zero {
             self.stored_to = wanted.start + known.length;
         }

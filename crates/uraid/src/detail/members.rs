@@ -8,11 +8,14 @@ use crate::assembly;
 use crate::client;
 use crate::names;
 use crate::probe::probe;
-use crate::report::{Geometry, LeftOut, Member, Report};
+use crate::report::{Geometry, LeftOut, Member, Report, Reshape, Shape};
 use crate::serve::{self, Timeouts};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, StartPlan, assemble};
+use uraid_engine::{
+    AssembleError, AssembleOptions, Candidate, HalfReshaped, Place, ReadOnlyReason, StartPlan, assemble,
+    assemble_half_reshaped,
+};
 use uraid_format::{Features, Role, Superblock, uuid};
 use uraid_layout::{Layout, Level, Spec, layout_name};
 
@@ -68,7 +71,7 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
 pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
-    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max), serve::as_given)?;
+    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();
@@ -88,6 +91,25 @@ impl Known {
             .iter()
             .map(|refused| LeftOut { path: name(refused.candidate).clone(), reason: refused.reason.to_string() });
         report_of(plan, &paths, left_out.collect())
+    }
+
+    /// With the members of the new geometry.
+    fn report_of_half_reshaped(&self, both: &HalfReshaped) -> Report {
+        let HalfReshaped { below, above, plan } = both;
+        let (from, to) = if plan.is_backwards { (below, above) } else { (above, below) };
+        let mut report = self.report_of_start(to);
+        report.state.insert(report.state.len() - 1, "reshaping".to_owned());
+        // It is drawn in neither of its geometries.
+        report.geometry = None;
+        report.array_sectors = both.array_size().0;
+        report.reshape = Some(Reshape {
+            position: plan.position.0,
+            is_backwards: plan.is_backwards,
+            delta_disks: i64::from(to.layout.slots()) - i64::from(from.layout.slots()),
+            from: Shape::of(&from.layout),
+            to: Shape::of(&to.layout),
+        });
+        report
     }
 
     fn only(&self, candidates: &[usize]) -> Known {
@@ -129,12 +151,17 @@ impl Known {
                     return self.report_of_start(&plan);
                 }
             }
+            AssembleError::Unsupported(_) => {
+                let options = AssembleOptions { force: false, run: true, read_only: true };
+                if let Some(Ok(both)) = assemble_half_reshaped(&self.candidates, &options) {
+                    return self.report_of_half_reshaped(&both);
+                }
+            }
             AssembleError::NoCandidates
             | AssembleError::SeveralArrays { .. }
             | AssembleError::OnlySpares { .. }
             | AssembleError::Duplicate { .. }
             | AssembleError::Mismatch { .. }
-            | AssembleError::Unsupported(_)
             | AssembleError::TooManySlots { .. }
             | AssembleError::TooFewMembers { .. }
             | AssembleError::NeedsRun { .. }
@@ -314,6 +341,7 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         updated: template.updated_seconds(),
         events: template.events,
         resync: None,
+        reshape: None,
         members: Vec::new(),
         server: None,
         counts: None,

@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod matrix;
 mod rebuild;
+mod reshape;
 
 use crate::stage::Tally;
 use kernel::Release;
@@ -135,7 +136,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --handover | --force | --rebuild]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -150,10 +151,10 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         }
         ["--handover"] => tally_of(handover::run()),
         ["--force"] => force::run_full(),
-
         ["--rebuild"] => rebuild::run_full(),
+        ["--reshape"] => reshape::run_full(),
         _ => {
-            println!("vm matrix takes --full, --handover, --force, --rebuild, or nothing");
+            println!("vm matrix takes --full, --handover, --force, --rebuild, --reshape, or nothing");
             return false;
         }
     };
