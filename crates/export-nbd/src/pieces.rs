@@ -22,9 +22,9 @@ const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
 /// A request up to this length takes no longer than a write, and has a shorter pause.
 pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
 /// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, one of a
-/// short request by 3 ms: all pieces of a shard together take a 24th and a quarter of the time, and one client at depth 1
-/// the rest, however many others there are. A short one costs its sender 28 bytes, not the 64 KiB of a write, but guests
-/// that turn writes of zeroes into it should not wait for seconds.
+/// short request by 3 ms: all pieces of a device on a shard together take a 24th and a quarter of the time, and one client
+/// at depth 1 the rest, however many others there are. A short one costs its sender 28 bytes, not the 64 KiB of a write,
+/// but guests that turn writes of zeroes into it should not wait for seconds.
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A piece that takes longer waits for a member that does not answer: the next one need not wait for it.
@@ -61,7 +61,7 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     what: Clear,
     request: &mut ClearRequest,
 ) -> (Result<Option<()>, IoError>, Option<Pause>) {
-    // One piece of the shard's lane at a time, including its pause.
+    // One piece of the device's lane at a time, including its pause.
     let mut turn = match is_contended(connection) {
         true => take_turn(connection, request.lane()).await,
         false => None,
@@ -133,13 +133,13 @@ fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Conn
     is_lately || server.has_transfers_of_others(connection)
 }
 
-/// Waits until no other piece of the shard's lane runs or pauses; `None` if no other client reads or writes by then, or the
-/// connection closes.
+/// Waits until no other piece of the device's lane runs or pauses; `None` if no other client reads or writes by then, or
+/// the connection closes.
 async fn take_turn<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     lane: Lane,
 ) -> Option<Permit> {
-    let turns = &connection.server.clearing_turns[lane as usize];
+    let turns = &connection.server.clearing_turns(connection.export())[lane as usize];
     if let Some(turn) = turns.try_acquire(1) {
         return Some(turn);
     }

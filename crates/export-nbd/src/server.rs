@@ -77,8 +77,8 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     pub(crate) limits: Limits,
     /// Blocks for receiving and for reply headers.
     own: Arena,
-    /// Memory and tasks of each device, which may have several exports. So a member of one array that does not answer stops
-    /// no other array.
+    /// Memory, tasks and turns of each device, which may have several exports. So a member of one array that does not
+    /// answer stops no other array.
     per_device: Vec<PerDevice<M, T, D>>,
     /// The index in `per_device` of each export.
     pub(crate) device_of: Vec<usize>,
@@ -88,9 +88,6 @@ pub struct Server<M: Machine, T: Transport, D: Device + 'static> {
     turns: [Rc<Semaphore>; 2],
     /// Waiting trims and write-zeroes of each export.
     pub(crate) clears: Vec<Clears<M, T, D>>,
-    /// The turns for one piece of a trim or write-zeroes beside other clients' reads and writes: of short requests, and of
-    /// long ones.
-    pub(crate) clearing_turns: [Rc<Semaphore>; 2],
     /// Reads and writes that the device has.
     pub(crate) transfers_running: Cell<usize>,
     /// Requests that were begun and are not answered.
@@ -111,6 +108,9 @@ struct PerDevice<M: Machine, T: Transport, D: Device + 'static> {
     shares: Shares,
     /// Of reads, and of the other requests: a member that does not answer may keep every task of the others.
     workers: [Workers<Job<M, T, D>>; 2],
+    /// The turns for one piece of a trim or write-zeroes beside other clients' reads and writes: of short requests, and of
+    /// long ones.
+    clearing_turns: [Rc<Semaphore>; 2],
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
@@ -133,6 +133,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let one = |_| PerDevice {
             shares: Shares::new(arena_bytes, blocks, payload_max as usize, shortage.clone()),
             workers: [(); 2].map(|()| Workers::new(tasks.max(1))),
+            clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
         };
         let per_device = (0..count).map(one).collect();
         let server = Rc::new(Server {
@@ -142,7 +143,6 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
             shortage,
             turns: [Semaphore::new(1), Semaphore::new(1)],
             clears: devices.iter().map(|_| Clears::default()).collect(),
-            clearing_turns: [Semaphore::new(1), Semaphore::new(1)],
             transfers_running: Cell::new(0),
             running: Cell::new(0),
             connections: RefCell::default(),
@@ -341,6 +341,11 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// The memory of the clients of the export's device.
     pub(crate) fn shares(&self, export: usize) -> &Shares {
         &self.per_device[self.device_of[export]].shares
+    }
+
+    /// The turns of the export's device, by lane.
+    pub(crate) fn clearing_turns(&self, export: usize) -> &[Rc<Semaphore>; 2] {
+        &self.per_device[self.device_of[export]].clearing_turns
     }
 
     /// Whether a request waits for memory that others hold.

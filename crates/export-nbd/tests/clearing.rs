@@ -197,6 +197,35 @@ fn pieces_take_a_24th_of_the_time_while_another_client_reads() {
     assert!(pieces(false) >= 8 * 160);
 }
 
+/// Clients of all exports of a device take turns beside its readers.
+#[test]
+fn a_piece_that_hangs_keeps_its_turn_for_a_second() {
+    for length in [4096, MIB as u32] {
+        let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+        let export = |name: &str| Export { name: name.into(), description: String::new(), read_only: false };
+        let exports = vec![(export("md0"), ram.clone()), (export("md1"), ram.clone())];
+        let server = Server::new(bench.clone(), exports, Limits::default());
+        let (reader, one, other) =
+            (ready(&bench, &server, false), ready(&bench, &server, false), connect(&bench, &server));
+        other.write(&hello_to("md1", false));
+        bench.settle();
+        other.take();
+        ram.hold(true);
+        reader.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        bench.settle();
+        [&one, &other].into_iter().for_each(|pipe| pipe.write(&ask(Command::WriteZeroes, PLAIN, 1, 0, length)));
+        let pieces = |time: Duration| {
+            bench.pass(time);
+            ram.ops.borrow().iter().filter(|op| matches!(op, Op::WriteZeroes(..))).count()
+        };
+        assert_eq!(pieces(Duration::from_millis(999)), 1, "pieces of {length} take turns");
+        assert_eq!(pieces(Duration::from_millis(2)), 2, "the next one goes on");
+        ram.hold(false);
+        bench.pass(Duration::from_secs(1));
+        assert!([one, other].iter().all(|pipe| answers(&pipe.take(), |_| 0)[0].result.is_ok()));
+    }
+}
+
 /// On a device that answers at once, so that a piece takes its turn of the thread.
 #[test]
 fn a_read_does_not_wait_behind_the_zeroes_that_wait_for_others() {
