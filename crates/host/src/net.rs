@@ -373,6 +373,13 @@ impl Stream {
         sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
+    /// Whether the peer takes no answer any more: it has closed both directions, or the connection broke. One that has
+    /// only ended its sending still takes answers.
+    pub fn is_abandoned(&self) -> bool {
+        let mut socket = [libc::pollfd { fd: self.socket.as_raw_fd(), events: 0, revents: 0 }];
+        sys::poll(&mut socket, Some(Duration::ZERO)) > 0
+    }
+
     /// Bytes that were sent and that the peer has not received, plus the system's overhead; 0 if the system does not
     /// tell.
     pub fn unsent(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Sockets: everything arrives, whatever the sizes; broken connections and taken sockets are errors.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -182,8 +183,10 @@ fn a_broken_connection_is_an_error_and_waits_can_be_given_up() {
             assert_eq!(&lease[..count], b"late");
             assert!(!stream.is_hung_up());
             (&there).write_all(b"last").expect("written");
+            there.shutdown(Shutdown::Write).expect("connected");
+            assert!(stream.is_hung_up() && !stream.is_abandoned(), "it may wait for an answer");
             drop(there);
-            assert!(stream.is_hung_up(), "though there is something to receive");
+            assert!(stream.is_hung_up() && stream.is_abandoned(), "though there is something to receive");
             let (lease, count) = stream.recv(lease).await.expect("it was sent before");
             assert_eq!(&lease[..count], b"last");
             let (_, count) = stream.recv(lease).await.expect("an end is no error");

@@ -1,23 +1,28 @@
 //! The control socket of a running array, on shard 0.
 //! Owns: connections, lines, answers, access checks. Not here: the lines' form (`rpc`), what the methods do
 //! ([`Controlled`]). Invariant: nothing that a caller sends, nor the way it leaves, affects the array or other callers.
-//! The number of callers, the length of lines and the time per caller are bounded. The control socket has its own
-//! buffers, so NBD clients do not use them up.
+//! The number of callers, the length of lines and the time per caller are bounded; those that wait for the end of a stop
+//! leave places to others, and give up theirs when they hang up. The control socket has its own buffers, so NBD clients do
+//! not use them up.
 
 use crate::report::Report;
-use crate::rpc::{self, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, Call, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
-use uraid_block::local::{Either, Notify, race, yield_now};
+use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, ReadPieces, Tick};
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
 pub const CALLERS_MAX: usize = 32;
+/// How many of them may wait for the end of a stop, which a member may hold up until another caller fails it.
+const STOPS_MAX: usize = CALLERS_MAX / 2;
+/// How often to see whether a caller that waits for the end of a stop is still there.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// How long an idle caller keeps its place while others wait. `uraid` as a caller sends and receives without delay.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(100);
 /// How long a caller may take for its next line, or to take the next part of an answer.
@@ -52,14 +57,28 @@ struct Callers {
     local: Local,
     arena: Arena,
     places: RefCell<BTreeMap<u64, Rc<Caller>>>,
+    /// For those that wait for the end of a stop.
+    stops: Rc<Semaphore>,
+    is_stopping: Box<dyn Fn() -> bool>,
     changed: Notify,
 }
 
-/// Accepts and serves callers until dropped.
-pub async fn serve<C: Controlled + 'static>(local: Local, listener: Listener, array: Rc<C>) {
-    let blocks = 2 * CALLERS_MAX as u32;
-    let arena = Arena::new(blocks, 0);
-    let callers = Rc::new(Callers { local: local.clone(), arena, places: RefCell::default(), changed: Notify::new() });
+impl Callers {
+    fn new(local: Local, is_stopping: impl Fn() -> bool + 'static) -> Callers {
+        let arena = Arena::new(2 * CALLERS_MAX as u32, 0);
+        let (stops, is_stopping) = (Semaphore::new(STOPS_MAX), Box::new(is_stopping));
+        Callers { local, arena, places: RefCell::default(), stops, is_stopping, changed: Notify::new() }
+    }
+}
+
+/// Accepts and serves callers until dropped. `is_stopping`: a stop is under way, whether its callers wait for it or not.
+pub async fn serve<C: Controlled + 'static>(
+    local: Local,
+    listener: Listener,
+    array: Rc<C>,
+    is_stopping: impl Fn() -> bool + 'static,
+) {
+    let callers = Rc::new(Callers::new(local.clone(), is_stopping));
     for name in 0.. {
         callers.make_room().await;
         let stream = loop {
@@ -153,16 +172,41 @@ impl Callers {
         let outcome = match &call.method {
             Method::Status => Ok(json!(array.report().await)),
             Method::Fail { members } => array.fail(members).await,
-            Method::Stop { all, force } => array.stop(*all, *force).await.map(|()| json!({ "stopped": true })),
+            Method::Stop { all, force } => {
+                let Some(_place) = self.stops.try_acquire(1) else {
+                    let text = format!("{STOPS_MAX} callers wait for the end of a stop already");
+                    self.reply(caller, &call, Err(RpcError::refused(text))).await?;
+                    return Ok(Deadline::ForCaller);
+                };
+                match race(array.stop(*all, *force), self.abandons_stop(caller)).await {
+                    Either::Left(outcome) => outcome.map(|()| json!({ "stopped": true })),
+                    Either::Right(()) => {
+                        array.answered(&call.method);
+                        return Err(NetError::Closed);
+                    }
+                }
+            }
         };
         let has_stopped = matches!(call.method, Method::Stop { .. }) && outcome.is_ok();
-        let sent = match &call.id {
-            Some(id) => self.send(caller, &rpc::answer_line(id, outcome)).await,
-            None => Ok(()),
-        };
+        let sent = self.reply(caller, &call, outcome).await;
         array.answered(&call.method);
         sent?;
         Ok(if has_stopped { Deadline::EndOfProcess } else { Deadline::ForCaller })
+    }
+
+    /// Returns when the caller need not be told how the stop ends, because it has hung up. Not before a stop is under way:
+    /// a caller may ask for one and not wait for its answer.
+    async fn abandons_stop(&self, caller: &Caller) {
+        while !(self.is_stopping)() || !caller.stream.is_abandoned() {
+            self.local.sleep(LOOK_PERIOD).await;
+        }
+    }
+
+    async fn reply(&self, caller: &Caller, call: &Call, outcome: Result<Value, RpcError>) -> Result<(), NetError> {
+        match &call.id {
+            Some(id) => self.send(caller, &rpc::answer_line(id, outcome)).await,
+            None => Ok(()),
+        }
     }
 
     async fn send(&self, caller: &Caller, text: &str) -> Result<(), NetError> {

@@ -218,7 +218,8 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     for (index, listener) in station.setup.stack.indexes().zip(&station.setup.faces.controls) {
         let overseer = Rc::new(Overseer::new(session.clone(), index, session.runs[index.0].progress.clone()));
         overseers.push(overseer.clone());
-        local.spawn(control::serve(local.clone(), listener.clone(), overseer));
+        let asked = session.clone();
+        local.spawn(control::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {

@@ -6,6 +6,9 @@ mod common;
 
 use common::stubborn::StubbornFile;
 use common::{Done, MIB, Scratch, Served, pattern, wait};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -200,6 +203,63 @@ fn a_stop_that_waits_for_a_member_ends_clean_once_that_is_failed() {
     rig.member.go_on();
     let ended = rig.served.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// More of them than the control socket has places. A stop that was asked for without waiting goes on.
+#[test]
+fn callers_that_wait_for_a_stop_leave_places_to_others() {
+    for stay in [false, true] {
+        let rig = rig(&["--member-timeout", "0"]);
+        let mut client = rig.served.client();
+        client.send_write(1, 0, &pattern(2, 1 << 20)).expect("connected");
+        let connect = || UnixStream::connect(rig.scratch.path("hung.ctl")).expect("the server is there");
+        let stop = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stop\",\"params\":{\"force\":true}}\n";
+        let mut callers = Vec::new();
+        for _ in 0..40 {
+            let mut caller = connect();
+            caller.write_all(stop).expect("connected");
+            if stay {
+                // One that has ended its sending waits for an answer all the same.
+                caller.shutdown(Shutdown::Write).expect("connected");
+                callers.push(caller);
+            }
+        }
+        assert!(rig.says(&["detail", "hung"]).expect_done().stdout.contains("Raid Level : raid6"));
+        if !stay {
+            // Those that have gone leave their part of the places to one that waits.
+            let waits = || {
+                let mut caller = connect();
+                caller.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout can be set");
+                caller.write_all(stop).expect("connected");
+                let is_refused = caller.read(&mut [0]).is_ok();
+                if is_refused { None } else { Some(caller) }
+            };
+            let began = Instant::now();
+            while callers.is_empty() && began.elapsed() < ANSWERS_WITHIN {
+                callers.extend(waits());
+            }
+        }
+        rig.says(&["fail", "hung", "1"]).expect_done();
+        rig.served.wait_for("Z hung: is stopped and clean");
+        let answers: Vec<String> = callers.into_iter().map(answer).collect();
+        let count = |text: &str| answers.iter().filter(|answer| answer.contains(text)).count();
+        let expected = if stay { (16, 24) } else { (1, 0) };
+        assert_eq!(
+            (count("\"stopped\":true"), count("16 callers wait for the end of a stop")),
+            expected,
+            "{answers:?}"
+        );
+        rig.member.go_on();
+        assert_eq!(rig.served.end().code, Some(0));
+    }
+}
+
+/// What the server answers a caller that sends no more.
+fn answer(mut caller: UnixStream) -> String {
+    let mut text = String::new();
+    caller.set_read_timeout(Some(ANSWERS_WITHIN)).expect("a timeout can be set");
+    caller.read_to_string(&mut text).expect("an answer");
+    text
 }
 
 #[test]
