@@ -1,6 +1,7 @@
 //! Running arrays: what each shard does from the first mail to the last.
-//! Owns: the order of start, open, close, stop and end over all shards and arrays. Not here: sockets' protocols
-//! (`export-nbd`, `control`), what one array answers (`overseer`), any state of an array (`engine`).
+//! Owns: the order of start, open, close, stop and end over all shards and arrays. Not here: how long a stop may take and
+//! what it says meanwhile (`stopping`), sockets' protocols (`export-nbd`, `control`), what one array answers (`overseer`),
+//! any state of an array (`engine`).
 //! Invariant: no shard ends before the arrays are stopped, because all shards carry their mail. A member array is
 //! started before the array that is made of it, and stopped after it.
 //!
@@ -8,6 +9,8 @@
 //!   shard 0   start -> lines with the URIs -> accept ... told to stop -> Close to all -> all Closed -> stop -> End to
 //!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
+
+mod stopping;
 
 use crate::clients::ClientLog;
 use crate::faces::Faces;
@@ -17,15 +20,16 @@ use crate::progress::ProgressLine;
 use crate::report::UNANSWERED_MIN;
 use crate::stack::{MemberPath, Members, Stack, StackError};
 use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Message};
-use crate::{control, print, warn, watch, with_causes};
+use crate::{control, print, warn, watch};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uraid_block::ShardIndex;
+use stopping::Waits;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
-use uraid_engine::{MemberState, Progress};
+use uraid_block::{ShardIndex, Tick};
+use uraid_engine::Progress;
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Claimed, LeftBehind, Local, Options, Shard, Signal, Stream};
 
@@ -35,10 +39,6 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the shards may take to say what they have counted.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long an array may take to stop, besides the time in which its members must answer.
-const STOP_TIME_MAX: Duration = Duration::from_secs(15);
-/// The same if members have no time limit.
-const STOP_TIME_MAX_UNBOUNDED: Duration = Duration::from_secs(60);
 /// The shard of the engine's stewards, the control sockets and the signals.
 const FIRST: ShardIndex = ShardIndex(0);
 
@@ -241,33 +241,12 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     outcome
 }
 
-impl ClientsLeft {
-    fn add(&mut self, other: ClientsLeft) {
-        self.requests += other.requests;
-        self.members.extend(other.members);
-    }
-
-    /// `3 requests of clients are not done after 20s; m1 has not answered`; `None` if all are done.
-    fn text(&self) -> Option<String> {
-        let members: Vec<&str> = self.members.iter().map(String::as_str).collect();
-        let reason = match members.len() {
-            0 => String::new(),
-            1 => format!("; {} has not answered", members[0]),
-            _ => format!("; {} have not answered", members.join(", ")),
-        };
-        let count = self.requests;
-        (count > 0).then(|| match count {
-            1 => format!("1 request of a client is not done after {DRAIN_TIME_MAX:?}{reason}"),
-            _ => format!("{count} requests of clients are not done after {DRAIN_TIME_MAX:?}{reason}"),
-        })
-    }
-}
-
 /// The state of one array's run.
 #[derive(Default)]
 struct Run {
     progress: Rc<Cell<Option<Progress>>>,
     is_started: Cell<bool>,
+    waits: RefCell<Waits>,
 }
 
 /// The process as a whole; on shard 0.
@@ -278,7 +257,8 @@ pub struct Session {
     /// One round of counting at a time.
     counting: Rc<Semaphore>,
     is_ready: Cell<bool>,
-    is_stop_asked: Cell<bool>,
+    /// When a stop was asked for.
+    stop_began: Cell<Option<Tick>>,
     answers_due: Cell<usize>,
     outcome: RefCell<Option<Result<(), StackError>>>,
     changed: Notify,
@@ -291,7 +271,7 @@ impl Session {
             station,
             counting: Semaphore::new(1),
             is_ready: Cell::new(false),
-            is_stop_asked: Cell::new(false),
+            stop_began: Cell::new(None),
             answers_due: Cell::new(0),
             outcome: RefCell::new(None),
             changed: Notify::new(),
@@ -320,7 +300,8 @@ impl Session {
 
     /// The reason of the first call goes to the log, of all arrays but the one that failed: its error is the outcome.
     fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
-        if !self.is_stop_asked.replace(true) {
+        if !self.is_stopping() {
+            self.stop_began.set(Some(self.station.shard.now()));
             let stack = &self.setup().stack;
             let others = stack.indexes().filter(|&index| Some(index) != failed);
             others.for_each(|index| warn(&format!("{}: stops: {reason}", stack.array(index).name)));
@@ -330,11 +311,11 @@ impl Session {
 
     /// Whether a stop was asked for.
     pub fn is_stopping(&self) -> bool {
-        self.is_stop_asked.get()
+        self.stop_began.get().is_some()
     }
 
     async fn stop_asked(&self) {
-        self.changed.wait_for(|| self.is_stop_asked.get().then_some(())).await;
+        self.changed.wait_for(|| self.is_stopping().then_some(())).await;
     }
 
     fn finish(&self, outcome: Result<(), StackError>) {
@@ -456,8 +437,11 @@ impl Session {
         self.stop_asked().await;
         self.is_ready.set(false);
         station.tell_all(|| Message::Close);
-        station.close().await;
-        station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+        let drained = async {
+            station.close().await;
+            station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+        };
+        race(drained, self.say_what_clients_wait_for()).await;
         if let Some(text) = station.heard.clients_left.borrow().text() {
             let names: Vec<&str> = station.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
             warn(&format!("{}: {text}", names.join(", ")));
@@ -472,108 +456,5 @@ impl Session {
         let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
         warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));
-    }
-
-    fn say_stopped(&self, index: ArrayIndex) {
-        let array = self.setup().stack.array(index);
-        let how = if array.plan.read_only.is_some() { "is stopped" } else { "is stopped and clean" };
-        warn(&format!("{}: {how}", array.name));
-    }
-
-    fn say_stop_waits(&self, array: &str, time_max: Duration) {
-        let members = self.station.shard.members_owing();
-        let on = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
-        let mut text = format!("{array}: the stop waits for answers of {on}, for at most {time_max:?} in all");
-        let stack = &self.setup().stack;
-        for owner in stack.indexes().filter(|owner| self.station.arrays[owner.0].layout().tolerates() > 0) {
-            let is_its = |name: &&String| claimed(stack).any(|(of, member)| of == owner && member.name() == **name);
-            let its: Vec<&str> = members.iter().filter(is_its).map(String::as_str).collect();
-            if !its.is_empty() {
-                let (name, its) = (&stack.array(owner).name, its.join(" "));
-                text.push_str(&format!("; `uraid fail {name} {its}` ends it without them"));
-            }
-        }
-        warn(&text);
-    }
-
-    /// The kernel keeps a process as long as one of its members does not answer; releases the others, which need not
-    /// wait for that. Only after a clean stop of an array with redundancy: there, a member that still owes an answer
-    /// has been failed.
-    fn let_members_go(&self, index: ArrayIndex) {
-        let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
-        let states = self.station.arrays[index.0].status().members;
-        for (member, state) in members.iter().zip(states) {
-            match state {
-                MemberState::Active(_) | MemberState::Spare => member.let_others_claim(),
-                // It may still work on requests from before it failed.
-                MemberState::Faulty { .. } => {}
-            }
-        }
-    }
-
-    /// Stops what was started, even if one of them fails to stop; the first error is the outcome.
-    async fn stop_all(&self) -> Result<(), StackError> {
-        let mut outcome = Ok(());
-        for index in self.setup().stack.indexes().rev() {
-            if !self.is_started(index) {
-                continue;
-            }
-            let name = &self.setup().stack.array(index).name;
-            let time_max =
-                self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX);
-            let before = self.station.arrays[index.0].status();
-            let stopping = self.station.arrays[index.0].stop();
-            let limit = async {
-                self.station.shard.sleep(UNANSWERED_MIN).await;
-                self.say_stop_waits(name, time_max);
-                self.station.shard.sleep(time_max - UNANSWERED_MIN).await;
-            };
-            let stopped = match race(stopping, limit).await {
-                Either::Left(stopped) => {
-                    if stopped.is_ok() && self.station.arrays[index.0].layout().tolerates() > 0 {
-                        self.let_members_go(index);
-                    }
-                    stopped.map_err(|error| {
-                        let after = self.station.arrays[index.0].status();
-                        self.setup().stack.stop_error(index, &before, &after, error)
-                    })
-                }
-                Either::Right(()) => {
-                    // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.
-                    let requests = self.station.arrays[index.0].requests_in_flight();
-                    let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
-                    let (array, members) = (name.clone(), self.station.shard.members_owing());
-                    Err(StackError::NotAnswering { array, members, requests, after: time_max, is_redundant })
-                }
-            };
-            match (&stopped, &outcome) {
-                (Ok(()), _) => self.say_stopped(index),
-                // The first error is the outcome of all, and is reported at the end.
-                (Err(_), Ok(())) => {}
-                (Err(error), Err(_)) => warn(&with_causes(error)),
-            }
-            outcome = outcome.and(stopped);
-        }
-        outcome
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stop_that_requests_hold_up_names_the_members_of_all_threads() {
-        let left = |requests, members: &[&str]| ClientsLeft {
-            requests,
-            members: members.iter().map(|&member| member.to_owned()).collect(),
-        };
-        let mut all = left(0, &["m1"]);
-        assert_eq!(all.text(), None);
-        all.add(left(1, &[]));
-        assert_eq!(all.text().as_deref(), Some("1 request of a client is not done after 20s; m1 has not answered"));
-        all.add(left(2, &["m0", "m1"]));
-        let expected = "3 requests of clients are not done after 20s; m0, m1 have not answered";
-        assert_eq!(all.text().as_deref(), Some(expected));
     }
 }

@@ -205,6 +205,29 @@ fn a_stop_that_waits_for_a_member_ends_clean_once_that_is_failed() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
+#[test]
+fn a_stop_that_requests_of_clients_hold_up_names_the_member_at_once() {
+    let rig = rig(&["--member-timeout", "0"]);
+    let mut client = rig.served.client();
+    client.send_write(1, 0, &pattern(2, 1 << 20)).expect("connected");
+    // The server has it, and so the member.
+    let line = format!("{} has not answered a request for ", text(&rig.members[1]));
+    wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
+    let began = Instant::now();
+    rig.served.signal(rustix::process::Signal::TERM);
+    let hung = text(&rig.members[1]);
+    let advice = format!("`uraid fail hung {hung}` ends it without them");
+    // The requests' 20 s are in it.
+    rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 80s in all; {advice}"));
+    println!("the member is named      {:?}", began.elapsed());
+    assert!(!rig.served.stderr().contains("not done after 20s"), "requests are still waited for");
+    rig.says(&["fail", "hung", hung]).expect_done();
+    rig.served.wait_for("Z hung: is stopped and clean");
+    assert_eq!(rig.served.stderr().matches("the stop waits").count(), 1);
+    rig.member.go_on();
+    assert_eq!(rig.served.end().code, Some(0));
+}
+
 /// More of them than the control socket has places. A stop that was asked for without waiting goes on.
 #[test]
 fn callers_that_wait_for_a_stop_leave_places_to_others() {
