@@ -39,6 +39,7 @@ mod report;
 mod rpc;
 mod serve;
 mod session;
+mod silence;
 mod sizes;
 mod stack;
 mod watch;

@@ -11,7 +11,7 @@ use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
 use crate::world::{ArrayCounts, ArrayIndex, HostArray};
-use crate::{dates, detail, frozen, paths, warn, watch, with_causes};
+use crate::{dates, detail, frozen, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -36,8 +36,9 @@ pub struct Overseer {
 }
 
 impl Overseer {
-    /// Of one array of the session.
+    /// Of one array of the session. From its start to its stop, members that do not answer are logged.
     pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
+        session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
         Overseer { session, index, array, progress, paths, said, is_failing: Cell::new(false) }

@@ -161,6 +161,22 @@ fn a_level_that_needs_the_member_fails_its_requests_and_serves_again_when_it_ans
 }
 
 #[test]
+fn the_log_names_a_member_that_the_array_needs_without_a_command_to_fail_it() {
+    for (level, count, lacks) in [("0", 2, None), ("5", 3, Some("2"))] {
+        let rig = rig(level, count, 0, &["--member-timeout", "0"]);
+        lacks.map(|slot| rig.says(&["fail", "hung", slot]));
+        rig.member.hang();
+        let answer = rig.write_all(2);
+        rig.served.wait_for(&format!("{} has not answered a request for ", rig.members[0].display()));
+        rig.member.go_on();
+        rig.served.wait_for(&format!("{} answers again, after ", rig.members[0].display()));
+        assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "raid{level}");
+        let stopped = rig.served.stop();
+        assert!(!stopped.stderr.contains("takes it out"), "raid{level}: {stopped:?}");
+    }
+}
+
+#[test]
 fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
     for ring in RINGS {
         let scratch = Scratch::new();

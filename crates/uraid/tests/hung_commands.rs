@@ -114,6 +114,28 @@ fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
 }
 
 #[test]
+fn the_log_names_a_member_that_does_not_answer_and_says_when_it_does_again() {
+    let rig = rig(&["--member-timeout", "0"]);
+    let mut client = rig.served.client();
+    let write = std::thread::spawn(move || client.write(0, &pattern(2, 1 << 20)));
+    let hung = text(&rig.members[1]).to_owned();
+    let silent = format!("Z hung: member {hung} has not answered a request for ");
+    rig.served.wait_for(&silent);
+    rig.served.wait_for(&format!(" s; `uraid fail hung {hung}` takes it out\n"));
+    // Further looks say nothing new.
+    std::thread::sleep(Duration::from_secs(2));
+    rig.member.go_on();
+    assert_eq!(write.join().expect("no panic").expect("connected"), 0);
+    let answers = format!("Z hung: member {hung} answers again, after ");
+    rig.served.wait_for(&answers);
+    rig.served.signal(rustix::process::Signal::TERM);
+    let ended = rig.served.end();
+    assert_eq!(ended.code, Some(0));
+    let said = [&silent, &answers].map(|line| ended.stderr.matches(line.as_str()).count());
+    assert_eq!(said, [1, 1], "{}", ended.stderr);
+}
+
+#[test]
 fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
     for is_by_signal in [false, true] {
         let mut rig = rig(&["--member-timeout", "0"]);
@@ -306,6 +328,10 @@ fn a_member_of_a_member_array_is_failed_there_and_the_stop_says_so() {
     rig.member.hang();
     let hung = text(&rig.members[1]);
     let advice = format!("`uraid fail lo1 {hung}`");
+    // The array over it has another member in this place, which is not to blame.
+    rig.served.wait_for(&format!("Z lo1: member {hung} has not answered a request for "));
+    rig.served.wait_for(&format!("{advice} takes it out\n"));
+    assert!(!rig.served.stderr().contains("Z top: member"), "{}", rig.served.stderr());
     rig.says(&["fail", "top", hung]).expect_refused(&["is a member of lo1: ", &advice]);
     rig.served.signal(rustix::process::Signal::TERM);
     rig.served.wait_for(&format!("Z top: the stop waits for answers of {hung}, for at most 60s in all; {advice}"));

@@ -1,0 +1,160 @@
+//! Members that have stopped answering, in the log: seconds after that, long before `--member-timeout` fails them.
+//! Owns: when it is said of a member, the words. Not here: how long a member has kept a request (`uraid_host`), the same
+//! in `detail` and `list` (`report`), members that are failed for it (`watch`).
+//! Invariant: a member has at most two lines a minute, however often it stops, and the last of them is true: what is not
+//! said at once is said when the minute is over, if it is still so.
+
+use crate::report::UNANSWERED_MIN;
+use crate::session::Session;
+use crate::stack::MemberPath;
+use crate::warn;
+use crate::world::{ArrayCounts, ArrayIndex};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, race};
+use uraid_block::{SlotSet, Tick};
+use uraid_engine::view::Gate;
+use uraid_engine::{MemberCounts, MemberState, Status};
+
+/// The period of the looks: that of the clock by which each thread knows the age of its requests.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long a look waits for all threads; else the next one says it. A report that waits behind the look of each array of the
+/// process then waits no longer than this, because they wait together.
+const WAITS_MAX: Duration = Duration::from_millis(500);
+/// The time from one line that a member does not answer to the next.
+const LINES_APART_MIN: Duration = Duration::from_secs(60);
+
+/// One member.
+#[derive(Clone, Default)]
+struct Silence {
+    /// Since when it does not answer.
+    since: Option<Tick>,
+    /// How often it has stopped answering.
+    times: u64,
+    /// When the log last said that it does not answer.
+    said: Option<Tick>,
+    /// That is the log's last word on it.
+    is_last_word: bool,
+}
+
+/// What the log does not know yet.
+#[derive(PartialEq, Eq, Debug)]
+enum News {
+    /// It has not answered for this time.
+    Silent(Duration),
+    /// It does again, after this time.
+    Answers(Duration),
+}
+
+impl Silence {
+    /// `unanswered`: the age of its oldest request.
+    fn look(&mut self, now: Tick, unanswered: Duration) -> Option<News> {
+        if unanswered < UNANSWERED_MIN {
+            let since = self.since.take()?;
+            return std::mem::take(&mut self.is_last_word).then(|| News::Answers(now.since(since)));
+        }
+        if self.since.is_none() {
+            self.since = Some(Tick(now.0.saturating_sub(u64::try_from(unanswered.as_nanos()).unwrap_or(u64::MAX))));
+            self.times += 1;
+        }
+        let is_due = self.said.is_none_or(|said| now.since(said) >= LINES_APART_MIN);
+        if self.is_last_word || !is_due {
+            return None;
+        }
+        (self.said, self.is_last_word) = (Some(now), true);
+        Some(News::Silent(unanswered))
+    }
+}
+
+/// Watches the members of an array until dropped.
+pub async fn watch(session: Rc<Session>, index: ArrayIndex) {
+    let local = session.local();
+    let mut members = vec![Silence::default(); session.array(index).status().members.len()];
+    loop {
+        local.sleep(PERIOD).await;
+        if let Either::Left((counts, _)) = race(session.counts(index), local.sleep(WAITS_MAX)).await
+            // The request may be that of a thread that has not said anything.
+            && counts.len() == usize::from(session.setup().shards)
+        {
+            say(&session, index, &mut members, &counts);
+        }
+    }
+}
+
+fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[ArrayCounts]) {
+    let (now, status) = (session.local().now(), session.array(index).status());
+    let mut news = Vec::new();
+    for (member, silence) in members.iter_mut().enumerate() {
+        if let MemberState::Faulty { .. } = status.members[member] {
+            // It may never answer what it has; nothing waits for it.
+            *silence = Silence::default();
+            continue;
+        }
+        let of_shards = counts.iter().map(|shard| shard.members[member]);
+        let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
+        news.extend(silence.look(now, sum.unanswered_for).map(|what| (member, what)));
+    }
+    let array = session.array(index);
+    let can_go = can_go(&status, members, |usable| array.layout().can_serve(usable));
+    for (member, what) in news {
+        let stack = &session.setup().stack;
+        let (array, name, times) = (&stack.array(index).name, stack.member_name(index, member), members[member].times);
+        let MemberPath { written, .. } = &session.setup().paths[index.0][member];
+        let text = match what {
+            News::Silent(unanswered) => {
+                let times = if times > 1 { format!(" ({times} times so far)") } else { String::new() };
+                let way_out = if can_go && matches!(status.members[member], MemberState::Active(_)) {
+                    format!("; `uraid fail {array} {written}` takes it out")
+                } else {
+                    String::new()
+                };
+                format!("has not answered a request for {} s{times}{way_out}", unanswered.as_secs())
+            }
+            News::Answers(after) => format!("answers again, after {} s", after.as_secs()),
+        };
+        warn(&format!("{array}: member {name} {text}"));
+    }
+}
+
+/// Whether the array can serve without the members that do not answer, and takes a command to fail them.
+fn can_go(status: &Status, members: &[Silence], can_serve: impl Fn(&SlotSet) -> bool) -> bool {
+    let silent = members.iter().zip(&status.members).filter_map(|(silence, state)| match state {
+        MemberState::Active(slot) if silence.since.is_some() => Some(*slot),
+        MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
+    });
+    status.gate == Gate::Open && can_serve(&status.usable.minus(silent.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a member that has kept a request for `unanswered(second)` seconds, by the second.
+    fn said(seconds: u64, unanswered: impl Fn(u64) -> u64) -> Vec<(u64, News)> {
+        let mut silence = Silence::default();
+        let look = |second| {
+            let now = Tick(0) + Duration::from_secs(1000 + second);
+            Some((second, silence.look(now, Duration::from_secs(unanswered(second)))?))
+        };
+        (0..seconds).filter_map(look).collect()
+    }
+
+    #[test]
+    fn one_line_says_that_a_member_does_not_answer_and_one_that_it_does_again() {
+        let hangs_at_5 = |second: u64| if second < 17 { second.saturating_sub(5) } else { 0 };
+        let (silent, answers) = (News::Silent(Duration::from_secs(2)), News::Answers(Duration::from_secs(12)));
+        assert_eq!(said(100, hangs_at_5), [(7, silent), (17, answers)]);
+        assert_eq!(said(100, |_| 1), [], "a second now and then is no news");
+    }
+
+    #[test]
+    fn a_member_that_flaps_has_two_lines_a_minute_and_the_last_word_is_true() {
+        let flaps = |second: u64| second % 4;
+        let said_of_flaps = said(600, flaps);
+        assert_eq!(said_of_flaps.len(), 2 * 10, "{said_of_flaps:?}");
+        let hangs_at_30 = |second: u64| if second < 30 { second % 4 } else { second - 30 };
+        let said_then = said(3600, hangs_at_30);
+        let last = (62, News::Silent(Duration::from_secs(32)));
+        assert_eq!((said_then.len(), said_then.last()), (3, Some(&last)));
+    }
+}
