@@ -64,6 +64,8 @@ pub struct Status {
     pub is_dirty: bool,
     /// The event count of the superblocks.
     pub events: u64,
+    /// When they were last written, in seconds since 1970.
+    pub updated: u64,
     /// Each member of the start plan, in its order.
     pub members: Vec<MemberState>,
     /// The errors of each of them, summed over all shards.
@@ -257,6 +259,7 @@ impl<W: World> Array<W> {
             gate: master.view.gate,
             is_dirty: master.is_dirty,
             events: master.events,
+            updated: master.updated,
             members: master.members.clone(),
             errors: self.steward().health.errors(),
             geometry: self.geometry().clone(),

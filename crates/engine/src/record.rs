@@ -108,6 +108,7 @@ impl<W: World> Array<W> {
             };
             // Assembly refuses to write long before this count, which could not be read back.
             assert!(master.events < Superblock::EVENTS_END);
+            master.updated = self.world.unix_seconds();
             (master.version, master.unnamed.is_empty(), self.images(&master))
         };
         let proven = loop {
@@ -201,13 +202,12 @@ impl<W: World> Array<W> {
     /// The next superblock of each trusted member.
     fn images(&self, master: &Master) -> Vec<(usize, Superblock)> {
         let roles = roles(master);
-        let now = self.world.unix_seconds();
         let trusted = master.members.iter().enumerate().filter(|(_, member)| member.is_trusted());
         trusted
             .map(|(index, _)| {
                 let mut superblock = master.superblocks[index].clone();
                 superblock.events = master.events;
-                superblock.updated = now;
+                superblock.updated = master.updated;
                 // A failed member that this round still lists was flushed: the flush before the array goes clean waits until
                 // the failures of those that it left out are recorded.
                 superblock.resync_offset = if master.is_dirty { 0 } else { Superblock::CLEAN };

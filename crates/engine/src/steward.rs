@@ -118,6 +118,8 @@ pub(crate) struct Master {
     /// Slots whose member had no room for its superblock, and has missed a round.
     pub(crate) missed_round: SlotSet,
     pub(crate) events: u64,
+    /// When the last round of superblocks began, in seconds since 1970.
+    pub(crate) updated: u64,
     /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
     pub(crate) lagging: Vec<usize>,
     /// Counts changes that superblocks must show, and which of them they show.
@@ -184,6 +186,7 @@ impl Steward {
                 frozen: None,
                 missed_round: SlotSet::EMPTY,
                 events: plan.events,
+                updated: plan.template.updated_seconds(),
                 lagging: plan.lagging().collect(),
                 version: 0,
                 recorded: 0,

@@ -248,6 +248,7 @@ impl Controlled for Overseer {
         members.sort_by_key(Member::order);
         report.members = members;
         report.events = status.events;
+        report.updated = status.updated;
         let progress = self.progress.get();
         report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
         report.read_only = self.session.setup().stack.read_only_text(self.index);

@@ -293,9 +293,17 @@ fn superblocks_tell_when_they_were_last_written() {
     }
     let served = scratch.ready(&[], &members);
     assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 0);
+    let on_disk = |member: &PathBuf| Raw::read(member).u64(UPDATED) & 0xff_ffff_ffff;
+    // The same while it runs, when the array is clean again at the latest.
+    let is_shown = || {
+        let json = scratch.uraid(["detail", "--json", "when"]).expect_done().stdout;
+        let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        report["updated"].as_u64().is_some_and(|time| time > 1_700_000_000 && time == on_disk(&members[0]))
+    };
+    wait(is_shown).unwrap_or_else(|()| panic!("{:?}", scratch.uraid(["detail", "when"])));
     served.stop().expect_done();
     for member in &members {
-        assert!(Raw::read(member).u64(UPDATED) & 0xff_ffff_ffff > 1_700_000_000, "{}", member.display());
+        assert!(on_disk(member) > 1_700_000_000, "{}", member.display());
     }
 }
 
