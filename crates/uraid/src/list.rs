@@ -1,8 +1,9 @@
 //! `uraid list`: the arrays that run now.
-//! Owns: the table. Not here: how they are found (`client`). Invariant: stale sockets are as if they were not there.
+//! Owns: the table, and what it says of members. Not here: how arrays are found (`client`).
+//! Invariant: stale sockets are as if they were not there.
 
 use crate::client::{self, ClientError, Running};
-use crate::report::Report;
+use crate::report::{Member, MemberIo, Report};
 use crate::{names, print, sizes};
 use uraid_block::Sectors;
 
@@ -24,8 +25,65 @@ fn table(reports: &[Report]) -> String {
         let (name, level, picture, state) = (&report.name, &report.level, report.picture(), report.state_text());
         let server = report.server.as_ref();
         let uri = server.and_then(|server| server.uris.first()).map_or("", String::as_str);
-        let notes = format!("{}{}", report.deleted_text(), report.silent_text());
+        let notes = notes(&report.members);
         out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}{notes}  {uri}\n"));
     }
     names::printable_lines(&out)
+}
+
+/// What is wrong with members, a few words for each kind: one member by its path, more by their number. `detail` tells
+/// more.
+fn notes(members: &[Member]) -> String {
+    let paths = |is_wrong: &dyn Fn(&Member) -> bool| -> Vec<&str> {
+        let wrong = members.iter().filter(|member| is_wrong(member));
+        wrong.filter_map(|member| member.written.as_deref().or(member.path.as_deref())).collect()
+    };
+    let path_is = |state: &str| paths(&|member| member.path_state.as_deref() == Some(state));
+    let is_silent = |member: &Member| member.io.as_ref().is_some_and(MemberIo::is_silent);
+    // One that has failed since is not needed any more.
+    let is_needed = |member: &Member| member.slot.is_some() && member.io.as_ref().is_some_and(|io| io.is_needed);
+    let mut out = String::new();
+    let mut note = |wrong: Vec<&str>, one: [&str; 2], more: [&str; 2]| match wrong[..] {
+        [] => {}
+        [path] => out.push_str(&format!(", {}{path} {}", one[0], one[1])),
+        _ => out.push_str(&format!(", {}{} members {}", more[0], wrong.len(), more[1])),
+    };
+    note(paths(&is_silent), ["", "does not answer"], ["", "do not answer"]);
+    note(paths(&is_needed), ["", "has too many read errors"], ["", "have too many read errors"]);
+    note(path_is("deleted"), ["the file of ", "is deleted"], ["the files of ", "are deleted"]);
+    note(path_is("replaced"), ["", "leads to another file"], ["the paths of ", "lead to other files"]);
+    note(path_is("missing"), ["", "leads to nothing"], ["the paths of ", "lead to nothing"]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_member_is_named_and_more_are_counted() {
+        let member = |path: &str, state: Option<&str>, io: MemberIo| Member {
+            path: Some(path.to_owned()),
+            path_state: state.map(str::to_owned),
+            io: Some(io),
+            ..Member::removed(0)
+        };
+        let (quiet, silent) = (MemberIo::default(), MemberIo { unanswered_ms: 2000, ..MemberIo::default() });
+        let needed = MemberIo { is_needed: true, ..MemberIo::default() };
+        assert_eq!(notes(&[member("a", None, quiet.clone()), Member::removed(1)]), "");
+        let mut members = vec![
+            member("a", Some("missing"), silent.clone()),
+            member("b", Some("replaced"), needed.clone()),
+            member("c", Some("deleted"), quiet),
+        ];
+        members[0].written = Some("link".to_owned());
+        let of_one = ", link does not answer, b has too many read errors, the file of c is deleted, b leads to another \
+                      file, link leads to nothing";
+        assert_eq!(notes(&members), of_one);
+        let again = members.clone();
+        members.extend(again);
+        let of_two = ", 2 members do not answer, 2 members have too many read errors, the files of 2 members are \
+                      deleted, the paths of 2 members lead to other files, the paths of 2 members lead to nothing";
+        assert_eq!(notes(&members), of_two);
+    }
 }

@@ -300,25 +300,6 @@ impl Report {
         self.state.iter().map(word).collect::<Vec<String>>().join(", ")
     }
 
-    /// That files of members are gone when the array stops, if so; `detail` says it of each member.
-    pub fn deleted_text(&self) -> String {
-        match self.members.iter().filter(|member| member.is_deleted()).count() {
-            0 => String::new(),
-            1 => ", the file of a member is deleted".to_owned(),
-            count => format!(", the files of {count} members are deleted"),
-        }
-    }
-
-    /// That members have not answered for seconds, if so; `detail` says for how long.
-    pub fn silent_text(&self) -> String {
-        let is_silent = |member: &&Member| member.io.as_ref().is_some_and(MemberIo::is_silent);
-        match self.members.iter().filter(is_silent).count() {
-            0 => String::new(),
-            1 => ", a member does not answer".to_owned(),
-            count => format!(", {count} members do not answer"),
-        }
-    }
-
     /// The text of `uraid detail`.
     pub fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);

@@ -182,6 +182,9 @@ fn a_member_that_cannot_be_spared_stays_and_that_is_said_once() {
     assert_eq!(rig.state(0), "active sync");
     assert_eq!(rig.member(0)["io"]["is_needed"], true);
     assert!(rig.text().contains("the array cannot serve without it"), "{}", rig.text());
+    let listed = rig.scratch.uraid(["list"]).expect_done().stdout;
+    let note = format!(", {} has too many read errors  nbd+unix:", rig.files[0].path().display());
+    assert!(listed.contains(&note), "{listed}");
     rig.files[0].fail_reads(false);
     rig.read_all();
     let done = rig.served.stop();

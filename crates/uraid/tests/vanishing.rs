@@ -45,7 +45,12 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     assert!(shown.contains("m2 (its path leads to nothing)") && shown.contains("m3 (its path leads to another file)"));
     assert!(shown.contains("active [4/4] [UUUU]") || shown.contains("clean [4/4] [UUUU]"), "{shown}");
     let listed = scratch.uraid(["list"]).expect_done().stdout;
-    assert!(listed.contains(", the files of 2 members are deleted  nbd+unix:"), "{listed}");
+    let paths = [2, 3].map(|member: usize| members[member].display());
+    let notes = format!(
+        ", the files of 2 members are deleted, {} leads to another file, {} leads to nothing  nbd+unix:",
+        paths[1], paths[0]
+    );
+    assert!(listed.contains(&notes), "{listed}");
     // What comes back to its path is as before.
     fs::rename(scratch.path("moved"), &members[2]).expect("moved back");
     wait(|| state(2) == Value::Null).expect("it is noticed");
