@@ -176,7 +176,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     /// What the server did so far.
     pub fn statistics(&self) -> Statistics {
         let writers = self.connections.borrow().values().filter(|connection| connection.may_write()).count();
-        Statistics { writers: writers as u64, ..*self.statistics.borrow() }
+        let connected = self.connections() as u64;
+        Statistics { connected, writers: writers as u64, ..*self.statistics.borrow() }
     }
 
     /// Connections now.

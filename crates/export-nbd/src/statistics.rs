@@ -9,7 +9,9 @@ use std::ops::AddAssign;
 pub struct Statistics {
     /// Connections that were accepted.
     pub connections: u64,
-    /// Connections now whose client may write.
+    /// Connections now.
+    pub connected: u64,
+    /// Those whose client may write.
     pub writers: u64,
     /// Connections that were closed at once because there were too many.
     pub turned_away: u64,
@@ -46,6 +48,7 @@ pub struct Statistics {
 impl AddAssign for Statistics {
     fn add_assign(&mut self, other: Statistics) {
         self.connections += other.connections;
+        self.connected += other.connected;
         self.writers += other.writers;
         self.turned_away += other.turned_away;
         self.broken += other.broken;

@@ -340,6 +340,7 @@ fn requests(counted: &Statistics, exports: usize) -> Clients {
     Clients {
         exports,
         connections: counted.connections,
+        connected: counted.connected,
         reads: counted.reads,
         read_bytes: counted.read_bytes,
         writes: counted.writes,

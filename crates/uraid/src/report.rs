@@ -137,6 +137,9 @@ pub struct Clients {
     pub exports: usize,
     /// Connections that were accepted.
     pub connections: u64,
+    /// Connections now.
+    #[serde(default)]
+    pub connected: u64,
     /// Reads.
     pub reads: u64,
     /// And their bytes.
@@ -437,7 +440,8 @@ impl Report {
     fn write_clients(&self, out: &mut String) {
         let Some(clients) = &self.clients else { return };
         let of_all = if clients.exports > 1 { " of all arrays of the process" } else { "" };
-        field(out, "NBD Connections", &format!("{}{of_all}", clients.connections));
+        let (now, all) = (clients.connected, clients.connections);
+        field(out, "NBD Connections", &format!("{now} now, {all} in all{of_all}"));
         let size = |bytes: u64| sizes::binary(Sectors(bytes / 512));
         let mut parts = vec![
             format!("{} ({})", counted(clients.reads, "read", "reads"), size(clients.read_bytes)),

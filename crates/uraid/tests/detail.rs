@@ -6,7 +6,7 @@ mod common;
 
 use common::golden::{golden, golden_names, restored};
 use common::superblock::{FEATURES, Raw, SIZE};
-use common::{Done, MIB, Scratch};
+use common::{Done, MIB, Scratch, wait};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -318,13 +318,17 @@ fn what_clients_asked_for_is_counted_and_shown() {
     assert_eq!(client.cache(0, 4096).expect("served"), 0);
     assert_eq!(client.flush().expect("served"), 0);
     let shown = detail(&scratch, &[], [&PathBuf::from("asked")]).expect_done().stdout;
-    assert!(shown.contains("   NBD Connections : 1\n"), "{shown}");
+    assert!(shown.contains("   NBD Connections : 1 now, 1 in all\n"), "{shown}");
     let line = "      NBD Requests : 1 read (4.00 KiB), 1 write (8.00 KiB), 1 flush, 1 cache\n";
     assert!(shown.contains(line), "{shown}");
     let json = detail(&scratch, &["--json"], [&PathBuf::from("asked")]).expect_done().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let clients = &json["clients"];
     assert_eq!((&clients["caches"], &clients["block_statuses"]), (&1.into(), &0.into()), "{json}");
+    assert_eq!((&clients["connections"], &clients["connected"]), (&1.into(), &1.into()), "{json}");
+    drop(client);
+    let shown = || detail(&scratch, &[], [&PathBuf::from("asked")]).expect_done().stdout;
+    wait(|| shown().contains("   NBD Connections : 0 now, 1 in all\n")).unwrap_or_else(|()| panic!("{}", shown()));
     assert_eq!(served.stop().code, Some(0));
 }
 
