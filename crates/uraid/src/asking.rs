@@ -38,6 +38,16 @@ pub fn ask<T: Send + 'static>(
     time_max: Option<Duration>,
     question: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoAnswer> {
+    ask_advising(path, time_max, "", question)
+}
+
+/// The same; the line on stderr ends with `advice`.
+pub fn ask_advising<T: Send + 'static>(
+    path: &str,
+    time_max: Option<Duration>,
+    advice: &str,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NoAnswer> {
     let no_answer = || NoAnswer { path: path.to_owned(), after: time_max.unwrap_or_default() };
     if given_up(|paths| paths.contains_key(path)) {
         return Err(no_answer());
@@ -62,7 +72,7 @@ pub fn ask<T: Send + 'static>(
             RecvTimeoutError::Disconnected => Err(error),
             RecvTimeoutError::Timeout => {
                 let until = time_max.map_or(String::new(), |time| format!(", until {time:?} have passed"));
-                warn(&format!("{path}: it does not answer; waiting for it{until}"));
+                warn(&format!("{path}: it does not answer; waiting for it{until}{advice}"));
                 match time_max {
                     Some(time_max) => answer.recv_timeout(time_max - NAMED_AFTER),
                     None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),

@@ -27,6 +27,9 @@ const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 /// hang too, which is found out after `serve --member-timeout`.
 const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// What `fail` says while it waits for a path that the server does not know as it is written.
+const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its path as `uraid detail` shows it";
+
 /// Why a running array could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -159,7 +162,7 @@ impl Client {
         let written = form(&|member| Ok(member_name::as_written(member)))?;
         match self.fail_within(&written, FAIL_TIME_MAX) {
             Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
-                let resolved = form(&|member| resolved_path(member, Some(asking::TIME_MAX)))?;
+                let resolved = form(&|member| resolved_path(member, Some(asking::TIME_MAX), WORKS_AT_ONCE))?;
                 if resolved == written { Err(error.into()) } else { self.fail_within(&resolved, FAIL_TIME_MAX) }
             }
             outcome => outcome,
@@ -302,7 +305,7 @@ pub fn find_within(
     }
     let mut found = None;
     if !others.is_empty() {
-        let resolved = resolved_path(array, time_max)?;
+        let resolved = resolved_path(array, time_max, "")?;
         found = others.into_iter().find(|(_, report)| has(report, &resolved));
     }
     if found.is_none() {
@@ -386,12 +389,12 @@ fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
 /// A member's path in the form that servers report: absolute, with links resolved if it exists.
 /// One that does not answer keeps the path that it was given by.
 pub fn member_path(member: &str) -> String {
-    resolved_path(member, Some(asking::TIME_MAX)).unwrap_or_else(|_| member_name::as_written(member))
+    resolved_path(member, Some(asking::TIME_MAX), "").unwrap_or_else(|_| member_name::as_written(member))
 }
 
-fn resolved_path(member: &str, time_max: Option<Duration>) -> Result<String, NoAnswer> {
+fn resolved_path(member: &str, time_max: Option<Duration>, advice: &str) -> Result<String, NoAnswer> {
     let own = member.to_owned();
-    asking::ask(member, time_max, move || member_name::absolute(&own))
+    asking::ask_advising(member, time_max, advice, move || member_name::absolute(&own))
 }
 
 #[cfg(test)]

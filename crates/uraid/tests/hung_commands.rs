@@ -375,6 +375,28 @@ fn a_member_is_known_by_the_link_that_it_was_given_by_and_by_its_own_path() {
 }
 
 #[test]
+fn fail_by_another_path_of_a_member_that_hangs_says_what_works_at_once() {
+    let rig = rig(&["--member-timeout", "0"]);
+    let link = rig.scratch.path("link");
+    std::os::unix::fs::symlink(&rig.members[1], &link).expect("ours");
+    let failing = Served::start(&mut rig.scratch.command(["fail", "hung", text(&link)]));
+    let line = format!(
+        "uraid: {}: it does not answer; waiting for it, until 30s have passed; its slot number works at once, and so does \
+         its path as `uraid detail` shows it\n",
+        link.display()
+    );
+    let is_said = wait(|| failing.stderr().contains(&line));
+    let by_slot = rig.says(&["fail", "hung", "1"]);
+    // Before anything is asserted: the kernel ends no process that waits for the member.
+    rig.member.go_on();
+    let failed = failing.end();
+    assert!(is_said.is_ok(), "{failed:?}");
+    by_slot.expect_done();
+    failed.expect_refused(&["has failed already"]);
+    assert_eq!(rig.served.stop().code, Some(0));
+}
+
+#[test]
 fn fail_takes_several_members_and_says_so() {
     let scratch = Scratch::new();
     let help = scratch.uraid(["fail", "--help"]).expect_done().stdout;
