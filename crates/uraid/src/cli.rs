@@ -9,6 +9,7 @@ mod copy;
 mod create;
 mod manage;
 mod mdadm;
+mod number;
 mod processors;
 mod serve;
 mod show;

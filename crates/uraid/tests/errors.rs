@@ -52,6 +52,11 @@ fn a_wrong_command_line_is_exit_code_2() {
         assert_eq!(done.code, Some(2), "{words:?}: {done:?}");
         assert!(done.stdout.is_empty() && !done.stderr.is_empty());
     }
+    for (option, range) in [("max-read-errors", "0 to 4294967295"), ("shards", "1 to 64")] {
+        let done = scratch.uraid(["serve", &format!("--{option}=abc"), "a"]);
+        let expected = format!("error: invalid value 'abc' for '--{option} <N>': expected a number from {range}\n");
+        assert!(done.code == Some(2) && done.stderr.starts_with(&expected), "{done:?}");
+    }
     let usage = "Usage: uraid fail ARRAY MEMBER...";
     let done = scratch.uraid(["fail", "home"]);
     assert!(done.stderr.starts_with("error: fail takes ARRAY MEMBER") && done.stderr.contains(usage), "{done:?}");

@@ -3,6 +3,7 @@
 //! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
 
 use super::create::level;
+use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
 use crate::bench::{Others, Pattern, ScenarioName, parse_bytes};
@@ -151,7 +152,7 @@ pub struct BenchArgs {
     #[arg(short, long, value_parser = level, allow_hyphen_values = true, requires = "raid_devices")]
     pub level: Option<Level>,
     /// With --level: how many members
-    #[arg(short = 'n', long, value_name = "N", requires = "level")]
+    #[arg(short = 'n', long, value_name = "N", requires = "level", value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub raid_devices: Option<u16>,
     /// With --level: consecutive data on one member; a bare number is in KiB [default: as create chooses]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "level")]
@@ -166,13 +167,13 @@ pub struct BenchArgs {
     #[arg(long, visible_alias = "blocksize", value_name = "SIZE", value_parser = parse_bytes, default_value = "4K")]
     pub bs: u64,
     /// Requests in flight for each job
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub iodepth: u32,
     /// Jobs on each shard: sequential ones have a part of the array each
-    #[arg(long, visible_alias = "numjobs", value_name = "N", default_value_t = 1)]
+    #[arg(long, visible_alias = "numjobs", value_name = "N", default_value_t = 1, value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub jobs: u32,
     /// Threads, each with its own jobs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16>(1..=256))]
     pub shards: u16,
     /// Keep each thread on one processor of its own, say 0-3 or 2,4,6: as many shards
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
@@ -181,7 +182,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
     /// The percentage of reads in rw and randrw
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = number::<u8>(0..=100))]
     pub rwmixread: u8,
     /// Where in the array the work begins; K, M, G, T are powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "0")]
@@ -193,13 +194,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "3s")]
     pub runtime: Duration,
     /// How many rounds; 6 is the least that gives an interval of 95 %
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = number::<u32>(1..=1000))]
     pub rounds: u32,
     /// Drain the array so often while it runs, as a change of its state does, and tell how long that takes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub drain_every: Option<Duration>,
     /// Of the scenario drain-cycles: how many drains
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number::<u64>(1..=u64::MAX))]
     #[arg(conflicts_with = "members")]
     pub cycles: u64,
     /// Do not take the time of each request: no latencies, and less of the clock in the figures

@@ -3,6 +3,7 @@
 
 use super::arrays::MemberArrays;
 use super::create::level;
+use super::number::number;
 use crate::sizes::{parse_size, parse_size_or_zero};
 use clap::Args;
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ pub struct CopyArgs {
     #[arg(short, long, requires = "lost", value_parser = level, allow_hyphen_values = true)]
     pub level: Option<Level>,
     /// With --assume or --order: how many slots the array has, `missing` ones included
-    #[arg(short = 'n', long, value_name = "N", requires = "lost")]
+    #[arg(short = 'n', long, value_name = "N", requires = "lost", value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub raid_devices: Option<u16>,
     /// With --assume or --order: consecutive data on one member; a bare number is in KiB [default: as create chooses; --order tries 4K to 1M]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "lost")]

@@ -2,6 +2,7 @@
 //! Owns: their options and help texts. Not here: what they do (`crate::create`, `crate::zero`).
 
 use super::arrays::MemberArrays;
+use super::number::number;
 use crate::names::{parse_uuid, valid_host, valid_name};
 use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
@@ -52,10 +53,10 @@ pub struct CreateArgs {
     #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
     pub level: Level,
     /// How many members are active, `missing` ones included
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub raid_devices: u16,
     /// How many of the members are spares: the last ones listed
-    #[arg(short = 'x', long, value_name = "S", default_value_t = 0)]
+    #[arg(short = 'x', long, value_name = "S", default_value_t = 0, value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub spare_devices: u16,
     /// The kind of superblock: 1.2 (4 KiB into the member), 1.1 (at its start) or 1.0 (at its end)
     #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version, default_value = "1.2")]

@@ -2,6 +2,7 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::serve`).
 
 use super::arrays::MemberArrays;
+use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
 use crate::sizes::parse_size;
@@ -94,7 +95,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,
     /// How many threads serve [default: one per processor, at most 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub shards: Option<u16>,
     /// Keep each of the threads on one processor of its own, say 0-3 or 2,4,6: as many threads [default: they run where
     /// the system puts them]
@@ -121,6 +122,7 @@ pub struct ServeArgs {
     /// count that other members made up for, each stretch of sectors once, and the count is halved for every hour without
     /// one. 0: it is never failed for that
     #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
+    #[arg(value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub max_read_errors: u32,
     /// What to do when a write finds no space under a member, as a sparse file on a full file system. freeze: the array takes
     /// no more writes until `uraid fail` takes the member out, or until there is room and the array was started again; so no

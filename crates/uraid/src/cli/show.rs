@@ -3,6 +3,7 @@
 
 use super::arrays::MemberArrays;
 use super::create::level;
+use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
 use crate::sizes::parse_size;
@@ -95,7 +96,7 @@ pub struct DetailArgs {
     #[arg(long)]
     pub draw: bool,
     /// With --draw: how many rows [default: 8, or as many as show how the level rotates]
-    #[arg(long, value_name = "N", requires = "draw", value_parser = clap::value_parser!(u64).range(1..=ROWS_MAX))]
+    #[arg(long, value_name = "N", requires = "draw", value_parser = number::<u64>(1..=ROWS_MAX))]
     pub stripes: Option<u64>,
     #[command(flatten)]
     pub member_timeout: MemberTimeout,
@@ -132,7 +133,7 @@ pub struct GeometryArgs {
     #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["named", "array", "control"])]
     pub level: Option<Level>,
     /// With --level: how many slots
-    #[arg(short = 'n', long, value_name = "N", requires = "level")]
+    #[arg(short = 'n', long, value_name = "N", requires = "level", value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub raid_devices: Option<u16>,
     /// With --level: consecutive data on one member; a bare number is in KiB [default: as create chooses]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size, requires = "level")]
