@@ -117,8 +117,10 @@ impl MemberPaths {
         let claim = &claimed(&self.session, self.index)[member];
         let now = claim.path_state(&self.session.local()).await;
         let place = self.place(member);
-        let now = if place.is_some() { now } else { PathState::Same };
-        let before = self.members[member].state.replace(now);
+        let before = self.members[member].state.get();
+        // One that cannot be looked at is taken to be where it was.
+        let now = if place.is_some() { now.unwrap_or(before) } else { PathState::Same };
+        self.members[member].state.set(now);
         if let (Some(place), Some(text)) = (place, news(before, now)) {
             let stack = &self.session.setup().stack;
             let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
@@ -144,7 +146,7 @@ fn news(before: PathState, now: PathState) -> Option<&'static str> {
         return None;
     }
     match now {
-        PathState::Same => None,
+        PathState::Same => Some("its path leads to it again"),
         PathState::Deleted => Some(
             "its file was deleted, or another one was renamed over it; the array goes on with it, and what it holds is \
              gone when the array stops: copy the array's data before that",

@@ -54,6 +54,8 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     // What comes back to its path is as before.
     fs::rename(scratch.path("moved"), &members[2]).expect("moved back");
     wait(|| state(2) == Value::Null).expect("it is noticed");
+    let again = "m2 (slot 2): its path leads to it again\n";
+    served.wait_for(again);
     assert!(served.client().read(0, data.len()).expect("connected").as_ref() == Ok(&data));
     let stopped = scratch.uraid(["stop", "ghost"]).expect_done();
     let warned = "is clean, but on files that vanish with this process: ";
@@ -62,7 +64,7 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     }
     let done = served.end();
     assert!(done.code == Some(0) && done.stderr.contains(warned), "{done:?}");
-    for text in said {
+    for text in said.into_iter().chain([again]) {
         assert_eq!(done.stderr.matches(text).count(), 1, "{text}: {}", done.stderr);
     }
 }

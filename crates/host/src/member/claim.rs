@@ -370,8 +370,9 @@ impl Claimed {
         Member::new(self.0.clone(), shard.driver().clone())
     }
 
-    /// Whether its path still leads to it. A helper thread of the shard asks the system.
-    pub async fn path_state(&self, shard: &Local) -> PathState {
+    /// Whether its path still leads to it; `None` if that cannot be found out now. A helper thread of the shard asks the
+    /// system.
+    pub async fn path_state(&self, shard: &Local) -> Option<PathState> {
         path::state(self.0.clone(), shard.driver()).await
     }
 

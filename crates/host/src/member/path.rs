@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 /// The state of an open member's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathState {
-    /// It leads to the member, as far as the system tells; also for anything but a regular file.
+    /// It leads to the member; also for anything but a regular file.
     Same,
     /// The file has no name any more and is freed when it is closed; another file may have its path.
     Deleted,
@@ -23,7 +23,8 @@ pub enum PathState {
     Missing,
 }
 
-pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
+/// `None` if it cannot be found out now.
+pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> Option<PathState> {
     let found = Arc::new(OnceLock::new());
     let answer = found.clone();
     let is_asked = driver.ask_about(&claim.name);
@@ -33,20 +34,22 @@ pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> PathState {
         0
     };
     driver.start(Kind::look(call), Buffers::None, None).await;
-    // Nothing where no thread could be had to ask: that says nothing about the file.
-    found.get().copied().unwrap_or(PathState::Same)
+    // Nothing where no thread could be had to ask.
+    found.get().copied().flatten()
 }
 
-fn look(claim: &Claim) -> PathState {
-    let Backing::File { file, is_block_device: false, .. } = &claim.backing else { return PathState::Same };
+fn look(claim: &Claim) -> Option<PathState> {
+    let Backing::File { file, is_block_device: false, .. } = &claim.backing else { return Some(PathState::Same) };
     if file.metadata().is_ok_and(|status| status.nlink() == 0) {
-        return PathState::Deleted;
+        return Some(PathState::Deleted);
     }
     match std::fs::metadata(&claim.path) {
-        Ok(status) if identity(&status) == claim.identity => PathState::Same,
-        Ok(_) => PathState::Replaced,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => PathState::Missing,
-        // The path cannot be checked now, which says nothing about the file.
-        Err(_) => PathState::Same,
+        Ok(status) if identity(&status) == claim.identity => Some(PathState::Same),
+        Ok(_) => Some(PathState::Replaced),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Some(PathState::Missing)
+        }
+        // The error says nothing about the file.
+        Err(_) => None,
     }
 }
