@@ -26,7 +26,7 @@ is_half_way() {
 }
 
 begin() {
-    options="--level=$level --raid-devices=$count --metadata=1.2 --data-offset=2M --size=4096"
+    options="--level=$level --raid-devices=$count --metadata=1.2 --data-offset=2M --size=16384"
     [ -z "$layout" ] || options="$options --layout=$layout"
     mdadm --quiet --create $md --run --assume-clean --chunk=64 $options $(disks $name 0 $count) || return
     size=$(blockdev --getsize64 $md)
@@ -40,7 +40,6 @@ begin() {
     head -c $size /dev/urandom | dd of=$md bs=64k 2>/dev/null
     sync
     [ $spares = 0 ] || mdadm --quiet $md --add $(disks $name $count $((count + spares))) || return
-    echo "fact $name wrote $(sha)"
     echo 1 >$sys/sync_speed_min
     echo 1000 >$sys/sync_speed_max
     mdadm --grow $md $(echo $grow | tr , ' ') || return
@@ -52,7 +51,7 @@ begin() {
     # It goes on slowly meanwhile: requests at the position of a reshape that is frozen wait for it.
     # Writes on both sides of the position and around it, as an array at work has them.
     at=$(($(position) / 2 / 64))
-    for block in 1 3 $((at - 2)) $((at - 1)) $at $((at + 1)) $((at + 20)); do
+    for block in 1 3 $((at - 2)) $((at - 1)) $at $((at + 1)) $((at + 2)) $((at + 20)); do
         head -c 65536 /dev/urandom | dd of=$md bs=64k seek=$block 2>/dev/null || echo "$name: write failed"
     done
     sync

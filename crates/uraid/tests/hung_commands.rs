@@ -105,7 +105,8 @@ fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
     let named = |text: &str| text.matches("has not answered a request").count();
     assert_eq!(named(&rig.says(&["detail", "hung"]).stdout), 1, "the others answer");
     let listed = rig.says(&["list"]).stdout;
-    let note = format!("active, {} does not answer  nbd+unix", text(&rig.members[1]));
+    // Clean or active: the member may hang in the superblock that says which.
+    let note = format!(", {} does not answer  nbd+unix", text(&rig.members[1]));
     assert!(listed.contains(&note), "{listed}");
     rig.member.go_on();
     assert_eq!(write.join().expect("no panic").expect("connected"), 0);

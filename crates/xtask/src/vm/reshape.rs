@@ -18,7 +18,7 @@ use std::process::Command;
 const SCRIPT: &str = include_str!("../../../../tests/vm/reshape.sh");
 
 /// The first 2 MiB are for metadata, and room into which the data can move.
-const MEMBER_BYTES: u64 = 8 << 20;
+const MEMBER_BYTES: u64 = 24 << 20;
 
 struct Case {
     name: String,
@@ -47,7 +47,7 @@ impl Case {
     }
 }
 
-const FEWER_OF_5: &str = "--array-size=8192,--raid-devices=3";
+const FEWER_OF_5: &str = "--array-size=32768,--raid-devices=3";
 
 /// Each kind of reshape, on both kernels, stopped and cut off.
 pub(crate) fn run_full() -> Tally {
