@@ -36,9 +36,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// member, which would slow down disks that are merely busy.
 const LOOKS_OF_PARITY: u32 = 4;
 
-/// A member that has ended no read for so many looks (three seconds) hangs: its reads are cut, however many there are.
+/// A member that has ended no read for this many looks (three seconds) hangs: its reads are cut, however many there are.
 const LOOKS_OF_HUNG: u32 = 12;
-/// Of so many reads one may be cut.
+/// One of this many reads may be cut.
 const READS_A_CUT: u64 = 10;
 /// Reads that may be cut before others have ended, and the most that are saved up.
 const CUTS_FIRST: u64 = 64;
@@ -76,7 +76,7 @@ impl Allowance {
         self.saved = (self.saved + ended).min(CUTS_MAX * READS_A_CUT);
     }
 
-    /// Takes what cutting so many reads costs, if that much is there or the member hangs.
+    /// Pays for cutting this many reads and returns whether they may be cut: if enough is saved, or the member hangs.
     fn take(&mut self, reads: u32, is_hung: bool) -> bool {
         let cost = u64::from(reads) * self.price;
         let may_cut = cost <= self.saved || is_hung;

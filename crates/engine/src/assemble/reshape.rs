@@ -40,8 +40,8 @@ pub fn assemble_half_reshaped(
     candidates: &[Candidate],
     options: &AssembleOptions,
 ) -> Option<Result<HalfReshaped, AssembleError>> {
-    let is_reshaped = |candidate: &&Candidate| candidate.superblock.features.contains(Features::RESHAPE_ACTIVE);
-    candidates.iter().any(|candidate| is_reshaped(&candidate)).then(|| decide(candidates, options))
+    let is_reshaped = |candidate: &Candidate| candidate.superblock.features.contains(Features::RESHAPE_ACTIVE);
+    candidates.iter().any(is_reshaped).then(|| decide(candidates, options))
 }
 
 fn decide(candidates: &[Candidate], options: &AssembleOptions) -> Result<HalfReshaped, AssembleError> {
