@@ -47,7 +47,7 @@ impl<W: World> Array<W> {
         let layout = &self.shape.layout;
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
-        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.usable, CopyChoice::First);
+        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), CopyChoice::First);
         let Some(run) = plan.runs.first().filter(|run| run.length == piece) else {
             let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
             return Ok(Allocation { length: piece, is_zero });
@@ -80,7 +80,7 @@ impl<W: World> Array<W> {
 
     /// Whether no usable member stores anything for `range`: it is then zero, whichever members are lost.
     async fn is_all_zero(&self, view: &View, range: ArrayRange) -> Result<bool, IoError> {
-        if !self.shape.layout.can_serve(&view.usable) {
+        if !self.shape.layout.can_serve(&view.readable()) {
             return Err(ErrorKind::TooManyLost.into());
         }
         for (slot, at, length) in self.member_stretches(view, range) {
@@ -101,7 +101,7 @@ impl<W: World> Array<W> {
     fn member_stretches(&self, view: &View, range: ArrayRange) -> Vec<(Slot, MemberSector, Sectors)> {
         let layout = &self.shape.layout;
         if !layout.level().is_parity() {
-            let plan = layout.plan_discard(range, &view.usable);
+            let plan = layout.plan_discard(range, &view.readable());
             return plan.runs.iter().map(|run| (run.slot, run.at, run.length)).collect();
         }
         let row_at = |at: ArraySector| {
@@ -111,6 +111,6 @@ impl<W: World> Array<W> {
         let first = layout.row_start(row_at(range.start));
         let last = layout.row_start(row_at(ArraySector(range.end().0 - 1)));
         let length = Sectors(last.0 - first.0) + layout.chunk();
-        view.usable.iter().map(|slot| (slot, first, length)).collect()
+        view.readable().iter().map(|slot| (slot, first, length)).collect()
     }
 }

@@ -43,7 +43,7 @@ struct Load {
 const ENDED: u64 = (1 << 32) - 1;
 
 impl Load {
-    fn on_the_way(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         self.reads.get() as u32
     }
 }
@@ -57,9 +57,9 @@ pub(crate) struct Look {
 }
 
 /// One read in flight to a member. It is counted until this is dropped.
-pub(crate) struct OnTheWay<'a>(&'a Cell<u64>);
+pub(crate) struct InFlightRead<'a>(&'a Cell<u64>);
 
-impl Drop for OnTheWay<'_> {
+impl Drop for InFlightRead<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().wrapping_add(ENDED));
     }
@@ -79,10 +79,10 @@ impl Balance {
 
     /// Counts a read that is submitted to a member now.
     #[inline]
-    pub(crate) fn begin(&self, slot: Slot) -> OnTheWay<'_> {
+    pub(crate) fn begin(&self, slot: Slot) -> InFlightRead<'_> {
         let reads = &self.members[slot.index()].reads;
         reads.set(reads.get() + 1);
-        OnTheWay(reads)
+        InFlightRead(reads)
     }
 
     /// What has happened since the last call.
@@ -101,8 +101,8 @@ impl Balance {
     }
 
     /// The reads in flight to a member.
-    pub(crate) fn on_the_way(&self, slot: Slot) -> u32 {
-        self.members[slot.index()].on_the_way()
+    pub(crate) fn in_flight(&self, slot: Slot) -> u32 {
+        self.members[slot.index()].in_flight()
     }
 
     /// Whether reads avoid a member.
@@ -153,7 +153,7 @@ impl Balance {
         let unusable = u64::from(!usable.contains(slot)) << 34;
         let slow = u64::from(load.is_slow.get()) << 33;
         let write_mostly = u64::from(self.write_mostly.contains(slot)) << 32;
-        unusable | slow | write_mostly | u64::from(load.on_the_way())
+        unusable | slow | write_mostly | u64::from(load.in_flight())
     }
 }
 
@@ -208,10 +208,10 @@ mod tests {
     fn a_stream_stays_on_its_member_and_another_one_gets_the_other() {
         let (layout, balance, usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
         let first = balance.choose(&layout, range(0, 8), &usable);
-        let _on_the_way = balance.begin(Slot(first));
+        let _in_flight = balance.begin(Slot(first));
         let second = balance.choose(&layout, range(50_000, 8), &usable);
         assert_ne!(first, second);
-        let _on_the_way_too = balance.begin(Slot(second));
+        let _in_flight_too = balance.begin(Slot(second));
         for step in 1..100 {
             // The other stream has more and more reads in flight, and still each stream keeps to its copy.
             assert_eq!(balance.choose(&layout, range(step * 8, 8), &usable), first);

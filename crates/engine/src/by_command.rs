@@ -18,11 +18,13 @@
 //! ```
 
 use crate::World;
-use crate::array::{Array, failure};
-use crate::mail::{Call, Failure};
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::mail::Call;
 use crate::mark::{self, Mark};
-use crate::steward::{Condemned, FreezeCause};
-use crate::torn::MendError;
+use crate::mend::MendError;
+use crate::recorded::FailureOutcome;
+use crate::steward::FreezeCause;
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
 use std::cell::Cell;
@@ -174,9 +176,9 @@ impl<W: World> Array<W> {
         let Some(_running) = self.steward().commands.begin() else { return Err(FailError::NotOpen) };
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
-        match self.condemn(&by_command(slots)).await {
-            Condemned::Recorded => Ok(()),
-            Condemned::Frozen(error) => Err(FailError::Frozen(error)),
+        match self.fail_members(&by_command(slots)).await {
+            FailureOutcome::Recorded => Ok(()),
+            FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }
 
@@ -190,7 +192,7 @@ impl<W: World> Array<W> {
 
     /// Whether the array has these members and can serve without them.
     fn check_fail(&self, slots: SlotSet) -> Result<(), FailError> {
-        let usable = self.view().usable;
+        let usable = self.view().readable();
         if let Some(slot) = slots.minus(usable).iter().next() {
             return Err(FailError::NoMember { slot });
         }
@@ -238,7 +240,7 @@ impl<W: World> Array<W> {
     fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
         let master = self.steward().master.borrow();
         // A member that stays must not be two events behind: the next start would leave it out.
-        let behind = master.missed_round.and(master.view.usable).minus(slots).iter().next();
+        let behind = master.missed_round.and(master.view.writable()).minus(slots).iter().next();
         let frozen = master.frozen.expect("only a frozen array is asked");
         match frozen.cause {
             FreezeCause::LostFlush => Some(StaysFrozen::LostFlush),
@@ -336,14 +338,14 @@ impl<W: World> Array<W> {
     }
 
     async fn mend_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
-        for torn in self.call_all(|| Call::Torn).await {
+        for torn in self.calls.call_all(|| Call::Torn).await {
             self.mend(&torn.torn(), leaving).await?;
         }
-        let lost = self.flush_slots(self.view().usable.minus(leaving)).await;
+        let lost = self.flush_slots(self.view().writable().minus(leaving)).await;
         if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }
     }
 }
 
 fn by_command(slots: SlotSet) -> Vec<Failure> {
-    slots.iter().map(|slot| failure(slot, Operation::Command, ErrorKind::Gone.into())).collect()
+    slots.iter().map(|slot| Failure::new(slot, Operation::Command, ErrorKind::Gone.into())).collect()
 }

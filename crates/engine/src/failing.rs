@@ -1,5 +1,5 @@
 //! Members that fail: which failures are judged together, which members are failed, when the array freezes.
-//! Owns: [`Collection`], `condemn`, `judge`. Not here: what an error means (`verdict`), writing superblocks (`record`),
+//! Owns: [`Collection`], `fail_members`, `judge`. Not here: what an error means (`verdict`), writing superblocks (`record`),
 //! the order of a view's changes (`steward`).
 //! Invariant: an error fails a member only if the array can serve without it, and only if the members that failed
 //! together with it are no more than the array can lose. Too many read errors (`health`) never freeze the array.
@@ -20,11 +20,12 @@
 
 use crate::World;
 use crate::array::Array;
-use crate::mail::Failure;
+use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{Condemned, FreezeCause, Master};
-use crate::verdict::{self, Operation, Policy, Verdict};
+use crate::steward::{FreezeCause, Master};
+use crate::verdict::{self, Operation, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::SlotSet;
@@ -63,7 +64,7 @@ impl Collection {
 impl<W: World> Array<W> {
     /// Takes trust from failed members, tells every shard, and writes it to the others' superblocks. With no failures,
     /// waits until everything known so far is written.
-    pub(crate) async fn condemn(&self, failures: &[Failure]) -> Condemned {
+    pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
         let began = self.world.now();
         let is_new = self.judge_together(failures).await;
         let steward = self.steward();
@@ -74,8 +75,8 @@ impl<W: World> Array<W> {
             master.last_record = Some(self.world.now().since(began));
         }
         match outcome {
-            Ok(()) => Condemned::Recorded,
-            Err(error) => Condemned::Frozen(error),
+            Ok(()) => FailureOutcome::Recorded,
+            Err(error) => FailureOutcome::Frozen(error),
         }
     }
 
@@ -85,11 +86,11 @@ impl<W: World> Array<W> {
         let mut is_new = false;
         let mut waits = Vec::new();
         let mut at_once = Vec::new();
-        let usable = self.steward().master.borrow().view.usable;
+        let usable = self.steward().master.borrow().view.writable();
         for failure in fresh(usable, failures) {
             match self.verdict(&failure) {
-                Verdict::CondemnOrFreeze if failure.operation != Operation::Command => waits.push(failure),
-                Verdict::CondemnOrFreeze | Verdict::Freeze => at_once.push(failure),
+                Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
+                Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }
@@ -103,8 +104,7 @@ impl<W: World> Array<W> {
     }
 
     pub(crate) fn verdict(&self, failure: &Failure) -> Verdict {
-        let policy = Policy { is_redundant: self.is_redundant(), on_full: self.config.on_full };
-        verdict::decide(failure.operation, failure.error.kind, policy)
+        verdict::decide(failure.operation, failure.error.kind, self.config.policy(self.is_redundant()))
     }
 
     /// Adds failures to those that are being collected, and waits until they are judged. The first caller of a
@@ -137,7 +137,7 @@ impl<W: World> Array<W> {
     /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
-        let usable = self.steward().master.borrow().view.usable;
+        let usable = self.steward().master.borrow().view.writable();
         let failed = collection.slots_of_errors().and(usable);
         let is_empty = collection.slots().and(usable).is_empty();
         is_empty || !self.shape.layout.can_serve(&usable.minus(failed))
@@ -172,13 +172,13 @@ impl<W: World> Array<W> {
     fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
         let mut is_new = false;
         let mut grave: Vec<Failure> = Vec::new();
-        for failure in fresh(master.view.usable, failures) {
+        for failure in fresh(master.view.writable(), failures) {
             match self.verdict(&failure) {
                 Verdict::Freeze => {
                     self.freeze_over(master, &failure);
                     is_new = true;
                 }
-                Verdict::CondemnOrFreeze => grave.push(failure),
+                Verdict::FailOrFreeze => grave.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }
@@ -208,7 +208,7 @@ impl<W: World> Array<W> {
 
     fn can_lose(&self, master: &Master, failures: &[Failure]) -> bool {
         let failed = failures.iter().map(|failure| failure.slot).collect();
-        self.shape.layout.can_serve(&master.view.usable.minus(failed))
+        self.shape.layout.can_serve(&master.view.readable().minus(failed))
     }
 
     fn fail_or_freeze(&self, master: &mut Master, grave: &[Failure]) {

@@ -12,11 +12,12 @@
 //! ```
 
 use crate::World;
-use crate::array::{Array, STEWARD, failure};
-use crate::mail::{Call, Failure};
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
+use crate::recorded::Recorded;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Recorded;
 use crate::verdict::Operation;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -45,7 +46,7 @@ impl<W: World> Array<W> {
         if self.world.shard() == STEWARD {
             return self.flush_round().await;
         }
-        self.call(STEWARD, Call::Flush).await.settled()
+        self.calls.call(STEWARD, Call::Flush).await.settled()
     }
 
     /// Runs a flush round, or returns the outcome of a round that began after this call. Shard 0 only.
@@ -79,7 +80,7 @@ impl<W: World> Array<W> {
         }
         // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
         // may have held answered writes in its cache.
-        let failures = self.flush_slots(view.usable).await;
+        let failures = self.flush_slots(view.writable()).await;
         if !failures.is_empty() {
             mark::hit(Mark::FlushFailed);
         }
@@ -89,6 +90,6 @@ impl<W: World> Array<W> {
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
         let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
         let outcomes = outcomes.await.into_iter();
-        outcomes.filter_map(|(slot, outcome)| Some(failure(slot, Operation::Flush, outcome.err()?))).collect()
+        outcomes.filter_map(|(slot, outcome)| Some(Failure::new(slot, Operation::Flush, outcome.err()?))).collect()
     }
 }

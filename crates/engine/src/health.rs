@@ -11,10 +11,10 @@
 //! ```
 
 use crate::World;
-use crate::array::{Array, STEWARD, failure};
-use crate::mail::{Call, Failure};
+use crate::array::Array;
+use crate::failure::{ErrorReport, Failure, ReadError, RequestKind};
+use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
-use crate::member_counts::{ErrorReport, RequestKind};
 use crate::read_errors::ReadErrors;
 use crate::verdict::Operation;
 use crate::view::Gate;
@@ -38,21 +38,6 @@ pub struct MemberErrors {
     pub of: [ErrorCount; RequestKind::COUNT],
     /// It has had more read errors than the limit, and stays because the array cannot serve without it.
     pub is_needed: bool,
-}
-
-/// A read of one member that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ReadError {
-    pub(crate) slot: Slot,
-    /// On the member.
-    pub(crate) range: Range,
-    pub(crate) error: IoError,
-}
-
-impl ReadError {
-    pub(crate) fn failure(&self) -> Failure {
-        failure(self.slot, Operation::Read, self.error)
-    }
 }
 
 /// The errors of all members; on shard 0 only.
@@ -103,7 +88,7 @@ impl<W: World> Array<W> {
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
         if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
-            self.call(STEWARD, Call::ReadErrors { errors, made_up }).await.done();
+            self.calls.call(STEWARD, Call::ReadErrors { errors, made_up }).await.done();
         }
     }
 
@@ -113,7 +98,7 @@ impl<W: World> Array<W> {
             if self.is_over_limit(error, made_up) {
                 mark::hit(Mark::FailedByReadErrors);
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
-                let _ = self.condemn(&[failure(error.slot, Operation::ReadErrors, error.error)]).await;
+                let _ = self.fail_members(&[Failure::new(error.slot, Operation::ReadErrors, error.error)]).await;
             }
         }
     }
@@ -122,16 +107,16 @@ impl<W: World> Array<W> {
     fn is_over_limit(&self, error: &ReadError, made_up: bool) -> bool {
         let steward = self.steward();
         let master = steward.master.borrow();
-        if master.view.gate != Gate::Open || !master.view.usable.contains(error.slot) {
+        if master.view.gate != Gate::Open || !master.view.readable().contains(error.slot) {
             return false;
         }
         // Leave out members that are about to be failed, too.
-        let can_go = self.shape.layout.can_serve(&master.view.usable.minus(self.collected()).without(error.slot));
+        let can_go = self.shape.layout.can_serve(&master.view.readable().minus(self.collected()).without(error.slot));
         if can_go && !made_up {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;
         }
-        let index = self.shape.members[error.slot.index()].expect("a usable slot has a member");
+        let index = master.view.member(error.slot).index;
         let member = &mut steward.health.members.borrow_mut()[index];
         if member.reads.note(self.world.now(), error.range) <= self.config.read_errors_max {
             return false;

@@ -18,7 +18,9 @@
 //! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
 //! A read of a row that is being written waits for that write.
 
-use crate::array::{Array, failure};
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::verdict::Operation;
 use crate::view::{Copies, Gate};
@@ -108,7 +110,7 @@ impl<W: World> Array<W> {
             allowance.save(looked.ended);
             for (slot, member) in (0..).map(Slot).zip(&mut members) {
                 member.looks = if looked.stuck.contains(slot) { member.looks + 1 } else { 0 };
-                if member.looks >= enough && view.copies == Copies::Any && view.usable.contains(slot) {
+                if member.looks >= enough && view.copies == Copies::Any && view.readable().contains(slot) {
                     self.leave(slot, member, &mut allowance);
                 }
             }
@@ -121,7 +123,7 @@ impl<W: World> Array<W> {
         if is_slow && member.cut_at == Some(returns) {
             return;
         }
-        let may_cut = allowance.take(self.balance.on_the_way(slot), member.looks >= LOOKS_OF_HUNG);
+        let may_cut = allowance.take(self.balance.in_flight(slot), member.looks >= LOOKS_OF_HUNG);
         if !is_slow && (may_cut || !self.shape.layout.level().is_parity()) {
             member.cut_at = None;
             self.read_elsewhere(slot);
@@ -153,7 +155,7 @@ impl<W: World> Array<W> {
             if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), array.stopped()).await {
                 // The steward must know that a member is gone. Ignore whether it was recorded: no write here depends on
                 // it.
-                let _ = array.report(&[failure(slot, Operation::Read, error)]).await;
+                let _ = array.report(&[Failure::new(slot, Operation::Read, error)]).await;
             }
             array.balance.set_slow(slot, false);
             array.members_returned.set(array.members_returned.get().wrapping_add(1));
@@ -163,7 +165,7 @@ impl<W: World> Array<W> {
     async fn ask_whether_it_answers(&self, slot: Slot) -> Result<(), IoError> {
         let member = self.member(slot);
         loop {
-            let into = self.take_buffers(Pool::Request, member.geometry().logical_block).await;
+            let into = buffers::take(&self.world, Pool::Request, member.geometry().logical_block).await;
             match member.read(self.on_device(slot, MemberSector(0)), into).await {
                 // A page cache may answer the probe. A member that answers has no old requests.
                 Ok(_) if member.unanswered_for() < OLD => return Ok(()),

@@ -6,21 +6,29 @@ mod allocation;
 mod array;
 pub mod assemble;
 mod balance;
+mod buffers;
 mod by_command;
+mod calls;
+mod config;
+mod epochs;
 mod failing;
+mod failure;
 mod flush;
 mod gather;
 mod health;
-mod holds;
 mod late;
 mod lifecycle;
 mod mail;
 pub mod mark;
 mod member_counts;
+mod mend;
 mod mirror;
+mod permit;
+mod range_lock;
 mod read;
 mod read_errors;
 mod record;
+mod recorded;
 mod resync;
 mod row;
 mod row_io;
@@ -34,17 +42,19 @@ pub mod verdict;
 pub mod view;
 pub mod world;
 
-pub use array::{Array, Config, Counters};
+pub use array::{Array, Counters};
 
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal, Refused,
     StartPlan, assemble, assemble_half_reshaped,
 };
 pub use by_command::{FailError, StaysFrozen};
+pub use config::Config;
+pub use failure::RequestKind;
 pub use health::{ErrorCount, MemberErrors};
 pub use lifecycle::{StartError, Status, StopError};
 pub use mail::Mail;
-pub use member_counts::{MemberCounts, RequestCounts, RequestKind, Slowest};
+pub use member_counts::{MemberCounts, RequestCounts, Slowest};
 pub use resync::Progress;
 pub use steward::MemberState;
 pub use world::{Pool, World};

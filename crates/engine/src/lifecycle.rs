@@ -150,9 +150,10 @@ impl<W: World> Array<W> {
     /// Whether a slot has no member and the superblocks do not say so yet.
     fn leaves_a_slot_out(&self) -> bool {
         let master = self.steward().master.borrow();
-        let missing = usize::from(self.shape.layout.slots()) > master.view.usable.count();
+        let missing = usize::from(self.shape.layout.slots()) > master.view.readable().count();
         let is_known = missing
-            && master.template.roles.iter().filter(|role| role.slot().is_some()).count() == master.view.usable.count();
+            && master.template.roles.iter().filter(|role| role.slot().is_some()).count()
+                == master.view.readable().count();
         missing && !is_known
     }
 
@@ -255,7 +256,7 @@ impl<W: World> Array<W> {
         Status {
             level: self.shape.layout.level(),
             slots: self.shape.layout.slots(),
-            usable: master.view.usable,
+            usable: master.view.readable(),
             gate: master.view.gate,
             is_dirty: master.is_dirty,
             events: master.events,

@@ -2,15 +2,18 @@
 //! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
 //! Invariant: every call is answered once, to the shard that made it.
 
-use crate::health::ReadError;
-use crate::holds::HoldId;
-use crate::member_counts::ErrorReport;
-use crate::steward::{Condemned, Recorded};
+use crate::failure::{ErrorReport, Failure, ReadError};
+use crate::range_lock::LockId;
+use crate::recorded::{FailureOutcome, Recorded};
 use crate::torn::{TornParts, TornState};
 use crate::view::{Epoch, View};
+use std::ops::Range;
 use std::time::Duration;
-use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
+use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::Row;
+
+/// The shard that the steward runs on.
+pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
 
 /// A message between shards of one array. Opaque to the host that carries it.
 #[derive(Debug)]
@@ -50,16 +53,16 @@ pub(crate) enum Call {
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
-    Condemn(Vec<Failure>),
+    Fail(Vec<Failure>),
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
     /// failed.
     ReadErrors { errors: Vec<ReadError>, made_up: bool },
     /// Shard to steward: make all writes answered so far stable.
     Flush,
-    /// Shard to the keeper of a stretch: answer when no earlier overlapping write is in flight.
-    Hold(ArrayRange),
-    /// Shard to the keeper: the write is settled.
-    Release(HoldId),
+    /// Shard to the owner of these sectors: answer when no earlier lock overlaps.
+    Lock(Range<u64>),
+    /// Shard to the owner of a lock: unlock it.
+    Unlock(LockId),
     /// Shard to a row's owner: write a part of a row.
     WriteRow(RowWrite),
     /// Shard to a row's owner: reconstruct bytes of a row.
@@ -72,8 +75,8 @@ pub(crate) enum Answer {
     Count(u64),
     Torn(TornParts),
     Dirty(Result<(), IoError>),
-    Condemned(Condemned),
-    Held(HoldId),
+    Failed(FailureOutcome),
+    Locked(LockId),
     /// The answer to a row write and to a flush.
     Settled(Result<Recorded, IoError>),
     Read(Result<ReadPieces, IoError>),
@@ -100,13 +103,13 @@ impl Answer {
         outcome
     }
 
-    pub(crate) fn condemned(self) -> Condemned {
-        let Answer::Condemned(outcome) = self else { panic!("answered with {self:?}") };
+    pub(crate) fn failed(self) -> FailureOutcome {
+        let Answer::Failed(outcome) = self else { panic!("answered with {self:?}") };
         outcome
     }
 
-    pub(crate) fn held(self) -> HoldId {
-        let Answer::Held(id) = self else { panic!("answered with {self:?}") };
+    pub(crate) fn locked(self) -> LockId {
+        let Answer::Locked(id) = self else { panic!("answered with {self:?}") };
         id
     }
 
@@ -119,14 +122,6 @@ impl Answer {
         let Answer::Read(outcome) = self else { panic!("answered with {self:?}") };
         outcome
     }
-}
-
-/// A member that failed an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Failure {
-    pub(crate) slot: uraid_block::Slot,
-    pub(crate) operation: crate::verdict::Operation,
-    pub(crate) error: IoError,
 }
 
 /// New bytes for one row: `from` covers the row's data from `start` on (0..stripe, in data order).

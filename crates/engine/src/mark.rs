@@ -112,7 +112,9 @@ marks! {
     /// A flush was refused, because an earlier one may have lost writes.
     FlushRefused,
     /// A write of a mirror waited for an overlapping one.
-    HoldWaited,
+    LockWaited,
+    /// A task waited for the holder of a row.
+    RowWaited,
     /// A member vanished under a discard.
     DiscardMemberGone,
     /// Writes of one row were taken together.

@@ -4,46 +4,14 @@
 //! Invariant: a request that succeeds costs plain cells of its shard: no allocation, no lock, no atomic, and no extra
 //! reading of the clock (`World::turn_time`).
 
-use crate::World;
-use crate::array::STEWARD;
-use crate::mail::{Mail, Message};
+use crate::failure::{ErrorReport, RequestKind};
+use crate::mail::{Mail, Message, STEWARD};
+use crate::world::World;
 use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::{
-    Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Tick,
-    WritePieces,
+    Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, Tick, WritePieces,
 };
-
-/// The kinds of requests that are counted apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RequestKind {
-    /// A read.
-    Read,
-    /// A write: data, parity, superblocks, zeroes.
-    Write,
-    /// A cache flush.
-    Flush,
-    /// A discard.
-    Discard,
-}
-
-impl RequestKind {
-    /// How many kinds there are.
-    pub const COUNT: usize = 4;
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [RequestKind; RequestKind::COUNT] =
-        [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard];
-
-    /// `read`, `write`, `flush`, `discard`.
-    pub fn name(self) -> &'static str {
-        match self {
-            RequestKind::Read => "read",
-            RequestKind::Write => "write",
-            RequestKind::Flush => "flush",
-            RequestKind::Discard => "discard",
-        }
-    }
-}
 
 /// Requests of one kind that a member has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -98,20 +66,6 @@ impl MemberCounts {
         self.slowest = [self.slowest, other.slowest].into_iter().flatten().max_by_key(|slowest| slowest.time);
         self
     }
-}
-
-/// A shard's errors of one kind on one member so far, for the steward.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ErrorReport {
-    pub(crate) shard: ShardIndex,
-    /// Its index in the start plan.
-    pub(crate) member: usize,
-    pub(crate) kind: RequestKind,
-    /// Errors of this shard.
-    pub(crate) count: u64,
-    /// The place of the last error.
-    pub(crate) range: Range,
-    pub(crate) error: IoError,
 }
 
 #[derive(Default)]

@@ -3,16 +3,16 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
-use crate::array::{Array, failure};
-use crate::mail::Failure;
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::{Failure, RequestKind};
 use crate::mark::{self, Mark};
-use crate::member_counts::RequestKind;
+use crate::recorded::Recorded;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Recorded;
 use crate::verdict::Operation;
 use crate::view::View;
 use uraid_block::local::join_each;
-use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, WritePieces};
+use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
 use uraid_layout::{Level, Plan, Run};
 
 impl<W: World> Array<W> {
@@ -24,7 +24,7 @@ impl<W: World> Array<W> {
         fua: Fua,
     ) -> Result<Recorded, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_write(range, &view.usable);
+        let plan = self.shape.layout.plan_write(range, &view.writable());
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
@@ -39,16 +39,16 @@ impl<W: World> Array<W> {
                 let _ = Box::pin(write).await;
             }
             if sabotage::is(Sabotage::BufferChanges) && run.slot != plan.runs[0].slot {
-                let mut scribbled = self.take_buffers(crate::Pool::Request, run.length).await;
+                let mut scribbled = buffers::take(&self.world, crate::Pool::Request, run.length).await;
                 scribbled.fill(0x17);
                 return (run, Box::pin(self.member(run.slot).write(at, scribbled.freeze(), fua)).await);
             }
             let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shape.layout.level() == Level::Raid10;
             let slot = if is_together { plan.runs[0].slot } else { run.slot };
-            let (member, at) = (self.member(slot), self.on_device(slot, run.at));
+            let (member, of_member) = self.run_on_device(slot, run.at, run.length);
             let begun = member.begin();
-            let outcome = member.uncounted().write(at, gather(&plan, run, from), fua).await;
-            member.end(&begun, RequestKind::Write, Range::new(at, run.length), outcome.err());
+            let outcome = member.uncounted().write(of_member.start, gather(&plan, run, from), fua).await;
+            member.end(&begun, RequestKind::Write, of_member, outcome.err());
             (run, outcome)
         }));
         if sabotage::is(Sabotage::NeverAnswer) {
@@ -61,11 +61,11 @@ impl<W: World> Array<W> {
     pub(crate) async fn zero_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
-        assert!(self.shape.layout.can_serve(&view.usable));
-        let plan = self.shape.layout.plan_discard(range, &view.usable);
+        assert!(self.shape.layout.can_serve(&view.readable()));
+        let plan = self.shape.layout.plan_discard(range, &view.writable());
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
-            (run, self.member(run.slot).write_zeroes(of_member).await)
+            let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);
+            (run, member.write_zeroes(of_member).await)
         }));
         self.settle_runs(&view, range, outcomes.await).await
     }
@@ -75,13 +75,13 @@ impl<W: World> Array<W> {
     pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
         let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones) {
-            sabotage::other_zones(&self.shape.layout).plan_discard(range, &view.usable)
+            sabotage::other_zones(&self.shape.layout).plan_discard(range, &view.writable())
         } else {
-            self.shape.layout.plan_discard(range, &view.usable)
+            self.shape.layout.plan_discard(range, &view.writable())
         };
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let of_member = Range::new(self.on_device(run.slot, run.at), run.length);
-            (run, self.member(run.slot).discard(of_member).await)
+            let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);
+            (run, member.discard(of_member).await)
         }));
         let gone: Vec<_> =
             outcomes.await.filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone)).collect();
@@ -102,7 +102,7 @@ impl<W: World> Array<W> {
         let mut failures: Vec<Failure> = Vec::new();
         for (run, outcome) in outcomes {
             if let Err(error) = outcome {
-                failures.push(failure(run.slot, Operation::Write, error));
+                failures.push(Failure::new(run.slot, Operation::Write, error));
             }
         }
         let outcome = self.settle(view, &failures).await;

@@ -3,29 +3,22 @@
 //! lost member's bytes (`row`).
 //! Invariant: a success holds the right bytes in every sector. A failed piece is read elsewhere or fails the request.
 
-use crate::array::{Array, failure};
-use crate::health::ReadError;
-use crate::mail::{Call, Failure, RowRead};
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::{Failure, ReadError};
+use crate::mail::{Call, RowRead};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{Copies, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
-use std::time::Duration;
 use uraid_block::buffer::Lease;
 use uraid_block::local::join_each;
 use uraid_block::{
-    Arena, ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
-    SlotSet,
+    ArrayRange, Cutter, Device, ErrorKind, IoError, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet,
 };
 use uraid_layout::{CopyChoice, Part, Plan, Run};
-
-/// How long a request waits before it tries a full arena again: the first time, and at most.
-const ARENA_RETRY: Duration = Duration::from_micros(100);
-const ARENA_RETRY_MAX: Duration = Duration::from_millis(10);
-/// After this time a request allocates its own memory: a device that does not answer may hold the arena's buffers.
-const ARENA_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A part of the request that is still to be read.
 struct Wanted {
@@ -86,24 +79,21 @@ impl<W: World> Array<W> {
     #[inline]
     fn readable(&self, view: &View) -> SlotSet {
         if sabotage::is(Sabotage::StaleRead) {
-            return (0..self.shape.layout.slots())
-                .map(Slot)
-                .filter(|slot| self.shape.members[slot.index()].is_some())
-                .collect();
+            return (0..self.shape.layout.slots()).map(Slot).filter(|slot| view.has_member(*slot)).collect();
         }
-        view.usable
+        view.readable()
     }
 
     /// Reads the whole request again, after its only member has failed to read it.
     pub(crate) async fn read_around(&self, range: ArrayRange, failed: ReadError) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::ReadAround);
         if failed.error.kind == ErrorKind::Late {
-            let into = self.take_buffers(Pool::Request, range.length).await;
+            let into = buffers::take(&self.world, Pool::Request, range.length).await;
             return self.read_beside(range, into, failed.slot).await;
         }
         self.refuse_other_version(range, failed.failure())?;
         self.note_read_failure(failed.failure()).await?;
-        let mut into = self.take_buffers(Pool::Request, range.length).await;
+        let mut into = buffers::take(&self.world, Pool::Request, range.length).await;
         if sabotage::is(Sabotage::ZeroesForError) {
             into.fill(0);
             return Ok(into);
@@ -173,7 +163,7 @@ impl<W: World> Array<W> {
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
             // The array may have frozen since that copy failed.
-            self.refuse_other_version(of_part, failure(slot, Operation::Read, ErrorKind::Media.into()))?;
+            self.refuse_other_version(of_part, Failure::new(slot, Operation::Read, ErrorKind::Media.into()))?;
         }
         let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
@@ -187,7 +177,7 @@ impl<W: World> Array<W> {
             None => carve(&plan, part.into),
         };
         let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
-            let _on_the_way = self.balance.begin(run.slot);
+            let _in_flight = self.balance.begin(run.slot);
             let outcome = self.member(run.slot).read(self.on_device(run.slot, run.at), pieces).await;
             (run, outcome)
         }));
@@ -217,14 +207,14 @@ impl<W: World> Array<W> {
                 // This part is shorter than the read that failed here or before.
                 let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
                 let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
-                let into = self.take_buffers(Pool::Request, of_run.length).await;
+                let into = buffers::take(&self.world, Pool::Request, of_run.length).await;
                 let tried = Tried { is_suspicion, ..tried };
                 work.wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
             }
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
-            let pieces = self.read_lost(at, into, view.usable.minus(usable)).await?;
+            let pieces = self.read_lost(at, into, view.readable().minus(usable)).await?;
             work.got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
@@ -233,7 +223,7 @@ impl<W: World> Array<W> {
     /// The members that may be read: without late ones if the others have all of the range, or give it by parity. If
     /// copies may differ, a late canonical copy is waited for.
     fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
-        let usable = view.usable.minus(tried.avoid);
+        let usable = view.readable().minus(tried.avoid);
         let late = tried.late.or(self.balance.slow());
         let others = usable.minus(late);
         let layout = &self.shape.layout;
@@ -279,7 +269,7 @@ impl<W: World> Array<W> {
         if owner == self.world.shard() {
             return self.read_row_owned(read).await;
         }
-        self.call(owner, Call::ReadRow(read)).await.read()
+        self.calls.call(owner, Call::ReadRow(read)).await.read()
     }
 
     /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an
@@ -292,7 +282,7 @@ impl<W: World> Array<W> {
         let mut at = range.start;
         while at < range.end() {
             let copies = self.shape.layout.copies(at);
-            let canonical = copies.iter().find(|(slot, _)| view.usable.contains(*slot));
+            let canonical = copies.iter().find(|(slot, _)| view.readable().contains(*slot));
             if canonical.is_none_or(|(slot, _)| *slot == failed.slot) {
                 return Err(failed.error);
             }
@@ -314,34 +304,6 @@ impl<W: World> Array<W> {
         // Ignore whether it was recorded: no write's answer depends on it.
         let _ = self.report(&[failed]).await;
         Ok(())
-    }
-
-    /// Buffers for a retry. A request holds its own buffers already, so it waits for scratch that others give back.
-    pub(crate) async fn take_buffers(&self, pool: Pool, length: Sectors) -> ReadPieces {
-        match self.world.arena(pool).take(length.len_bytes()) {
-            Ok(pieces) => pieces,
-            Err(_) => self.wait_for_buffers(pool, length, |arena| arena.take(length.len_bytes()).ok()).await,
-        }
-    }
-
-    /// Tries a full arena again until it has room. After [`ARENA_WAIT_MAX`] the request allocates its own memory.
-    pub(crate) async fn wait_for_buffers<T>(
-        &self,
-        pool: Pool,
-        length: Sectors,
-        take: impl Fn(&Arena) -> Option<T>,
-    ) -> T {
-        let (began, mut pause) = (self.world.now(), ARENA_RETRY);
-        loop {
-            self.world.sleep(pause).await;
-            if let Some(taken) = take(self.world.arena(pool)) {
-                return taken;
-            }
-            if self.world.now().since(began) >= ARENA_WAIT_MAX {
-                return take(&Arena::for_one(length.len_bytes())).expect("it was made for this");
-            }
-            pause = (pause * 2).min(ARENA_RETRY_MAX);
-        }
     }
 }
 

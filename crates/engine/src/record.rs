@@ -11,8 +11,9 @@
 //!             member 2          |==FUA==|        is still on each member that was not being written
 //! ```
 
-use crate::array::{Array, failure};
-use crate::mail::Failure;
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Master, MemberState};
@@ -182,7 +183,7 @@ impl<W: World> Array<W> {
         for (member, error) in failed {
             let mut master = self.steward().master.borrow_mut();
             match master.members[*member] {
-                MemberState::Active(slot) => failures.push(failure(slot, Operation::Superblock, *error)),
+                MemberState::Active(slot) => failures.push(Failure::new(slot, Operation::Superblock, *error)),
                 MemberState::Spare => {
                     mark::hit(Mark::SpareFailed);
                     master.members[*member] = MemberState::Faulty {
@@ -228,7 +229,7 @@ impl<W: World> Array<W> {
     async fn write_superblock(&self, (member, superblock): &(usize, Superblock)) -> Result<(), IoError> {
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
-        let mut pieces = self.take_buffers(Pool::Metadata, length).await;
+        let mut pieces = buffers::take(&self.world, Pool::Metadata, length).await;
         pieces.copy_from(&bytes[..length.len_bytes()]);
         self.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
     }

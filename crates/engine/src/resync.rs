@@ -3,8 +3,9 @@
 //! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors. An array
 //! with a sector that could neither be read nor computed stays marked dirty.
 
-use crate::array::{Array, failure};
-use crate::mail::Failure;
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::row_io::OldBytes;
 use crate::verdict::Operation;
@@ -148,7 +149,7 @@ impl<W: World> Array<W> {
 
     /// Copies the canonical copy over those that differ.
     async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<Window>, IoError> {
-        let usable = self.view().usable;
+        let usable = self.view().readable();
         let copies = self.shape.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
@@ -176,7 +177,7 @@ impl<W: World> Array<W> {
 
     /// Recomputes parity over the data and writes it where it differs.
     async fn resync_rows(&self, at: MemberSector, length: Sectors) -> Result<Option<Window>, IoError> {
-        let usable = self.view().usable;
+        let usable = self.view().readable();
         let present = (0..self.shape.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
         let found = self.read_window(present.map(|slot| (slot, at)), length).await?;
         if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
@@ -208,7 +209,7 @@ impl<W: World> Array<W> {
         let range = start.len_bytes()..(start + length).len_bytes();
         let copy_of = async |slot: Slot| {
             let bytes = found.iter().find(|block| block.slot == slot).and_then(|block| block.bytes.as_ref())?;
-            let mut copy = self.take_contiguous(Pool::Row, length).await;
+            let mut copy = buffers::take_contiguous(&self.world, Pool::Row, length).await;
             copy.copy_from_slice(&bytes[range.clone()]);
             Some(copy)
         };
@@ -225,7 +226,7 @@ impl<W: World> Array<W> {
             return Ok(Window { unreadable: length.0, ..Window::default() });
         }
         // A usable member could not read its block. Write it with what parity computes, as md does.
-        let usable = self.view().usable;
+        let usable = self.view().writable();
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
         let unread_p = old.p.is_none() && usable.contains(map.parity);
         let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
@@ -268,7 +269,7 @@ impl<W: World> Array<W> {
     ) -> Result<Window, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
         let (p, q) = parity_of(map, &data);
-        let usable = self.view().usable;
+        let usable = self.view().writable();
         let mut window = Window::default();
         let mut failures: Vec<Failure> = Vec::new();
         let right = [(Some(map.parity), &p, &old.p), (map.syndrome, &q, &old.q)];
@@ -314,10 +315,12 @@ impl<W: World> Array<W> {
 
     pub(crate) async fn write_window(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
         let mut pieces = ReadPieces::new();
-        pieces.push(self.take_contiguous(Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await);
+        pieces.push(
+            buffers::take_contiguous(&self.world, Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await,
+        );
         pieces.copy_from(bytes);
         let outcome = self.member(slot).write(self.on_device(slot, at), pieces.freeze(), Fua::No).await;
-        outcome.map_err(|error| failure(slot, Operation::Write, error))
+        outcome.map_err(|error| Failure::new(slot, Operation::Write, error))
     }
 
     async fn settle_pass(&self, failures: &[Failure]) -> Result<(), IoError> {

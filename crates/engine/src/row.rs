@@ -5,19 +5,20 @@
 //! row.
 
 use crate::array::Array;
+use crate::buffers;
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
+use crate::recorded::Recorded;
 use crate::row_io::FailedPart;
 use crate::row_plan::{Interval, Overlay};
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Recorded;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{Notify, Permit, Semaphore, join_all, join_each};
+use uraid_block::local::{Notify, Semaphore, join_all, join_each};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, SlotSet, WritePieces};
 use uraid_layout::{Row, RowMap, RowPart};
 
@@ -46,7 +47,6 @@ struct Part {
 /// The state of a row in use. It is reused for another row when its last user leaves.
 struct RowState {
     row: Cell<Row>,
-    holder: Rc<Semaphore>,
     /// Tasks that hold the row or wait for it.
     users: Cell<usize>,
     waiting: RefCell<Vec<Waiting>>,
@@ -58,7 +58,6 @@ impl RowState {
     fn new() -> Rc<RowState> {
         Rc::new(RowState {
             row: Cell::default(),
-            holder: Semaphore::new(1),
             users: Cell::new(0),
             waiting: RefCell::default(),
             changed: Notify::new(),
@@ -125,7 +124,7 @@ impl Rows {
         let found = list.iter().find(|state| state.row.get() == row).cloned();
         let state = found.unwrap_or_else(|| {
             let state = self.spare.borrow_mut().pop().unwrap_or_else(RowState::new);
-            assert!(state.users.get() == 0 && state.waiting.borrow().is_empty() && state.holder.free() == 1);
+            assert!(state.users.get() == 0 && state.waiting.borrow().is_empty());
             state.row.set(row);
             list.push(state.clone());
             state
@@ -137,10 +136,6 @@ impl Rows {
 }
 
 impl Visit<'_> {
-    async fn hold(&self) -> Permit {
-        self.state.holder.acquire(1).await
-    }
-
     fn wait_in_row(&self, write: RowWrite) -> Option<Outcome> {
         // Alone here: this task will hold the row before another task can arrive and write on its behalf.
         let outcome = (self.state.users.get() > 1).then(Outcome::default);
@@ -248,12 +243,12 @@ impl<W: World> Array<W> {
         if owner == self.world.shard() {
             return self.write_row_owned(write).await;
         }
-        self.call(owner, Call::WriteRow(write)).await.settled()
+        self.calls.call(owner, Call::WriteRow(write)).await.settled()
     }
 
     /// Zeroes on a parity level are written like any other data.
     pub(crate) async fn zero_rows(&self, range: ArrayRange) -> Result<Recorded, IoError> {
-        let block = self.take_buffers(Pool::Request, Sectors(ZEROES_MAX.min(range.length.0).min(128))).await;
+        let block = buffers::take(&self.world, Pool::Request, Sectors(ZEROES_MAX.min(range.length.0).min(128))).await;
         let mut block = block;
         block.fill(0);
         let block = block.freeze();
@@ -279,7 +274,7 @@ impl<W: World> Array<W> {
         assert_eq!(self.owner_of(row), self.world.shard());
         let visit = self.rows.visit(row);
         let outcome = visit.wait_in_row(write);
-        let _holder = visit.hold().await;
+        let _holder = self.locks.guard(row.0..row.0 + 1).await;
         if let Some(done) = outcome.as_ref().and_then(|outcome| outcome.take()) {
             return done;
         }
@@ -361,8 +356,9 @@ impl<W: World> Array<W> {
     /// Computes bytes of a row that this shard owns, which a member cannot supply.
     pub(crate) async fn read_row_owned(&self, read: RowRead) -> Result<ReadPieces, IoError> {
         assert_eq!(self.owner_of(read.row), self.world.shard());
-        let visit = self.rows.visit(read.row);
-        let _holder = visit.hold().await;
+        // A writer that gathers sees that a reader waits.
+        let _visit = self.rows.visit(read.row);
+        let _holder = self.locks.guard(read.row.0..read.row.0 + 1).await;
         let map = self.shape.layout.row(read.row);
         let chunk = self.shape.layout.chunk();
         let mut into = read.into;

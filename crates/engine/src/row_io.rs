@@ -4,15 +4,14 @@
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
-use crate::array::{Array, failure};
-use crate::health::ReadError;
-use crate::mail::Failure;
+use crate::array::Array;
+use crate::buffers;
+use crate::failure::{Failure, ReadError, RequestKind};
 use crate::mark::{self, Mark};
-use crate::member_counts::RequestKind;
+use crate::recorded::Recorded;
 use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
 use crate::slices::Slices;
-use crate::steward::Recorded;
 use crate::torn::TornState;
 use crate::verdict::Operation;
 use crate::view::{Gate, View, frozen_error};
@@ -22,7 +21,7 @@ use std::pin::pin;
 use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
 use uraid_block::local::{Permit, join_each};
 use uraid_block::{
-    Device, ErrorKind, Fua, IoError, Lease, MemberSector, Range, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
+    Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
 };
 use uraid_layout::RowMap;
 use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
@@ -172,13 +171,13 @@ impl<W: World> Array<W> {
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
         let of_parity = of_parity.filter(|_| !sabotage::is(Sabotage::SkipParity));
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
-            of_data.chain(of_parity).filter(|(slot, _)| view.usable.contains(*slot)).collect();
+            of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot)).collect();
         let writes = writes.into_iter().map(|(slot, from)| async move {
-            let (member, range) = (self.member(slot), Range::new(self.on_device(slot, at), from.length()));
+            let (member, range) = self.run_on_device(slot, at, from.length());
             let begun = member.begin();
             let outcome = member.uncounted().write(range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, range, outcome.err());
-            outcome.map_err(|error| failure(slot, Operation::Write, error))
+            outcome.map_err(|error| Failure::new(slot, Operation::Write, error))
         });
         let outcomes = join_each(writes);
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
@@ -211,7 +210,11 @@ impl<W: World> Array<W> {
         // Take all scratch first, then start the reads.
         let mut reads: SmallVec<[(usize, Slot, ReadPieces); 3]> = SmallVec::new();
         for (place, slot) in (0..).zip(slots).filter(|(_, slot)| wanted.contains(*slot)) {
-            reads.push((place, slot, one_piece(self.take_contiguous(Pool::Row, length).await)));
+            reads.push((
+                place,
+                slot,
+                buffers::one_piece(buffers::take_contiguous(&self.world, Pool::Row, length).await),
+            ));
         }
         let reads = reads.into_iter();
         let outcomes =
@@ -236,7 +239,7 @@ impl<W: World> Array<W> {
         length: Sectors,
         pool: Pool,
     ) -> Result<Lease, ReadError> {
-        let into = one_piece(self.take_contiguous(pool, length).await);
+        let into = buffers::one_piece(buffers::take_contiguous(&self.world, pool, length).await);
         self.read_into(slot, at, into).await
     }
 
@@ -248,25 +251,14 @@ impl<W: World> Array<W> {
         into: ReadPieces,
     ) -> impl Future<Output = Result<Lease, ReadError>> {
         async move {
-            let (member, range) = (self.member(slot), Range::new(self.on_device(slot, at), into.length()));
-            let _on_the_way = self.balance.begin(slot);
+            let (member, range) = self.run_on_device(slot, at, into.length());
+            let _in_flight = self.balance.begin(slot);
             let begun = member.begin();
             let outcome = member.uncounted().read(range.start, into).await;
             member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
             let pieces = outcome.map_err(|error| self.read_error(slot, at, range.length, error))?;
             let is_one = pieces.count() == 1;
             Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
-        }
-    }
-
-    /// Scratch in one piece. The caller's permit guarantees room, at the latest when a device returns its buffers.
-    pub(crate) async fn take_contiguous(&self, pool: Pool, length: Sectors) -> Lease {
-        match self.world.arena(pool).take_contiguous(length.len_bytes()) {
-            Ok(lease) => lease,
-            Err(_) => {
-                let take = |arena: &Arena| arena.take_contiguous(length.len_bytes()).ok();
-                Box::pin(self.wait_for_buffers(pool, length, take)).await
-            }
         }
     }
 
@@ -307,9 +299,9 @@ impl<W: World> Array<W> {
         while left > 0 {
             let bytes = left.min(LARGE_BLOCK_BYTES);
             let length = Sectors::from_bytes_floor(bytes as u64);
-            let mut p = self.take_contiguous(Pool::Row, length).await;
+            let mut p = buffers::take_contiguous(&self.world, Pool::Row, length).await;
             let mut q = match map.syndrome {
-                Some(_) => Some(self.take_contiguous(Pool::Row, length).await),
+                Some(_) => Some(buffers::take_contiguous(&self.world, Pool::Row, length).await),
                 None => None,
             };
             crate::slices::walk(&mut sources, bytes, |at, data| match &mut q {
@@ -337,7 +329,7 @@ impl<W: World> Array<W> {
         for block in data {
             all.push(match block {
                 Some(block) => block,
-                None => self.take_contiguous(pool, length).await,
+                None => buffers::take_contiguous(&self.world, pool, length).await,
             });
         }
         {
@@ -487,7 +479,7 @@ fn in_one_piece(pieces: &ReadPieces) -> Lease {
 
 /// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
 fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
-    blocks_of(map, view.usable, view.usable.minus(unreadable))
+    blocks_of(map, view.writable(), view.readable().minus(unreadable))
 }
 
 pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
@@ -529,11 +521,5 @@ fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewParity {
             at += piece.len();
         }
     }
-    NewParity { p: p.map(one_piece), q: q.map(one_piece) }
-}
-
-fn one_piece(lease: Lease) -> ReadPieces {
-    let mut pieces = ReadPieces::new();
-    pieces.push(lease);
-    pieces
+    NewParity { p: p.map(buffers::one_piece), q: q.map(buffers::one_piece) }
 }

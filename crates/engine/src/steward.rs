@@ -13,13 +13,14 @@
 use crate::array::Array;
 use crate::by_command::Commands;
 use crate::failing::Collection;
+use crate::failure::Failure;
 use crate::flush::Flusher;
 use crate::health::Health;
-use crate::mail::{Answer, Call, Failure};
+use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
-use crate::view::{self, Copies, Epoch, Gate, View};
+use crate::view::{self, Access, Copies, Epoch, Gate, View};
 use crate::{Place, StartPlan, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,30 +28,6 @@ use std::time::Duration;
 use uraid_block::local::{Either, Notify, Semaphore, join_all, oneshot, race};
 use uraid_block::{ErrorKind, IoError, ShardIndex, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
-
-/// The result of a report of failed members.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Condemned {
-    /// The superblocks of all other members record it, durably.
-    Recorded,
-    /// The array could not survive or record it: nothing that depends on it may be answered with success.
-    Frozen(IoError),
-}
-
-/// Proof that the superblocks say truthfully which members a request could not reach. Only this module makes one,
-/// and no write or flush is answered with success without it.
-#[must_use]
-#[derive(Clone, Debug)]
-pub(crate) struct Recorded(());
-
-impl Condemned {
-    pub(crate) fn into_recorded(self) -> Result<Recorded, IoError> {
-        match self {
-            Condemned::Recorded => Ok(Recorded(())),
-            Condemned::Frozen(error) => Err(error),
-        }
-    }
-}
 
 /// The state of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -261,7 +238,7 @@ impl Master {
         let Failure { slot, operation, error } = *failure;
         let member = self.member_of(slot).expect("a usable slot has an active member");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
-        self.view.usable.remove(slot);
+        self.view.slots = self.view.slots.with_access(slot, Access::None);
         self.view.is_recorded = false;
         self.version += 1;
         self.leave_behind();
@@ -326,7 +303,7 @@ impl<W: World> Array<W> {
         let epoch = view.epoch;
         // Post before the first await: views must leave in the order of their epochs.
         let calls: Vec<_> = (1..self.world.shards())
-            .map(|shard| self.start_call(ShardIndex(shard), Call::Switch(view.clone())))
+            .map(|shard| self.calls.start(ShardIndex(shard), Call::Switch(view.clone())))
             .collect();
         self.switch(view);
         for answer in join_all(calls).await {
@@ -337,16 +314,7 @@ impl<W: World> Array<W> {
 
     /// Waits until no request that entered before `epoch` is in flight on any shard.
     pub(crate) async fn drain(&self, epoch: Epoch) {
-        self.call_all(|| Call::Drain(epoch)).await.into_iter().for_each(Answer::done);
-    }
-
-    /// Makes sure that superblocks record the members that a request did not reach: its own `failures`, and the members
-    /// that `view`, under which its members were chosen, had left out already.
-    pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
-        if failures.is_empty() && view.is_recorded {
-            return Ok(Recorded(()));
-        }
-        Box::pin(self.report(failures)).await.into_recorded()
+        self.calls.call_all(|| Call::Drain(epoch)).await.into_iter().for_each(Answer::done);
     }
 
     /// Makes the dirty mark durable and lets writes in.
@@ -478,6 +446,6 @@ impl<W: World> Array<W> {
     }
 
     async fn writes_so_far(&self) -> u64 {
-        self.call_all(|| Call::CountWrites).await.into_iter().map(Answer::count).sum()
+        self.calls.call_all(|| Call::CountWrites).await.into_iter().map(Answer::count).sum()
     }
 }

@@ -27,7 +27,7 @@ pub enum Verdict {
     /// Serve the read from the others; the member stays.
     ReadElsewhere,
     /// Fail the member if the array can serve without it; else freeze the array.
-    CondemnOrFreeze,
+    FailOrFreeze,
     /// No member is at fault: the array takes no more writes until it is started again.
     Freeze,
     /// Fail only the request: the level has no redundancy that could disagree.
@@ -64,11 +64,11 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             Operation::Read | Operation::Write => Verdict::FailRequest,
             // It is unknown what the failed flush lost. A later flush that succeeds would hide it.
             Operation::Flush => Verdict::Freeze,
-            Operation::Superblock | Operation::Command | Operation::ReadErrors => Verdict::CondemnOrFreeze,
+            Operation::Superblock | Operation::Command | Operation::ReadErrors => Verdict::FailOrFreeze,
         };
     }
     match (operation, kind) {
-        (Operation::Read, ErrorKind::Gone) => Verdict::CondemnOrFreeze,
+        (Operation::Read, ErrorKind::Gone) => Verdict::FailOrFreeze,
         (
             Operation::Read,
             ErrorKind::Media
@@ -84,7 +84,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
         ) => Verdict::ReadElsewhere,
         (Operation::Write | Operation::Superblock, ErrorKind::NoSpace) => match policy.on_full {
             OnFull::Freeze => Verdict::Freeze,
-            OnFull::Fail => Verdict::CondemnOrFreeze,
+            OnFull::Fail => Verdict::FailOrFreeze,
         },
         (
             Operation::Write | Operation::Superblock,
@@ -98,7 +98,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             | ErrorKind::Frozen
             | ErrorKind::Stopping
             | ErrorKind::Late,
-        ) => Verdict::CondemnOrFreeze,
+        ) => Verdict::FailOrFreeze,
         (
             Operation::Flush | Operation::Command | Operation::ReadErrors,
             ErrorKind::Media
@@ -112,6 +112,6 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             | ErrorKind::Frozen
             | ErrorKind::Stopping
             | ErrorKind::Late,
-        ) => Verdict::CondemnOrFreeze,
+        ) => Verdict::FailOrFreeze,
     }
 }

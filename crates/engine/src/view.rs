@@ -1,15 +1,10 @@
 //! The array as every shard sees it at one moment: immutable, replaced whole.
-//! Owns: [`View`], [`Gate`], the epoch counters of one shard. Not here: when views change (`steward`).
-//! Invariant: a request runs in the epoch of the view it entered with, and is counted there until it leaves.
-//!
-//! ```text
-//!   epoch      7        8        9          a shard counts its own requests per epoch, in plain integers
-//!   count      2        0        5          drain(9): answered when 7 and 8 are empty
-//! ```
+//! Owns: [`View`]: the member and the access of each slot, [`Gate`], which requests are admitted. Not here: when views
+//! change (`steward`), what they are derived from (`master`), counting requests per epoch (`epochs`).
+//! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only after a drain,
+//! so a request finds the member that it was planned with.
 
-use std::cell::{Cell, RefCell};
-use uraid_block::local::Notify;
-use uraid_block::{ErrorKind, IoError, SlotSet};
+use uraid_block::{ErrorKind, IoError, Sector, Slot, SlotSet};
 
 /// The number of a view; each change makes a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -40,21 +35,76 @@ pub enum Copies {
     Canonical,
 }
 
+/// What requests may do with the member in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nothing: the slot is empty, or its member has failed.
+    None,
+    /// Every write goes to it, reads do not: it does not hold everything yet.
+    WriteOnly,
+    /// Reads and writes.
+    ReadWrite,
+}
+
+/// The member in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotMember {
+    /// Its index in the start plan.
+    pub(crate) index: usize,
+    /// Its first data sector.
+    pub(crate) data_offset: Sector,
+    pub(crate) access: Access,
+}
+
+/// The members of all slots. `None`: the slot was empty when the array was assembled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SlotMap {
+    members: Vec<Option<SlotMember>>,
+    readable: SlotSet,
+    writable: SlotSet,
+}
+
+impl SlotMap {
+    pub(crate) fn new(members: Vec<Option<SlotMember>>) -> SlotMap {
+        let having = |is_wanted: fn(Access) -> bool| -> SlotSet {
+            let slots = (0..).map(Slot).zip(&members);
+            let wanted = slots.filter(|(_, member)| member.is_some_and(|member| is_wanted(member.access)));
+            wanted.map(|(slot, _)| slot).collect()
+        };
+        let readable = having(|access| access == Access::ReadWrite);
+        let writable = having(|access| access != Access::None);
+        assert!(readable.is_within(writable), "a member that misses writes is not read");
+        SlotMap { members, readable, writable }
+    }
+
+    /// The members of all slots that have one.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &SlotMember> {
+        self.members.iter().flatten()
+    }
+
+    /// The same members, of which one has another access.
+    pub(crate) fn with_access(&self, slot: Slot, access: Access) -> SlotMap {
+        let mut members = self.members.clone();
+        members[slot.index()].as_mut().expect("an empty slot has no access").access = access;
+        SlotMap::new(members)
+    }
+}
+
 /// What a shard needs to know to serve a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// Its number; later views have higher ones.
     pub epoch: Epoch,
-    /// Slots whose member may be read and must be written.
-    pub usable: SlotSet,
+    /// The member of each slot, and what requests may do with it.
+    pub(crate) slots: SlotMap,
     /// Which requests are admitted.
     pub gate: Gate,
     /// Whether the dirty mark is durable, so that writes may be submitted. Always true for levels without a dirty mark.
     pub takes_writes: bool,
     /// Which copy a read may use.
     pub copies: Copies,
-    /// Whether the superblocks already record the members that are not in `usable`. Until then no write or flush that
-    /// left out a member may be answered.
+    /// Whether the superblocks already record the members that take no writes. Until then no write or flush that left
+    /// out a member may be answered.
     pub is_recorded: bool,
 }
 
@@ -75,6 +125,31 @@ pub(crate) enum Admission {
 }
 
 impl View {
+    /// Slots whose member may be read.
+    #[inline]
+    pub fn readable(&self) -> SlotSet {
+        self.slots.readable
+    }
+
+    /// Slots whose member every write goes to.
+    #[inline]
+    pub fn writable(&self) -> SlotSet {
+        self.slots.writable
+    }
+
+    /// The member in a slot. Panics for a slot that was empty when the array was assembled: no request is planned for
+    /// it.
+    #[inline]
+    pub(crate) fn member(&self, slot: Slot) -> SlotMember {
+        self.slots.members[slot.index()].expect("a request is planned for slots with a member")
+    }
+
+    /// Whether the slot has a member, failed or not.
+    pub(crate) fn has_member(&self, slot: Slot) -> bool {
+        self.slots.members[slot.index()].is_some()
+    }
+
+    #[inline]
     pub(crate) fn admit(&self, wish: Wish) -> Admission {
         match (self.gate, wish) {
             (Gate::Closed, _) => Admission::WaitForGate,
@@ -93,92 +168,20 @@ pub(crate) fn frozen_error(kind: ErrorKind) -> IoError {
     if kind == ErrorKind::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Frozen }.into()
 }
 
-/// Requests in flight on this shard, per epoch.
-pub(crate) struct Epochs {
-    current: Cell<Epoch>,
-    /// Requests of the current epoch.
-    count: Cell<u64>,
-    /// Earlier epochs that still have requests, ascending.
-    older: RefCell<Vec<(Epoch, u64)>>,
-    drained: Notify,
-}
-
-impl Epochs {
-    pub(crate) fn new(first: Epoch) -> Epochs {
-        Epochs { current: Cell::new(first), count: Cell::new(0), older: RefCell::default(), drained: Notify::new() }
-    }
-
-    /// From now on requests enter `epoch`.
-    pub(crate) fn switch(&self, epoch: Epoch) {
-        let before = self.current.replace(epoch);
-        assert!(epoch > before, "views arrive in order");
-        let count = self.count.replace(0);
-        if count > 0 {
-            self.older.borrow_mut().push((before, count));
-        }
-        self.drained.notify_all();
-    }
-
-    #[inline]
-    pub(crate) fn enter(&self) -> Epoch {
-        self.count.set(self.count.get() + 1);
-        self.current.get()
-    }
-
-    #[inline]
-    pub(crate) fn leave(&self, epoch: Epoch) {
-        if epoch == self.current.get() {
-            let count = self.count.get();
-            assert!(count > 0, "a request leaves its epoch once");
-            self.count.set(count - 1);
-        } else {
-            self.leave_older(epoch);
-        }
-    }
-
-    #[cold]
-    fn leave_older(&self, epoch: Epoch) {
-        let mut older = self.older.borrow_mut();
-        let at = older.iter().position(|(of, _)| *of == epoch).expect("a request leaves its epoch once");
-        older[at].1 -= 1;
-        if older[at].1 == 0 {
-            older.remove(at);
-            drop(older);
-            self.drained.notify_all();
-        }
-    }
-
-    /// Waits until no request of an epoch before `epoch` is in flight here.
-    pub(crate) async fn drain(&self, epoch: Epoch) {
-        assert!(epoch <= self.current.get(), "a drain follows its view");
-        self.drained.wait_for(|| self.older.borrow().iter().all(|(of, _)| *of >= epoch).then_some(())).await;
-    }
-
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.count.get() + self.older.borrow().iter().map(|(_, count)| count).sum::<u64>()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Waker};
+
+    fn slots(access: &[Access]) -> SlotMap {
+        let member = |(index, access): (usize, &Access)| SlotMember { index, data_offset: Sector(8), access: *access };
+        SlotMap::new(access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect())
+    }
 
     #[test]
-    fn a_drain_waits_for_older_epochs_only() {
-        let epochs = Epochs::new(Epoch(0));
-        let old = epochs.enter();
-        epochs.switch(Epoch(1));
-        let new = epochs.enter();
-        let mut drain = pin!(epochs.drain(Epoch(1)));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(drain.as_mut().poll(&mut context).is_pending());
-        epochs.leave(old);
-        assert!(drain.as_mut().poll(&mut context).is_ready());
-        assert_eq!(epochs.in_flight(), 1);
-        epochs.leave(new);
+    fn a_member_that_does_not_hold_everything_is_written_and_not_read() {
+        let map = slots(&[Access::ReadWrite, Access::WriteOnly, Access::None]);
+        assert_eq!(map.readable, SlotSet::first(1));
+        assert_eq!(map.writable, SlotSet::first(2));
     }
 
     #[test]
@@ -187,7 +190,7 @@ mod tests {
         let answers = gates.map(|gate| {
             let view = View {
                 epoch: Epoch(1),
-                usable: SlotSet::first(2),
+                slots: slots(&[Access::ReadWrite; 2]),
                 gate,
                 takes_writes: false,
                 copies: Copies::Any,

@@ -347,7 +347,7 @@ impl Client {
         };
         let began = self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);
         if outcome.is_ok() && fua == Fua::Yes {
-            let usable = self.array.view().usable;
+            let usable = self.array.view().readable();
             let missing = |slot: u16| !usable.contains(Slot(slot));
             let rows = self.session.model.row_sectors_without_data(at..at + length, &missing);
             self.session.oracle.borrow_mut().settle_rows_before(&rows, began);

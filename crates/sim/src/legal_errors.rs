@@ -88,7 +88,7 @@ impl LegalErrors {
         if self.judge.disks.iter().any(|disk| disk.has_no_space()) {
             return true;
         }
-        let usable = self.array.view().usable;
+        let usable = self.array.view().readable();
         let is_grave = |access: &Access, kind: ErrorKind| kind == ErrorKind::Gone || access.op != Op::Read;
         let failed = failures.iter().filter(|(access, kind)| is_grave(access, *kind)).map(|(access, _)| access.disk);
         let out = (0..self.judge.setup.shape.slots).filter(|slot| !usable.contains(Slot(*slot)));
@@ -125,8 +125,8 @@ impl LegalErrors {
         if (request.at..request.at + request.length).any(cannot_be_had) {
             return Ok(());
         }
-        let View { usable, copies, gate, .. } = now;
-        Err(format!("every sector of it can be had; usable {usable:?}, {copies:?}, {gate:?}"))
+        let (View { copies, gate, .. }, readable) = (now, now.readable());
+        Err(format!("every sector of it can be had; readable {readable:?}, {copies:?}, {gate:?}"))
     }
 
     /// Places that the request could not use: see the head of this file.
@@ -136,7 +136,7 @@ impl LegalErrors {
         let failures: Vec<Access> =
             self.guard.failures()[request.failures_before..].iter().map(|(access, _)| *access).collect();
         // A member that is out for the steward answers nothing any more, also to shards that have not heard of it.
-        let (before, now, known) = (request.view.usable, now.usable, self.array.view().usable);
+        let (before, now, known) = (request.view.readable(), now.readable(), self.array.view().readable());
         move |place: Place| {
             let slot = Slot(place.slot);
             let sector = starts[usize::from(place.slot)] + place.sector;
@@ -156,7 +156,7 @@ impl LegalErrors {
     fn are_copies_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, now: &View) -> bool {
         let places = &self.judge.model.copies[x as usize];
         let is_canonical_lost = |view: &View| {
-            let canonical = places.iter().find(|place| view.usable.contains(Slot(place.slot)));
+            let canonical = places.iter().find(|place| view.readable().contains(Slot(place.slot)));
             view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(*place))
         };
         places.iter().all(|place| is_bad(*place)) || is_canonical_lost(&request.view) || is_canonical_lost(now)

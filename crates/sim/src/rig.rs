@@ -260,7 +260,7 @@ impl Rig {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
             if outcome.is_ok() && resyncs {
-                judge.note_resync(array.view().usable, &guard.failures());
+                judge.note_resync(array.view().readable(), &guard.failures());
                 judge.suspect.borrow_mut().clear();
                 judge.oracle.borrow_mut().resynced();
             }

@@ -354,7 +354,7 @@ impl Client {
                 pieces.copy_from(&payload);
                 let fua = if is_fua { Fua::Yes } else { Fua::No };
                 let outcome = array.write(Sector(at), pieces.freeze(), fua).await;
-                let usable = array.view().usable;
+                let usable = array.view().readable();
                 self.tell(|oracle| {
                     let began = oracle.end_write(op, at, length, outcome.is_ok(), is_fua);
                     if outcome.is_ok() && is_fua {

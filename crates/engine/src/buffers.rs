@@ -1,0 +1,55 @@
+//! Buffers of a shard's pools for requests that must have some.
+//! Owns: waiting for a pool that is empty, and how long. Not here: the pools (`World::arena`), their memory
+//! (`uraid_block::buffer`).
+//! Invariant: a request always gets its buffers in the end: a device that does not answer may keep those of the pool.
+
+use crate::world::{Pool, World};
+use std::time::Duration;
+use uraid_block::{Arena, Lease, ReadPieces, Sectors};
+
+/// How long a request waits before it tries an empty pool again: the first time, and at most.
+const RETRY_FIRST: Duration = Duration::from_micros(100);
+const RETRY_MAX: Duration = Duration::from_millis(10);
+/// After this time a request allocates its own memory.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Buffers for scratch or a retry. A request holds its own buffers already, so it waits for those that others give back.
+pub(crate) async fn take<W: World>(world: &W, pool: Pool, length: Sectors) -> ReadPieces {
+    match world.arena(pool).take(length.len_bytes()) {
+        Ok(pieces) => pieces,
+        Err(_) => wait_for(world, pool, length, |arena| arena.take(length.len_bytes()).ok()).await,
+    }
+}
+
+/// Scratch in one piece. The caller's permit guarantees room, at the latest when a device returns its buffers.
+pub(crate) async fn take_contiguous<W: World>(world: &W, pool: Pool, length: Sectors) -> Lease {
+    match world.arena(pool).take_contiguous(length.len_bytes()) {
+        Ok(lease) => lease,
+        Err(_) => {
+            let take = |arena: &Arena| arena.take_contiguous(length.len_bytes()).ok();
+            Box::pin(wait_for(world, pool, length, take)).await
+        }
+    }
+}
+
+/// Tries an empty pool again until it has room. After [`WAIT_MAX`] the request allocates its own memory.
+async fn wait_for<W: World, T>(world: &W, pool: Pool, length: Sectors, take: impl Fn(&Arena) -> Option<T>) -> T {
+    let (began, mut pause) = (world.now(), RETRY_FIRST);
+    loop {
+        world.sleep(pause).await;
+        if let Some(taken) = take(world.arena(pool)) {
+            return taken;
+        }
+        if world.now().since(began) >= WAIT_MAX {
+            return take(&Arena::for_one(length.len_bytes())).expect("it was made for this");
+        }
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+/// A lease as a list of one piece.
+pub(crate) fn one_piece(lease: Lease) -> ReadPieces {
+    let mut pieces = ReadPieces::new();
+    pieces.push(lease);
+    pieces
+}

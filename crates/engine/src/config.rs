@@ -1,0 +1,53 @@
+//! The settings of an array, fixed when it is opened.
+//! Owns: [`Config`] and its defaults. Not here: what a setting changes.
+
+use crate::verdict::{OnFull, Policy};
+use std::time::Duration;
+
+/// Tunable settings. Every limit is set at start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Open for reading only; no member is written.
+    pub read_only: bool,
+    /// How long an array must be without a write before it is marked clean (md: safe_mode_delay).
+    pub clean_after: Duration,
+    /// Serve a dirty read-only mirror from another copy if the canonical one cannot be read.
+    pub force: bool,
+    /// A member with more read errors than this is failed if the array can serve without it (md: max_read_errors). The
+    /// count is halved for each hour without an error. 0: never.
+    pub read_errors_max: u32,
+    /// How long a member's failure is held before it is judged, to collect failures that happen together, as when a
+    /// controller or a cable fails. If more members fail than the level tolerates, the array freezes and fails none of
+    /// them.
+    pub collect_failures: Duration,
+    /// What happens to a member that has no room for a write.
+    pub on_full: OnFull,
+}
+
+/// md's limit for mirrors. On its parity levels the limit is the number of stripes in the stripe cache.
+const READ_ERRORS_MAX: u32 = 20;
+
+/// A controller that is reset returns the requests of all its disks within about ten milliseconds, and busy shards
+/// report them no later than that. A client waits this long once for each failed member; the disk itself took longer to
+/// fail.
+const COLLECT_FAILURES: Duration = Duration::from_millis(200);
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            read_only: false,
+            clean_after: Duration::from_millis(200),
+            force: false,
+            read_errors_max: READ_ERRORS_MAX,
+            collect_failures: COLLECT_FAILURES,
+            on_full: OnFull::Freeze,
+        }
+    }
+}
+
+impl Config {
+    /// The inputs of a verdict, for a level with or without redundancy.
+    pub(crate) fn policy(&self, is_redundant: bool) -> Policy {
+        Policy { is_redundant, on_full: self.on_full }
+    }
+}

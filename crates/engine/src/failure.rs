@@ -1,0 +1,80 @@
+//! Errors of members, as they travel from the request that met them to the steward.
+//! Owns: [`Failure`], [`ReadError`], [`ErrorReport`], [`RequestKind`]. Not here: what an error means (`verdict`), what
+//! follows from it (`failing`, `health`).
+
+use crate::verdict::Operation;
+use uraid_block::{IoError, Range, ShardIndex, Slot};
+
+/// A member that failed an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    pub(crate) slot: Slot,
+    pub(crate) operation: Operation,
+    pub(crate) error: IoError,
+}
+
+impl Failure {
+    pub(crate) fn new(slot: Slot, operation: Operation, error: IoError) -> Failure {
+        Failure { slot, operation, error }
+    }
+}
+
+/// A read of one member that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReadError {
+    pub(crate) slot: Slot,
+    /// On the member.
+    pub(crate) range: Range,
+    pub(crate) error: IoError,
+}
+
+impl ReadError {
+    pub(crate) fn failure(&self) -> Failure {
+        Failure::new(self.slot, Operation::Read, self.error)
+    }
+}
+
+/// The kinds of requests that are counted apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestKind {
+    /// A read.
+    Read,
+    /// A write: data, parity, superblocks, zeroes.
+    Write,
+    /// A cache flush.
+    Flush,
+    /// A discard.
+    Discard,
+}
+
+impl RequestKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 4;
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [RequestKind; RequestKind::COUNT] =
+        [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard];
+
+    /// `read`, `write`, `flush`, `discard`.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestKind::Read => "read",
+            RequestKind::Write => "write",
+            RequestKind::Flush => "flush",
+            RequestKind::Discard => "discard",
+        }
+    }
+}
+
+/// A shard's errors of one kind on one member so far, for the steward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorReport {
+    pub(crate) shard: ShardIndex,
+    /// Its index in the start plan.
+    pub(crate) member: usize,
+    pub(crate) kind: RequestKind,
+    /// Errors of this shard.
+    pub(crate) count: u64,
+    /// The place of the last error.
+    pub(crate) range: Range,
+    pub(crate) error: IoError,
+}

@@ -1,0 +1,139 @@
+//! Making whole what a freeze left half done.
+//! Owns: [`MendError`], the writes that make torn parts whole. Not here: which parts are torn (`torn`), when this is done
+//! (`by_command`).
+//! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row.
+
+use crate::array::Array;
+use crate::mail::Call;
+use crate::resync::{WINDOW, parity_of};
+use crate::row_io::{self, OldBytes};
+use crate::row_plan::reads_to_recover;
+use crate::torn::{TornPart, TornParts, TornState};
+use crate::world::{Pool, World};
+use smallvec::SmallVec;
+use uraid_block::{ArrayRange, IoError, Lease, MemberSector, Sectors, Slot, SlotSet};
+use uraid_layout::{Row, RowMap};
+
+/// Why a torn part was not made whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MendError {
+    /// A member whose version is kept could not be read.
+    Read(Slot, IoError),
+    /// A member could not be written.
+    Write(Slot, IoError),
+    /// A data member of the row is missing, and cannot be computed.
+    Missing(Slot),
+}
+
+impl<W: World> Array<W> {
+    /// Makes torn parts whole on all members but those in `leaving`, which will be failed. Nothing else may read or
+    /// write the array meanwhile.
+    pub(crate) async fn mend(&self, torn: &TornParts, leaving: SlotSet) -> Result<(), MendError> {
+        assert!(self.is_redundant(), "a level without redundancy has no two versions");
+        for range in &torn.copies {
+            self.mend_copies(*range, leaving).await?;
+        }
+        for (row, parts) in &torn.rows {
+            for part in parts {
+                let state = self.mend_row(*row, part, leaving).await?;
+                self.set_row_state(*row, part.range.start, state).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the owner of a row.
+    async fn set_row_state(&self, row: Row, start: Sectors, state: TornState) {
+        self.calls.call(self.owner_of(row), Call::SetTorn { row, start, state }).await.done();
+    }
+
+    /// Writes what the canonical copy has to all the others.
+    async fn mend_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), MendError> {
+        let (layout, usable) = (&self.shape.layout, self.view().readable());
+        let mut at = range.start;
+        while at < range.end() {
+            let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
+            let copies = layout.copies(at);
+            let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
+            let (slot, place) = *places.next().expect("every sector has a usable copy");
+            let bytes = self.read_block(slot, place, length, Pool::Pass).await;
+            let bytes = bytes.map_err(|failed| MendError::Read(slot, failed.error))?;
+            for (slot, place) in places.filter(|(slot, _)| !leaving.contains(*slot)) {
+                let outcome = self.write_window(*slot, *place, &bytes).await;
+                outcome.map_err(|failure| MendError::Write(*slot, failure.error))?;
+            }
+            at = at + length;
+            self.torn.note_mended();
+        }
+        Ok(())
+    }
+
+    /// Writes the parity of the data that the row has. Returns what can be computed from it then.
+    async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<TornState, MendError> {
+        let map = self.shape.layout.row(row);
+        let mut start = part.range.start;
+        while start < part.range.end {
+            let length = (part.range.end - start).min(Sectors(WINDOW));
+            let at = map.start + start;
+            let data = self.data_of(&map, at, length, part.state).await?;
+            let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+            let (p, q) = parity_of(&map, &data);
+            // Until both are written, they do not belong together.
+            self.set_row_state(row, part.range.start, TornState::Unknown).await;
+            for (slot, parity) in [(Some(map.parity), &p), (map.syndrome, &q)] {
+                let Some(slot) = slot.filter(|slot| self.view().writable().minus(leaving).contains(*slot)) else {
+                    continue;
+                };
+                let outcome = self.write_window(slot, at, parity).await;
+                outcome.map_err(|failure| MendError::Write(slot, failure.error))?;
+            }
+            start += length;
+            self.torn.note_mended();
+        }
+        let parity: SlotSet = [Some(map.parity), map.syndrome].into_iter().flatten().collect();
+        Ok(TornState::Missed(parity.and(leaving)))
+    }
+
+    /// The data of a stretch of a torn row, as readers see it. What a missing member held is computed from the blocks that
+    /// belong together.
+    async fn data_of(
+        &self,
+        map: &RowMap,
+        at: MemberSector,
+        length: Sectors,
+        state: TornState,
+    ) -> Result<SmallVec<[Lease; 8]>, MendError> {
+        let usable = self.view().readable();
+        let read = async |slot: Slot| {
+            let block = self.read_block(slot, at, length, Pool::Pass).await;
+            block.map_err(|failed| MendError::Read(slot, failed.error))
+        };
+        let mut data: SmallVec<[Option<Lease>; 8]> = SmallVec::new();
+        for slot in &map.data {
+            data.push(if usable.contains(*slot) { Some(read(*slot).await?) } else { None });
+        }
+        if let Some(missing) = map.data.iter().find(|slot| !usable.contains(**slot)) {
+            let TornState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
+            let together = usable.minus(missed);
+            let wanted = reads_to_recover(&row_io::blocks_of(map, usable, together));
+            let wanted = wanted.ok_or(MendError::Missing(*missing))?;
+            let mut known = OldBytes::default();
+            for slot in &map.data {
+                known.data.push(if wanted.contains(*slot) { Some(read(*slot).await?) } else { None });
+            }
+            for (slot, block) in [(Some(map.parity), &mut known.p), (map.syndrome, &mut known.q)] {
+                if let Some(slot) = slot.filter(|slot| wanted.contains(*slot)) {
+                    *block = Some(read(slot).await?);
+                }
+            }
+            let _room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+            let known = self.recover_blocks(map, known, length, Pool::Row).await;
+            for (seen, computed) in data.iter_mut().zip(known.data) {
+                if seen.is_none() {
+                    *seen = computed;
+                }
+            }
+        }
+        Ok(data.into_iter().map(|block| block.expect("it was read or computed")).collect())
+    }
+}

@@ -1,0 +1,178 @@
+//! Admission: what a request takes before it touches a member, and gives back when it is answered.
+//! Owns: [`Entered`], [`WritePermit`], which shards lock a range of copies. Not here: what the view admits (`view`),
+//! the locks of one shard (`range_lock`), rows of parity levels, which their owner locks (`row`).
+//! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile. Of two
+//! overlapping writes of copies, the second goes to no member before the first is settled on all of them.
+//!
+//! Without that order, two clients that write one sector at the same time could leave its copies different, and two
+//! reads of that sector would disagree for ever (as in md). Each unit of 64 MiB has one shard that locks its ranges. A
+//! write asks that shard before it is submitted from its own shard. A range over several units is locked at their
+//! shards in ascending order, so there is no deadlock:
+//!
+//! ```text
+//!   shard 0    [w 0..8]  [w 100..108]  [w 4..12 waits for the first]
+//!   shard 1    [discard 0..whole array]                    locked at shard 0 first, then here
+//! ```
+
+use crate::array::Array;
+use crate::mail::{Call, STEWARD};
+use crate::range_lock::LockId;
+use crate::sabotage::{self, Sabotage};
+use crate::view::{Admission, Epoch, Wish};
+use crate::world::World;
+use smallvec::SmallVec;
+use uraid_block::{ArrayRange, IoError, ShardIndex};
+use uraid_layout::Level;
+
+/// Sectors of the array that one shard locks: 64 MiB.
+const UNIT: u64 = 131_072;
+
+/// A request inside its epoch. Dropping it leaves the epoch.
+pub(crate) struct Entered<'a, W: World> {
+    array: &'a Array<W>,
+    epoch: Epoch,
+}
+
+impl<W: World> Drop for Entered<'_, W> {
+    fn drop(&mut self) {
+        self.array.epochs.leave(self.epoch);
+    }
+}
+
+/// The locks of one write. Dropping them unlocks.
+struct Locks<'a, W: World> {
+    array: &'a Array<W>,
+    held: SmallVec<[(ShardIndex, LockId); 1]>,
+}
+
+impl<W: World> Drop for Locks<'_, W> {
+    fn drop(&mut self) {
+        for (shard, id) in self.held.drain(..) {
+            if shard == self.array.world.shard() {
+                self.array.locks.unlock(id);
+            } else {
+                drop(self.array.calls.start(shard, Call::Unlock(id)));
+            }
+        }
+    }
+}
+
+/// What a write, discard or write-zeroes holds: its range against overlapping ones, and its place in its epoch. Keep it
+/// until the failures of the request are recorded. The locks are given back before the epoch is left: a drain then
+/// means that no range is locked by an older request.
+#[must_use]
+pub(crate) struct WritePermit<'a, W: World> {
+    /// Dropped first.
+    _locks: Locks<'a, W>,
+    _entered: Entered<'a, W>,
+}
+
+impl<W: World> Array<W> {
+    /// Waits until the view lets a read, or a flush, in.
+    #[inline]
+    pub(crate) async fn admit_read(&self) -> Result<Entered<'_, W>, IoError> {
+        self.enter(Wish::Read).await
+    }
+
+    /// Waits until the view lets a write in, its dirty mark is durable, and no earlier write that overlaps is in
+    /// flight.
+    #[inline]
+    pub(crate) async fn admit_write(&self, range: ArrayRange) -> Result<WritePermit<'_, W>, IoError> {
+        let entered = self.enter(Wish::Write).await?;
+        let mut locks = Locks { array: self, held: SmallVec::new() };
+        if self.locks_copies() {
+            self.lock_copies(&mut locks, range).await;
+        }
+        Ok(WritePermit { _locks: locks, _entered: entered })
+    }
+
+    /// Levels with one copy need no order. Rows of parity levels are locked by their owner.
+    fn locks_copies(&self) -> bool {
+        match self.shape.layout.level() {
+            Level::Raid1 | Level::Raid10 => !sabotage::is(Sabotage::SkipHold),
+            Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => false,
+        }
+    }
+
+    #[inline]
+    async fn lock_copies<'a>(&'a self, locks: &mut Locks<'a, W>, range: ArrayRange) {
+        let sectors = range.start.0..range.end().0;
+        for owner in lock_owners(range, self.world.shards()) {
+            let id = if owner == self.world.shard() {
+                self.locks.lock(sectors.clone()).await
+            } else {
+                self.calls.call(owner, Call::Lock(sectors.clone())).await.locked()
+            };
+            locks.held.push((owner, id));
+        }
+        assert!(!locks.held.is_empty(), "every unit has an owner");
+    }
+
+    #[inline]
+    async fn enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
+        match self.with_view(|view| view.admit(wish)) {
+            Admission::Enter => Ok(self.count_in(wish)),
+            // Cold path, boxed to keep the request future small.
+            Admission::WaitForGate | Admission::NeedsDirtyMark | Admission::Refused(_) => {
+                Box::pin(self.wait_to_enter(wish)).await
+            }
+        }
+    }
+
+    #[inline]
+    fn count_in(&self, wish: Wish) -> Entered<'_, W> {
+        if wish == Wish::Write {
+            self.writes_admitted.set(self.writes_admitted.get() + 1);
+        }
+        Entered { array: self, epoch: self.epochs.enter() }
+    }
+
+    /// The cold path of `enter`. A write that needs the dirty mark asks the steward for it, outside of any epoch.
+    async fn wait_to_enter(&self, wish: Wish) -> Result<Entered<'_, W>, IoError> {
+        loop {
+            let (admission, seen) = self.with_view(|view| (view.admit(wish), view.epoch));
+            match admission {
+                Admission::Enter => return Ok(self.count_in(wish)),
+                Admission::WaitForGate => {
+                    self.view_changed.wait_for(|| self.with_view(|view| view.epoch > seen).then_some(())).await;
+                }
+                Admission::NeedsDirtyMark => self.calls.call(STEWARD, Call::NeedDirty).await.dirty()?,
+                Admission::Refused(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The shards that lock parts of this range, ascending.
+fn lock_owners(range: ArrayRange, shards: u16) -> impl Iterator<Item = ShardIndex> {
+    let first = range.start.0 / UNIT;
+    let last = (range.end().0 - 1) / UNIT;
+    let all = last - first + 1 >= u64::from(shards);
+    let is_owner = move |shard: u16| {
+        let ahead = (u64::from(shard) + u64::from(shards) - first % u64::from(shards)) % u64::from(shards);
+        all || ahead <= last - first
+    };
+    (0..shards).filter(move |shard| is_owner(*shard)).map(ShardIndex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::{ArraySector, Sectors};
+
+    #[test]
+    fn each_unit_of_a_range_has_its_owner_among_those_asked() {
+        for shards in 1..5u16 {
+            for first in 0..9u64 {
+                for units in 1..9u64 {
+                    let range = ArrayRange::new(ArraySector(first * UNIT + 7), Sectors((units - 1) * UNIT + 1));
+                    let asked: Vec<u64> = lock_owners(range, shards).map(|shard| u64::from(shard.0)).collect();
+                    let mut expected: Vec<u64> = (first..first + units).map(|unit| unit % u64::from(shards)).collect();
+                    expected.sort_unstable();
+                    expected.dedup();
+                    assert_eq!(asked, expected, "{shards} shards, {units} units from {first}");
+                }
+            }
+        }
+    }
+}
