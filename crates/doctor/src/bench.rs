@@ -70,9 +70,7 @@ impl<'a> Bench<'a> {
                 return self.sector(member, assumed.data_offset + Sectors(on_member.0)).copied();
             }
         }
-        if !layout.level().is_parity() {
-            return None;
-        }
+        let Layout::Parity(layout) = layout else { return None };
         let (slot, on_member) = *copies.first()?;
         let on_device = assumed.data_offset + Sectors(on_member.0);
         let row = layout.row(Row(on_member.0 / layout.chunk().0));

@@ -16,7 +16,7 @@
 use crate::bench::{Assumed, BLOCK, Bench};
 use crate::ranking::Tally;
 use uraid_block::Sector;
-use uraid_layout::{Level, Row};
+use uraid_layout::{Layout, Level, Row};
 
 /// By how much the highest entropy must exceed the next. Random blocks differ by 0.02 bits.
 const BITS_MIN: f64 = 0.25;
@@ -70,9 +70,10 @@ fn entropy(block: &[u8]) -> f64 {
 /// How many of the votes agree with this order.
 pub(crate) fn tally(assumed: &Assumed<'_>, votes: &[Vote]) -> Tally {
     let mut tally = Tally::default();
+    let Layout::Parity(layout) = assumed.layout else { return tally };
     for vote in votes {
-        let row = Row((vote.place.0 - assumed.data_offset.0) / assumed.layout.chunk().0);
-        tally.add(assumed.order[assumed.layout.row(row).parity.index()] == vote.member);
+        let row = Row((vote.place.0 - assumed.data_offset.0) / layout.chunk().0);
+        tally.add(assumed.order[layout.row(row).parity.index()] == vote.member);
     }
     tally
 }

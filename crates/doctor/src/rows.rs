@@ -28,7 +28,7 @@ pub(crate) fn tally(bench: &mut Bench<'_>, assumed: &Assumed<'_>, places: &[Sect
             Level::Linear | Level::Raid0 => None,
             Level::Raid4 | Level::Raid5 if missing > 0 => None,
             Level::Raid6 if missing > 1 => None,
-            Level::Raid4 | Level::Raid5 | Level::Raid6 => Some(parity_fits(bench, assumed, at)),
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => parity_fits(bench, assumed, at),
             Level::Raid1 => Some(copies_fit(bench, assumed, ArraySector(at.0))),
             Level::Raid10 => {
                 let chunk = layout.chunk().0;
@@ -44,10 +44,11 @@ pub(crate) fn tally(bench: &mut Bench<'_>, assumed: &Assumed<'_>, places: &[Sect
     tally
 }
 
-/// Whether P, and Q, of a sector of every member fit its data. One missing member is computed from P, and Q is then
-/// still left to check.
-fn parity_fits(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: MemberSector) -> bool {
-    let row = assumed.layout.row(Row(at.0 / assumed.layout.chunk().0));
+/// Whether P, and Q, of a sector of every member fit its data; `None` for levels without parity. One missing member is
+/// computed from P, and Q is then still left to check.
+fn parity_fits(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: MemberSector) -> Option<bool> {
+    let Layout::Parity(layout) = assumed.layout else { return None };
+    let row = layout.row(Row(at.0 / layout.chunk().0));
     let on_device = assumed.data_offset + Sectors(at.0);
     let mut of_slot =
         |slot: Slot| assumed.order[slot.index()].and_then(|member| bench.sector(member, on_device).copied());
@@ -56,20 +57,20 @@ fn parity_fits(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: MemberSector) -
     let syndrome = row.syndrome.and_then(&mut of_slot);
     let unknown = data.iter().chain([&parity]).filter(|sector| sector.is_none()).count();
     if unknown > 1 || (unknown == 1 && syndrome.is_none()) {
-        return false;
+        return Some(false);
     }
     let mut sum = [0; SECTOR_BYTES];
     data.iter().chain([&parity]).flatten().for_each(|sector| uraid_parity::xor_into(&mut sum, sector));
     if let Some(sector) = data.iter_mut().chain([&mut parity]).find(|sector| sector.is_none()) {
         *sector = Some(sum);
     } else if sum.iter().any(|byte| *byte != 0) {
-        return false;
+        return Some(false);
     }
-    let Some(syndrome) = syndrome else { return true };
+    let Some(syndrome) = syndrome else { return Some(true) };
     let data: Vec<&[u8]> = data.iter().flatten().map(|sector| &sector[..]).collect();
     let mut computed = [0; SECTOR_BYTES];
     uraid_parity::generate_q(&mut computed, &data, &row.exponents);
-    computed == syndrome
+    Some(computed == syndrome)
 }
 
 /// Whether all copies that are there are the same.

@@ -44,7 +44,7 @@ fn lay_out(layout: &Layout, bytes: &[u8]) -> Disks {
             disks[slot.index()][start..start + SECTOR_BYTES].copy_from_slice(sector);
         }
     }
-    if layout.level().is_parity() {
+    if let Layout::Parity(layout) = layout {
         for row in 0..layout.rows_count() {
             let map = layout.row(Row(row));
             let range = (DATA + map.start.0) as usize * SECTOR_BYTES;

@@ -12,7 +12,7 @@ use crate::view::View;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, IoError, MemberSector, Range, Sectors, Slot,
 };
-use uraid_layout::CopyChoice;
+use uraid_layout::{CopyChoice, Layout};
 
 /// The most pieces that one question walks; the answer then covers what was walked.
 const PIECES_MAX: usize = 256;
@@ -99,11 +99,13 @@ impl<W: World> Array<W> {
 
     /// Where on the usable members `range` lies. Parity levels: whole rows, parity included.
     fn member_stretches(&self, view: &View, range: ArrayRange) -> Vec<(Slot, MemberSector, Sectors)> {
-        let layout = &self.shape.layout;
-        if !layout.level().is_parity() {
-            let plan = layout.plan_discard(range, &view.readable());
-            return plan.runs.iter().map(|run| (run.slot, run.at, run.length)).collect();
-        }
+        let layout = match &self.shape.layout {
+            Layout::Parity(layout) => layout,
+            Layout::Copies(layout) => {
+                let plan = layout.plan_discard(range, &view.readable());
+                return plan.runs.iter().map(|run| (run.slot, run.at, run.length)).collect();
+            }
+        };
         let row_at = |at: ArraySector| {
             let mut rows = layout.rows(ArrayRange::new(at, Sectors(1)));
             rows.next().expect("a sector has a row").row

@@ -70,7 +70,7 @@ impl<W: World> Array<W> {
 
     /// Writes the parity of the data that the row has. Returns what can be computed from it then.
     async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<TornState, MendError> {
-        let map = self.shape.layout.row(row);
+        let map = self.shape.parity().row(row);
         let mut start = part.range.start;
         while start < part.range.end {
             let length = (part.range.end - start).min(Sectors(WINDOW));

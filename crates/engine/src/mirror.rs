@@ -3,7 +3,7 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
-use crate::array::Array;
+use crate::array::{Array, Shape};
 use crate::buffers;
 use crate::failure::{Failure, RequestKind};
 use crate::mark::{self, Mark};
@@ -13,7 +13,17 @@ use crate::verdict::Operation;
 use crate::view::View;
 use uraid_block::local::join_each;
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
-use uraid_layout::{Level, Plan, Run};
+use uraid_layout::{CopyLayout, Layout, Level, Plan, Run};
+
+impl Shape {
+    /// For the paths of levels without parity: panics for the others.
+    fn copies(&self) -> &CopyLayout {
+        match &self.layout {
+            Layout::Copies(layout) => layout,
+            Layout::Parity(_) => panic!("a parity level is written by row"),
+        }
+    }
+}
 
 impl<W: World> Array<W> {
     /// Writes every copy, all members at once, then records the failed members, then answers.
@@ -24,7 +34,7 @@ impl<W: World> Array<W> {
         fua: Fua,
     ) -> Result<Recorded, IoError> {
         let view = self.view();
-        let plan = self.shape.layout.plan_write(range, &view.writable());
+        let plan = self.shape.copies().plan_write(range, &view.writable());
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
@@ -62,7 +72,7 @@ impl<W: World> Array<W> {
         let view = self.view();
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
         assert!(self.shape.layout.can_serve(&view.readable()));
-        let plan = self.shape.layout.plan_discard(range, &view.writable());
+        let plan = self.shape.copies().plan_discard(range, &view.writable());
         let outcomes = join_each(plan.runs.iter().map(async |run| {
             let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);
             (run, member.write_zeroes(of_member).await)
@@ -74,10 +84,12 @@ impl<W: World> Array<W> {
     /// it stays; one that is gone is failed.
     pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.view();
-        let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones) {
-            sabotage::other_zones(&self.shape.layout).plan_discard(range, &view.writable())
+        let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones)
+            && let Layout::Copies(other) = sabotage::other_zones(&self.shape.layout)
+        {
+            other.plan_discard(range, &view.writable())
         } else {
-            self.shape.layout.plan_discard(range, &view.writable())
+            self.shape.copies().plan_discard(range, &view.writable())
         };
         let outcomes = join_each(plan.runs.iter().map(async |run| {
             let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);

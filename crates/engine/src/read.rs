@@ -255,7 +255,7 @@ impl<W: World> Array<W> {
     /// The bytes of a lost data member, computed by the owners of their rows, one row after the other.
     async fn read_lost(&self, range: ArrayRange, mut into: ReadPieces, avoid: SlotSet) -> Result<ReadPieces, IoError> {
         let mut whole = ReadPieces::new();
-        let parts: Vec<_> = self.shape.layout.rows(range).collect();
+        let parts: Vec<_> = self.shape.parity().rows(range).collect();
         for part in parts {
             let read =
                 RowRead { row: part.row, start: part.start, into: into.split_to(part.length.len_bytes()), avoid };

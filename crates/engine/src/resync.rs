@@ -16,7 +16,7 @@ use uraid_block::local::join_all;
 use uraid_block::{
     ArraySector, Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
 };
-use uraid_layout::{Row, RowMap};
+use uraid_layout::{Layout, Row, RowMap};
 use uraid_parity::{generate_p, generate_pq};
 
 const WINDOWS_AT_ONCE: usize = 16;
@@ -66,11 +66,9 @@ struct Found {
 impl<W: World> Array<W> {
     /// Makes all redundancy consistent, and returns the totals. The caller keeps the gate closed.
     pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
-        let is_parity = self.shape.layout.level().is_parity();
-        let total = if is_parity {
-            Sectors(self.shape.layout.rows_count() * self.shape.layout.chunk().0)
-        } else {
-            self.shape.layout.array_size()
+        let total = match &self.shape.layout {
+            Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
+            Layout::Copies(_) => self.shape.layout.array_size(),
         };
         let mut so_far = Progress { total, ..Progress::default() };
         progress(so_far);
@@ -189,7 +187,7 @@ impl<W: World> Array<W> {
         while start < length.0 {
             let member = at.0 + start;
             let cut = Sectors((chunk - member % chunk).min(length.0 - start));
-            let map = self.shape.layout.row(Row(member / chunk));
+            let map = self.shape.parity().row(Row(member / chunk));
             window.add(self.resync_row(&map, &found, at, Sectors(start), cut).await?);
             start += cut.0;
         }

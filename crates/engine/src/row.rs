@@ -4,7 +4,7 @@
 //! Invariant: a row has one holder. A request never holds two rows. The holder looks member states up after it got the
 //! row.
 
-use crate::array::Array;
+use crate::array::{Array, Shape};
 use crate::buffers;
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Semaphore, join_all, join_each};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, ShardIndex, SlotSet, WritePieces};
-use uraid_layout::{Row, RowMap, RowPart};
+use uraid_layout::{Layout, ParityLayout, Row, RowMap, RowPart};
 
 const ROWS_AT_ONCE: usize = 64;
 /// The most writes of one row that are written together: a stripe of 4 MiB in writes of 4 KiB.
@@ -170,6 +170,16 @@ impl Visit<'_> {
     }
 }
 
+impl Shape {
+    /// For the paths of rows: panics for levels without parity.
+    pub(crate) fn parity(&self) -> &ParityLayout {
+        match &self.layout {
+            Layout::Parity(layout) => layout,
+            Layout::Copies(_) => panic!("only parity levels have rows"),
+        }
+    }
+}
+
 impl<W: World> Array<W> {
     /// The shard that works on a row.
     pub(crate) fn owner_of(&self, row: Row) -> ShardIndex {
@@ -178,7 +188,7 @@ impl<W: World> Array<W> {
 
     /// The row that holds all of a range, if this shard owns it: the fast path for small writes.
     pub(crate) fn only_own_row(&self, range: ArrayRange) -> Option<RowPart> {
-        let first = self.shape.layout.rows(range).next();
+        let first = self.shape.parity().rows(range).next();
         first.filter(|part| part.length == range.length && self.owner_of(part.row) == self.world.shard())
     }
 
@@ -190,7 +200,7 @@ impl<W: World> Array<W> {
         fua: Fua,
         hold_time: Option<Duration>,
     ) -> Result<Recorded, IoError> {
-        let mut parts = self.shape.layout.rows(range);
+        let mut parts = self.shape.parity().rows(range);
         let mut result = None;
         loop {
             let some = parts.by_ref().take(ROWS_AT_ONCE).map(|part| {
@@ -227,8 +237,9 @@ impl<W: World> Array<W> {
         recorded: Recorded,
     ) -> Result<Recorded, IoError> {
         let lacks_data =
-            |part: RowPart| self.shape.layout.row(part.row).data.iter().any(|slot| !usable.contains(*slot));
-        if usable.count() == usize::from(self.shape.layout.slots()) || !self.shape.layout.rows(range).any(lacks_data) {
+            |part: RowPart| self.shape.parity().row(part.row).data.iter().any(|slot| !usable.contains(*slot));
+        if usable.count() == usize::from(self.shape.layout.slots()) || !self.shape.parity().rows(range).any(lacks_data)
+        {
             return Ok(recorded);
         }
         if sabotage::is(Sabotage::SkipRowFlush) {
@@ -294,7 +305,7 @@ impl<W: World> Array<W> {
             writes.push(Part { start: write.start, length: write.from.length(), outcome });
             overlay.add(self.shape.layout.chunk(), write.start, write.from);
         }
-        let map = self.shape.layout.row(row);
+        let map = self.shape.parity().row(row);
         let mut intervals = overlay.into_intervals(map.data.len(), self.partial_max(), self.full_max());
         let result = if intervals.len() == 1 {
             let only = intervals.pop().expect("there is one");
@@ -359,7 +370,7 @@ impl<W: World> Array<W> {
         // A writer that gathers sees that a reader waits.
         let _visit = self.rows.visit(read.row);
         let _holder = self.locks.guard(read.row.0..read.row.0 + 1).await;
-        let map = self.shape.layout.row(read.row);
+        let map = self.shape.parity().row(read.row);
         let chunk = self.shape.layout.chunk();
         let mut into = read.into;
         let mut whole = ReadPieces::new();

@@ -4,6 +4,7 @@
 //! Invariant: a plan covers exactly its range, never leaves it, and no two array sectors share a place.
 //! Spec: docs/md/address-mapping.md; docs/md/behaviour.md#when-an-array-starts, docs/md/behaviour.md#discard.
 
+mod copies;
 mod error;
 mod grid;
 mod level;
@@ -17,9 +18,11 @@ mod raid10;
 mod raid456;
 mod rows;
 
+pub use copies::CopyLayout;
 pub use error::LayoutError;
 pub use level::Level;
 pub use map::{Copies, Layout, Spec};
 pub use names::{default_chunk, default_layout, layout_name, parse_layout};
 pub use plan::{CopyChoice, Part, Plan, Run};
+pub use raid456::ParityLayout;
 pub use rows::{Row, RowMap, RowPart};

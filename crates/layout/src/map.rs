@@ -1,14 +1,8 @@
-//! The layout of one array: the common interface to all levels.
-//! Owns: [`Spec`], [`Layout`]. Not here: the formulas (the level files), the merger (`plan`).
+//! The layout of one array: what all levels have in common.
+//! Owns: [`Spec`], [`Layout`]. Not here: what only one kind of level has (`copies`, `raid456`), the formulas (the level
+//! files), the merger (`plan`).
 
-use crate::linear::Linear;
-use crate::plan::{self, Places};
-use crate::raid0::Raid0;
-use crate::raid1::Raid1;
-use crate::raid10::Raid10;
-use crate::raid456::Raid456;
-use crate::rows;
-use crate::{CopyChoice, LayoutError, Level, Plan, Row, RowMap, RowPart};
+use crate::{CopyChoice, CopyLayout, LayoutError, Level, ParityLayout, Plan};
 use smallvec::SmallVec;
 use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet};
 
@@ -32,21 +26,46 @@ pub struct Spec {
     pub member_sizes: Vec<Sectors>,
 }
 
-/// The place of every sector of an array. Immutable, cheap to query.
+/// The place of every sector of an array. Immutable, cheap to query. Match it to get at what only one kind of level can
+/// do.
 #[derive(Clone, Debug)]
-pub struct Layout {
-    spec: Spec,
-    map: Map,
+pub enum Layout {
+    /// linear, raid0, raid1, raid10: a write goes to every copy.
+    Copies(CopyLayout),
+    /// raid4, raid5, raid6: a write goes to rows.
+    Parity(ParityLayout),
+}
+
+/// A spec that was checked, and the array's size.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) spec: Spec,
     size: u64,
 }
 
-#[derive(Clone, Debug)]
-enum Map {
-    Linear(Linear),
-    Raid0(Raid0),
-    Raid1(Raid1),
-    Raid10(Raid10),
-    Raid456(Raid456),
+impl Geometry {
+    pub(crate) fn new(spec: &Spec, size: u64) -> Geometry {
+        Geometry { spec: spec.clone(), size }
+    }
+
+    /// The first sector and the one after the last. Panics for a range that leaves the array.
+    #[inline]
+    pub(crate) fn bounds(&self, range: ArrayRange) -> (u64, u64) {
+        let (from, to) = (range.start.0, range.end().0);
+        assert!(to <= self.size, "a range behind the array's end");
+        (from, to)
+    }
+
+    #[inline]
+    fn inside(&self, at: ArraySector) -> u64 {
+        assert!(at.0 < self.size, "a sector behind the array's end");
+        at.0
+    }
+
+    /// How many of the array's slots are not in this set.
+    pub(crate) fn missing(&self, usable: &SlotSet) -> u16 {
+        (0..self.spec.raid_disks).map(|slot| u16::from(!usable.contains(Slot(slot)))).sum()
+    }
 }
 
 /// The least members that a level makes sense with; mdadm's minimums.
@@ -74,114 +93,102 @@ impl Layout {
         if needs_sizes && spec.member_sizes.len() != found as usize {
             return Err(LayoutError::MemberSizes { found: spec.member_sizes.len(), expected: found });
         }
-        let map = match level {
-            Level::Linear => Map::Linear(Linear::new(spec)?),
-            Level::Raid0 => Map::Raid0(Raid0::new(spec)?),
-            Level::Raid1 => Map::Raid1(Raid1::new(spec)?),
-            Level::Raid10 => Map::Raid10(Raid10::new(spec)?),
-            Level::Raid4 | Level::Raid5 | Level::Raid6 => Map::Raid456(Raid456::new(spec)?),
-        };
-        let size = match &map {
-            Map::Linear(map) => map.array_size(),
-            Map::Raid0(map) => map.array_size(),
-            Map::Raid1(map) => map.array_size(),
-            Map::Raid10(map) => map.array_size(),
-            Map::Raid456(map) => map.array_size(),
-        };
-        Ok(Layout { spec: spec.clone(), map, size })
+        match level {
+            Level::Linear => CopyLayout::linear(spec).map(Layout::Copies),
+            Level::Raid0 => CopyLayout::raid0(spec).map(Layout::Copies),
+            Level::Raid1 => CopyLayout::raid1(spec).map(Layout::Copies),
+            Level::Raid10 => CopyLayout::raid10(spec).map(Layout::Copies),
+            Level::Raid4 => ParityLayout::raid4(spec).map(Layout::Parity),
+            Level::Raid5 => ParityLayout::raid5(spec).map(Layout::Parity),
+            Level::Raid6 => ParityLayout::raid6(spec).map(Layout::Parity),
+        }
+    }
+
+    #[inline]
+    fn geometry(&self) -> &Geometry {
+        match self {
+            Layout::Copies(layout) => &layout.geometry,
+            Layout::Parity(layout) => &layout.geometry,
+        }
     }
 
     /// The level.
     pub fn level(&self) -> Level {
-        self.spec.level
+        self.spec().level
     }
 
     /// The spec it was made from.
     pub fn spec(&self) -> &Spec {
-        &self.spec
+        &self.geometry().spec
     }
 
     /// How many slots.
     pub fn slots(&self) -> u16 {
-        self.spec.raid_disks
+        self.spec().raid_disks
     }
 
     /// The chunk; zero for linear and raid1, which have none.
     pub fn chunk(&self) -> Sectors {
-        match &self.map {
-            Map::Linear(_) | Map::Raid1(_) => Sectors::ZERO,
-            Map::Raid0(_) | Map::Raid10(_) | Map::Raid456(_) => self.spec.chunk,
+        match self {
+            Layout::Copies(layout) => layout.chunk(),
+            Layout::Parity(layout) => layout.chunk(),
         }
     }
 
     /// Data sectors of one stripe: after this many, writing returns to the first member. Zero for linear and raid1.
     pub fn stripe(&self) -> Sectors {
-        match &self.map {
-            Map::Linear(_) | Map::Raid1(_) => Sectors::ZERO,
-            Map::Raid0(_) => Sectors(self.spec.chunk.0 * u64::from(self.spec.raid_disks)),
-            Map::Raid10(map) => Sectors(map.stripe()),
-            Map::Raid456(map) => Sectors(map.stripe()),
+        match self {
+            Layout::Copies(layout) => layout.stripe(),
+            Layout::Parity(layout) => layout.stripe(),
         }
     }
 
     /// Sectors that a client sees.
     pub fn array_size(&self) -> Sectors {
-        Sectors(self.size)
+        Sectors(self.geometry().size)
     }
 
     /// Sectors of the member's data area that the layout can use, from its start. Panics for a slot that does not
     /// exist.
     pub fn member_used(&self, slot: Slot) -> Sectors {
         assert!(slot.0 < self.slots());
-        match &self.map {
-            Map::Linear(map) => Sectors(map.member_used(slot)),
-            Map::Raid0(map) => Sectors(map.member_used(slot)),
-            Map::Raid1(map) => Sectors(map.array_size()),
-            Map::Raid10(map) => Sectors(map.member_used()),
-            Map::Raid456(map) => Sectors(map.member_used()),
+        match self {
+            Layout::Copies(layout) => layout.member_used(slot),
+            Layout::Parity(layout) => layout.member_used(),
         }
     }
 
     /// How many members, any of them, may be missing without loss. (raid10 may survive more, see `can_serve`.)
     pub fn tolerates(&self) -> u16 {
-        match self.spec.level {
-            Level::Linear | Level::Raid0 => 0,
-            Level::Raid1 | Level::Raid10 => self.copies_count() - 1,
-            Level::Raid4 | Level::Raid5 => 1,
-            Level::Raid6 => 2,
+        match self {
+            Layout::Copies(layout) => layout.copies_count() - 1,
+            Layout::Parity(layout) => layout.tolerates(),
         }
     }
 
     /// How many places each sector has; 1 for the parity levels.
+    #[inline]
     pub fn copies_count(&self) -> u16 {
-        match &self.map {
-            Map::Linear(map) => map.copies_count(),
-            Map::Raid0(map) => map.copies_count(),
-            Map::Raid1(map) => map.copies_count(),
-            Map::Raid10(map) => map.copies_count(),
-            Map::Raid456(map) => map.copies_count(),
+        match self {
+            Layout::Copies(layout) => layout.copies_count(),
+            Layout::Parity(_) => 1,
         }
     }
 
     /// Whether every sector can be served from these slots: docs/md/behaviour.md#when-an-array-starts.
     pub fn can_serve(&self, usable: &SlotSet) -> bool {
-        let missing = (0..self.slots()).filter(|&slot| !usable.contains(Slot(slot))).count();
-        match &self.map {
-            Map::Linear(_) | Map::Raid0(_) | Map::Raid1(_) | Map::Raid456(_) => missing <= self.tolerates().into(),
-            Map::Raid10(map) => map.can_serve(usable),
+        match self {
+            Layout::Copies(layout) => layout.can_serve(usable),
+            Layout::Parity(layout) => layout.geometry.missing(usable) <= layout.tolerates(),
         }
     }
 
     /// Where to read a range inside the array. Parity levels: from the data places; the caller must reconstruct lost
     /// ones by row.
     pub fn plan_read(&self, range: ArrayRange, usable: &SlotSet, choice: CopyChoice) -> Plan {
-        let (from, to) = self.bounds(range);
-        match &self.map {
-            Map::Linear(map) => plan::read(map, from, to, usable, choice),
-            Map::Raid0(map) => plan::read(map, from, to, usable, choice),
-            Map::Raid1(map) => plan::read(map, from, to, usable, choice),
-            Map::Raid10(map) => plan::read(map, from, to, usable, choice),
-            Map::Raid456(map) => plan::read(map, from, to, usable, choice),
+        match self {
+            Layout::Copies(layout) => layout.plan_read(range, usable, choice),
+            Layout::Parity(layout) => layout.plan_read(range, usable),
         }
     }
 
@@ -193,123 +200,41 @@ impl Layout {
         usable: &SlotSet,
         choice: CopyChoice,
     ) -> Option<(Slot, MemberSector)> {
-        let (from, to) = self.bounds(range);
-        if from == to {
+        if range.length.is_zero() {
             return None;
         }
-        let place = match &self.map {
-            Map::Linear(map) => plan::place_to_read(map, from, to, usable, choice),
-            Map::Raid0(map) => plan::place_to_read(map, from, to, usable, choice),
-            Map::Raid1(map) => plan::place_to_read(map, from, to, usable, choice),
-            Map::Raid10(map) => plan::place_to_read(map, from, to, usable, choice),
-            Map::Raid456(map) => plan::place_to_read(map, from, to, usable, choice),
+        let place = match self {
+            Layout::Copies(layout) => layout.place_to_read(range, usable, choice),
+            Layout::Parity(layout) => layout.place_to_read(range, usable),
         };
         place.map(|place| (Slot(place.slot), MemberSector(place.at)))
     }
 
-    /// Where to write a range inside the array: every copy on a usable slot. Panics for parity levels, whose writes are
-    /// planned by row.
-    pub fn plan_write(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
-        let (from, to) = self.bounds(range);
-        match &self.map {
-            Map::Linear(map) => plan::write(map, from, to, usable),
-            Map::Raid0(map) => plan::write(map, from, to, usable),
-            Map::Raid1(map) => plan::write(map, from, to, usable),
-            Map::Raid10(map) => plan::write(map, from, to, usable),
-            Map::Raid456(_) => panic!("a parity level is written by row"),
-        }
-    }
-
-    /// Where to discard a range inside the array: the runs that [`Layout::plan_write`] would return, without parts and
-    /// without `lost`, in time that depends on members and zones only. Panics for parity levels.
-    pub fn plan_discard(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
-        let (from, to) = self.bounds(range);
-        match &self.map {
-            Map::Linear(map) => plan::discard(map, from, to, self.slots(), usable),
-            Map::Raid0(map) => plan::discard(map, from, to, self.slots(), usable),
-            Map::Raid1(map) => plan::discard(map, from, to, self.slots(), usable),
-            Map::Raid10(map) => plan::discard(map, from, to, self.slots(), usable),
-            Map::Raid456(_) => panic!("a parity level is discarded by row"),
-        }
-    }
-
     /// Every place of a sector of the array, in copy order; for parity levels the one data place.
     pub fn copies(&self, at: ArraySector) -> Copies {
-        fn all(map: &impl Places, at: u64) -> Copies {
-            let first = map.stretch(at).first;
-            let places = (0..map.copies_count()).map(|n| map.copy(first, n));
-            places.map(|place| (Slot(place.slot), MemberSector(place.at))).collect()
-        }
-        assert!(at.0 < self.size, "a sector behind the array's end");
-        match &self.map {
-            Map::Linear(map) => all(map, at.0),
-            Map::Raid0(map) => all(map, at.0),
-            Map::Raid1(map) => all(map, at.0),
-            Map::Raid10(map) => all(map, at.0),
-            Map::Raid456(map) => all(map, at.0),
+        let sector = self.geometry().inside(at);
+        match self {
+            Layout::Copies(layout) => layout.copies(sector),
+            Layout::Parity(layout) => layout.copies(sector),
         }
     }
 
     /// The slot of copy `n`, below [`Layout::copies_count`], of a sector of the array.
     #[inline]
     pub fn slot_of_copy(&self, at: ArraySector, n: u16) -> Slot {
-        fn of(map: &impl Places, at: u64, n: u16) -> Slot {
-            Slot(map.copy(map.stretch(at).first, n).slot)
-        }
-        assert!(at.0 < self.size, "a sector behind the array's end");
-        match &self.map {
-            Map::Linear(map) => of(map, at.0, n),
-            Map::Raid0(map) => of(map, at.0, n),
-            Map::Raid1(map) => of(map, at.0, n),
-            Map::Raid10(map) => of(map, at.0, n),
-            Map::Raid456(map) => of(map, at.0, n),
+        let sector = self.geometry().inside(at);
+        match self {
+            Layout::Copies(layout) => layout.slot_of_copy(sector, n),
+            Layout::Parity(layout) => layout.slot_of_copy(sector),
         }
     }
 
     /// How many sectors from a sector of the array on are contiguous on each of its copies' members.
     pub fn contiguous(&self, at: ArraySector) -> Sectors {
-        assert!(at.0 < self.size, "a sector behind the array's end");
-        let stretch = match &self.map {
-            Map::Linear(map) => map.stretch(at.0),
-            Map::Raid0(map) => map.stretch(at.0),
-            Map::Raid1(map) => map.stretch(at.0),
-            Map::Raid10(map) => map.stretch(at.0),
-            Map::Raid456(map) => map.stretch(at.0),
-        };
-        Sectors(stretch.length)
-    }
-
-    /// A range of a parity level cut by row, ascending. Panics for the other levels.
-    pub fn rows(&self, range: ArrayRange) -> impl Iterator<Item = RowPart> + use<> {
-        self.bounds(range);
-        rows::cut(range, self.parity().stripe())
-    }
-
-    /// The slots of a row of a parity level. Panics for the other levels, and after the last row.
-    pub fn row(&self, row: Row) -> RowMap {
-        self.parity().row(row)
-    }
-
-    /// How many rows a parity level has. Panics for the other levels.
-    pub fn rows_count(&self) -> u64 {
-        self.parity().rows_count()
-    }
-
-    /// The start of a row of a parity level on every member. Panics for the other levels, and after the last row.
-    pub fn row_start(&self, row: Row) -> MemberSector {
-        self.parity().row_start(row)
-    }
-
-    fn parity(&self) -> &Raid456 {
-        match &self.map {
-            Map::Raid456(map) => map,
-            Map::Linear(_) | Map::Raid0(_) | Map::Raid1(_) | Map::Raid10(_) => panic!("only parity levels have rows"),
-        }
-    }
-
-    fn bounds(&self, range: ArrayRange) -> (u64, u64) {
-        let (from, to) = (range.start.0, range.end().0);
-        assert!(to <= self.size, "a range behind the array's end");
-        (from, to)
+        let sector = self.geometry().inside(at);
+        Sectors(match self {
+            Layout::Copies(layout) => layout.contiguous(sector),
+            Layout::Parity(layout) => layout.contiguous(sector),
+        })
     }
 }

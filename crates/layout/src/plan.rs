@@ -2,6 +2,7 @@
 //! Owns: [`Plan`] and the merger of pieces into runs. Not here: where a piece lies (the level files).
 //! Invariant: the parts of a plan and its lost pieces cover the request; runs of a slot ascend and never touch.
 
+use crate::Copies;
 use smallvec::SmallVec;
 use std::ops::Range;
 use uraid_block::{MemberSector, Sectors, Slot, SlotSet};
@@ -83,6 +84,19 @@ pub(crate) trait Places {
 pub(crate) trait Images: Places {
     /// Calls `image` with the (start, end) on `slot` of every stretch that array sectors `from..to` have there, ascending.
     fn images(&self, slot: Slot, from: u64, to: u64, image: &mut impl FnMut(u64, u64));
+}
+
+/// Every place of a sector, in copy order.
+pub(crate) fn copies(map: &impl Places, at: u64) -> Copies {
+    let first = map.stretch(at).first;
+    let places = (0..map.copies_count()).map(|n| map.copy(first, n));
+    places.map(|place| (Slot(place.slot), MemberSector(place.at))).collect()
+}
+
+/// The slot of copy `n` of a sector.
+#[inline]
+pub(crate) fn slot_of_copy(map: &impl Places, at: u64, n: u16) -> Slot {
+    Slot(map.copy(map.stretch(at).first, n).slot)
 }
 
 /// A stretch of the request at one place.

@@ -1,5 +1,6 @@
 //! raid4, raid5, raid6: striped, with parity.
-//! Owns: where P, Q and each data chunk of a row sit, and the exponents of Q. Not here: any parity byte (`parity`).
+//! Owns: [`ParityLayout`]: where P, Q and each data chunk of a row sit, and the exponents of Q. Not here: any parity byte
+//! (`parity`).
 //! Invariant: P, Q and the data of a row are on different slots, and no two exponents of a row are equal.
 //! Spec: docs/md/address-mapping.md#raid4-and-raid5, docs/md/address-mapping.md#raid6.
 //!
@@ -10,13 +11,16 @@
 //! ```
 
 use crate::grid::{Chunk, Divisor, bounded};
-use crate::plan::{Place, Places, Stretch};
-use crate::{LayoutError, Level, Row, RowMap, Spec};
+use crate::map::Geometry;
+use crate::plan::{self, Place, Places, Stretch};
+use crate::{Copies, CopyChoice, LayoutError, Plan, Row, RowMap, RowPart, Spec, rows};
 use smallvec::SmallVec;
-use uraid_block::{MemberSector, Slot};
+use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
 
+/// The places of an array with parity. A row is one chunk on every member.
 #[derive(Clone, Debug)]
-pub(crate) struct Raid456 {
+pub struct ParityLayout {
+    pub(crate) geometry: Geometry,
     chunk: Chunk,
     slots: u64,
     /// Data chunks of a row.
@@ -84,17 +88,6 @@ enum Exponents {
 const DDF_SLOTS_MAX: u16 = 255;
 
 impl Shape {
-    fn of(spec: &Spec) -> Result<Shape, LayoutError> {
-        let unknown = LayoutError::UnknownLayout { level: spec.level, found: spec.layout };
-        match spec.level {
-            // The kernel ignores raid4's number.
-            Level::Raid4 => Shape::raid5(5, spec.raid_disks.into()).ok_or(unknown),
-            Level::Raid5 => Shape::raid5(spec.layout, spec.raid_disks.into()).ok_or(unknown),
-            Level::Raid6 => Shape::raid6(spec.layout, spec.raid_disks.into()).ok_or(unknown),
-            Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid10 => unreachable!("a level without parity"),
-        }
-    }
-
     fn raid5(layout: u32, slots: u64) -> Option<Shape> {
         let all = Divisor::new(slots);
         let falling = Parity::Falling { among: all, ahead: 0 };
@@ -192,10 +185,24 @@ fn wrap(n: u64, among: u64) -> u64 {
     if n >= among { n - among } else { n }
 }
 
-impl Raid456 {
-    pub(crate) fn new(spec: &Spec) -> Result<Raid456, LayoutError> {
+impl ParityLayout {
+    pub(crate) fn raid4(spec: &Spec) -> Result<ParityLayout, LayoutError> {
+        // The kernel ignores raid4's number.
+        ParityLayout::new(spec, Shape::raid5(5, spec.raid_disks.into()), 1)
+    }
+
+    pub(crate) fn raid5(spec: &Spec) -> Result<ParityLayout, LayoutError> {
+        ParityLayout::new(spec, Shape::raid5(spec.layout, spec.raid_disks.into()), 1)
+    }
+
+    pub(crate) fn raid6(spec: &Spec) -> Result<ParityLayout, LayoutError> {
+        ParityLayout::new(spec, Shape::raid6(spec.layout, spec.raid_disks.into()), 2)
+    }
+
+    /// `parities`: the parity chunks of a row.
+    fn new(spec: &Spec, shape: Option<Shape>, parities: u64) -> Result<ParityLayout, LayoutError> {
         let chunk = Chunk::power_of_two(spec.level, spec.chunk)?;
-        let shape = Shape::of(spec)?;
+        let shape = shape.ok_or(LayoutError::UnknownLayout { level: spec.level, found: spec.layout })?;
         if matches!(shape.exponents, Exponents::SlotNumber) && spec.raid_disks > DDF_SLOTS_MAX {
             let (level, found) = (spec.level, spec.raid_disks);
             return Err(LayoutError::TooManyMembers { level, found, expected: DDF_SLOTS_MAX });
@@ -205,33 +212,46 @@ impl Raid456 {
             return Err(LayoutError::SizeTooSmall { found: spec.size, expected: spec.chunk });
         }
         let slots = u64::from(spec.raid_disks);
-        let across = slots - if spec.level == Level::Raid6 { 2 } else { 1 };
-        bounded(rows * chunk.sectors * across)?;
-        Ok(Raid456 { chunk, slots, across: Divisor::new(across), rows, shape })
+        let across = slots - parities;
+        let size = bounded(rows * chunk.sectors * across)?;
+        let geometry = Geometry::new(spec, size);
+        Ok(ParityLayout { geometry, chunk, slots, across: Divisor::new(across), rows, shape })
     }
 
-    pub(crate) fn array_size(&self) -> u64 {
-        self.rows * self.stripe()
+    /// How many slots.
+    pub fn slots(&self) -> u16 {
+        self.slots as u16
     }
 
-    pub(crate) fn member_used(&self) -> u64 {
-        self.rows * self.chunk.sectors
+    /// The chunk.
+    pub fn chunk(&self) -> Sectors {
+        Sectors(self.chunk.sectors)
     }
 
-    pub(crate) fn stripe(&self) -> u64 {
-        self.chunk.sectors * self.across.count
+    /// Data sectors of one row.
+    pub fn stripe(&self) -> Sectors {
+        Sectors(self.chunk.sectors * self.across.count)
     }
 
-    pub(crate) fn rows_count(&self) -> u64 {
+    /// A range inside the array cut by row, ascending.
+    pub fn rows(&self, range: ArrayRange) -> impl Iterator<Item = RowPart> + use<> {
+        self.geometry.bounds(range);
+        rows::cut(range, self.stripe().0)
+    }
+
+    /// How many rows there are.
+    pub fn rows_count(&self) -> u64 {
         self.rows
     }
 
-    pub(crate) fn row_start(&self, row: Row) -> MemberSector {
+    /// The start of a row on every member. Panics after the last row.
+    pub fn row_start(&self, row: Row) -> MemberSector {
         assert!(row.0 < self.rows, "a row behind the last one");
         MemberSector(row.0 * self.chunk.sectors)
     }
 
-    pub(crate) fn row(&self, row: Row) -> RowMap {
+    /// The slots of a row. Panics after the last row.
+    pub fn row(&self, row: Row) -> RowMap {
         let start = self.row_start(row);
         let parity = self.shape.parity(row.0);
         let syndrome = self.shape.syndrome(parity, self.slots);
@@ -245,9 +265,41 @@ impl Raid456 {
         }
         RowMap { row, start, data, exponents, parity: Slot(parity as u16), syndrome: syndrome.map(|q| Slot(q as u16)) }
     }
+
+    pub(crate) fn tolerates(&self) -> u16 {
+        (self.slots - self.across.count) as u16
+    }
+
+    pub(crate) fn member_used(&self) -> Sectors {
+        Sectors(self.rows * self.chunk.sectors)
+    }
+
+    pub(crate) fn plan_read(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
+        let (from, to) = self.geometry.bounds(range);
+        plan::read(self, from, to, usable, CopyChoice::First)
+    }
+
+    #[inline]
+    pub(crate) fn place_to_read(&self, range: ArrayRange, usable: &SlotSet) -> Option<Place> {
+        let (from, to) = self.geometry.bounds(range);
+        plan::place_to_read(self, from, to, usable, CopyChoice::First)
+    }
+
+    pub(crate) fn copies(&self, at: u64) -> Copies {
+        plan::copies(self, at)
+    }
+
+    #[inline]
+    pub(crate) fn slot_of_copy(&self, at: u64) -> Slot {
+        plan::slot_of_copy(self, at, 0)
+    }
+
+    pub(crate) fn contiguous(&self, at: u64) -> u64 {
+        self.stretch(at).length
+    }
 }
 
-impl Places for Raid456 {
+impl Places for ParityLayout {
     fn copies_count(&self) -> u16 {
         1
     }

@@ -33,6 +33,7 @@ fn every_copy_and_every_parity_is_where_layout_says() {
             assert_eq!(found, expected, "sector {x} of {:?}", setup.shape);
         }
         for (index, row) in model.rows.iter().enumerate() {
+            let Layout::Parity(layout) = &layout else { panic!("{:?} has rows", setup.shape) };
             let map = layout.row(uraid_layout::Row(index as u64 / setup.shape.chunk));
             assert_eq!(map.parity.0, row.p.slot, "{:?}", setup.shape);
             assert_eq!(map.syndrome.map(|slot| slot.0), row.q.map(|place| place.slot), "{:?}", setup.shape);

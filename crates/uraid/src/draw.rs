@@ -351,9 +351,7 @@ fn margin(part: &Part) -> (usize, usize, usize) {
 
 /// After how many rows of a parity level the same slots hold the same; one for the others.
 fn rotation(layout: &Layout) -> u64 {
-    if !layout.level().is_parity() {
-        return 1;
-    }
+    let Layout::Parity(layout) = layout else { return 1 };
     let slots = |row| {
         let map = layout.row(Row(row));
         (map.data, map.parity, map.syndrome)
@@ -416,7 +414,7 @@ impl Area {
             copies.iter().for_each(|(slot, sector)| put(sector.0, *slot, Cell::Data(at)));
             at += chunk;
         }
-        if layout.level().is_parity() {
+        if let Layout::Parity(layout) = layout {
             for row in 0..rows.min(layout.rows_count()) {
                 let map = layout.row(Row(row));
                 put(map.start.0, map.parity, Cell::P);

@@ -4,7 +4,7 @@
 
 use crate::input::Input;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
-use uraid_layout::{CopyChoice, Layout, Level, Plan, Row, Spec};
+use uraid_layout::{CopyChoice, Layout, Level, ParityLayout, Plan, Row, RowMap, Spec};
 
 const RANGES_MAX: usize = 8;
 /// A plan has a part for each chunk: who plans bounds the range.
@@ -61,14 +61,14 @@ fn check_range(layout: &Layout, range: ArrayRange, usable: &SlotSet) {
         check_runs(layout, &plan, usable);
         check_parts(&plan, range, 1);
     }
-    if layout.level().is_parity() {
-        check_rows(layout, range);
-        return;
-    }
-    let write = layout.plan_write(range, usable);
+    let copies = match layout {
+        Layout::Parity(parity) => return check_rows(layout, parity, range),
+        Layout::Copies(copies) => copies,
+    };
+    let write = copies.plan_write(range, usable);
     check_runs(layout, &write, usable);
     check_parts(&write, range, usize::from(layout.copies_count()));
-    let discard = layout.plan_discard(range, usable);
+    let discard = copies.plan_discard(range, usable);
     check_runs(layout, &discard, usable);
     let same = |(a, b): (&uraid_layout::Run, &uraid_layout::Run)| (a.slot, a.at, a.length) == (b.slot, b.at, b.length);
     assert!(discard.runs.len() == write.runs.len() && discard.runs.iter().zip(&write.runs).all(same));
@@ -110,20 +110,19 @@ fn check_parts(plan: &Plan, range: ArrayRange, copies_max: usize) {
 }
 
 /// Rows follow each other, and each names every member once.
-fn check_rows(layout: &Layout, range: ArrayRange) {
+fn check_rows(layout: &Layout, parity: &ParityLayout, range: ArrayRange) {
     let mut next = range.start.0;
-    for part in layout.rows(range) {
-        assert!(part.row.0 < layout.rows_count());
+    for part in parity.rows(range) {
+        assert!(part.row.0 < parity.rows_count());
         assert_eq!(part.row.0 * layout.stripe().0 + part.start.0, next);
         next += part.length.0;
-        check_row(layout, part.row);
+        check_row(layout, &parity.row(part.row));
     }
     assert_eq!(next, range.end().0);
-    check_row(layout, Row(layout.rows_count() - 1));
+    check_row(layout, &parity.row(Row(parity.rows_count() - 1)));
 }
 
-fn check_row(layout: &Layout, row: Row) {
-    let map = layout.row(row);
+fn check_row(layout: &Layout, map: &RowMap) {
     let mut all: Vec<u16> = map.data.iter().map(|slot| slot.0).collect();
     all.extend([map.parity.0].into_iter().chain(map.syndrome.map(|slot| slot.0)));
     all.sort_unstable();
@@ -147,10 +146,8 @@ fn check_place(layout: &Layout, sector: u64) {
 
 /// A discard of everything is a handful of runs, whatever the size.
 fn check_discard(layout: &Layout, range: ArrayRange, all: &SlotSet) {
-    if layout.level().is_parity() {
-        return;
-    }
-    let plan = layout.plan_discard(range, all);
+    let Layout::Copies(copies) = layout else { return };
+    let plan = copies.plan_discard(range, all);
     check_runs(layout, &plan, all);
     let written: u128 = plan.runs.iter().map(|run| u128::from(run.length.0)).sum();
     assert_eq!(written, u128::from(range.length.0) * u128::from(layout.copies_count()), "{:?}", layout.spec());

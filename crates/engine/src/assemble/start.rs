@@ -206,9 +206,7 @@ fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
 
 /// The missing slots of a parity level that hold data in some row: wrong parity would reconstruct wrong data for them.
 fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
-    if !layout.level().is_parity() {
-        return SlotSet::EMPTY;
-    }
+    let Layout::Parity(layout) = layout else { return SlotSet::EMPTY };
     // Layouts repeat after at most as many rows as there are slots.
     let rows = layout.rows_count().min(u64::from(layout.slots()));
     let holds_data = |slot: &Slot| (0..rows).any(|row| layout.row(Row(row)).data.contains(slot));

@@ -56,7 +56,7 @@ pub(crate) fn check(case: &Case, effort: Effort) -> Cases {
     assert_eq!(usize::from(layout.tolerates()), model.tolerates);
     assert!(!model.collides(), "{:?}", layout.spec());
     check_places(layout, model);
-    if layout.level().is_parity() {
+    if let Layout::Parity(layout) = layout {
         parity::check_rows(layout, model);
     }
     let mut cases = Cases::default();
@@ -134,15 +134,18 @@ fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort
                 }
                 cases.plans += 1;
             }
-            if layout.level().is_parity() {
-                parity::check_write(layout, model, (from, to), usable, &mut places);
-                parity::check_discard(layout, model, (from, to), usable, &mut places);
-            } else {
-                let plan = layout.plan_write(range, usable);
-                check_write(&plan, from, to, model, &places, usable).unwrap_or_else(|why| fail(why, &plan));
-                let discard = layout.plan_discard(range, usable);
-                check_discard(&discard, &plan).unwrap_or_else(|why| fail(why, &discard));
-                runs::check_changes(layout, range, &plan, &discard).unwrap_or_else(|why| fail(why, &discard));
+            match layout {
+                Layout::Parity(layout) => {
+                    parity::check_write(layout, model, (from, to), usable, &mut places);
+                    parity::check_discard(layout, model, (from, to), usable, &mut places);
+                }
+                Layout::Copies(copies) => {
+                    let plan = copies.plan_write(range, usable);
+                    check_write(&plan, from, to, model, &places, usable).unwrap_or_else(|why| fail(why, &plan));
+                    let discard = copies.plan_discard(range, usable);
+                    check_discard(&discard, &plan).unwrap_or_else(|why| fail(why, &discard));
+                    runs::check_changes(layout, range, &plan, &discard).unwrap_or_else(|why| fail(why, &discard));
+                }
             }
             cases += Cases { reads: 1, writes: 1, discards: 1, plans: 2 };
         }

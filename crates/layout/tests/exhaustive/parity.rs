@@ -8,7 +8,7 @@
 
 use crate::model::Model;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
-use uraid_layout::{Layout, Row, RowMap, RowPart};
+use uraid_layout::{ParityLayout, Row, RowMap, RowPart};
 
 const UNCLAIMED: u64 = u64::MAX;
 
@@ -52,7 +52,7 @@ impl Places {
 }
 
 /// Every row is what the model says; P, Q and data share no member, and no two exponents are equal.
-pub(crate) fn check_rows(layout: &Layout, model: &Model) {
+pub(crate) fn check_rows(layout: &ParityLayout, model: &Model) {
     assert_eq!(layout.rows_count(), model.rows.len() as u64);
     for (index, expected) in model.rows.iter().enumerate() {
         let map = layout.row(Row(index as u64));
@@ -76,7 +76,7 @@ pub(crate) fn check_rows(layout: &Layout, model: &Model) {
 }
 
 /// The range cut by row, in order, without a gap.
-fn parts(layout: &Layout, (from, to): (u64, u64)) -> Vec<RowPart> {
+fn parts(layout: &ParityLayout, (from, to): (u64, u64)) -> Vec<RowPart> {
     let parts: Vec<RowPart> = layout.rows(ArrayRange::between(ArraySector(from), ArraySector(to))).collect();
     let stripe = layout.stripe().0;
     let mut next = from;
@@ -111,7 +111,13 @@ fn runs_of(part: &RowPart, chunk: u64) -> Vec<(Option<usize>, u64, u64)> {
 }
 
 /// A write of the range changes its data places and the parity columns over them: each once, and nothing else.
-pub(crate) fn check_write(layout: &Layout, model: &Model, range: (u64, u64), usable: &SlotSet, places: &mut Places) {
+pub(crate) fn check_write(
+    layout: &ParityLayout,
+    model: &Model,
+    range: (u64, u64),
+    usable: &SlotSet,
+    places: &mut Places,
+) {
     places.next_range();
     let chunk = layout.chunk().0;
     let mut changed = 0;
@@ -128,7 +134,7 @@ pub(crate) fn check_write(layout: &Layout, model: &Model, range: (u64, u64), usa
                     let at = map.start.0 + column;
                     match data {
                         Some(_) => assert_eq!(places.sector(slot.0.into(), at), next + column - first, "{range:?}"),
-                        None => assert!(is_over(model, &part, column, chunk, range), "{range:?} {:?}", layout.spec()),
+                        None => assert!(is_over(model, &part, column, chunk, range), "{range:?} {layout:?}"),
                     }
                     places.claim(slot.0.into(), at);
                     changed += 1;
@@ -137,7 +143,7 @@ pub(crate) fn check_write(layout: &Layout, model: &Model, range: (u64, u64), usa
             next += if data.is_some() { length } else { 0 };
         }
     }
-    assert_eq!(changed, changes(model, chunk, range, usable), "{range:?} {usable:?} {:?}", layout.spec());
+    assert_eq!(changed, changes(model, chunk, range, usable), "{range:?} {usable:?} {layout:?}");
 }
 
 /// Whether the range has data over a parity column of a row; the places of that parity hold no data.
@@ -170,7 +176,13 @@ fn changes(model: &Model, chunk: u64, range: (u64, u64), usable: &SlotSet) -> u6
 }
 
 /// A discard of the range is one run per usable member: its whole rows, which follow each other.
-pub(crate) fn check_discard(layout: &Layout, model: &Model, range: (u64, u64), usable: &SlotSet, places: &mut Places) {
+pub(crate) fn check_discard(
+    layout: &ParityLayout,
+    model: &Model,
+    range: (u64, u64),
+    usable: &SlotSet,
+    places: &mut Places,
+) {
     places.next_range();
     let (chunk, stripe) = (layout.chunk().0, layout.stripe().0);
     let whole: Vec<RowMap> = parts(layout, range)
@@ -193,5 +205,5 @@ pub(crate) fn check_discard(layout: &Layout, model: &Model, range: (u64, u64), u
     }
     let is_whole = |row: u64| (row * stripe..(row + 1) * stripe).all(|x| range.0 <= x && x < range.1);
     let expected = (0..model.rows.len() as u64).filter(|&row| is_whole(row)).count() as u64;
-    assert_eq!(discarded, expected * chunk * usable.count() as u64, "{range:?} {usable:?} {:?}", layout.spec());
+    assert_eq!(discarded, expected * chunk * usable.count() as u64, "{range:?} {usable:?} {layout:?}");
 }

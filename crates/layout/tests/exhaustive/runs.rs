@@ -3,7 +3,9 @@
 
 use crate::check::{Verdict, ensure};
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
-use uraid_layout::{CopyChoice, Layout, Level, Plan, Run, Spec, default_chunk, default_layout};
+use uraid_layout::{
+    CopyChoice, CopyLayout, Layout, Level, ParityLayout, Plan, Run, Spec, default_chunk, default_layout,
+};
 
 /// The most runs that one member gets.
 fn most(plan: &Plan) -> usize {
@@ -24,18 +26,21 @@ pub(crate) fn check_read(layout: &Layout, range: ArrayRange, usable: &SlotSet, p
     if usable.count() < usize::from(members) {
         return Ok(());
     }
+    if let Layout::Parity(layout) = layout {
+        return check_between_parity(layout, range, plan);
+    }
     let is_read_once = match layout.level() {
         Level::Linear | Level::Raid0 | Level::Raid1 => true,
         Level::Raid10 => {
             let (near, _, is_offset, _) = raid10(layout);
             u32::from(members).is_multiple_of(near) && !is_offset
         }
-        Level::Raid4 | Level::Raid5 | Level::Raid6 => return check_between_parity(layout, range, plan),
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => unreachable!("a level with copies"),
     };
     ensure(!is_read_once || most(plan) <= 1, "a read has more runs than promised")
 }
 
-fn check_between_parity(layout: &Layout, range: ArrayRange, plan: &Plan) -> Verdict {
+fn check_between_parity(layout: &ParityLayout, range: ArrayRange, plan: &Plan) -> Verdict {
     let mut parity = vec![0; layout.slots().into()];
     for part in layout.rows(range) {
         let map = layout.row(part.row);
@@ -64,6 +69,14 @@ pub(crate) fn check_changes(layout: &Layout, range: ArrayRange, write: &Plan, di
     };
     ensure(most(write) <= written_max, "a write has more runs than promised")?;
     ensure(most(discard) <= discarded_max, "a discard has more runs than promised")
+}
+
+/// What a layout without parity plans.
+fn copies(layout: &Layout) -> &CopyLayout {
+    match layout {
+        Layout::Copies(copies) => copies,
+        Layout::Parity(_) => panic!("{layout:?} has parity"),
+    }
 }
 
 fn spec(level: Level, layout: u32, members: u16) -> Spec {
@@ -95,14 +108,14 @@ fn a_discard_of_terabytes_is_a_handful_of_runs() {
         let all = SlotSet::first(members);
         let size = layout.array_size();
         for _ in 0..100 {
-            let plan = layout.plan_discard(ArrayRange::new(ArraySector(0), size), &all);
+            let plan = copies(&layout).plan_discard(ArrayRange::new(ArraySector(0), size), &all);
             assert_eq!(most(&plan), whole, "{:?}", layout.spec());
-            let copies = u64::from(layout.copies_count());
-            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), size.0 * copies);
+            let count = u64::from(layout.copies_count());
+            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), size.0 * count);
             let range = ArrayRange::new(ArraySector(777), Sectors(size.0 - 2222));
-            let plan = layout.plan_discard(range, &all);
+            let plan = copies(&layout).plan_discard(range, &all);
             assert!(most(&plan) <= ragged, "{:?} {plan:?}", layout.spec());
-            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), range.length.0 * copies);
+            assert_eq!(plan.runs.iter().map(|run| run.length.0).sum::<u64>(), range.length.0 * count);
         }
     }
 }
@@ -124,7 +137,7 @@ fn a_mebibyte_of_a_raid0_of_two_is_two_runs_of_interleaved_parts() {
 fn a_mirror_pair_of_raid10_is_one_part_however_long() {
     let layout = Layout::new(&spec(Level::Raid10, 0x102, 2)).expect("a sound geometry");
     let range = ArrayRange::new(ArraySector(5), Sectors(1 << 30));
-    let plan = layout.plan_write(range, &SlotSet::first(2));
+    let plan = copies(&layout).plan_write(range, &SlotSet::first(2));
     assert_eq!((plan.runs.len(), plan.parts.len()), (2, 2));
 }
 

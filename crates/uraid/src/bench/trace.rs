@@ -16,7 +16,7 @@ use uraid_block::{
 };
 use uraid_engine::{Array, Config, Mail, Place, Pool, StartPlan, World};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Shard};
-use uraid_layout::Row;
+use uraid_layout::{Layout, ParityLayout, Row};
 
 type Log = Rc<RefCell<Vec<MemberIo>>>;
 
@@ -180,8 +180,11 @@ impl Tracer {
             program.push(&ios);
         }
         let layout = self.array.layout();
-        if is_whole && layout.level().is_parity() && block.0.is_multiple_of(layout.stripe().0) {
-            program.kernel = Some(self.kernel());
+        if let Layout::Parity(layout) = layout
+            && is_whole
+            && block.0.is_multiple_of(layout.stripe().0)
+        {
+            program.kernel = Some(kernel(layout));
         }
         Ok(program)
     }
@@ -195,22 +198,9 @@ impl Tracer {
         Ok(self.log.take())
     }
 
-    fn kernel(&self) -> RowKernel {
-        let layout = self.array.layout();
-        let map = layout.row(Row(0));
-        RowKernel {
-            chunk_bytes: layout.chunk().len_bytes(),
-            exponents: map.exponents.to_vec(),
-            has_syndrome: map.syndrome.is_some(),
-        }
-    }
-
     /// Tells writes of parity from those of data, by where they are.
     fn mark_parity(&self, ios: &mut [MemberIo]) {
-        let layout = self.array.layout();
-        if !layout.level().is_parity() {
-            return;
-        }
+        let Layout::Parity(layout) = self.array.layout() else { return };
         for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {
             let (data_start, slot) = self.members[usize::from(io.member)];
             let map = layout.row(Row((io.at.0 - data_start.0) / layout.chunk().0));
@@ -219,5 +209,14 @@ impl Tracer {
                 io.verb = Verb::WriteParity;
             }
         }
+    }
+}
+
+fn kernel(layout: &ParityLayout) -> RowKernel {
+    let map = layout.row(Row(0));
+    RowKernel {
+        chunk_bytes: layout.chunk().len_bytes(),
+        exponents: map.exponents.to_vec(),
+        has_syndrome: map.syndrome.is_some(),
     }
 }

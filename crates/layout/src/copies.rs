@@ -1,0 +1,134 @@
+//! Levels without parity: every sector has one place (linear, raid0) or several copies (raid1, raid10).
+//! Owns: [`CopyLayout`]: plans of writes and discards, and which map answers. Not here: the formulas (the level files),
+//! the merger (`plan`).
+
+use crate::linear::Linear;
+use crate::map::Geometry;
+use crate::plan::{self, Place, Places};
+use crate::raid0::Raid0;
+use crate::raid1::Raid1;
+use crate::raid10::Raid10;
+use crate::{Copies, CopyChoice, LayoutError, Plan, Spec};
+use uraid_block::{ArrayRange, Sectors, Slot, SlotSet};
+
+/// The places of an array without parity.
+#[derive(Clone, Debug)]
+pub struct CopyLayout {
+    pub(crate) geometry: Geometry,
+    map: Map,
+}
+
+#[derive(Clone, Debug)]
+enum Map {
+    Linear(Linear),
+    Raid0(Raid0),
+    Raid1(Raid1),
+    Raid10(Raid10),
+}
+
+/// Evaluates the expression with the map of the level.
+macro_rules! with_map {
+    ($layout:expr, $map:ident => $value:expr) => {
+        match &$layout.map {
+            Map::Linear($map) => $value,
+            Map::Raid0($map) => $value,
+            Map::Raid1($map) => $value,
+            Map::Raid10($map) => $value,
+        }
+    };
+}
+
+impl CopyLayout {
+    pub(crate) fn linear(spec: &Spec) -> Result<CopyLayout, LayoutError> {
+        let map = Linear::new(spec)?;
+        Ok(CopyLayout { geometry: Geometry::new(spec, map.array_size()), map: Map::Linear(map) })
+    }
+
+    pub(crate) fn raid0(spec: &Spec) -> Result<CopyLayout, LayoutError> {
+        let map = Raid0::new(spec)?;
+        Ok(CopyLayout { geometry: Geometry::new(spec, map.array_size()), map: Map::Raid0(map) })
+    }
+
+    pub(crate) fn raid1(spec: &Spec) -> Result<CopyLayout, LayoutError> {
+        let map = Raid1::new(spec)?;
+        Ok(CopyLayout { geometry: Geometry::new(spec, map.array_size()), map: Map::Raid1(map) })
+    }
+
+    pub(crate) fn raid10(spec: &Spec) -> Result<CopyLayout, LayoutError> {
+        let map = Raid10::new(spec)?;
+        Ok(CopyLayout { geometry: Geometry::new(spec, map.array_size()), map: Map::Raid10(map) })
+    }
+
+    /// Where to write a range inside the array: every copy on a usable slot.
+    pub fn plan_write(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
+        let (from, to) = self.geometry.bounds(range);
+        with_map!(self, map => plan::write(map, from, to, usable))
+    }
+
+    /// Where to discard a range inside the array: the runs that [`CopyLayout::plan_write`] would return, without parts
+    /// and without `lost`, in time that depends on members and zones only.
+    pub fn plan_discard(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
+        let (from, to) = self.geometry.bounds(range);
+        with_map!(self, map => plan::discard(map, from, to, self.geometry.spec.raid_disks, usable))
+    }
+
+    pub(crate) fn plan_read(&self, range: ArrayRange, usable: &SlotSet, choice: CopyChoice) -> Plan {
+        let (from, to) = self.geometry.bounds(range);
+        with_map!(self, map => plan::read(map, from, to, usable, choice))
+    }
+
+    #[inline]
+    pub(crate) fn place_to_read(&self, range: ArrayRange, usable: &SlotSet, choice: CopyChoice) -> Option<Place> {
+        let (from, to) = self.geometry.bounds(range);
+        with_map!(self, map => plan::place_to_read(map, from, to, usable, choice))
+    }
+
+    pub(crate) fn copies(&self, at: u64) -> Copies {
+        with_map!(self, map => plan::copies(map, at))
+    }
+
+    #[inline]
+    pub(crate) fn slot_of_copy(&self, at: u64, n: u16) -> Slot {
+        with_map!(self, map => plan::slot_of_copy(map, at, n))
+    }
+
+    pub(crate) fn contiguous(&self, at: u64) -> u64 {
+        with_map!(self, map => map.stretch(at).length)
+    }
+
+    #[inline]
+    pub(crate) fn copies_count(&self) -> u16 {
+        with_map!(self, map => map.copies_count())
+    }
+
+    pub(crate) fn chunk(&self) -> Sectors {
+        match &self.map {
+            Map::Linear(_) | Map::Raid1(_) => Sectors::ZERO,
+            Map::Raid0(_) | Map::Raid10(_) => self.geometry.spec.chunk,
+        }
+    }
+
+    pub(crate) fn stripe(&self) -> Sectors {
+        match &self.map {
+            Map::Linear(_) | Map::Raid1(_) => Sectors::ZERO,
+            Map::Raid0(_) => Sectors(self.geometry.spec.chunk.0 * u64::from(self.geometry.spec.raid_disks)),
+            Map::Raid10(map) => Sectors(map.stripe()),
+        }
+    }
+
+    pub(crate) fn member_used(&self, slot: Slot) -> Sectors {
+        Sectors(match &self.map {
+            Map::Linear(map) => map.member_used(slot),
+            Map::Raid0(map) => map.member_used(slot),
+            Map::Raid1(map) => map.array_size(),
+            Map::Raid10(map) => map.member_used(),
+        })
+    }
+
+    pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {
+        match &self.map {
+            Map::Linear(_) | Map::Raid0(_) | Map::Raid1(_) => self.geometry.missing(usable) < self.copies_count(),
+            Map::Raid10(map) => map.can_serve(usable),
+        }
+    }
+}
