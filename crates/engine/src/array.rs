@@ -11,6 +11,7 @@ use crate::failure::{Failure, RequestKind};
 use crate::gather::Streams;
 use crate::mail::{Answer, Call, Mail, Message, RowWrite, STEWARD};
 use crate::mark::{self, Mark};
+use crate::master::Master;
 use crate::member_counts::{CountedMember, MemberCounts};
 use crate::range_lock::RangeLock;
 use crate::recorded::{FailureOutcome, Recorded};
@@ -19,7 +20,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::torn::Torn;
 use crate::verdict::Verdict;
-use crate::view::{Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
+use crate::view::{Copies, Gate, SlotMap, View};
 use crate::world::{Pool, World};
 use crate::{MemberPlan, Place, StartPlan};
 use std::cell::{Cell, RefCell};
@@ -102,22 +103,15 @@ impl<W: World> Array<W> {
     pub fn new(world: W, plan: &StartPlan, members: Vec<W::Member>, mut config: Config) -> Rc<Array<W>> {
         config.read_only |= plan.read_only.is_some();
         assert_eq!(plan.members.len(), members.len());
-        let slots = slot_map(plan);
-        let shape = Arc::new(shape_of::<W>(plan, &slots, &members));
+        let master = Master::new(plan);
+        let view = master.view();
+        let shape = Arc::new(shape_of::<W>(plan, &view.slots, &members));
         let is_parity = shape.layout.level().is_parity();
-        let view = View {
-            epoch: Epoch(0),
-            slots,
-            gate: Gate::Closed,
-            takes_writes: false,
-            copies: if plan.is_dirty { Copies::Canonical } else { Copies::Any },
-            is_recorded: true,
-        };
         let is_write_mostly = |member: &&MemberPlan| member.superblock.devflags & WRITE_MOSTLY != 0;
         let write_mostly =
             plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
         let blocks = world.arena(Pool::Row).large_blocks();
-        let steward = (world.shard() == STEWARD).then(|| Steward::new(plan, &view));
+        let steward = (world.shard() == STEWARD).then(|| Steward::new(master));
         let members = members.into_iter().enumerate();
         let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
         Rc::new(Array {
@@ -444,19 +438,6 @@ impl<W: World> Device for Array<W> {
         self.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
     }
-}
-
-/// The slots of a start plan: each member in a slot is read and written.
-fn slot_map(plan: &StartPlan) -> SlotMap {
-    let mut members = vec![None; usize::from(plan.layout.slots())];
-    for (index, member) in plan.members.iter().enumerate() {
-        if let Some(slot) = slot_of(&member.place) {
-            assert!(members[slot.index()].is_none(), "one member a slot");
-            let data_offset = member.superblock.data_offset;
-            members[slot.index()] = Some(SlotMember { index, data_offset, access: Access::ReadWrite });
-        }
-    }
-    SlotMap::new(members)
 }
 
 fn shape_of<W: World>(plan: &StartPlan, slots: &SlotMap, members: &[W::Member]) -> Shape {

@@ -22,11 +22,12 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::mail::Call;
 use crate::mark::{self, Mark};
+use crate::master::{Change, FreezeCause};
 use crate::mend::MendError;
 use crate::recorded::FailureOutcome;
-use crate::steward::FreezeCause;
+
 use crate::verdict::Operation;
-use crate::view::{Copies, Gate};
+use crate::view::Gate;
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -186,8 +187,8 @@ impl<W: World> Array<W> {
     /// that does not answer, and goes on once that is failed.
     fn is_closed_to_stop(&self) -> bool {
         let steward = self.steward();
-        let master = steward.master.borrow();
-        steward.is_stopping.get() && master.has_opened && master.frozen.is_none()
+        let master = steward.master();
+        steward.is_stopping.get() && master.has_opened() && master.frozen().is_none()
     }
 
     /// Whether the array has these members and can serve without them.
@@ -218,11 +219,7 @@ impl<W: World> Array<W> {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            self.publish(|master| {
-                let kind = master.frozen.expect("it froze before").kind;
-                master.view.gate = Gate::Frozen(kind);
-            })
-            .await;
+            self.publish(Change::OpenFrozen).await;
         }
         outcome
     }
@@ -238,16 +235,16 @@ impl<W: World> Array<W> {
 
     /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
     fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
-        let master = self.steward().master.borrow();
+        let master = self.steward().master();
         // A member that stays must not be two events behind: the next start would leave it out.
-        let behind = master.missed_round.and(master.view.writable()).minus(slots).iter().next();
-        let frozen = master.frozen.expect("only a frozen array is asked");
+        let behind = master.missed_round().and(master.writable()).minus(slots).iter().next();
+        let frozen = master.frozen().expect("only a frozen array is asked");
         match frozen.cause {
             FreezeCause::LostFlush => Some(StaysFrozen::LostFlush),
             FreezeCause::TooMany => Some(StaysFrozen::TooMany),
             FreezeCause::FailedSince => Some(StaysFrozen::FailedSince),
-            FreezeCause::Full if !master.has_opened => Some(StaysFrozen::NotStarted),
-            FreezeCause::Full if !master.view.is_recorded => Some(StaysFrozen::FailedSince),
+            FreezeCause::Full if !master.has_opened() => Some(StaysFrozen::NotStarted),
+            FreezeCause::Full if !master.is_recorded() => Some(StaysFrozen::FailedSince),
             FreezeCause::Full => behind.map(|slot| StaysFrozen::CannotWrite { slot, error: ErrorKind::NoSpace.into() }),
         }
     }
@@ -257,7 +254,7 @@ impl<W: World> Array<W> {
     async fn close_and_drain(&self) -> Result<(), FailError> {
         let drained = async {
             loop {
-                let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;
+                let epoch = self.publish(Change::Close).await;
                 self.drain(epoch).await;
                 self.collection_over().await;
                 if self.view().gate == Gate::Closed {
@@ -279,34 +276,19 @@ impl<W: World> Array<W> {
         self.collection_over().await;
         self.check_fail_frozen(slots)?;
         mark::hit(Mark::FailedFrozen);
-        let (frozen, version) = {
-            let mut master = self.steward().master.borrow_mut();
-            let now = self.world.now();
-            by_command(slots).iter().for_each(|failure| master.fail_member(failure, now));
-            // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until the
-            // array is idle.
-            master.is_dirty = true;
-            master.version += 1;
-            (master.frozen.take(), master.version)
-        };
-        self.publish(|_| {}).await;
+        let steward = self.steward();
+        let frozen = steward.master().frozen().expect("it froze before");
+        self.publish(Change::Unfreeze(&by_command(slots), self.world.now())).await;
+        let version = steward.master().version();
         if let Err(error) = self.record_up_to(version).await {
-            let mut master = self.steward().master.borrow_mut();
-            master.frozen = master.frozen.or(frozen);
+            steward.apply(Change::Refreeze(frozen));
             return Err(FailError::Frozen(error));
         }
-        self.publish(|master| {
-            if master.frozen.is_some() {
-                return;
-            }
-            master.view.gate = Gate::Open;
-            master.view.takes_writes = true;
-            if !master.is_suspect {
-                master.view.copies = Copies::Any;
-            }
-        })
-        .await;
-        let is_open = self.steward().master.borrow().frozen.is_none();
+        let is_open = steward.master().frozen().is_none();
+        if is_open {
+            self.publish(Change::OpenForWrites).await;
+        }
+        let is_open = steward.master().frozen().is_none();
         if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
     }
 
@@ -333,7 +315,7 @@ impl<W: World> Array<W> {
         // A flush has lost writes, or a write may reach its member later: the array stays frozen for good.
         let is_lost = cause == StaysFrozen::LostFlush;
         let freeze = if is_lost { FreezeCause::LostFlush } else { FreezeCause::TooMany };
-        self.steward().master.borrow_mut().freeze(ErrorKind::Gone, freeze);
+        self.steward().apply(Change::Freeze(ErrorKind::Gone, freeze));
         Err(cause)
     }
 

@@ -22,9 +22,9 @@ use crate::World;
 use crate::array::Array;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::master::{Change, FreezeCause};
 use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::{FreezeCause, Master};
 use crate::verdict::{self, Operation, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -68,11 +68,10 @@ impl<W: World> Array<W> {
         let began = self.world.now();
         let is_new = self.judge_together(failures).await;
         let steward = self.steward();
-        let version = steward.master.borrow().version;
+        let version = steward.master().version();
         let outcome = self.record_up_to(version).await;
-        let mut master = steward.master.borrow_mut();
         if is_new && outcome.is_ok() {
-            master.last_record = Some(self.world.now().since(began));
+            steward.last_record.set(Some(self.world.now().since(began)));
         }
         match outcome {
             Ok(()) => FailureOutcome::Recorded,
@@ -86,7 +85,7 @@ impl<W: World> Array<W> {
         let mut is_new = false;
         let mut waits = Vec::new();
         let mut at_once = Vec::new();
-        let usable = self.steward().master.borrow().view.writable();
+        let usable = self.steward().master().writable();
         for failure in fresh(usable, failures) {
             match self.verdict(&failure) {
                 Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
@@ -137,7 +136,7 @@ impl<W: World> Array<W> {
     /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
-        let usable = self.steward().master.borrow().view.writable();
+        let usable = self.steward().master().writable();
         let failed = collection.slots_of_errors().and(usable);
         let is_empty = collection.slots().and(usable).is_empty();
         is_empty || !self.shape.layout.can_serve(&usable.minus(failed))
@@ -157,9 +156,9 @@ impl<W: World> Array<W> {
     }
 
     async fn judge_now(&self, failures: &[Failure]) -> bool {
-        let is_new = self.judge(&mut self.steward().master.borrow_mut(), failures);
+        let is_new = self.judge(failures);
         if is_new {
-            self.publish(|_| {}).await;
+            self.publish(Change::Nothing).await;
         }
         if let Some(collection) = &*self.steward().collecting.borrow() {
             collection.changed.notify_all();
@@ -167,72 +166,77 @@ impl<W: World> Array<W> {
         is_new
     }
 
-    /// Applies the verdicts to the master state. Returns whether anything changed. All failures of one call are judged
+    /// Applies the verdicts to the state. Returns whether anything changed. All failures of one call are judged
     /// together: if they hit more members than the array can lose, none of them is failed.
-    fn judge(&self, master: &mut Master, failures: &[Failure]) -> bool {
+    fn judge(&self, failures: &[Failure]) -> bool {
+        let steward = self.steward();
         let mut is_new = false;
         let mut grave: Vec<Failure> = Vec::new();
-        for failure in fresh(master.view.writable(), failures) {
+        let writable = steward.master().writable();
+        for failure in fresh(writable, failures) {
             match self.verdict(&failure) {
                 Verdict::Freeze => {
-                    self.freeze_over(master, &failure);
+                    self.freeze_over(&failure);
                     is_new = true;
                 }
                 Verdict::FailOrFreeze => grave.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }
-        if master.frozen.is_some() || !self.can_lose(master, &grave) {
+        let is_frozen = steward.master().frozen().is_some();
+        if is_frozen || !self.can_lose(&grave) {
             // A member with too many read errors still takes writes. After the other failures the array may need it.
             grave.retain(is_error);
         }
         if !grave.is_empty() {
-            if master.frozen.is_some() && !self.shape.layout.level().is_parity() {
-                stay_frozen(master, &grave);
+            if is_frozen && !self.shape.layout.level().is_parity() {
+                self.stay_frozen(&grave);
             } else {
-                self.fail_or_freeze(master, &grave);
+                self.fail_or_freeze(&grave);
             }
             is_new = true;
         }
         is_new
     }
 
-    fn freeze_over(&self, master: &mut Master, failure: &Failure) {
+    fn freeze_over(&self, failure: &Failure) {
         if failure.operation == Operation::Superblock {
-            master.missed_round.insert(failure.slot);
+            self.steward().apply(Change::MissRound(failure.slot));
         }
         let is_flush = failure.operation == Operation::Flush;
         mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
-        master.freeze(failure.error.kind, if is_flush { FreezeCause::LostFlush } else { FreezeCause::Full });
+        let cause = if is_flush { FreezeCause::LostFlush } else { FreezeCause::Full };
+        self.steward().apply(Change::Freeze(failure.error.kind, cause));
     }
 
-    fn can_lose(&self, master: &Master, failures: &[Failure]) -> bool {
+    fn can_lose(&self, failures: &[Failure]) -> bool {
         let failed = failures.iter().map(|failure| failure.slot).collect();
-        self.shape.layout.can_serve(&master.view.readable().minus(failed))
+        self.shape.layout.can_serve(&self.steward().master().readable().minus(failed))
     }
 
-    fn fail_or_freeze(&self, master: &mut Master, grave: &[Failure]) {
+    fn fail_or_freeze(&self, grave: &[Failure]) {
+        let steward = self.steward();
         if grave.len() > 1 {
             mark::hit(Mark::FailedTogether);
         }
-        if !master.is_recorded(master.version) {
+        let version = steward.master().version();
+        if !steward.master().shows(version) {
             mark::hit(Mark::FailedWhileRecording);
         }
-        if !self.can_lose(master, grave) {
+        if !self.can_lose(grave) {
             mark::hit(Mark::FrozenTooMany);
-            return master.freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany));
+            return steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany)));
         }
-        for failure in grave {
-            master.fail_member(failure, self.world.now());
-        }
+        steward.apply(Change::FailMembers(grave, self.world.now()));
     }
-}
 
-/// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash keeps.
-/// Without that member they would see another one. A flush that failed must not be followed by one that succeeds.
-fn stay_frozen(master: &mut Master, grave: &[Failure]) {
-    mark::hit(Mark::FailedSinceFrozen);
-    master.freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince));
+    /// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash
+    /// keeps. Without that member they would see another one. A flush that failed must not be followed by one that
+    /// succeeds.
+    fn stay_frozen(&self, grave: &[Failure]) {
+        mark::hit(Mark::FailedSinceFrozen);
+        self.steward().apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince)));
+    }
 }
 
 /// The cause of a freeze over these failures: a lost flush, or else `other`.

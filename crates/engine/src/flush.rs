@@ -73,7 +73,7 @@ impl<W: World> Array<W> {
 
     async fn flush_once(&self) -> Result<Recorded, IoError> {
         let view = self.view();
-        if self.steward().master.borrow().has_lost_flush() {
+        if self.steward().master().has_lost_flush() {
             mark::hit(Mark::FlushRefused);
             // The flush that froze the array may have lost writes: a later flush must not succeed.
             return Err(ErrorKind::Frozen.into());

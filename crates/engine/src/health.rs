@@ -106,17 +106,17 @@ impl<W: World> Array<W> {
     /// Counts one error. Returns true if its member is over the limit and the array can serve without it.
     fn is_over_limit(&self, error: &ReadError, made_up: bool) -> bool {
         let steward = self.steward();
-        let master = steward.master.borrow();
-        if master.view.gate != Gate::Open || !master.view.readable().contains(error.slot) {
+        let master = steward.master();
+        if master.gate() != Gate::Open || !master.readable().contains(error.slot) {
             return false;
         }
         // Leave out members that are about to be failed, too.
-        let can_go = self.shape.layout.can_serve(&master.view.readable().minus(self.collected()).without(error.slot));
+        let can_go = self.shape.layout.can_serve(&master.readable().minus(self.collected()).without(error.slot));
         if can_go && !made_up {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;
         }
-        let index = master.view.member(error.slot).index;
+        let index = self.with_view(|view| view.member(error.slot)).index;
         let member = &mut steward.health.members.borrow_mut()[index];
         if member.reads.note(self.world.now(), error.range) <= self.config.read_errors_max {
             return false;

@@ -6,10 +6,10 @@ use crate::World;
 use crate::array::{Array, Counters};
 use crate::health::MemberErrors;
 use crate::mark::{self, Mark};
+use crate::master::{Change, MemberState};
 use crate::resync::Progress;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::MemberState;
-use crate::view::{Copies, Gate};
+use crate::view::Gate;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Device, ErrorKind, Geometry, IoError, Slot, SlotSet};
@@ -99,62 +99,40 @@ impl<W: World> Array<W> {
             return Err(StartError::Stopping);
         }
         if self.config.read_only {
-            self.publish(|master| master.view.gate = Gate::ReadOnly).await;
+            self.publish(Change::OpenReadOnly).await;
             self.begin_watching_reads();
             return Ok(());
         }
         if !self.is_redundant() {
-            self.publish(|master| {
-                master.view.gate = Gate::Open;
-                master.has_opened = true;
-                master.view.takes_writes = true;
-                master.view.copies = Copies::Any;
-            })
-            .await;
+            self.publish(Change::Open).await;
             return Ok(());
         }
         self.catch_up().await.map_err(StartError::Record)?;
-        let is_left_out = self.leaves_a_slot_out();
-        if is_left_out || steward.master.borrow().is_dirty {
+        let (is_left_out, is_dirty) = {
+            let master = steward.master();
+            (master.leaves_a_slot_out(), master.is_dirty())
+        };
+        if is_left_out || is_dirty {
             mark::hit(Mark::StartRecorded);
-            let version = {
-                let mut master = steward.master.borrow_mut();
-                master.leave_outsiders_behind();
-                master.version += 1;
-                master.version
-            };
+            steward.apply(Change::LeaveOutsiders);
+            let version = steward.master().version();
             self.record_up_to(version).await.map_err(StartError::Record)?;
         }
-        if steward.master.borrow().is_dirty {
+        let is_dirty = steward.master().is_dirty();
+        if is_dirty {
             self.make_consistent(progress).await?;
         }
-        if let Some(error) = steward.master.borrow().frozen_error() {
+        let frozen = steward.master().frozen_error();
+        if let Some(error) = frozen {
             return Err(StartError::Frozen(error));
         }
         if steward.is_stopping.get() {
             return Err(StartError::Stopping);
         }
-        self.publish(|master| {
-            master.view.gate = Gate::Open;
-            master.has_opened = true;
-            if !master.is_suspect {
-                master.view.copies = Copies::Any;
-            }
-        })
-        .await;
+        self.publish(Change::Open).await;
         self.begin_watching_reads();
         self.world.spawn(self.clone().watch_idle());
         Ok(())
-    }
-
-    /// Whether a slot has no member and the superblocks do not say so yet.
-    fn leaves_a_slot_out(&self) -> bool {
-        let master = self.steward().master.borrow();
-        let missing = usize::from(self.shape.layout.slots()) > master.view.readable().count();
-        let is_known = missing
-            && master.template.roles.iter().filter(|role| role.slot().is_some()).count()
-                == master.view.readable().count();
-        missing && !is_known
     }
 
     async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
@@ -174,20 +152,16 @@ impl<W: World> Array<W> {
             }
         };
         let _ = self.flush_members().await.map_err(StartError::Resync)?;
-        let version = {
-            let mut master = self.steward().master.borrow_mut();
-            if !found.unreadable.is_zero() {
-                mark::hit(Mark::ResyncUnreadable);
-                // A sector that no member could give now may become readable later and then disagree: do not mark the
-                // array clean.
-                master.is_suspect = true;
-                master.view.takes_writes = true;
-                return Ok(());
-            }
-            master.is_dirty = false;
-            master.version += 1;
-            master.version
-        };
+        let steward = self.steward();
+        if !found.unreadable.is_zero() {
+            mark::hit(Mark::ResyncUnreadable);
+            // A sector that no member could give now may become readable later and then disagree: do not mark the array
+            // clean.
+            steward.apply(Change::MarkSuspect);
+            return Ok(());
+        }
+        steward.apply(Change::MarkClean);
+        let version = steward.master().version();
         self.record_up_to(version).await.map_err(StartError::Record)
     }
 
@@ -204,8 +178,8 @@ impl<W: World> Array<W> {
         self.revoke_clean_up().await;
         let _one = steward.transition.acquire(1).await;
         let is_read_only = self.view().gate == Gate::ReadOnly;
-        let frozen = steward.master.borrow().frozen_error();
-        let epoch = self.publish(|master| master.view.gate = Gate::Closed).await;
+        let frozen = steward.master().frozen_error();
+        let epoch = self.publish(Change::Close).await;
         self.drain(epoch).await;
         let outcome = match frozen {
             Some(error) => {
@@ -218,12 +192,12 @@ impl<W: World> Array<W> {
         steward.commands.end().await;
         // A member's failure may not be in the superblocks yet. After this no superblock is written.
         self.collection_over().await;
-        let version = steward.master.borrow().version;
+        let version = steward.master().version();
         if outcome.is_ok() && !is_read_only && self.is_redundant() {
             let _ = self.record_up_to(version).await;
         }
         let last = steward.recording.acquire(1).await;
-        let epoch = self.publish(|master| master.view.gate = Gate::Stopped).await;
+        let epoch = self.publish(Change::Stop).await;
         drop(last);
         // If the array froze after the gate was closed, reads were admitted again: wait for them.
         self.drain(epoch).await;
@@ -235,37 +209,38 @@ impl<W: World> Array<W> {
             return self.flush_members().await.map(|_recorded| ()).map_err(StopError::Flush);
         }
         self.go_clean().await;
-        let master = self.steward().master.borrow();
+        let master = self.steward().master();
         if let Some(error) = master.frozen_error() {
             return Err(StopError::NotClean(error));
         }
-        if master.is_dirty { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
+        if master.is_dirty() { Err(StopError::NotClean(ErrorKind::Media.into())) } else { Ok(()) }
     }
 
     /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs
     /// any change that needs one. Requests continue meanwhile. Shard 0 only, and outside of any request.
     pub async fn drain_once(&self) {
         let _one = self.steward().transition.acquire(1).await;
-        let epoch = self.publish(|_| ()).await;
+        let epoch = self.publish(Change::Nothing).await;
         self.drain(epoch).await;
     }
 
     /// What the array is like now. Shard 0 only.
     pub fn status(&self) -> Status {
-        let master = self.steward().master.borrow();
+        let steward = self.steward();
+        let master = steward.master();
         Status {
             level: self.shape.layout.level(),
             slots: self.shape.layout.slots(),
-            usable: master.view.readable(),
-            gate: master.view.gate,
-            is_dirty: master.is_dirty,
-            events: master.events,
-            updated: master.updated,
-            members: master.members.clone(),
-            errors: self.steward().health.errors(),
+            usable: master.readable(),
+            gate: master.gate(),
+            is_dirty: master.is_dirty(),
+            events: master.events(),
+            updated: master.updated(),
+            members: master.members().to_vec(),
+            errors: steward.health.errors(),
             geometry: self.geometry().clone(),
-            records: master.records,
-            last_record: master.last_record,
+            records: steward.rounds.get(),
+            last_record: steward.last_record.get(),
             counters: self.counters(),
         }
     }

@@ -65,6 +65,14 @@ pub(crate) struct SlotMap {
 }
 
 impl SlotMap {
+    pub(crate) fn readable(&self) -> SlotSet {
+        self.readable
+    }
+
+    pub(crate) fn writable(&self) -> SlotSet {
+        self.writable
+    }
+
     pub(crate) fn new(members: Vec<Option<SlotMember>>) -> SlotMap {
         let having = |is_wanted: fn(Access) -> bool| -> SlotSet {
             let slots = (0..).map(Slot).zip(&members);
@@ -80,13 +88,6 @@ impl SlotMap {
     /// The members of all slots that have one.
     pub(crate) fn members(&self) -> impl Iterator<Item = &SlotMember> {
         self.members.iter().flatten()
-    }
-
-    /// The same members, of which one has another access.
-    pub(crate) fn with_access(&self, slot: Slot, access: Access) -> SlotMap {
-        let mut members = self.members.clone();
-        members[slot.index()].as_mut().expect("an empty slot has no access").access = access;
-        SlotMap::new(members)
     }
 }
 

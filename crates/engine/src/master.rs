@@ -1,0 +1,504 @@
+//! The authoritative state of an array: its members, its gate, its marks, what its superblocks say.
+//! Owns: [`Master`], [`Change`], the view that follows from the state, invariants across its fields. Not here: when
+//! a change is made (`steward`, `failing`, `record`, `lifecycle`, `by_command`), superblocks (`images`).
+//! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
+
+mod images;
+
+pub(crate) use images::Image;
+
+use crate::failure::Failure;
+use crate::sabotage::{self, Sabotage};
+use crate::verdict::Operation;
+use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
+use crate::{Place, StartPlan};
+use uraid_block::{ErrorKind, IoError, Slot, SlotSet, Tick};
+use uraid_format::{Role, Superblock};
+
+/// The state of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemberState {
+    /// Read and written in its slot.
+    Active(Slot),
+    /// Waiting for a slot.
+    Spare,
+    /// Failed while the array was open.
+    Faulty {
+        /// The slot it had.
+        slot: Option<Slot>,
+        /// The operation that failed.
+        operation: Operation,
+        /// The error.
+        error: IoError,
+        /// When.
+        at: Tick,
+    },
+}
+
+impl MemberState {
+    /// Whether it has not failed.
+    pub(crate) fn is_trusted(&self) -> bool {
+        match self {
+            MemberState::Active(_) | MemberState::Spare => true,
+            MemberState::Faulty { .. } => false,
+        }
+    }
+}
+
+/// Why an array froze. If it has several reasons, the last one of this list counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum FreezeCause {
+    /// Members are full.
+    Full,
+    /// A member of a mirror failed since.
+    FailedSince,
+    /// More members failed than it can lose.
+    TooMany,
+    /// A flush failed on more members than it can lose: it is unknown which writes are lost.
+    LostFlush,
+}
+
+/// The state of a frozen array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frozen {
+    /// The first error that froze it.
+    pub(crate) kind: ErrorKind,
+    pub(crate) cause: FreezeCause,
+}
+
+/// One change of the state.
+pub(crate) enum Change<'a> {
+    /// None: the view is published again.
+    Nothing,
+    /// The gate opens for reads only.
+    OpenReadOnly,
+    /// The gate opens: the array is consistent, or marked suspect.
+    Open,
+    /// The gate closes, for a stop or a command.
+    Close,
+    /// The gate of an array that was frozen opens: the superblocks say dirty already.
+    OpenForWrites,
+    /// The gate of an array that stays frozen opens for reads again.
+    OpenFrozen,
+    /// The last change.
+    Stop,
+    /// The start leaves members out that the superblocks do not yet name.
+    LeaveOutsiders,
+    /// The next superblocks say dirty.
+    MarkDirty,
+    /// The dirty mark is durable: writes may be submitted.
+    AdmitWrites,
+    /// Writes wait, because the array may go clean.
+    HoldWrites,
+    /// The next superblocks say clean.
+    MarkClean,
+    /// The resync met sectors that could neither be read nor computed.
+    MarkSuspect,
+    /// Takes trust from members in use.
+    FailMembers(&'a [Failure], Tick),
+    /// Takes trust from a spare, whose superblock could not be written.
+    FailSpare { member: usize, error: IoError, at: Tick },
+    /// Stops writes to the array. The members keep their slots: the next start finds a dirty array and makes it
+    /// consistent.
+    Freeze(ErrorKind, FreezeCause),
+    /// A member had no room for its superblock.
+    MissRound(Slot),
+    /// Fails the members that the array froze over. It is dirty and takes writes again once this is recorded.
+    Unfreeze(&'a [Failure], Tick),
+    /// What [`Change::Unfreeze`] did could not be recorded: frozen as before.
+    Refreeze(Frozen),
+    /// Members that had missed the last round before the start have caught up.
+    CatchUp,
+    /// A round of superblocks begins, at this time in seconds since 1970.
+    BeginRound(u64),
+    /// All trusted members have taken a round.
+    EndRound(&'a Round),
+    /// Sabotage: the events of one member run ahead.
+    SkipRounds,
+}
+
+/// What a round of superblocks shows.
+pub(crate) struct Round {
+    /// The version of the state.
+    pub(crate) version: u64,
+    /// Whether it names all failed members.
+    pub(crate) names_all: bool,
+    /// Failed members that it does not name. All others have taken a superblock since they failed.
+    pub(crate) proven: Vec<usize>,
+}
+
+/// The authoritative state of the array.
+pub(crate) struct Master {
+    slots: u16,
+    is_redundant: bool,
+    epoch: Epoch,
+    gate: Gate,
+    takes_writes: bool,
+    members: Vec<MemberState>,
+    /// All copies hold the same, and parity is right: the start found a clean array, or a resync has ended.
+    is_consistent: bool,
+    /// The next superblocks say dirty: some redundancy may be wrong.
+    is_dirty: bool,
+    /// A sector could neither be read nor computed in the resync: the array stays dirty.
+    is_suspect: bool,
+    /// The gate was open.
+    has_opened: bool,
+    /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
+    frozen: Option<Frozen>,
+    /// Slots whose member had no room for its superblock, and has missed a round.
+    missed_round: SlotSet,
+    events: u64,
+    /// When the last round of superblocks began, in seconds since 1970.
+    updated: u64,
+    /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
+    lagging: Vec<usize>,
+    /// Counts changes that superblocks must show, and which of them they show.
+    version: u64,
+    recorded: u64,
+    /// Whether the superblocks record all members that have failed.
+    is_recorded: bool,
+    /// The event count that the superblocks must reach before the changes count as recorded, and the count that they
+    /// have all reached: see [`Master::leave_behind`].
+    events_min: u64,
+    events_recorded: u64,
+    /// Failed members that the superblocks do not name yet, as indexes into `members`: see [`Change::FailMembers`].
+    unnamed: Vec<usize>,
+    /// Nothing was recorded since the start, and a device that is not in use may have as many events as the members.
+    has_outsiders: bool,
+    /// The freshest superblock at assembly, for the fields that all members share.
+    template: Superblock,
+    /// Each member's own superblock.
+    superblocks: Vec<Superblock>,
+}
+
+/// Sabotage: record a failure by one round, as md does.
+fn records_once() -> bool {
+    sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
+}
+
+/// Whether a slot has no member, or a device that has or had a slot is not in use.
+fn has_outsiders(plan: &StartPlan) -> bool {
+    let is_used = |number: u32| {
+        let mut in_slots = plan.members.iter().filter(|member| member.place != Place::Spare);
+        in_slots.any(|member| member.superblock.dev_number == number)
+    };
+    let had_slot = |role: &Role| match role {
+        Role::Slot(_) | Role::Faulty => true,
+        Role::Spare | Role::Journal | Role::Reserved(_) => false,
+    };
+    let mut roles = (0u32..).zip(&plan.template.roles);
+    !plan.missing.is_empty() || roles.any(|(number, role)| had_slot(role) && !is_used(number))
+}
+
+impl Master {
+    pub(crate) fn new(plan: &StartPlan) -> Master {
+        let members = plan.members.iter().map(|member| match member.place {
+            Place::Slot(slot) => MemberState::Active(slot),
+            Place::Spare => MemberState::Spare,
+        });
+        let master = Master {
+            slots: plan.layout.slots(),
+            is_redundant: plan.layout.level().is_redundant(),
+            epoch: Epoch(0),
+            gate: Gate::Closed,
+            takes_writes: false,
+            members: members.collect(),
+            is_consistent: !plan.is_dirty,
+            is_dirty: plan.is_dirty,
+            is_suspect: false,
+            has_opened: false,
+            frozen: None,
+            missed_round: SlotSet::EMPTY,
+            events: plan.events,
+            updated: plan.template.updated_seconds(),
+            lagging: plan.lagging().collect(),
+            version: 0,
+            recorded: 0,
+            is_recorded: true,
+            events_min: 0,
+            events_recorded: 0,
+            unnamed: Vec::new(),
+            has_outsiders: has_outsiders(plan),
+            template: plan.template.clone(),
+            superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
+        };
+        master.check();
+        master
+    }
+
+    /// The view of every shard. Nothing else derives one.
+    pub(crate) fn view(&self) -> View {
+        View {
+            epoch: self.epoch,
+            slots: self.slot_map(),
+            gate: self.gate,
+            takes_writes: self.takes_writes,
+            copies: self.copies(),
+            is_recorded: self.is_recorded,
+        }
+    }
+
+    /// A failed member keeps its slot: requests that were planned with it still look it up.
+    fn slot_map(&self) -> SlotMap {
+        let mut of_slots = vec![None; usize::from(self.slots)];
+        for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
+            let (slot, access) = match member {
+                MemberState::Active(slot) => (*slot, Access::ReadWrite),
+                MemberState::Faulty { slot: Some(slot), .. } => (*slot, Access::None),
+                MemberState::Faulty { slot: None, .. } | MemberState::Spare => continue,
+            };
+            let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
+            assert!(of_slot.is_none(), "one member a slot");
+            *of_slot = Some(SlotMember { index, data_offset: superblock.data_offset, access });
+        }
+        SlotMap::new(of_slots)
+    }
+
+    fn copies(&self) -> Copies {
+        let agree = self.is_consistent && !self.is_suspect && self.frozen.is_none();
+        if agree { Copies::Any } else { Copies::Canonical }
+    }
+
+    /// Changes the state.
+    pub(crate) fn apply(&mut self, change: Change<'_>) {
+        match change {
+            Change::Nothing => {}
+            Change::OpenReadOnly => self.gate = Gate::ReadOnly,
+            Change::Open => self.open(),
+            Change::OpenForWrites => {
+                self.open();
+                self.takes_writes = true;
+            }
+            Change::Close => self.gate = Gate::Closed,
+            Change::OpenFrozen => self.gate = Gate::Frozen(self.frozen.expect("it froze before").kind),
+            Change::Stop => self.gate = Gate::Stopped,
+            Change::LeaveOutsiders => {
+                self.leave_outsiders_behind();
+                self.version += 1;
+            }
+            Change::MarkDirty => {
+                self.is_dirty = true;
+                self.version += 1;
+                self.leave_outsiders_behind();
+            }
+            Change::AdmitWrites => self.takes_writes = true,
+            Change::HoldWrites => self.takes_writes = false,
+            Change::MarkClean => {
+                assert!(!self.takes_writes, "an array that takes writes is dirty");
+                assert!(!self.is_suspect, "some of its redundancy is unknown");
+                self.is_dirty = false;
+                self.version += 1;
+            }
+            Change::MarkSuspect => {
+                self.is_suspect = true;
+                self.takes_writes = true;
+            }
+            Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
+            Change::FailSpare { member, error, at } => {
+                assert_eq!(self.members[member], MemberState::Spare, "a member in a slot is judged with the others");
+                self.members[member] = MemberState::Faulty { slot: None, operation: Operation::Superblock, error, at };
+                self.version += 1;
+            }
+            Change::Freeze(kind, cause) => self.freeze(kind, cause),
+            Change::MissRound(slot) => self.missed_round.insert(slot),
+            Change::Unfreeze(failures, at) => {
+                failures.iter().for_each(|failure| self.fail_member(failure, at));
+                // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until
+                // the array is idle.
+                self.is_dirty = true;
+                self.version += 1;
+                self.frozen = None;
+            }
+            Change::Refreeze(frozen) => self.frozen = self.frozen.or(Some(frozen)),
+            Change::CatchUp => self.lagging.clear(),
+            Change::BeginRound(seconds) => self.begin_round(seconds),
+            Change::EndRound(round) => self.end_round(round),
+            Change::SkipRounds => self.events += 2,
+        }
+        self.check();
+    }
+
+    /// Changes the state. Returns the next view.
+    pub(crate) fn apply_and_view(&mut self, change: Change<'_>) -> View {
+        self.apply(change);
+        self.epoch.0 += 1;
+        self.view()
+    }
+
+    /// What is true of every state.
+    fn check(&self) {
+        assert_eq!(self.members.len(), self.superblocks.len());
+        assert!(self.recorded <= self.version, "no superblock shows a change that was not made");
+        let is_frozen = self.frozen.is_some();
+        match self.gate {
+            Gate::Open => assert!(!is_frozen && self.has_opened, "a frozen array takes no writes"),
+            Gate::Frozen(_) => assert!(is_frozen),
+            Gate::Closed | Gate::ReadOnly | Gate::Stopped => {}
+        }
+        if self.takes_writes && self.is_redundant {
+            assert!(self.is_dirty, "the dirty mark comes before the first write");
+        }
+        for member in &self.unnamed {
+            assert!(!self.members[*member].is_trusted(), "a member that works is named by its slot");
+        }
+        if !self.is_recorded {
+            assert!(!self.members.iter().all(MemberState::is_trusted), "only failures wait for their record");
+        }
+    }
+
+    fn open(&mut self) {
+        assert!(self.frozen.is_none(), "a frozen array stays frozen");
+        self.gate = Gate::Open;
+        self.has_opened = true;
+        self.is_consistent = true;
+        if !self.is_redundant {
+            // There is no dirty mark to wait for.
+            self.takes_writes = true;
+        }
+    }
+
+    /// Called when a member is left out of the array, while its superblock may have as many events as the newest round.
+    ///
+    /// `mdadm --assemble --force` accepts a member that is at most one event behind, whatever the freshest superblock
+    /// says of it. So the others must be two events ahead before any request that this member has missed is answered.
+    /// That takes two rounds: in one step of two, a crash in mid-round would leave the others too far apart.
+    ///
+    /// ```text
+    ///   events     left out: 7     the others: 7 -> 8 -> 9, then the answer
+    /// ```
+    fn leave_behind(&mut self) {
+        let rounds = if records_once() { 1 } else { 2 };
+        self.events_min = self.events + rounds;
+        self.has_outsiders = false;
+    }
+
+    /// [`Master::leave_behind`] for devices that the array was started without: once, before the first write.
+    fn leave_outsiders_behind(&mut self) {
+        if self.has_outsiders {
+            self.leave_behind();
+        }
+    }
+
+    /// The first of the two rounds that follow still lists the member in its slot: if other members fail this round, the
+    /// array freezes, and no superblock says that a member is missing.
+    fn fail_member(&mut self, failure: &Failure, at: Tick) {
+        let Failure { slot, operation, error } = *failure;
+        let member = self.members.iter().position(|member| *member == MemberState::Active(slot));
+        let member = member.expect("a writable slot has an active member");
+        self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
+        self.is_recorded = false;
+        self.version += 1;
+        self.leave_behind();
+        if !records_once() && !sabotage::is(Sabotage::NameAtOnce) {
+            self.unnamed.push(member);
+        }
+    }
+
+    fn freeze(&mut self, kind: ErrorKind, cause: FreezeCause) {
+        let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
+        frozen.cause = frozen.cause.max(cause);
+        match self.gate {
+            Gate::Open | Gate::Closed => self.gate = Gate::Frozen(kind),
+            Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
+        }
+    }
+
+    fn begin_round(&mut self, seconds: u64) {
+        let steps_back = sabotage::is(Sabotage::EventsStepBack);
+        self.events = if steps_back { self.events.saturating_sub(1) } else { self.events + 1 };
+        // Assembly refuses to write long before this count, which could not be read back.
+        assert!(self.events < Superblock::EVENTS_END);
+        self.updated = seconds;
+    }
+
+    fn end_round(&mut self, round: &Round) {
+        self.events_recorded = self.events;
+        if round.names_all {
+            self.recorded = round.version;
+        }
+        self.unnamed.retain(|member| !round.proven.contains(member));
+        self.is_recorded |= self.shows(self.version);
+    }
+
+    /// Whether the superblocks show at least `version`, and are two events ahead of every member that was left out.
+    pub(crate) fn shows(&self, version: u64) -> bool {
+        self.recorded >= version && self.events_recorded >= self.events_min
+    }
+
+    /// Slots whose member may be read.
+    pub(crate) fn readable(&self) -> SlotSet {
+        self.slot_map().readable()
+    }
+
+    /// Slots whose member every write goes to.
+    pub(crate) fn writable(&self) -> SlotSet {
+        self.slot_map().writable()
+    }
+
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.takes_writes
+    }
+
+    pub(crate) fn members(&self) -> &[MemberState] {
+        &self.members
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    pub(crate) fn has_opened(&self) -> bool {
+        self.has_opened
+    }
+
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
+    pub(crate) fn missed_round(&self) -> SlotSet {
+        self.missed_round
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub(crate) fn updated(&self) -> u64 {
+        self.updated
+    }
+
+    /// The number of the last change that superblocks must show.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn frozen(&self) -> Option<Frozen> {
+        self.frozen
+    }
+
+    /// The error for writes since the array froze. Do not infer this from the gate: `stop` overwrites `Frozen`.
+    pub(crate) fn frozen_error(&self) -> Option<IoError> {
+        self.frozen.map(|frozen| view::frozen_error(frozen.kind))
+    }
+
+    /// A flush failed on more members than the array can lose.
+    pub(crate) fn has_lost_flush(&self) -> bool {
+        self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::LostFlush)
+    }
+
+    /// Whether the superblocks may say clean once all is flushed.
+    pub(crate) fn can_go_clean(&self) -> bool {
+        self.takes_writes && !self.is_suspect && self.frozen.is_none()
+    }
+
+    /// Whether a slot has no member and the superblocks do not say so yet.
+    pub(crate) fn leaves_a_slot_out(&self) -> bool {
+        let present = self.readable().count();
+        let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
+        usize::from(self.slots) > present && named != present
+    }
+}

@@ -1,0 +1,81 @@
+//! What each member's superblock says.
+//! Owns: the superblocks of a round, those of a member that catches up, the role table. Not here: writing them
+//! (`record`), their bytes (`uraid_format`).
+
+use super::{Master, MemberState};
+use uraid_format::{Features, Role, Superblock};
+
+/// The superblock of one member, by its index in the start plan.
+pub(crate) type Image = (usize, Superblock);
+
+impl Master {
+    /// The next superblock of each trusted member.
+    pub(crate) fn images(&self) -> Vec<Image> {
+        let roles = self.roles();
+        let trusted = self.members.iter().enumerate().filter(|(_, member)| member.is_trusted());
+        let image = |(index, _): (usize, &MemberState)| {
+            let mut superblock = self.superblocks[index].clone();
+            superblock.events = self.events;
+            superblock.updated = self.updated;
+            // A failed member that this round still lists was flushed: the flush before the array goes clean waits until
+            // the failures of those that it left out are recorded.
+            superblock.resync_offset = if self.is_dirty { 0 } else { Superblock::CLEAN };
+            superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
+            superblock.recovery_offset = 0;
+            superblock.roles.clone_from(&roles);
+            (index, superblock)
+        };
+        trusted.map(image).collect()
+    }
+
+    /// The freshest superblock, for the members that missed it before the start.
+    pub(crate) fn lagging_images(&self) -> Vec<Image> {
+        self.lagging.iter().map(|member| self.freshest_image(*member)).collect()
+    }
+
+    /// The freshest superblock, for all members in a slot.
+    pub(crate) fn freshest_images(&self) -> Vec<Image> {
+        let is_active = |member: &usize| matches!(self.members[*member], MemberState::Active(_));
+        (0..self.members.len()).filter(is_active).map(|member| self.freshest_image(member)).collect()
+    }
+
+    fn freshest_image(&self, member: usize) -> Image {
+        let mut superblock = self.superblocks[member].clone();
+        superblock.events = self.template.events;
+        superblock.updated = self.template.updated;
+        superblock.resync_offset = self.template.resync_offset;
+        superblock.roles.clone_from(&self.template.roles);
+        (member, superblock)
+    }
+
+    /// Failed members that the next round does not name.
+    pub(crate) fn unnamed(&self) -> &[usize] {
+        &self.unnamed
+    }
+
+    /// The role table: the slot of each permanent device number. A slot's member that is missing or failed is listed as
+    /// faulty, so that it is stale when it returns, whatever its own superblock says. A member that has just failed
+    /// keeps its slot for one round, see `Master::fail_member`.
+    fn roles(&self) -> Vec<Role> {
+        let mut roles = self.template.roles.clone();
+        for role in &mut roles {
+            *role = match *role {
+                Role::Slot(_) | Role::Faulty => Role::Faulty,
+                Role::Spare => Role::Spare,
+                Role::Journal => Role::Journal,
+                Role::Reserved(raw) => Role::Reserved(raw),
+            };
+        }
+        for (member, (state, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
+            let number = superblock.dev_number as usize;
+            assert!(number < roles.len(), "assembly checks device numbers");
+            roles[number] = match state {
+                MemberState::Active(slot) => Role::Slot(*slot),
+                MemberState::Spare => Role::Spare,
+                MemberState::Faulty { slot: Some(slot), .. } if self.unnamed.contains(&member) => Role::Slot(*slot),
+                MemberState::Faulty { .. } => Role::Faulty,
+            };
+        }
+        roles
+    }
+}
