@@ -14,6 +14,7 @@ use crate::mark::{self, Mark};
 use crate::master::Master;
 use crate::member_counts::{CountedMember, MemberCounts};
 use crate::range_lock::RangeLock;
+use crate::read::OnePlace;
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
@@ -182,7 +183,7 @@ impl<W: World> Array<W> {
     #[inline]
     pub(crate) fn run_on_device(&self, slot: Slot, at: MemberSector, length: Sectors) -> (&CountedMember<W>, Range) {
         let member = self.with_view(|view| view.member(slot));
-        (&self.members[member.index], Range::new(member.data_offset + Sectors(at.0), length))
+        (&self.members[member.index], member.range(at, length))
     }
 
     pub(crate) fn is_redundant(&self) -> bool {
@@ -337,14 +338,15 @@ impl<W: World> Device for Array<W> {
         // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
         // the future of every read small.
         let outcome = match self.one_place(range) {
-            Ok((slot, place)) if !self.balance.is_slow(slot) => {
+            Ok(OnePlace { slot, at, member }) if !self.balance.is_slow(slot) => {
                 let _in_flight = self.balance.begin(slot);
-                let (member, of_member) = self.run_on_device(slot, place, range.length);
+                let of_member = member.range(at, range.length);
+                let member = &self.members[member.index];
                 let begun = member.begin();
                 match member.uncounted().read(of_member.start, into).await {
                     Err(error) => {
                         member.end(&begun, RequestKind::Read, of_member, Some(error));
-                        let failed = self.read_error(slot, place, range.length, error);
+                        let failed = self.read_error(slot, at, range.length, error);
                         Box::pin(self.read_around(range, failed)).await
                     }
                     Ok(pieces) => {
@@ -353,7 +355,7 @@ impl<W: World> Device for Array<W> {
                     }
                 }
             }
-            Ok((slot, _)) => Box::pin(self.read_beside(range, into, slot)).await,
+            Ok(OnePlace { slot, .. }) => Box::pin(self.read_beside(range, into, slot)).await,
             Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
         };
         if sabotage::is(Sabotage::Leak) {

@@ -10,7 +10,7 @@ use crate::mail::{Call, RowRead};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
-use crate::view::{Copies, View};
+use crate::view::{Copies, SlotMember, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use uraid_block::buffer::Lease;
@@ -51,6 +51,13 @@ impl Wanted {
     }
 }
 
+/// The one place that has all of a read.
+pub(crate) struct OnePlace {
+    pub(crate) slot: Slot,
+    pub(crate) at: MemberSector,
+    pub(crate) member: SlotMember,
+}
+
 /// A part of the request with its bytes.
 struct Got {
     offset: Sectors,
@@ -68,11 +75,12 @@ struct Work {
 impl<W: World> Array<W> {
     /// The place of the range if one read can fetch all of it; else the copy that was chosen for its parts.
     #[inline]
-    pub(crate) fn one_place(&self, range: ArrayRange) -> Result<(Slot, MemberSector), CopyChoice> {
+    pub(crate) fn one_place(&self, range: ArrayRange) -> Result<OnePlace, CopyChoice> {
         self.with_view(|view| {
             let usable = self.readable(view);
             let choice = self.copy_choice(view, range, &usable);
-            self.shape.layout.place_to_read(range, &usable, choice).ok_or(choice)
+            let (slot, at) = self.shape.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
+            Ok(OnePlace { slot, at, member: view.member(slot) })
         })
     }
 

@@ -4,7 +4,7 @@
 //! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only after a drain,
 //! so a request finds the member that it was planned with.
 
-use uraid_block::{ErrorKind, IoError, Sector, Slot, SlotSet};
+use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 
 /// The number of a view; each change makes a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -54,6 +54,14 @@ pub(crate) struct SlotMember {
     /// Its first data sector.
     pub(crate) data_offset: Sector,
     pub(crate) access: Access,
+}
+
+impl SlotMember {
+    /// Where a run on the member lies on its device.
+    #[inline]
+    pub(crate) fn range(&self, at: MemberSector, length: Sectors) -> Range {
+        Range::new(self.data_offset + Sectors(at.0), length)
+    }
 }
 
 /// The members of all slots. `None`: the slot was empty when the array was assembled.
