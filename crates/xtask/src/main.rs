@@ -2,8 +2,10 @@
 
 mod bench;
 mod ci;
+mod circles;
 mod citations;
 mod demo;
+mod figures;
 mod floors;
 mod fuzz;
 mod mutants;
@@ -22,6 +24,9 @@ cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commi
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, SAFETY, reasons, links, citations
+cargo xtask figures [--at COMMIT] [--build] [--json]
+                        asserts per function, import circles, longest function and file, by crate; with --build also a
+                        default build of a cold clone
 cargo xtask fuzz [TARGET] [--time 10m] [--keep]
                         libFuzzer over the parsers and the planner; --keep adds to their corpora
 cargo xtask prove [--time 5m] [--json]
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["prove", rest @ ..] => prove::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
+        ["figures", rest @ ..] => figures::run(rest),
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),

@@ -1,0 +1,270 @@
+//! The figures of the house: how the sources are cut, how large the results are.
+//! Owns: asserts per function, longest function and file, the table of a tree. Not here: import circles (`circles`),
+//! figures of proofs (`prove`) and of speed (`bench`).
+//! Invariant: only shipped code counts: no tests, no test modules, no benches, no tools.
+
+use crate::circles;
+use crate::project;
+use crate::source::{Source, words};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// The crates of the product; the others are tools.
+const TOOLS: &[&str] = &["sim", "blackbox", "fuzz", "xtask"];
+
+/// What a wrong state stops at, in release builds, too.
+const ASSERTS: &[&str] = &["assert", "assert_eq", "assert_ne"];
+
+/// The figures of one crate.
+struct OfCrate {
+    name: String,
+    files: usize,
+    lines: usize,
+    functions: usize,
+    asserts: usize,
+    longest_function: (usize, String),
+    longest_file: (usize, String),
+    circles: Vec<Vec<String>>,
+    /// Files with an `impl` of the engine's `Array`.
+    implement_array: usize,
+}
+
+/// The command `cargo xtask figures`.
+pub(crate) fn run(words: &[&str]) -> bool {
+    let (mut at, mut is_json, mut builds) = (None, false, false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--json" => is_json = true,
+            "--build" => builds = true,
+            "--at" => match words.next() {
+                Some(commit) => at = Some(*commit),
+                None => return refuse("--at expects a commit, such as HEAD~10"),
+            },
+            other => return refuse(&format!("figures has no option `{other}`; expected --at COMMIT, --build, --json")),
+        }
+    }
+    match figures(at, builds) {
+        Ok(figures) if is_json => println!("{figures:#}"),
+        Ok(figures) => print!("{}", table(&figures)),
+        Err(error) => return refuse(&error),
+    }
+    true
+}
+
+fn refuse(why: &str) -> bool {
+    eprintln!("figures: {why}");
+    false
+}
+
+/// The figures of the tree as it is, or of a commit in a clone of its own.
+fn figures(at: Option<&str>, builds: bool) -> Result<Value, String> {
+    let root = project::root();
+    if at.is_none() && !builds {
+        return Ok(of_tree(&root));
+    }
+    let clone = root.join("target/figures");
+    let _ = std::fs::remove_dir_all(&clone);
+    let (from, to) = (root.display().to_string(), clone.display().to_string());
+    succeed(Command::new("git").args(["clone", "--quiet", "--no-hardlinks", &from, &to]))?;
+    if let Some(commit) = at {
+        succeed(Command::new("git").args(["-C", &from, "rev-parse", "--verify", "--quiet", commit]))?;
+        succeed(Command::new("git").args(["-C", &to, "checkout", "--quiet", "--detach", commit]))?;
+    }
+    let mut figures = of_tree(&clone);
+    if builds {
+        figures["build"] = build(&clone)?;
+    }
+    std::fs::remove_dir_all(&clone).map_err(|error| format!("{to}: {error}"))?;
+    Ok(figures)
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let outcome = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match outcome.status.success() {
+        true => Ok(()),
+        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&outcome.stderr).trim())),
+    }
+}
+
+/// A default build of a clone that has built nothing yet.
+fn build(clone: &Path) -> Result<Value, String> {
+    let began = Instant::now();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let outcome = Command::new(cargo)
+        .args(["build", "--release"])
+        .current_dir(clone)
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .map_err(|error| format!("cargo build: {error}"))?;
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    if !outcome.status.success() {
+        return Err(format!("cargo build: {said}"));
+    }
+    let seconds = began.elapsed().as_secs();
+    let crates = said.lines().filter(|line| line.trim_start().starts_with("Compiling ")).count();
+    let binary = clone.join("target/release/uraid");
+    succeed(Command::new("strip").arg(&binary))?;
+    let bytes = std::fs::metadata(&binary).map_err(|error| format!("{}: {error}", binary.display()))?.len();
+    Ok(json!({ "crates": crates, "seconds": seconds, "stripped_binary_bytes": bytes }))
+}
+
+fn of_tree(root: &Path) -> Value {
+    let crates: Vec<Value> = project::packages(root)
+        .into_iter()
+        .filter(|(name, _)| !TOOLS.contains(&name.as_str()))
+        .map(|(name, folder)| of_crate(root, name, &folder).to_json())
+        .collect();
+    json!({ "crates": crates, "tracked_bytes": tracked_bytes(root) })
+}
+
+fn tracked_bytes(root: &Path) -> Option<u64> {
+    let outcome = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().ok()?;
+    let files = String::from_utf8(outcome.stdout).ok()?;
+    let sizes = files.split('\0').filter(|file| !file.is_empty());
+    Some(sizes.filter_map(|file| std::fs::symlink_metadata(root.join(file)).ok()).map(|file| file.len()).sum())
+}
+
+fn of_crate(root: &Path, name: String, folder: &Path) -> OfCrate {
+    let folder_of_sources = folder.join("src");
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(root.join(&path)).ok()?;
+        Some((path.clone(), shipped(&Source::new(&path, &text))))
+    };
+    let paths = project::files(root, &folder_of_sources, "rs").into_iter().filter(|path| !is_test_file(path));
+    let files: Vec<(PathBuf, Source)> = paths.filter_map(read).collect();
+    let mut figures = OfCrate {
+        name,
+        files: files.len(),
+        lines: 0,
+        functions: 0,
+        asserts: 0,
+        longest_function: (0, String::new()),
+        longest_file: (0, String::new()),
+        circles: Vec::new(),
+        implement_array: 0,
+    };
+    for (path, source) in &files {
+        let short = path.strip_prefix(&folder_of_sources).unwrap_or(path).display().to_string();
+        let functions = source.functions();
+        figures.lines += source.lines.len();
+        figures.functions += functions.len();
+        figures.asserts += source.code.iter().map(|line| asserts_in(line)).sum::<usize>();
+        figures.implement_array += usize::from(source.code.iter().any(|line| implements_array(line)));
+        figures.longest_file = figures.longest_file.max((source.lines.len(), short.clone()));
+        for function in functions {
+            figures.longest_function = figures.longest_function.clone().max((function.length, function.name));
+        }
+    }
+    let below_source = |path: &PathBuf| path.strip_prefix(&folder_of_sources).unwrap_or(path).to_path_buf();
+    figures.circles =
+        circles::find(&files.iter().map(|(path, source)| (below_source(path), source.code.join("\n"))).collect());
+    figures
+}
+
+fn is_test_file(path: &Path) -> bool {
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    name == "tests" || name.ends_with("_tests")
+}
+
+/// The file without its test module, which stands at its end.
+fn shipped(source: &Source) -> Source {
+    let is_tests = |at: usize| {
+        source.code[at].trim() == "#[cfg(test)]"
+            && source.code.get(at + 1).is_some_and(|next| next.contains("mod ") && next.contains('{'))
+    };
+    let end = (0..source.code.len()).find(|at| is_tests(*at)).unwrap_or(source.code.len());
+    Source {
+        path: source.path.clone(),
+        lines: source.lines[..end].to_vec(),
+        code: source.code[..end].to_vec(),
+        comments: source.comments[..end].to_vec(),
+    }
+}
+
+fn asserts_in(line: &str) -> usize {
+    let calls =
+        |name: &str| words(line, name).into_iter().filter(|at| line[at + name.len()..].starts_with('!')).count();
+    ASSERTS.iter().map(|name| calls(name)).sum()
+}
+
+fn implements_array(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("impl") && words(line, "Array").into_iter().any(|at| line[at + 5..].starts_with('<'))
+}
+
+impl OfCrate {
+    fn to_json(&self) -> Value {
+        json!({
+            "crate": self.name,
+            "files": self.files,
+            "lines": self.lines,
+            "functions": self.functions,
+            "asserts": self.asserts,
+            "longest_function": { "lines": self.longest_function.0, "name": self.longest_function.1 },
+            "longest_file": { "lines": self.longest_file.0, "name": self.longest_file.1 },
+            "circles": self.circles,
+            "files_that_implement_array": self.implement_array,
+        })
+    }
+}
+
+fn table(figures: &Value) -> String {
+    let mut out =
+        String::from("crate       files   lines  functions  asserts  a function  circles (files)  longest function\n");
+    for of in figures["crates"].as_array().into_iter().flatten() {
+        let number = |key: &str| of[key].as_u64().unwrap_or_default();
+        let circles = of["circles"].as_array().map_or(0, Vec::len);
+        let largest = of["circles"].as_array().into_iter().flatten().filter_map(Value::as_array).map(Vec::len).max();
+        let per_function = number("asserts") as f64 / number("functions").max(1) as f64;
+        let longest =
+            format!("{} {}", of["longest_function"]["lines"], of["longest_function"]["name"].as_str().unwrap_or(""));
+        out += &format!(
+            "{:<11} {:>5} {:>7} {:>10} {:>8} {:>11.2} {:>8} {:<7} {longest}\n",
+            of["crate"].as_str().unwrap_or(""),
+            number("files"),
+            number("lines"),
+            number("functions"),
+            number("asserts"),
+            per_function,
+            circles,
+            largest.map_or(String::new(), |files| format!("({files})")),
+        );
+    }
+    for of in figures["crates"].as_array().into_iter().flatten() {
+        if let Some(files) = of["files_that_implement_array"].as_u64().filter(|files| *files > 0) {
+            out += &format!("files of {} that implement Array: {files}\n", of["crate"].as_str().unwrap_or(""));
+        }
+    }
+    out += &format!("bytes of the files in a clone: {}\n", figures["tracked_bytes"]);
+    if let Some(build) = figures.get("build") {
+        out += &format!(
+            "default build of a cold clone: {} crates in {} s; binary, stripped: {} bytes\n",
+            build["crates"], build["seconds"], build["stripped_binary_bytes"]
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asserts_of_shipped_code_count_and_no_others() {
+        let text = "fn a() {\n    assert!(x);\n    assert_eq!(1, 1);\n    // assert!(no);\n    debug_assert!(no);\n}\nconst _: () = assert!(true);\n#[cfg(test)]\nmod tests {\n    fn b() { assert!(no) }\n}\n";
+        let source = shipped(&Source::new(Path::new("a.rs"), text));
+        assert_eq!(source.functions().len(), 1);
+        assert_eq!(source.code.iter().map(|line| asserts_in(line)).sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn an_impl_of_array_is_told_from_other_lines() {
+        assert!(implements_array("impl<W: World> Array<W> {"));
+        assert!(implements_array("impl<W: World> Device for Array<W> {"));
+        assert!(!implements_array("impl<W: World> Steward<W> {"));
+        assert!(!implements_array("    array: &'a Array<W>,"));
+    }
+}
