@@ -36,7 +36,7 @@ pub(crate) fn everything() -> bool {
     let shuttle = ["test", "--release", "-p", "uraid-sim", "--features", "shuttle,sabotage", "--test", "shuttle"];
     report.command("shuttle, stops and failures", cargo(&shuttle));
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
-    let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "sabotage", "--test", "canaries"];
+    let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "marks,sabotage", "--test", "canaries"];
     report.command("simulator, canaries", cargo(&canaries));
     // Faults of a kept list, put into a copy of the code: the tests must see each.
     report.stage("mutants, quick", mutants::quick);
