@@ -1,6 +1,6 @@
 //! The CVEs of NBD servers, each as the bytes that a client sent then, to the real binary: what it was, what we answer.
 //! Owns: one script per CVE. Not here: the same with a slow clock, and counts of what reached the device
-//! (`export-nbd`, tests/hostile.rs: slowloris, floods, nothing before an export is chosen); vhost-user's, there is no such face;
+//! (`export-nbd`, tests/hostile.rs: slowloris, floods, nothing before an export is chosen); vhost-user's, there is no such frontend;
 //! those of clients (CVE-2019-14842, libnbd 2019), for there is no client in uraid.
 //! Invariant: after each script the server serves others, and no byte of the array has changed.
 

@@ -323,7 +323,7 @@ impl<W: World> Array<W> {
 }
 
 /// The array as a device. The caller must drive a request's future to its end: if a write is dropped half way, no
-/// superblock records which members have it. (A face runs each request as a task of its own.)
+/// superblock records which members have it. (A frontend runs each request as a task of its own.)
 impl<W: World> Device for Array<W> {
     fn geometry(&self) -> &Geometry {
         &self.shape.geometry

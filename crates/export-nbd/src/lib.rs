@@ -1,6 +1,6 @@
 //! Serves one [`Device`](uraid_block::Device) over NBD, on the shards of [`uraid_host`].
 //! Owns: connections, the handshake's policy, request checks, batching of replies, limits, shutdown.
-//! Not here: the wire's bytes (`uraid_nbd`), levels and members (a face sees a `Device`, never an array).
+//! Not here: the wire's bytes (`uraid_nbd`), levels and members (a frontend sees a `Device`, never an array).
 //! Invariant: a request that reached the device runs to its end, even if its client leaves. A payload that did not
 //! arrive completely never reaches the device. The memory that a client can hold is bounded.
 //!

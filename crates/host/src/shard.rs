@@ -41,9 +41,9 @@ const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is where faces receive.
+/// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is where frontends receive.
 pub const ARENAS: usize = 5;
-/// The arena that faces receive client data into and read array data into.
+/// The arena that frontends receive client data into and read array data into.
 pub const CLIENT_ARENA: usize = 4;
 
 /// How I/O is submitted to the kernel.
@@ -383,7 +383,7 @@ struct Machine {
     turn_began: Cell<Tick>,
 }
 
-/// One shard's machine without its mail, as faces and members need it. Clones are handles of the same shard.
+/// One shard's machine without its mail, as frontends and members need it. Clones are handles of the same shard.
 #[derive(Clone)]
 pub struct Local(Rc<Machine>);
 

@@ -23,7 +23,7 @@ pub struct ClientLog {
 impl ClientLog {
     /// Logs an event, unless there are too many; `second` is the time.
     pub fn note(&self, setup: &Setup, news: News, second: u64) {
-        let exports = &setup.faces.exports;
+        let exports = &setup.frontends.exports;
         let array = |export: usize| &setup.stack.array(exports[export].array).name;
         let (flood, array, text) = match news {
             News::Connected { peer, export } => {

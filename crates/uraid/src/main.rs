@@ -18,7 +18,7 @@ mod dates;
 mod detail;
 mod draw;
 mod examine;
-mod faces;
+mod frontends;
 mod frozen;
 mod list;
 mod log;

@@ -4,7 +4,7 @@
 //! Invariant: it only reads and calls; the array never waits for it.
 
 use crate::control::Controlled;
-use crate::faces::ExportFace;
+use crate::frontends::ArrayExport;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, Resync, SlowestRequest};
 use crate::rpc::{Method, RpcError};
@@ -257,9 +257,9 @@ impl Controlled for Overseer {
         report.frozen = self.frozen_over();
         report.counts = Some(sum(&counts));
         let setup = self.session.setup();
-        report.clients = Some(requests(&clients, setup.faces.exports.len()));
-        let exports = || setup.faces.exports.iter().filter(|export| export.array == self.index);
-        let entry = |export: &ExportFace| report::Export {
+        report.clients = Some(requests(&clients, setup.frontends.exports.len()));
+        let exports = || setup.frontends.exports.iter().filter(|export| export.array == self.index);
+        let entry = |export: &ArrayExport| report::Export {
             name: export.name.clone(),
             read_only: export.read_only || self.assembled().plan.read_only.is_some(),
             mode: export.mode.map(|mode| format!("{mode:o}")),

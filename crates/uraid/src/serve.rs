@@ -1,13 +1,13 @@
 //! `uraid serve`: from names on the command line to running arrays, and back to the shell.
 //! Owns: claiming members, reading superblocks, what is said at start and at the end. Not here: which members make up
-//! an array (`engine::assemble`), arrays of arrays (`nested`), the sockets (`faces`), what happens while arrays run
+//! an array (`engine::assemble`), arrays of arrays (`nested`), the sockets (`frontends`), what happens while arrays run
 //! (`session`).
 //! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
 use crate::cli::{Processors, ServeArgs};
-use crate::faces;
+use crate::frontends;
 use crate::memory::{self, MemoryError};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
@@ -117,7 +117,7 @@ pub enum ServeError {
 /// Serves until told to stop.
 pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     log::begin();
-    let nbd = args.nbd.as_deref().map(faces::address);
+    let nbd = args.nbd.as_deref().map(frontends::address);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
     let groups = args.groups();
@@ -131,7 +131,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
-    let faces = faces::listen(args, nbd, &stack, shards, &timeouts)?;
+    let frontends = frontends::listen(args, nbd, &stack, shards, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
         announce(&array.name, &array.plan, stack.read_only_text(index));
@@ -146,7 +146,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
         member_timeout,
         ..stack.host_options()
     };
-    session::run(session::Setup { stack, faces, shards, options, limits: memory.limits, paths })?;
+    session::run(session::Setup { stack, frontends, shards, options, limits: memory.limits, paths })?;
     Ok(())
 }
 

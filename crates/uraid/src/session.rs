@@ -13,7 +13,7 @@
 mod stopping;
 
 use crate::clients::ClientLog;
-use crate::faces::Faces;
+use crate::frontends::Frontends;
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
@@ -47,7 +47,7 @@ pub struct Setup {
     /// The arrays.
     pub stack: Stack,
     /// The sockets.
-    pub faces: Faces,
+    pub frontends: Frontends,
     /// Threads.
     pub shards: u16,
     /// How the machine is set up.
@@ -139,7 +139,7 @@ struct Station {
 
 async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
     let arrays = setup.stack.build(&shard, &setup.options, false);
-    let exports = setup.faces.exports.iter().map(|export| {
+    let exports = setup.frontends.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
         let description = format!("{} {}", assembled.name, array.layout().level().name());
         let read_only = export.read_only || assembled.plan.read_only.is_some();
@@ -167,7 +167,7 @@ impl Station {
         let heard = &self.heard;
         match message {
             Message::Engine(of, mail) => return self.arrays[of.0].deliver(mail),
-            Message::Client(socket) => return self.nbd.adopt(socket, self.setup.faces.spread.clone()),
+            Message::Client(socket) => return self.nbd.adopt(socket, self.setup.frontends.spread.clone()),
             Message::CountsWanted => {
                 let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
                 let counts = self.arrays.iter().map(of);
@@ -215,7 +215,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     let session = Rc::new(Session::new(station.clone()));
     let local: Local = (*station.shard).clone();
     let mut overseers = Vec::new();
-    for (index, listener) in station.setup.stack.indexes().zip(&station.setup.faces.controls) {
+    for (index, listener) in station.setup.stack.indexes().zip(&station.setup.frontends.controls) {
         let overseer = Rc::new(Overseer::new(session.clone(), index, session.runs[index.0].progress.clone()));
         overseers.push(overseer.clone());
         let asked = session.clone();
@@ -235,7 +235,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     let answers = session.changed.wait_for(|| (session.answers_due.get() == 0).then_some(()));
     race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
     // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
-    station.setup.faces.close();
+    station.setup.frontends.close();
     station.tell_all(|| Message::End);
     station.heard.wait(|heard| heard.end.get()).await;
     outcome
@@ -428,12 +428,12 @@ impl Session {
             local.spawn(watch::members(overseer.clone(), local.clone()));
             local.spawn(overseer.paths.clone().watch());
         }
-        let faces = &station.setup.faces;
-        let (spread, at) = (faces.spread.clone(), station.clone());
+        let frontends = &station.setup.frontends;
+        let (spread, at) = (frontends.spread.clone(), station.clone());
         let give = move |to, socket| at.shard.post(to, Message::Client(socket));
-        local.spawn(station.nbd.clone().listen(faces.nbd.clone(), spread, give));
+        local.spawn(station.nbd.clone().listen(frontends.nbd.clone(), spread, give));
         self.setup().stack.indexes().for_each(|index| self.say_started(index));
-        print(&faces.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
+        print(&frontends.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
         self.stop_asked().await;
         self.is_ready.set(false);
         station.tell_all(|| Message::Close);
@@ -451,7 +451,7 @@ impl Session {
     fn say_started(&self, index: ArrayIndex) {
         let (setup, array) = (self.setup(), self.array(index));
         let (name, status) = (&setup.stack.array(index).name, array.status());
-        let exports = setup.faces.exports.iter().filter(|export| export.array == index);
+        let exports = setup.frontends.exports.iter().filter(|export| export.array == index);
         let uris: Vec<&str> = exports.map(|export| export.uri.as_str()).collect();
         let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());

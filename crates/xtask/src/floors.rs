@@ -33,7 +33,7 @@ const WATERLINE: u8 = 5;
 /// External crates allowed below the waterline: no runtime, no randomness, no clock.
 const OUTSIDE_BELOW_WATERLINE: &[&str] = &["smallvec", "thiserror", "zerocopy"];
 
-/// `host` knows devices, never arrays; faces know a device, never levels or bytes on disk.
+/// `host` knows devices, never arrays; frontends know a device, never levels or bytes on disk.
 const NEVER: &[(&str, &[&str])] = &[
     ("host", &["layout", "parity", "format", "nbd", "engine"]),
     ("export-nbd", &["layout", "parity", "format", "engine"]),
@@ -142,7 +142,7 @@ fn folder_of(package: &str) -> Option<&str> {
 
 fn judge_import(name: &str, floor: Floor, target: &str) -> Option<String> {
     let is_banned = NEVER.iter().any(|(from, banned)| *from == name && banned.contains(&target));
-    // The face of a protocol is the one that speaks its wire codec.
+    // The frontend of a protocol is the one that speaks its wire codec.
     if is_banned {
         return Some(format!("{name} must never know {target}"));
     }

@@ -4,7 +4,7 @@
 
 use crate::bench::target::Target;
 use crate::bench::work::Work;
-use crate::faces::{ExportFace, Faces};
+use crate::frontends::{ArrayExport, Frontends};
 use crate::names;
 use crate::serve::{ServeError, Timeouts};
 use crate::session::{self, Setup};
@@ -39,14 +39,14 @@ pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
 /// Serves on `nbd`, which listens on `socket`, until stopped.
 pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
-    let exports = vec![ExportFace {
+    let exports = vec![ArrayExport {
         array: ArrayIndex(0),
         name: NAME.to_owned(),
         read_only: false,
         mode: Some(SOCKET_MODE),
         uri,
     }];
-    let faces = Faces { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
+    let frontends = Frontends { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays = vec![Assembled {
         name: NAME.to_owned(),
@@ -58,5 +58,5 @@ pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Resu
     let stack = Stack::new(arrays, false);
     let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
     let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
-    Ok(session::run(Setup { stack, faces, shards, options, limits, paths })?)
+    Ok(session::run(Setup { stack, frontends, shards, options, limits, paths })?)
 }

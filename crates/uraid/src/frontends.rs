@@ -1,5 +1,5 @@
 //! The sockets of running arrays: the NBD socket with its exports, the control sockets.
-//! Owns: [`Faces`], the sockets' paths, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
+//! Owns: [`Frontends`], the sockets' paths, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
 //! Invariant: an array that is a member of another one is not exported. TCP needs --insecure.
 
 use crate::cli::{ServeArgs, usage_error};
@@ -20,20 +20,20 @@ const EXPORT_MODE: u32 = 0o600;
 const CONTROL_MODE: u32 = 0o600;
 
 /// The sockets of a process.
-pub struct Faces {
+pub struct Frontends {
     /// The socket for NBD clients.
     pub nbd: Listener,
     /// The exports; a client that gives no name gets the first.
-    pub exports: Vec<ExportFace>,
+    pub exports: Vec<ArrayExport>,
     /// The sockets for `detail`, `fail` and `stop`: one for each array, in order.
     pub controls: Vec<Listener>,
     /// How many clients each shard has.
     pub spread: Arc<Spread>,
 }
 
-impl Faces {
-    /// Gives the names of the sockets to others and hangs up on who waits for an answer that will not come. The clients
-    /// that were let in have gone by then, or are hung up on by the end of their shard.
+impl Frontends {
+    /// Frees the names of the sockets, and hangs up on clients that were not accepted yet. Accepted clients have gone by
+    /// then, or the end of their shard hangs up on them.
     pub fn close(&self) {
         self.nbd.close();
         self.controls.iter().for_each(Listener::close);
@@ -41,7 +41,7 @@ impl Faces {
 }
 
 /// An array that clients can use.
-pub struct ExportFace {
+pub struct ArrayExport {
     /// Which one.
     pub array: ArrayIndex,
     /// The name of the export.
@@ -61,7 +61,7 @@ pub fn listen(
     stack: &Stack,
     shards: u16,
     timeouts: &Timeouts,
-) -> Result<Faces, ServeError> {
+) -> Result<Frontends, ServeError> {
     let served = stack.tops();
     if served.len() > 1 && (args.control.is_some() || args.export_name.is_some()) {
         return Err(ServeError::OneName { count: served.len() });
@@ -90,12 +90,12 @@ pub fn listen(
             Address::Unix(path) => (names::unix_uri(&name, path), Some(mode)),
             Address::Tcp(address) => (names::tcp_uri(&name, *address), None),
         };
-        ExportFace { array, name, read_only: args.export_read_only, mode, uri }
+        ArrayExport { array, name, read_only: args.export_read_only, mode, uri }
     });
     let exports = exports.collect();
     let control = |index| timeouts.listen(&control_socket(args, stack, index)?, CONTROL_MODE);
     let controls = stack.indexes().map(control).collect::<Result<_, _>>()?;
-    Ok(Faces { nbd, exports, controls, spread: Spread::new(shards) })
+    Ok(Frontends { nbd, exports, controls, spread: Spread::new(shards) })
 }
 
 /// `--control` is for the served array; its member arrays have theirs beside it.
