@@ -1,4 +1,4 @@
-//! The corpora, in every plain `cargo test`: nothing panics, no single allocation is over 1 MiB.
+//! The corpora, in every `cargo test --workspace`: nothing panics, no single allocation is over 1 MiB.
 //! What is found by fuzzing and fixed stays in the corpus, so it stays fixed.
 
 use std::path::{Path, PathBuf};

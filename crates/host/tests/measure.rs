@@ -1,4 +1,4 @@
-//! Measures costs, without limits: `cargo test --release --test measure -- --ignored --nocapture --test-threads 1`.
+//! Measures costs, without limits: `cargo test --release -p uraid-host --test measure -- --ignored --nocapture --test-threads 1`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

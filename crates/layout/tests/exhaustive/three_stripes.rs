@@ -232,7 +232,7 @@ const SUMS: [(Level, u64, u64, u64); 7] = [
 #[test]
 fn three_stripes_of_everything() {
     let (name, chunks, size): (_, &[u64], _) = if cfg!(debug_assertions) {
-        ("2 to 8 members, chunks of 1 and 2 (chunks of 8: cargo test --release)", &[1, 2], 1_481_007)
+        ("2 to 8 members, chunks of 1 and 2 (chunks of 8: cargo test --release -p uraid-layout)", &[1, 2], 1_481_007)
     } else {
         ("2 to 8 members, chunks of 1, 2 and 8", &[1, 2, 8], 18_958_815)
     };
