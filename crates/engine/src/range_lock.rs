@@ -40,7 +40,7 @@ struct Entries {
     list: Vec<Entry>,
     free: Vec<u32>,
     /// By hash: locks with a block of this hash.
-    counts: Box<[u16; PLACES]>,
+    counts: Box<[u32; PLACES]>,
     /// Locks that are too long to be counted by their blocks.
     long: usize,
     waiting: usize,
@@ -178,13 +178,13 @@ impl Entries {
             self.long += 1;
             return self.list.len() == self.free.len();
         };
-        let mut sum = 0;
+        let mut is_alone = self.long == 0;
         for block in blocks {
             let count = &mut self.counts[place_of(block)];
-            sum += *count;
+            is_alone &= *count == 0;
             *count += 1;
         }
-        sum == 0 && self.long == 0
+        is_alone
     }
 
     #[inline]
@@ -287,6 +287,17 @@ mod tests {
         let beside = poll(pin!(locks.lock(6..7))).expect("the dropped call locks nothing");
         locks.unlock(first);
         locks.unlock(beside);
+    }
+
+    #[test]
+    fn more_locks_than_16_bits_count_wait_for_one_block() {
+        let locks = RangeLock::new(7, Mark::LockWaited);
+        let mut entries = locks.entries.borrow_mut();
+        let first = entries.add(0..8, 7);
+        assert!(first.1);
+        for _ in 0..70_000 {
+            assert!(!entries.add(0..8, 7).1, "the first one is held");
+        }
     }
 
     /// Every order of up to five locks and unlocks on ranges of a tiny space, against a list that is searched in order.
