@@ -4,6 +4,8 @@
 //! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
 
 mod images;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use images::Image;
 
@@ -308,6 +310,8 @@ impl Master {
                 self.is_dirty = true;
                 self.version += 1;
                 self.frozen = None;
+                // A late failure may have frozen the array anew, for the same cause, and let readers in again.
+                self.gate = Gate::Closed;
             }
             Change::Refreeze(frozen) => self.frozen = self.frozen.or(Some(frozen)),
             Change::CatchUp => self.lagging.clear(),
