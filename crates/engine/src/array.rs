@@ -107,7 +107,10 @@ impl<W: World> Array<W> {
         let master = Master::new(plan);
         let view = master.view();
         let shape = Arc::new(shape_of::<W>(plan, &view.slots, &members));
-        let is_parity = shape.layout.level().is_parity();
+        let locks = match &shape.layout {
+            Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
+            Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
+        };
         let is_write_mostly = |member: &&MemberPlan| member.superblock.devflags & WRITE_MOSTLY != 0;
         let write_mostly =
             plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
@@ -117,10 +120,7 @@ impl<W: World> Array<W> {
         let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
         Rc::new(Array {
             rows: Rows::new(blocks, usize::from(shape.layout.slots()) + 2),
-            locks: RangeLock::new(
-                if is_parity { 0 } else { LOCK_BITS },
-                if is_parity { Mark::RowWaited } else { Mark::LockWaited },
-            ),
+            locks,
             torn: Torn::default(),
             epochs: Epochs::new(view.epoch),
             view: RefCell::new(Rc::new(view)),

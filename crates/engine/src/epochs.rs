@@ -26,7 +26,7 @@ impl Epochs {
         Epochs { current: Cell::new(first), count: Cell::new(0), older: RefCell::default(), drained: Notify::new() }
     }
 
-    /// From now on requests enter `epoch`.
+    /// Later requests enter `epoch`.
     pub(crate) fn switch(&self, epoch: Epoch) {
         let before = self.current.replace(epoch);
         assert!(epoch > before, "views arrive in order");

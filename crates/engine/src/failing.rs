@@ -136,10 +136,9 @@ impl<W: World> Array<W> {
     /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
-        let usable = self.steward().master().writable();
-        let failed = collection.slots_of_errors().and(usable);
-        let is_empty = collection.slots().and(usable).is_empty();
-        is_empty || !self.shape.layout.can_serve(&usable.minus(failed))
+        let master = self.steward().master();
+        let is_empty = collection.slots().and(master.writable()).is_empty();
+        is_empty || !self.shape.layout.can_serve(&master.readable().minus(collection.slots_of_errors()))
     }
 
     /// Waits until the failures that are being collected are judged.
