@@ -7,7 +7,7 @@
 //! zeroes is zero.
 
 use crate::World;
-use crate::array::Array;
+use crate::shared::Shared;
 use crate::view::View;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, IoError, MemberSector, Range, Sectors, Slot,
@@ -19,7 +19,7 @@ const PIECES_MAX: usize = 256;
 /// The first leap is this many stripes, then twice as many, and so on.
 const LEAP_STRIPES: u64 = 16;
 
-impl<W: World> Array<W> {
+impl<W: World> Shared<W> {
     /// The first stretch of one kind in `range`. The caller is inside an epoch.
     pub(crate) async fn allocation_of(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let mut known = self.first_piece(range).await?;
@@ -44,7 +44,7 @@ impl<W: World> Array<W> {
 
     /// The state of the first piece of `range`, cut where its one member's knowledge or the piece ends.
     async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
-        let layout = &self.shape.layout;
+        let layout = &self.layout;
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
         let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), CopyChoice::First);
@@ -65,7 +65,7 @@ impl<W: World> Array<W> {
     /// How far from the start of `range` everything is zero. The first `known` sectors are known to be zero already.
     async fn leap(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
         let view = self.view();
-        let stripe = self.shape.layout.stripe().0.max(1);
+        let stripe = self.layout.stripe().0.max(1);
         let (mut length, mut step) = (known.0, stripe.saturating_mul(LEAP_STRIPES));
         while length < range.length.0 {
             let next = length.saturating_add(step).min(range.length.0);
@@ -80,7 +80,7 @@ impl<W: World> Array<W> {
 
     /// Whether no usable member stores anything for `range`: it is then zero, whichever members are lost.
     async fn is_all_zero(&self, view: &View, range: ArrayRange) -> Result<bool, IoError> {
-        if !self.shape.layout.can_serve(&view.readable()) {
+        if !self.layout.can_serve(&view.readable()) {
             return Err(ErrorKind::TooManyLost.into());
         }
         for (slot, at, length) in self.member_stretches(view, range) {
@@ -99,7 +99,7 @@ impl<W: World> Array<W> {
 
     /// Where on the usable members `range` lies. Parity levels: whole rows, parity included.
     fn member_stretches(&self, view: &View, range: ArrayRange) -> Vec<(Slot, MemberSector, Sectors)> {
-        let layout = match &self.shape.layout {
+        let layout = match &self.layout {
             Layout::Parity(layout) => layout,
             Layout::Copies(layout) => {
                 let plan = layout.plan_discard(range, &view.readable());

@@ -18,14 +18,17 @@
 //! ```
 
 use crate::World;
-use crate::array::Array;
+use crate::clean::DirtyMark;
+use crate::failing::Judge;
 use crate::failure::Failure;
+use crate::flush::Flusher;
 use crate::mail::Call;
 use crate::mark::{self, Mark};
 use crate::master::{Change, FreezeCause};
-use crate::mend::MendError;
+use crate::mend::{MendError, Mender};
+use crate::record::Recorder;
 use crate::recorded::FailureOutcome;
-
+use crate::steward::Steward;
 use crate::verdict::Operation;
 use crate::view::Gate;
 use std::cell::Cell;
@@ -127,16 +130,26 @@ impl From<MendError> for StaysFrozen {
     }
 }
 
-/// Counts the `fail` commands under way, so that a stop can wait for them.
+/// Carries out commands, and counts those under way, so that a stop can wait for them; on shard 0 only.
+pub(crate) struct Commands<W: World> {
+    steward: Rc<Steward<W>>,
+    judge: Rc<Judge<W>>,
+    recorder: Rc<Recorder<W>>,
+    dirty_mark: Rc<DirtyMark<W>>,
+    flusher: Rc<Flusher<W>>,
+    mender: Mender<W>,
+    under_way: UnderWay,
+}
+
 #[derive(Default)]
-pub(crate) struct Commands {
+struct UnderWay {
     running: Cell<usize>,
     are_over: Cell<bool>,
     changed: Notify,
 }
 
 /// A `fail` command under way, until this is dropped.
-struct Running<'a>(&'a Commands);
+struct Running<'a>(&'a UnderWay);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -145,7 +158,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Commands {
+impl UnderWay {
     fn begin(&self) -> Option<Running<'_>> {
         if self.are_over.get() {
             return None;
@@ -154,19 +167,42 @@ impl Commands {
         Some(Running(self))
     }
 
-    /// Waits until none is under way, and lets no other begin: the stop that calls this writes no superblock afterwards, so
-    /// none could record what a later command fails.
-    pub(crate) async fn end(&self) {
+    async fn end(&self) {
         self.changed.wait_for(|| (self.running.get() == 0).then_some(())).await;
         self.are_over.set(true);
     }
 }
 
-impl<W: World> Array<W> {
+impl<W: World> Commands<W> {
+    pub(crate) fn new(
+        steward: &Rc<Steward<W>>,
+        judge: &Rc<Judge<W>>,
+        recorder: &Rc<Recorder<W>>,
+        dirty_mark: &Rc<DirtyMark<W>>,
+        flusher: &Rc<Flusher<W>>,
+        mender: Mender<W>,
+    ) -> Rc<Commands<W>> {
+        Rc::new(Commands {
+            steward: steward.clone(),
+            judge: judge.clone(),
+            recorder: recorder.clone(),
+            dirty_mark: dirty_mark.clone(),
+            flusher: flusher.clone(),
+            mender,
+            under_way: UnderWay::default(),
+        })
+    }
+
+    /// Waits until none is under way, and lets no other begin: the stop that calls this writes no superblock afterwards, so
+    /// none could record what a later command fails.
+    pub(crate) async fn end(&self) {
+        self.under_way.end().await;
+    }
+
     /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others
-    /// record it. An array that froze because these members are full then takes writes again. Shard 0 only.
-    pub async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
-        match self.view().gate {
+    /// record it. An array that froze because these members are full then takes writes again.
+    pub(crate) async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
+        match self.steward.shared.view().gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
             Gate::Closed if self.is_closed_to_stop() => {}
             // While copies may still differ, clients may have read from the copy that would be failed.
@@ -174,10 +210,10 @@ impl<W: World> Array<W> {
             Gate::Frozen(_) => return self.fail_frozen(slots).await,
             Gate::Open => {}
         }
-        let Some(_running) = self.steward().commands.begin() else { return Err(FailError::NotOpen) };
+        let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
-        match self.fail_members(&by_command(slots)).await {
+        match self.recorder.fail_members(&by_command(slots)).await {
             FailureOutcome::Recorded => Ok(()),
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
@@ -186,31 +222,32 @@ impl<W: World> Array<W> {
     /// Whether a stop has closed the gate of an array that was open: its copies agree. The stop may wait for a member
     /// that does not answer, and goes on once that is failed.
     fn is_closed_to_stop(&self) -> bool {
-        let steward = self.steward();
+        let steward = &self.steward;
         let master = steward.master();
         steward.is_stopping.get() && master.has_opened() && master.frozen().is_none()
     }
 
     /// Whether the array has these members and can serve without them.
     fn check_fail(&self, slots: SlotSet) -> Result<(), FailError> {
-        let usable = self.view().readable();
+        let usable = self.steward.shared.view().readable();
         if let Some(slot) = slots.minus(usable).iter().next() {
             return Err(FailError::NoMember { slot });
         }
-        let left = usable.minus(self.collected()).minus(slots);
-        if !self.is_redundant() || !self.shape.layout.can_serve(&left) {
+        let left = usable.minus(self.judge.collected()).minus(slots);
+        if !self.steward.shared.is_redundant() || !self.steward.shared.layout.can_serve(&left) {
             mark::hit(Mark::NeededByHand);
-            let needed = usize::from(self.shape.layout.slots()) - usize::from(self.shape.layout.tolerates());
+            let needed =
+                usize::from(self.steward.shared.layout.slots()) - usize::from(self.steward.shared.layout.tolerates());
             return Err(FailError::Needed { left: slots.count(), working: usable.count(), needed });
         }
         Ok(())
     }
 
     async fn fail_frozen(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
-        let steward = self.steward();
-        self.revoke_clean_up().await;
+        let steward = &self.steward;
+        self.dirty_mark.revoke_clean_up().await;
         let _one = steward.transition.acquire(1).await;
-        if steward.is_stopping.get() || !matches!(self.view().gate, Gate::Frozen(_)) {
+        if steward.is_stopping.get() || !matches!(self.steward.shared.view().gate, Gate::Frozen(_)) {
             return Err(FailError::NotOpen);
         }
         self.check_fail_frozen(slots)?;
@@ -219,12 +256,12 @@ impl<W: World> Array<W> {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            self.publish(Change::OpenFrozen).await;
+            self.steward.publish(Change::OpenFrozen).await;
         }
         outcome
     }
 
-    /// [`Array::check_fail`], and whether the array would take writes again.
+    /// [`Commands::check_fail`], and whether the array would take writes again.
     fn check_fail_frozen(&self, slots: SlotSet) -> Result<(), FailError> {
         self.check_fail(slots)?;
         match self.stays_frozen(slots) {
@@ -235,7 +272,7 @@ impl<W: World> Array<W> {
 
     /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
     fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
-        let master = self.steward().master();
+        let master = self.steward.master();
         // A member that stays must not be two events behind: the next start would leave it out.
         let behind = master.missed_round().and(master.writable()).minus(slots).iter().next();
         let frozen = master.frozen().expect("only a frozen array is asked");
@@ -254,15 +291,15 @@ impl<W: World> Array<W> {
     async fn close_and_drain(&self) -> Result<(), FailError> {
         let drained = async {
             loop {
-                let epoch = self.publish(Change::Close).await;
-                self.drain(epoch).await;
-                self.collection_over().await;
-                if self.view().gate == Gate::Closed {
+                let epoch = self.steward.publish(Change::Close).await;
+                self.steward.drain(epoch).await;
+                self.judge.collection_over().await;
+                if self.steward.shared.view().gate == Gate::Closed {
                     return;
                 }
             }
         };
-        match race(drained, self.world.sleep(DRAIN_MAX)).await {
+        match race(drained, self.steward.shared.world.sleep(DRAIN_MAX)).await {
             Either::Left(()) => Ok(()),
             Either::Right(()) => Err(FailError::StaysFrozen(StaysFrozen::Unanswered)),
         }
@@ -273,20 +310,20 @@ impl<W: World> Array<W> {
         // that was revoked.
         self.check_fail_frozen(slots)?;
         self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
-        self.collection_over().await;
+        self.judge.collection_over().await;
         self.check_fail_frozen(slots)?;
         mark::hit(Mark::FailedFrozen);
-        let steward = self.steward();
+        let steward = &self.steward;
         let frozen = steward.master().frozen().expect("it froze before");
-        self.publish(Change::Unfreeze(&by_command(slots), self.world.now())).await;
+        self.steward.publish(Change::Unfreeze(&by_command(slots), self.steward.shared.world.now())).await;
         let version = steward.master().version();
-        if let Err(error) = self.record_up_to(version).await {
+        if let Err(error) = self.recorder.record_up_to(version).await {
             steward.apply(Change::Refreeze(frozen));
             return Err(FailError::Frozen(error));
         }
         let is_open = steward.master().frozen().is_none();
         if is_open {
-            self.publish(Change::OpenForWrites).await;
+            self.steward.publish(Change::OpenForWrites).await;
         }
         let is_open = steward.master().frozen().is_none();
         if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
@@ -296,34 +333,34 @@ impl<W: World> Array<W> {
     /// was given up here could reach its member after the array takes writes again.
     async fn make_whole(self: &Rc<Self>, leaving: SlotSet) -> Result<(), StaysFrozen> {
         let (sender, whole) = oneshot();
-        let array = self.clone();
-        self.world.spawn(async move {
-            sender.send(array.mend_and_flush(leaving).await);
+        let commands = self.clone();
+        self.steward.shared.world.spawn(async move {
+            sender.send(commands.mend_and_flush(leaving).await);
         });
         let mut whole = pin!(whole);
         let cause = loop {
-            let seen = self.torn.mended();
-            match race(whole.as_mut(), self.world.sleep(ANSWER_MAX)).await {
+            let seen = self.mender.mended();
+            match race(whole.as_mut(), self.steward.shared.world.sleep(ANSWER_MAX)).await {
                 Either::Left(Some(Ok(()))) => return Ok(()),
                 Either::Left(Some(Err(cause @ StaysFrozen::LostFlush))) => break cause,
                 Either::Left(Some(Err(cause))) => return Err(cause),
                 Either::Left(None) => unreachable!("the task ends with an answer"),
-                Either::Right(()) if self.torn.mended() > seen => {}
+                Either::Right(()) if self.mender.mended() > seen => {}
                 Either::Right(()) => break StaysFrozen::Unanswered,
             }
         };
         // A flush has lost writes, or a write may reach its member later: the array stays frozen for good.
         let is_lost = cause == StaysFrozen::LostFlush;
         let freeze = if is_lost { FreezeCause::LostFlush } else { FreezeCause::TooMany };
-        self.steward().apply(Change::Freeze(ErrorKind::Gone, freeze));
+        self.steward.apply(Change::Freeze(ErrorKind::Gone, freeze));
         Err(cause)
     }
 
     async fn mend_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
-        for torn in self.calls.call_all(|| Call::Torn).await {
-            self.mend(&torn.torn(), leaving).await?;
+        for torn in self.steward.shared.calls.call_all(|| Call::Torn).await {
+            self.mender.mend(&torn.torn(), leaving).await?;
         }
-        let lost = self.flush_slots(self.view().writable().minus(leaving)).await;
+        let lost = self.flusher.flush_slots(self.steward.shared.view().writable().minus(leaving)).await;
         if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }
     }
 }

@@ -1,5 +1,5 @@
 //! Members that fail: which failures are judged together, which members are failed, when the array freezes.
-//! Owns: [`Collection`], `fail_members`, `judge`. Not here: what an error means (`verdict`), writing superblocks (`record`),
+//! Owns: [`Judge`], [`Collection`]. Not here: what an error means (`verdict`), writing superblocks (`record`),
 //! the order of a view's changes (`steward`).
 //! Invariant: an error fails a member only if the array can serve without it, and only if the members that failed
 //! together with it are no more than the array can lose. Too many read errors (`health`) never freeze the array.
@@ -19,20 +19,19 @@
 //! the collection ends at once.
 
 use crate::World;
-use crate::array::Array;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::master::{Change, FreezeCause};
-use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
-use crate::verdict::{self, Operation, Verdict};
+use crate::steward::Steward;
+use crate::verdict::{Operation, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::SlotSet;
 use uraid_block::local::{Notify, race};
 
 /// Failures that are judged together.
-pub(crate) struct Collection {
+struct Collection {
     failures: RefCell<Vec<Failure>>,
     /// A failure was added, or a member was failed by command.
     changed: Notify,
@@ -61,22 +60,16 @@ impl Collection {
     }
 }
 
-impl<W: World> Array<W> {
-    /// Takes trust from failed members, tells every shard, and writes it to the others' superblocks. With no failures,
-    /// waits until everything known so far is written.
-    pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
-        let began = self.world.now();
-        let is_new = self.judge_together(failures).await;
-        let steward = self.steward();
-        let version = steward.master().version();
-        let outcome = self.record_up_to(version).await;
-        if is_new && outcome.is_ok() {
-            steward.last_record.set(Some(self.world.now().since(began)));
-        }
-        match outcome {
-            Ok(()) => FailureOutcome::Recorded,
-            Err(error) => FailureOutcome::Frozen(error),
-        }
+/// Judges failures; on shard 0 only.
+pub(crate) struct Judge<W: World> {
+    steward: Rc<Steward<W>>,
+    /// Failures that are being collected, to be judged together.
+    collecting: RefCell<Option<Rc<Collection>>>,
+}
+
+impl<W: World> Judge<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>) -> Rc<Judge<W>> {
+        Rc::new(Judge { steward: steward.clone(), collecting: RefCell::default() })
     }
 
     /// Judges failures together with those of other members within [`crate::Config::collect_failures`]. When this
@@ -85,9 +78,9 @@ impl<W: World> Array<W> {
         let mut is_new = false;
         let mut waits = Vec::new();
         let mut at_once = Vec::new();
-        let usable = self.steward().master().writable();
+        let usable = self.steward.master().writable();
         for failure in fresh(usable, failures) {
-            match self.verdict(&failure) {
+            match self.steward.shared.verdict(&failure) {
                 Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
                 Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
@@ -102,14 +95,10 @@ impl<W: World> Array<W> {
         is_new
     }
 
-    pub(crate) fn verdict(&self, failure: &Failure) -> Verdict {
-        verdict::decide(failure.operation, failure.error.kind, self.config.policy(self.is_redundant()))
-    }
-
     /// Adds failures to those that are being collected, and waits until they are judged. The first caller of a
     /// collection judges it.
     async fn collect(&self, failures: Vec<Failure>) -> bool {
-        let slot = &self.steward().collecting;
+        let slot = &self.collecting;
         let joined = slot.borrow().clone();
         if let Some(collection) = joined {
             collection.failures.borrow_mut().extend(failures);
@@ -120,10 +109,10 @@ impl<W: World> Array<W> {
         let collection = Collection::new();
         collection.failures.borrow_mut().extend(failures);
         *slot.borrow_mut() = Some(collection.clone());
-        let moment = self.config.collect_failures;
+        let moment = self.steward.shared.config.collect_failures;
         if !moment.is_zero() && !sabotage::is(Sabotage::FailOneByOne) {
             let is_settled = collection.changed.wait_for(|| self.is_settled(&collection).then_some(()));
-            race(is_settled, self.world.sleep(moment)).await;
+            race(is_settled, self.steward.shared.world.sleep(moment)).await;
         }
         slot.borrow_mut().take();
         let failures = collection.failures.take();
@@ -136,14 +125,14 @@ impl<W: World> Array<W> {
     /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
-        let master = self.steward().master();
+        let master = self.steward.master();
         let is_empty = collection.slots().and(master.writable()).is_empty();
-        is_empty || !self.shape.layout.can_serve(&master.readable().minus(collection.slots_of_errors()))
+        is_empty || !self.steward.shared.layout.can_serve(&master.readable().minus(collection.slots_of_errors()))
     }
 
     /// Waits until the failures that are being collected are judged.
     pub(crate) async fn collection_over(&self) {
-        let collection = self.steward().collecting.borrow().clone();
+        let collection = self.collecting.borrow().clone();
         if let Some(collection) = collection {
             collection.over.wait_for(|| collection.is_over.get().then_some(())).await;
         }
@@ -151,15 +140,15 @@ impl<W: World> Array<W> {
 
     /// Members whose failures are being collected.
     pub(crate) fn collected(&self) -> SlotSet {
-        self.steward().collecting.borrow().as_ref().map_or(SlotSet::EMPTY, |collection| collection.slots())
+        self.collecting.borrow().as_ref().map_or(SlotSet::EMPTY, |collection| collection.slots())
     }
 
     async fn judge_now(&self, failures: &[Failure]) -> bool {
         let is_new = self.judge(failures);
         if is_new {
-            self.publish(Change::Nothing).await;
+            self.steward.publish(Change::Nothing).await;
         }
-        if let Some(collection) = &*self.steward().collecting.borrow() {
+        if let Some(collection) = &*self.collecting.borrow() {
             collection.changed.notify_all();
         }
         is_new
@@ -168,12 +157,12 @@ impl<W: World> Array<W> {
     /// Applies the verdicts to the state. Returns whether anything changed. All failures of one call are judged
     /// together: if they hit more members than the array can lose, none of them is failed.
     fn judge(&self, failures: &[Failure]) -> bool {
-        let steward = self.steward();
+        let steward = &self.steward;
         let mut is_new = false;
         let mut grave: Vec<Failure> = Vec::new();
         let writable = steward.master().writable();
         for failure in fresh(writable, failures) {
-            match self.verdict(&failure) {
+            match self.steward.shared.verdict(&failure) {
                 Verdict::Freeze => {
                     self.freeze_over(&failure);
                     is_new = true;
@@ -188,7 +177,7 @@ impl<W: World> Array<W> {
             grave.retain(is_error);
         }
         if !grave.is_empty() {
-            if is_frozen && !self.shape.layout.level().is_parity() {
+            if is_frozen && !self.steward.shared.layout.level().is_parity() {
                 self.stay_frozen(&grave);
             } else {
                 self.fail_or_freeze(&grave);
@@ -200,21 +189,21 @@ impl<W: World> Array<W> {
 
     fn freeze_over(&self, failure: &Failure) {
         if failure.operation == Operation::Superblock {
-            self.steward().apply(Change::MissRound(failure.slot));
+            self.steward.apply(Change::MissRound(failure.slot));
         }
         let is_flush = failure.operation == Operation::Flush;
         mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
         let cause = if is_flush { FreezeCause::LostFlush } else { FreezeCause::Full };
-        self.steward().apply(Change::Freeze(failure.error.kind, cause));
+        self.steward.apply(Change::Freeze(failure.error.kind, cause));
     }
 
     fn can_lose(&self, failures: &[Failure]) -> bool {
         let failed = failures.iter().map(|failure| failure.slot).collect();
-        self.shape.layout.can_serve(&self.steward().master().readable().minus(failed))
+        self.steward.shared.layout.can_serve(&self.steward.master().readable().minus(failed))
     }
 
     fn fail_or_freeze(&self, grave: &[Failure]) {
-        let steward = self.steward();
+        let steward = &self.steward;
         if grave.len() > 1 {
             mark::hit(Mark::FailedTogether);
         }
@@ -226,7 +215,7 @@ impl<W: World> Array<W> {
             mark::hit(Mark::FrozenTooMany);
             return steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany)));
         }
-        steward.apply(Change::FailMembers(grave, self.world.now()));
+        steward.apply(Change::FailMembers(grave, self.steward.shared.world.now()));
     }
 
     /// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash
@@ -234,7 +223,7 @@ impl<W: World> Array<W> {
     /// succeeds.
     fn stay_frozen(&self, grave: &[Failure]) {
         mark::hit(Mark::FailedSinceFrozen);
-        self.steward().apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince)));
+        self.steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince)));
     }
 }
 

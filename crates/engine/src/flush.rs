@@ -12,68 +12,59 @@
 //! ```
 
 use crate::World;
-use crate::array::Array;
 use crate::failure::Failure;
-use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::recorded::Recorded;
 use crate::sabotage::{self, Sabotage};
+use crate::steward::Steward;
 use crate::verdict::Operation;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
 use uraid_block::{Device, ErrorKind, IoError, Slot, SlotSet};
 
-/// Turns at flushing; held by the steward.
-pub(crate) struct Flusher {
+/// The last ticket that was served, and the outcome of its round.
+type Served = (u64, Result<Recorded, IoError>);
+
+/// Flushes for the whole array; on shard 0 only.
+pub(crate) struct Flusher<W: World> {
+    steward: Rc<Steward<W>>,
     turn: Rc<Semaphore>,
     /// Tickets given out so far; a round serves all of them.
     tickets: Cell<u64>,
-    /// The last ticket that was served, and its outcome.
-    served: RefCell<(u64, Result<Recorded, IoError>)>,
+    served: RefCell<Served>,
 }
 
-impl Flusher {
-    pub(crate) fn new() -> Flusher {
-        let none_served = (0, Err(ErrorKind::Stopping.into()));
-        Flusher { turn: Semaphore::new(1), tickets: Cell::new(0), served: RefCell::new(none_served) }
-    }
-}
-
-impl<W: World> Array<W> {
-    /// Makes all writes that were answered before this call stable on every usable member.
-    pub(crate) async fn flush_members(&self) -> Result<Recorded, IoError> {
-        if self.world.shard() == STEWARD {
-            return self.flush_round().await;
-        }
-        self.calls.call(STEWARD, Call::Flush).await.settled()
+impl<W: World> Flusher<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>) -> Rc<Flusher<W>> {
+        let (steward, served) = (steward.clone(), RefCell::new((0, Err(ErrorKind::Stopping.into()))));
+        Rc::new(Flusher { steward, turn: Semaphore::new(1), tickets: Cell::new(0), served })
     }
 
-    /// Runs a flush round, or returns the outcome of a round that began after this call. Shard 0 only.
+    /// Runs a flush round, or returns the outcome of a round that began after this call.
     pub(crate) async fn flush_round(&self) -> Result<Recorded, IoError> {
         if sabotage::is(Sabotage::FlushTogether) {
             return self.flush_once().await;
         }
-        let flusher = &self.steward().flusher;
-        let ticket = flusher.tickets.get() + 1;
-        flusher.tickets.set(ticket);
-        let _turn = flusher.turn.acquire(1).await;
+        let ticket = self.tickets.get() + 1;
+        self.tickets.set(ticket);
+        let _turn = self.turn.acquire(1).await;
         {
-            let served = flusher.served.borrow();
+            let served = self.served.borrow();
             if served.0 >= ticket {
                 mark::hit(Mark::FlushShared);
                 return served.1.clone();
             }
         }
-        let serves = flusher.tickets.get();
+        let serves = self.tickets.get();
         let outcome = self.flush_once().await;
-        *flusher.served.borrow_mut() = (serves, outcome.clone());
+        *self.served.borrow_mut() = (serves, outcome.clone());
         outcome
     }
 
     async fn flush_once(&self) -> Result<Recorded, IoError> {
-        let view = self.view();
-        if self.steward().master().has_lost_flush() {
+        let view = self.steward.shared.view();
+        if self.steward.master().has_lost_flush() {
             mark::hit(Mark::FlushRefused);
             // The flush that froze the array may have lost writes: a later flush must not succeed.
             return Err(ErrorKind::Frozen.into());
@@ -84,11 +75,12 @@ impl<W: World> Array<W> {
         if !failures.is_empty() {
             mark::hit(Mark::FlushFailed);
         }
-        self.settle(&view, &failures).await
+        self.steward.shared.settle(&view, &failures).await
     }
 
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
-        let outcomes = join_all(slots.iter().map(async |slot: Slot| (slot, self.member(slot).flush().await)));
+        let outcomes =
+            join_all(slots.iter().map(async |slot: Slot| (slot, self.steward.shared.member(slot).flush().await)));
         let outcomes = outcomes.await.into_iter();
         outcomes.filter_map(|(slot, outcome)| Some(Failure::new(slot, Operation::Flush, outcome.err()?))).collect()
     }

@@ -14,13 +14,12 @@
 //! again, and the holds would grow up to the maximum.
 
 use crate::World;
-use crate::array::Array;
-use crate::row::Visit;
+use crate::row_table::Visit;
 use crate::trail::Trail;
 use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::local::{Either, race, yield_now};
-use uraid_block::{ArrayRange, Tick};
+use uraid_block::{ArrayRange, Sectors, Tick};
 
 /// The longest hold of a row.
 const HOLD_MAX: Duration = Duration::from_millis(1);
@@ -66,7 +65,7 @@ impl Streams {
     }
 
     /// Records a write. Returns the time to the next one of its stream if that is known; it is not for the first two.
-    fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
+    pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
         let Some(stream) = self.trail.find(range.start) else {
             self.trail.leave(range.end(), None);
             return None;
@@ -94,29 +93,19 @@ impl Streams {
     }
 }
 
-impl<W: World> Array<W> {
-    /// How long to wait for the next write of this one's stream. `None` for the first two of a stream, and if the
-    /// client may be waiting for an answer. Call it once for each write of a client.
-    pub(crate) fn hold_time_after(&self, range: ArrayRange) -> Option<Duration> {
-        let gap = self.streams.come(range, || self.world.now()).filter(|_| self.requests_in_flight() > 1)?;
-        Some(gap * 2)
+/// The row's holder lets writes in that are ready now, and waits for those of a stream that are due.
+pub(crate) async fn hold<W: World>(world: &W, visit: &Visit<'_>, stripe: Sectors) {
+    if visit.is_done_gathering(stripe) {
+        return;
     }
-
-    /// The row's holder lets writes in that are ready now, and waits for those of a stream that are due.
-    pub(crate) async fn gather(&self, visit: &Visit<'_>) {
-        let stripe = self.shape.layout.stripe();
-        if visit.is_done_gathering(stripe) {
+    yield_now().await;
+    let end = visit.hold_time().map(|_| world.now() + HOLD_MAX);
+    while let (Some(end), Some(hold_time)) = (end, visit.hold_time())
+        && !visit.is_done_gathering(stripe)
+    {
+        let left = end.since(world.now());
+        if let Either::Right(()) = race(visit.another_arrives(), world.sleep(hold_time.min(left))).await {
             return;
-        }
-        yield_now().await;
-        let end = visit.hold_time().map(|_| self.world.now() + HOLD_MAX);
-        while let (Some(end), Some(hold_time)) = (end, visit.hold_time())
-            && !visit.is_done_gathering(stripe)
-        {
-            let left = end.since(self.world.now());
-            if let Either::Right(()) = race(visit.another_arrives(), self.world.sleep(hold_time.min(left))).await {
-                return;
-            }
         }
     }
 }

@@ -11,16 +11,18 @@
 //! ```
 
 use crate::World;
-use crate::array::Array;
+use crate::failing::Judge;
 use crate::failure::{ErrorReport, Failure, ReadError, RequestKind};
-use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::read_errors::ReadErrors;
+use crate::record::Recorder;
+use crate::steward::Steward;
 use crate::verdict::Operation;
 use crate::view::Gate;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use uraid_block::{IoError, MemberSector, Range, Sectors, ShardIndex, Slot};
+use std::rc::Rc;
+use uraid_block::{IoError, Range, ShardIndex};
 
 /// One kind of errors of one member, summed over all shards.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -41,7 +43,10 @@ pub struct MemberErrors {
 }
 
 /// The errors of all members; on shard 0 only.
-pub(crate) struct Health {
+pub(crate) struct Health<W: World> {
+    steward: Rc<Steward<W>>,
+    judge: Rc<Judge<W>>,
+    recorder: Rc<Recorder<W>>,
     members: RefCell<Vec<Member>>,
 }
 
@@ -53,9 +58,10 @@ struct Member {
     reads: ReadErrors,
 }
 
-impl Health {
-    pub(crate) fn new(members: usize) -> Health {
-        Health { members: RefCell::new(vec![Member::default(); members]) }
+impl<W: World> Health<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>, judge: &Rc<Judge<W>>, recorder: &Rc<Recorder<W>>) -> Health<W> {
+        let members = RefCell::new(vec![Member::default(); steward.shared.members.len()]);
+        Health { steward: steward.clone(), judge: judge.clone(), recorder: recorder.clone(), members }
     }
 
     /// A shard has met an error.
@@ -72,53 +78,36 @@ impl Health {
     pub(crate) fn errors(&self) -> Vec<MemberErrors> {
         self.members.borrow().iter().map(|member| member.errors).collect()
     }
-}
 
-impl<W: World> Array<W> {
-    /// The read error of a member's run.
-    pub(crate) fn read_error(&self, slot: Slot, at: MemberSector, length: Sectors, error: IoError) -> ReadError {
-        ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
-    }
-
-    /// Called when a request that met these read errors is done. `made_up` says whether it got all its bytes from other
-    /// members. Waits until the steward has counted the errors and has failed the members over the limit.
-    pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, made_up: bool) {
-        if made_up {
-            errors.iter().for_each(|error| self.member(error.slot).note_made_up(error.range.length));
-        }
-        let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
-        if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
-            self.calls.call(STEWARD, Call::ReadErrors { errors, made_up }).await.done();
-        }
-    }
-
-    /// Counts read errors, and fails members that are over the limit. Shard 0 only.
+    /// Counts read errors, and fails members that are over the limit.
     pub(crate) async fn count_read_errors(&self, errors: &[ReadError], made_up: bool) {
         for error in errors {
             if self.is_over_limit(error, made_up) {
                 mark::hit(Mark::FailedByReadErrors);
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
-                let _ = self.fail_members(&[Failure::new(error.slot, Operation::ReadErrors, error.error)]).await;
+                let _ =
+                    self.recorder.fail_members(&[Failure::new(error.slot, Operation::ReadErrors, error.error)]).await;
             }
         }
     }
 
     /// Counts one error. Returns true if its member is over the limit and the array can serve without it.
     fn is_over_limit(&self, error: &ReadError, made_up: bool) -> bool {
-        let steward = self.steward();
+        let steward = &self.steward;
         let master = steward.master();
         if master.gate() != Gate::Open || !master.readable().contains(error.slot) {
             return false;
         }
         // Leave out members that are about to be failed, too.
-        let can_go = self.shape.layout.can_serve(&master.readable().minus(self.collected()).without(error.slot));
+        let can_go =
+            steward.shared.layout.can_serve(&master.readable().minus(self.judge.collected()).without(error.slot));
         if can_go && !made_up {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;
         }
-        let index = self.with_view(|view| view.member(error.slot)).index;
-        let member = &mut steward.health.members.borrow_mut()[index];
-        if member.reads.note(self.world.now(), error.range) <= self.config.read_errors_max {
+        let index = steward.shared.with_view(|view| view.member(error.slot)).index;
+        let member = &mut self.members.borrow_mut()[index];
+        if member.reads.note(steward.shared.world.now(), error.range) <= steward.shared.config.read_errors_max {
             return false;
         }
         if !can_go {
@@ -127,11 +116,4 @@ impl<W: World> Array<W> {
         }
         can_go
     }
-}
-
-/// Whether a failed read counts towards the limit: the device was asked for these sectors and could not return them.
-/// Reads that a bad-block list or a nested array refuses do not count. For other kinds the first error fails the
-/// member.
-fn counts(error: IoError) -> bool {
-    error.kind.is_of_sectors() && error.is_of_device()
 }

@@ -18,17 +18,18 @@
 //! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
 //! A read of a row that is being written waits for that write.
 
-use crate::array::Array;
 use crate::buffers;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::shared::Shared;
 use crate::verdict::Operation;
-use crate::view::{Copies, Gate};
+use crate::view::Copies;
 use crate::{Pool, World};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, race};
-use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot, SlotSet};
+use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 use uraid_layout::Layout;
 
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
@@ -89,24 +90,36 @@ impl Allowance {
     }
 }
 
-impl<W: World> Array<W> {
+/// The watch over one shard's reads.
+pub(crate) struct ReadWatch<W: World> {
+    shared: Rc<Shared<W>>,
+    has_begun: Cell<bool>,
+    /// How often slow members have answered again.
+    members_returned: Cell<u32>,
+}
+
+impl<W: World> ReadWatch<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>) -> Rc<ReadWatch<W>> {
+        Rc::new(ReadWatch { shared, has_begun: Cell::new(false), members_returned: Cell::new(0) })
+    }
+
     /// Starts the watch over this shard's reads, if they can go elsewhere. Call it once.
-    pub(crate) fn begin_watching_reads(self: &Rc<Self>) {
-        if self.shape.layout.tolerates() > 0 && !self.watches_reads.replace(true) {
-            self.world.spawn(self.clone().watch_reads());
+    pub(crate) fn begin(self: &Rc<Self>) {
+        if self.shared.layout.tolerates() > 0 && !self.has_begun.replace(true) {
+            self.shared.world.spawn(self.clone().watch());
         }
     }
 
-    async fn watch_reads(self: Rc<Self>) {
-        let layout = &self.shape.layout;
+    async fn watch(self: Rc<Self>) {
+        let layout = &self.shared.layout;
         let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
         let mut members = vec![Watched::default(); layout.slots().into()];
         let mut allowance = Allowance::new(layout);
         loop {
-            if let Either::Right(()) = race(self.world.sleep(LOOK), self.stopped()).await {
+            if let Either::Right(()) = race(self.shared.world.sleep(LOOK), self.shared.stopped()).await {
                 return;
             }
-            let (looked, view) = (self.balance.look(), self.view());
+            let (looked, view) = (self.shared.balance.look(), self.shared.view());
             allowance.save(looked.ended);
             for (slot, member) in (0..).map(Slot).zip(&mut members) {
                 member.looks = if looked.stuck.contains(slot) { member.looks + 1 } else { 0 };
@@ -119,59 +132,48 @@ impl<W: World> Array<W> {
 
     /// Of a member that is stuck. That new reads of a mirror go elsewhere costs nothing.
     fn leave(self: &Rc<Self>, slot: Slot, member: &mut Watched, allowance: &mut Allowance) {
-        let (is_slow, returns) = (self.balance.is_slow(slot), self.members_returned.get());
+        let (is_slow, returns) = (self.shared.balance.is_slow(slot), self.members_returned.get());
         if is_slow && member.cut_at == Some(returns) {
             return;
         }
-        let may_cut = allowance.take(self.balance.in_flight(slot), member.looks >= LOOKS_OF_HUNG);
-        if !is_slow && (may_cut || !self.shape.layout.level().is_parity()) {
+        let may_cut = allowance.take(self.shared.balance.in_flight(slot), member.looks >= LOOKS_OF_HUNG);
+        if !is_slow && (may_cut || !self.shared.layout.level().is_parity()) {
             member.cut_at = None;
             self.read_elsewhere(slot);
         }
         if may_cut {
             mark::hit(Mark::ReadLate);
             *member = Watched { looks: 0, cut_at: Some(returns) };
-            self.member(slot).cut_reads();
+            self.shared.member(slot).cut_reads();
         }
-    }
-
-    /// The members to read only if the others do not suffice.
-    pub(crate) fn slow_members(&self) -> SlotSet {
-        let slow = self.balance.slow();
-        if slow.is_empty() || self.view().copies != Copies::Any { SlotSet::EMPTY } else { slow }
-    }
-
-    async fn stopped(&self) {
-        let has_stopped = || self.with_view(|view| view.gate == Gate::Stopped);
-        self.view_changed.wait_for(|| has_stopped().then_some(())).await;
     }
 
     /// New reads avoid a member until it answers a probe.
     fn read_elsewhere(self: &Rc<Self>, slot: Slot) {
-        let was_slow = self.balance.set_slow(slot, true);
+        let was_slow = self.shared.balance.set_slow(slot, true);
         assert!(!was_slow, "a slow member has one probe");
-        let array = self.clone();
-        self.world.spawn(async move {
-            if let Either::Left(Err(error)) = race(array.ask_whether_it_answers(slot), array.stopped()).await {
+        let watch = self.clone();
+        self.shared.world.spawn(async move {
+            if let Either::Left(Err(error)) = race(watch.ask_whether_it_answers(slot), watch.shared.stopped()).await {
                 // The steward must know that a member is gone. Ignore whether it was recorded: no write here depends on
                 // it.
-                let _ = array.report(&[Failure::new(slot, Operation::Read, error)]).await;
+                let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error)]).await;
             }
-            array.balance.set_slow(slot, false);
-            array.members_returned.set(array.members_returned.get().wrapping_add(1));
+            watch.shared.balance.set_slow(slot, false);
+            watch.members_returned.set(watch.members_returned.get().wrapping_add(1));
         });
     }
 
     async fn ask_whether_it_answers(&self, slot: Slot) -> Result<(), IoError> {
-        let member = self.member(slot);
+        let member = self.shared.member(slot);
         loop {
-            let into = buffers::take(&self.world, Pool::Request, member.geometry().logical_block).await;
-            match member.read(self.on_device(slot, MemberSector(0)), into).await {
+            let into = buffers::take(&self.shared.world, Pool::Request, member.geometry().logical_block).await;
+            match member.read(self.shared.on_device(slot, MemberSector(0)), into).await {
                 // A page cache may answer the probe. A member that answers has no old requests.
                 Ok(_) if member.unanswered_for() < OLD => return Ok(()),
-                Ok(_) => self.world.sleep(LOOK).await,
+                Ok(_) => self.shared.world.sleep(LOOK).await,
                 // The probe was cut off together with the other reads.
-                Err(error) if error.kind == ErrorKind::Late => self.world.sleep(LOOK).await,
+                Err(error) if error.kind == ErrorKind::Late => self.shared.world.sleep(LOOK).await,
                 Err(error) => return Err(error),
             }
         }

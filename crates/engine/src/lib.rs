@@ -9,6 +9,7 @@ mod balance;
 mod buffers;
 mod by_command;
 mod calls;
+mod clean;
 mod config;
 mod epochs;
 mod failing;
@@ -22,6 +23,7 @@ mod mail;
 pub mod mark;
 mod master;
 mod member_counts;
+mod member_io;
 mod mend;
 mod mirror;
 mod permit;
@@ -33,8 +35,11 @@ mod recorded;
 mod resync;
 mod row;
 mod row_io;
+mod row_parity;
 mod row_plan;
+mod row_table;
 pub mod sabotage;
+mod shared;
 mod slices;
 mod steward;
 mod torn;
@@ -43,8 +48,7 @@ pub mod verdict;
 pub mod view;
 pub mod world;
 
-pub use array::{Array, Counters};
-
+pub use array::Array;
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal, Refused,
     StartPlan, assemble, assemble_half_reshaped,
@@ -58,4 +62,5 @@ pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
 pub use resync::Progress;
+pub use shared::Counters;
 pub use world::{Pool, World};

@@ -3,17 +3,26 @@
 //! Invariant: the gate opens only when the array is consistent; it is marked clean only when all is on the members.
 
 use crate::World;
-use crate::array::{Array, Counters};
-use crate::health::MemberErrors;
+use crate::by_command::Commands;
+use crate::clean::DirtyMark;
+use crate::failing::Judge;
+use crate::flush::Flusher;
+use crate::health::{Health, MemberErrors};
+use crate::late::ReadWatch;
 use crate::mark::{self, Mark};
-use crate::master::{Change, MemberState};
-use crate::resync::Progress;
+use crate::master::{Change, Master, MemberState};
+use crate::mend::Mender;
+use crate::record::Recorder;
+use crate::resync::{Progress, Resync};
+use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
+use crate::shared::{Counters, Shared};
+use crate::steward::Steward;
 use crate::view::Gate;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Geometry, IoError, Slot, SlotSet};
-use uraid_layout::{Layout, Level};
+use uraid_block::{ErrorKind, Geometry, IoError, Slot, SlotSet};
+use uraid_layout::Level;
 
 /// Why an array could not be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -88,26 +97,58 @@ impl Status {
     }
 }
 
-impl<W: World> Array<W> {
-    /// Brings the superblocks up to date, makes a dirty array consistent, and opens the gate. Shard 0 only.
-    pub async fn start(self: &Rc<Self>, progress: impl FnMut(Progress)) -> Result<(), StartError> {
-        let steward = self.steward();
+/// The parts of an array that decide for all shards; on shard 0 only.
+pub(crate) struct Lifecycle<W: World> {
+    pub(crate) steward: Rc<Steward<W>>,
+    judge: Rc<Judge<W>>,
+    pub(crate) recorder: Rc<Recorder<W>>,
+    pub(crate) flusher: Rc<Flusher<W>>,
+    pub(crate) dirty_mark: Rc<DirtyMark<W>>,
+    pub(crate) health: Health<W>,
+    pub(crate) commands: Rc<Commands<W>>,
+    resync: Resync<W>,
+    read_watch: Rc<ReadWatch<W>>,
+}
+
+impl<W: World> Lifecycle<W> {
+    /// `rows`: of parity levels.
+    pub(crate) fn new(
+        shared: Rc<Shared<W>>,
+        master: Master,
+        rows: Option<Rc<RowIo<W>>>,
+        read_watch: Rc<ReadWatch<W>>,
+    ) -> Lifecycle<W> {
+        let mender = Mender::new(shared.clone(), rows.clone());
+        let steward = Steward::new(shared, master);
+        let judge = Judge::new(&steward);
+        let recorder = Recorder::new(&steward, &judge);
+        let flusher = Flusher::new(&steward);
+        let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
+        let health = Health::new(&steward, &judge, &recorder);
+        let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, mender);
+        let resync = Resync::new(&steward, rows);
+        Lifecycle { steward, judge, recorder, flusher, dirty_mark, health, commands, resync, read_watch }
+    }
+
+    /// Brings the superblocks up to date, makes a dirty array consistent, and opens the gate.
+    pub(crate) async fn start(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
+        let steward = &self.steward;
         // A stop that arrives now waits for this permit; the resync checks for it.
         let _one = steward.transition.acquire(1).await;
         if steward.is_stopping.get() {
             mark::hit(Mark::StartStopped);
             return Err(StartError::Stopping);
         }
-        if self.config.read_only {
-            self.publish(Change::OpenReadOnly).await;
-            self.begin_watching_reads();
+        if steward.shared.config.read_only {
+            self.steward.publish(Change::OpenReadOnly).await;
+            self.read_watch.begin();
             return Ok(());
         }
-        if !self.is_redundant() {
-            self.publish(Change::Open).await;
+        if !self.steward.shared.is_redundant() {
+            self.steward.publish(Change::Open).await;
             return Ok(());
         }
-        self.catch_up().await.map_err(StartError::Record)?;
+        self.recorder.catch_up().await.map_err(StartError::Record)?;
         let (is_left_out, is_dirty) = {
             let master = steward.master();
             (master.leaves_a_slot_out(), master.is_dirty())
@@ -116,7 +157,7 @@ impl<W: World> Array<W> {
             mark::hit(Mark::StartRecorded);
             steward.apply(Change::LeaveOutsiders);
             let version = steward.master().version();
-            self.record_up_to(version).await.map_err(StartError::Record)?;
+            self.recorder.record_up_to(version).await.map_err(StartError::Record)?;
         }
         let is_dirty = steward.master().is_dirty();
         if is_dirty {
@@ -129,9 +170,9 @@ impl<W: World> Array<W> {
         if steward.is_stopping.get() {
             return Err(StartError::Stopping);
         }
-        self.publish(Change::Open).await;
-        self.begin_watching_reads();
-        self.world.spawn(self.clone().watch_idle());
+        self.steward.publish(Change::Open).await;
+        self.read_watch.begin();
+        steward.shared.world.spawn(self.dirty_mark.clone().watch_idle());
         Ok(())
     }
 
@@ -139,20 +180,20 @@ impl<W: World> Array<W> {
         let found = if sabotage::is(Sabotage::SkipResync) {
             Progress::default()
         } else {
-            match self.resync(progress).await {
+            match self.resync.run(progress).await {
                 Ok(found) => found,
-                Err(_) if self.steward().is_stopping.get() => {
+                Err(_) if self.steward.is_stopping.get() => {
                     mark::hit(Mark::ResyncStopped);
                     if sabotage::is(Sabotage::StopSplits) {
-                        self.record_apart().await;
+                        self.recorder.record_apart().await;
                     }
                     return Err(StartError::Stopping);
                 }
                 Err(error) => return Err(StartError::Resync(error)),
             }
         };
-        let _ = self.flush_members().await.map_err(StartError::Resync)?;
-        let steward = self.steward();
+        let _ = self.flusher.flush_round().await.map_err(StartError::Resync)?;
+        let steward = &self.steward;
         if !found.unreadable.is_zero() {
             mark::hit(Mark::ResyncUnreadable);
             // A sector that no member could give now may become readable later and then disagree: do not mark the array
@@ -162,54 +203,58 @@ impl<W: World> Array<W> {
         }
         steward.apply(Change::MarkClean);
         let version = steward.master().version();
-        self.record_up_to(version).await.map_err(StartError::Record)
+        self.recorder.record_up_to(version).await.map_err(StartError::Record)
     }
 
-    /// Keeps new requests out, waits for those inside, flushes, marks the array clean. Shard 0 only; a second call is
+    /// Keeps new requests out, waits for those inside, flushes, marks the array clean. A second call is
     /// harmless. Later requests are refused.
-    pub async fn stop(&self) -> Result<(), StopError> {
-        let steward = self.steward();
+    pub(crate) async fn stop(&self) -> Result<(), StopError> {
+        let steward = &self.steward;
         if steward.is_stopping.replace(true) {
             // The first call may not hold the transition yet.
-            self.view_changed.wait_for(|| (self.view().gate == Gate::Stopped).then_some(())).await;
+            steward.shared.view_changed.wait_for(|| (steward.shared.view().gate == Gate::Stopped).then_some(())).await;
             let _done = steward.transition.acquire(1).await;
             return Ok(());
         }
-        self.revoke_clean_up().await;
+        self.dirty_mark.revoke_clean_up().await;
         let _one = steward.transition.acquire(1).await;
-        let is_read_only = self.view().gate == Gate::ReadOnly;
+        let is_read_only = steward.shared.view().gate == Gate::ReadOnly;
         let frozen = steward.master().frozen_error();
-        let epoch = self.publish(Change::Close).await;
-        self.drain(epoch).await;
+        let epoch = self.steward.publish(Change::Close).await;
+        self.steward.drain(epoch).await;
         let outcome = match frozen {
             Some(error) => {
                 mark::hit(Mark::StoppedFrozen);
-                Err(if self.is_redundant() { StopError::Frozen(error) } else { StopError::FrozenPlain(error) })
+                Err(if self.steward.shared.is_redundant() {
+                    StopError::Frozen(error)
+                } else {
+                    StopError::FrozenPlain(error)
+                })
             }
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
-        steward.commands.end().await;
+        self.commands.end().await;
         // A member's failure may not be in the superblocks yet. After this no superblock is written.
-        self.collection_over().await;
+        self.judge.collection_over().await;
         let version = steward.master().version();
-        if outcome.is_ok() && !is_read_only && self.is_redundant() {
-            let _ = self.record_up_to(version).await;
+        if outcome.is_ok() && !is_read_only && self.steward.shared.is_redundant() {
+            let _ = self.recorder.record_up_to(version).await;
         }
-        let last = steward.recording.acquire(1).await;
-        let epoch = self.publish(Change::Stop).await;
+        let last = self.recorder.turn().await;
+        let epoch = self.steward.publish(Change::Stop).await;
         drop(last);
         // If the array froze after the gate was closed, reads were admitted again: wait for them.
-        self.drain(epoch).await;
+        self.steward.drain(epoch).await;
         outcome
     }
 
     async fn leave_clean(&self) -> Result<(), StopError> {
-        if !self.is_redundant() {
-            return self.flush_members().await.map(|_recorded| ()).map_err(StopError::Flush);
+        if !self.steward.shared.is_redundant() {
+            return self.flusher.flush_round().await.map(|_recorded| ()).map_err(StopError::Flush);
         }
-        self.go_clean().await;
-        let master = self.steward().master();
+        self.dirty_mark.go_clean().await;
+        let master = self.steward.master();
         if let Some(error) = master.frozen_error() {
             return Err(StopError::NotClean(error));
         }
@@ -217,36 +262,31 @@ impl<W: World> Array<W> {
     }
 
     /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs
-    /// any change that needs one. Requests continue meanwhile. Shard 0 only, and outside of any request.
-    pub async fn drain_once(&self) {
-        let _one = self.steward().transition.acquire(1).await;
-        let epoch = self.publish(Change::Nothing).await;
-        self.drain(epoch).await;
+    /// any change that needs one. Requests continue meanwhile. Call it outside of any request.
+    pub(crate) async fn drain_once(&self) {
+        let _one = self.steward.transition.acquire(1).await;
+        let epoch = self.steward.publish(Change::Nothing).await;
+        self.steward.drain(epoch).await;
     }
 
-    /// What the array is like now. Shard 0 only.
-    pub fn status(&self) -> Status {
-        let steward = self.steward();
+    /// What the array is like now.
+    pub(crate) fn status(&self) -> Status {
+        let steward = &self.steward;
         let master = steward.master();
         Status {
-            level: self.shape.layout.level(),
-            slots: self.shape.layout.slots(),
+            level: steward.shared.layout.level(),
+            slots: steward.shared.layout.slots(),
             usable: master.readable(),
             gate: master.gate(),
             is_dirty: master.is_dirty(),
             events: master.events(),
             updated: master.updated(),
             members: master.members().to_vec(),
-            errors: steward.health.errors(),
-            geometry: self.geometry().clone(),
-            records: steward.rounds.get(),
-            last_record: steward.last_record.get(),
-            counters: self.counters(),
+            errors: self.health.errors(),
+            geometry: steward.shared.geometry.clone(),
+            records: self.recorder.rounds(),
+            last_record: self.recorder.last_record(),
+            counters: steward.shared.counters(),
         }
-    }
-
-    /// The layout of the array.
-    pub fn layout(&self) -> &Layout {
-        &self.shape.layout
     }
 }

@@ -3,14 +3,17 @@
 //! (`by_command`).
 //! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row.
 
-use crate::array::Array;
 use crate::mail::Call;
-use crate::resync::{WINDOW, parity_of};
-use crate::row_io::{self, OldBytes};
+use crate::resync::WINDOW;
+use crate::row_io::{self, RowIo};
+use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::row_plan::reads_to_recover;
+use crate::shared::Shared;
 use crate::torn::{TornPart, TornParts, TornState};
 use crate::world::{Pool, World};
 use smallvec::SmallVec;
+use std::cell::Cell;
+use std::rc::Rc;
 use uraid_block::{ArrayRange, IoError, Lease, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
@@ -25,17 +28,37 @@ pub(crate) enum MendError {
     Missing(Slot),
 }
 
-impl<W: World> Array<W> {
+/// Makes torn parts whole; on shard 0 only.
+pub(crate) struct Mender<W: World> {
+    shared: Rc<Shared<W>>,
+    /// Of parity levels.
+    rows: Option<Rc<RowIo<W>>>,
+    /// Pieces that were made whole so far.
+    mended: Cell<u64>,
+}
+
+impl<W: World> Mender<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Mender<W> {
+        Mender { shared, rows, mended: Cell::new(0) }
+    }
+
+    /// Grows with each piece that is made whole.
+    pub(crate) fn mended(&self) -> u64 {
+        self.mended.get()
+    }
+
     /// Makes torn parts whole on all members but those in `leaving`, which will be failed. Nothing else may read or
     /// write the array meanwhile.
     pub(crate) async fn mend(&self, torn: &TornParts, leaving: SlotSet) -> Result<(), MendError> {
-        assert!(self.is_redundant(), "a level without redundancy has no two versions");
+        assert!(self.shared.is_redundant(), "a level without redundancy has no two versions");
         for range in &torn.copies {
             self.mend_copies(*range, leaving).await?;
         }
-        for (row, parts) in &torn.rows {
+        assert!(self.rows.is_some() || torn.rows.is_empty(), "only parity levels have rows");
+        for (rows, (row, parts)) in self.rows.iter().flat_map(|rows| torn.rows.iter().map(move |of_row| (rows, of_row)))
+        {
             for part in parts {
-                let state = self.mend_row(*row, part, leaving).await?;
+                let state = self.mend_row(rows, *row, part, leaving).await?;
                 self.set_row_state(*row, part.range.start, state).await;
             }
         }
@@ -44,51 +67,58 @@ impl<W: World> Array<W> {
 
     /// Tells the owner of a row.
     async fn set_row_state(&self, row: Row, start: Sectors, state: TornState) {
-        self.calls.call(self.owner_of(row), Call::SetTorn { row, start, state }).await.done();
+        self.shared.calls.call(self.shared.owner_of(row), Call::SetTorn { row, start, state }).await.done();
     }
 
     /// Writes what the canonical copy has to all the others.
     async fn mend_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), MendError> {
-        let (layout, usable) = (&self.shape.layout, self.view().readable());
+        let (layout, usable) = (&self.shared.layout, self.shared.view().readable());
         let mut at = range.start;
         while at < range.end() {
             let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
             let copies = layout.copies(at);
             let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
             let (slot, place) = *places.next().expect("every sector has a usable copy");
-            let bytes = self.read_block(slot, place, length, Pool::Pass).await;
+            let bytes = self.shared.read_block(slot, place, length, Pool::Pass).await;
             let bytes = bytes.map_err(|failed| MendError::Read(slot, failed.error))?;
             for (slot, place) in places.filter(|(slot, _)| !leaving.contains(*slot)) {
-                let outcome = self.write_window(*slot, *place, &bytes).await;
+                let outcome = self.shared.write_block(*slot, *place, &bytes).await;
                 outcome.map_err(|failure| MendError::Write(*slot, failure.error))?;
             }
             at = at + length;
-            self.torn.note_mended();
+            self.mended.set(self.mended.get() + 1);
         }
         Ok(())
     }
 
     /// Writes the parity of the data that the row has. Returns what can be computed from it then.
-    async fn mend_row(&self, row: Row, part: &TornPart, leaving: SlotSet) -> Result<TornState, MendError> {
-        let map = self.shape.parity().row(row);
+    async fn mend_row(
+        &self,
+        rows: &RowIo<W>,
+        row: Row,
+        part: &TornPart,
+        leaving: SlotSet,
+    ) -> Result<TornState, MendError> {
+        let map = rows.layout().row(row);
         let mut start = part.range.start;
         while start < part.range.end {
             let length = (part.range.end - start).min(Sectors(WINDOW));
             let at = map.start + start;
-            let data = self.data_of(&map, at, length, part.state).await?;
+            let data = self.data_of(rows, &map, at, length, part.state).await?;
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
             let (p, q) = parity_of(&map, &data);
             // Until both are written, they do not belong together.
             self.set_row_state(row, part.range.start, TornState::Unknown).await;
             for (slot, parity) in [(Some(map.parity), &p), (map.syndrome, &q)] {
-                let Some(slot) = slot.filter(|slot| self.view().writable().minus(leaving).contains(*slot)) else {
+                let Some(slot) = slot.filter(|slot| self.shared.view().writable().minus(leaving).contains(*slot))
+                else {
                     continue;
                 };
-                let outcome = self.write_window(slot, at, parity).await;
+                let outcome = self.shared.write_block(slot, at, parity).await;
                 outcome.map_err(|failure| MendError::Write(slot, failure.error))?;
             }
             start += length;
-            self.torn.note_mended();
+            self.mended.set(self.mended.get() + 1);
         }
         let parity: SlotSet = [Some(map.parity), map.syndrome].into_iter().flatten().collect();
         Ok(TornState::Missed(parity.and(leaving)))
@@ -98,14 +128,15 @@ impl<W: World> Array<W> {
     /// belong together.
     async fn data_of(
         &self,
+        rows: &RowIo<W>,
         map: &RowMap,
         at: MemberSector,
         length: Sectors,
         state: TornState,
     ) -> Result<SmallVec<[Lease; 8]>, MendError> {
-        let usable = self.view().readable();
+        let usable = self.shared.view().readable();
         let read = async |slot: Slot| {
-            let block = self.read_block(slot, at, length, Pool::Pass).await;
+            let block = self.shared.read_block(slot, at, length, Pool::Pass).await;
             block.map_err(|failed| MendError::Read(slot, failed.error))
         };
         let mut data: SmallVec<[Option<Lease>; 8]> = SmallVec::new();
@@ -126,8 +157,8 @@ impl<W: World> Array<W> {
                     *block = Some(read(slot).await?);
                 }
             }
-            let _room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
-            let known = self.recover_blocks(map, known, length, Pool::Row).await;
+            let _room = rows.room_for_interval().await;
+            let known = recover_blocks(&self.shared.world, map, known, length, Pool::Row).await;
             for (seen, computed) in data.iter_mut().zip(known.data) {
                 if seen.is_none() {
                     *seen = computed;

@@ -3,59 +3,55 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
-use crate::array::{Array, Shape};
 use crate::buffers;
 use crate::failure::{Failure, RequestKind};
 use crate::mark::{self, Mark};
 use crate::recorded::Recorded;
 use crate::sabotage::{self, Sabotage};
+use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::View;
+use std::rc::Rc;
 use uraid_block::local::join_each;
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
 use uraid_layout::{CopyLayout, Layout, Level, Plan, Run};
 
-impl Shape {
-    /// For the paths of levels without parity: panics for the others.
-    fn copies(&self) -> &CopyLayout {
-        match &self.layout {
-            Layout::Copies(layout) => layout,
-            Layout::Parity(_) => panic!("a parity level is written by row"),
-        }
-    }
+/// Writes of an array without parity, on one shard.
+pub(crate) struct Mirror<W: World> {
+    shared: Rc<Shared<W>>,
+    layout: CopyLayout,
 }
 
-impl<W: World> Array<W> {
+impl<W: World> Mirror<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, layout: CopyLayout) -> Mirror<W> {
+        Mirror { shared, layout }
+    }
+
     /// Writes every copy, all members at once, then records the failed members, then answers.
-    pub(crate) async fn write_copies(
-        &self,
-        range: ArrayRange,
-        from: &WritePieces,
-        fua: Fua,
-    ) -> Result<Recorded, IoError> {
-        let view = self.view();
-        let plan = self.shape.copies().plan_write(range, &view.writable());
+    pub(crate) async fn write(&self, range: ArrayRange, from: &WritePieces, fua: Fua) -> Result<Recorded, IoError> {
+        let view = self.shared.view();
+        let plan = self.layout.plan_write(range, &view.writable());
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
         if sabotage::is(Sabotage::AnswerEarly) {
-            return self.settle(&view, &[]).await;
+            return self.shared.settle(&view, &[]).await;
         }
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let at = self.on_device(run.slot, run.at);
+            let at = self.shared.on_device(run.slot, run.at);
             if sabotage::is(Sabotage::Overreach) && run.at.0 > 0 {
                 let before = uraid_block::Sector(at.0 - 1);
-                let write = self.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua);
+                let write = self.shared.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua);
                 let _ = Box::pin(write).await;
             }
             if sabotage::is(Sabotage::BufferChanges) && run.slot != plan.runs[0].slot {
-                let mut scribbled = buffers::take(&self.world, crate::Pool::Request, run.length).await;
+                let mut scribbled = buffers::take(&self.shared.world, crate::Pool::Request, run.length).await;
                 scribbled.fill(0x17);
-                return (run, Box::pin(self.member(run.slot).write(at, scribbled.freeze(), fua)).await);
+                return (run, Box::pin(self.shared.member(run.slot).write(at, scribbled.freeze(), fua)).await);
             }
-            let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shape.layout.level() == Level::Raid10;
+            let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shared.layout.level() == Level::Raid10;
             let slot = if is_together { plan.runs[0].slot } else { run.slot };
-            let (member, of_member) = self.run_on_device(slot, run.at, run.length);
+            let (member, of_member) = self.shared.run_on_device(slot, run.at, run.length);
             let begun = member.begin();
             let outcome = member.uncounted().write(of_member.start, gather(&plan, run, from), fua).await;
             member.end(&begun, RequestKind::Write, of_member, outcome.err());
@@ -68,13 +64,13 @@ impl<W: World> Array<W> {
     }
 
     /// Makes the range read as zeroes on every copy, each member by its cheapest operation.
-    pub(crate) async fn zero_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
-        let view = self.view();
+    pub(crate) async fn write_zeroes(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+        let view = self.shared.view();
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
-        assert!(self.shape.layout.can_serve(&view.readable()));
-        let plan = self.shape.copies().plan_discard(range, &view.writable());
+        assert!(self.shared.layout.can_serve(&view.readable()));
+        let plan = self.layout.plan_discard(range, &view.writable());
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);
+            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
             (run, member.write_zeroes(of_member).await)
         }));
         self.settle_runs(&view, range, outcomes.await).await
@@ -82,17 +78,17 @@ impl<W: World> Array<W> {
 
     /// Passes the discard on: one member request per contiguous run, of any size. It is advisory: a member that refuses
     /// it stays; one that is gone is failed.
-    pub(crate) async fn discard_copies(&self, range: ArrayRange) -> Result<Recorded, IoError> {
-        let view = self.view();
+    pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+        let view = self.shared.view();
         let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones)
-            && let Layout::Copies(other) = sabotage::other_zones(&self.shape.layout)
+            && let Layout::Copies(other) = sabotage::other_zones(&self.shared.layout)
         {
             other.plan_discard(range, &view.writable())
         } else {
-            self.shape.copies().plan_discard(range, &view.writable())
+            self.layout.plan_discard(range, &view.writable())
         };
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let (member, of_member) = self.run_on_device(run.slot, run.at, run.length);
+            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
             (run, member.discard(of_member).await)
         }));
         let gone: Vec<_> =
@@ -117,9 +113,9 @@ impl<W: World> Array<W> {
                 failures.push(Failure::new(run.slot, Operation::Write, error));
             }
         }
-        let outcome = self.settle(view, &failures).await;
-        if outcome.is_err() && self.is_redundant() {
-            self.torn.mark_copies(range);
+        let outcome = self.shared.settle(view, &failures).await;
+        if outcome.is_err() && self.shared.is_redundant() {
+            self.shared.torn.mark_copies(range);
         }
         outcome
     }

@@ -14,10 +14,10 @@
 //!   shard 1    [discard 0..whole array]                    locked at shard 0 first, then here
 //! ```
 
-use crate::array::Array;
 use crate::mail::{Call, STEWARD};
 use crate::range_lock::LockId;
 use crate::sabotage::{self, Sabotage};
+use crate::shared::Shared;
 use crate::view::{Admission, Epoch, Wish};
 use crate::world::World;
 use smallvec::SmallVec;
@@ -29,29 +29,29 @@ const UNIT: u64 = 131_072;
 
 /// A request inside its epoch. Dropping it leaves the epoch.
 pub(crate) struct Entered<'a, W: World> {
-    array: &'a Array<W>,
+    shared: &'a Shared<W>,
     epoch: Epoch,
 }
 
 impl<W: World> Drop for Entered<'_, W> {
     fn drop(&mut self) {
-        self.array.epochs.leave(self.epoch);
+        self.shared.epochs.leave(self.epoch);
     }
 }
 
 /// The locks of one write. Dropping them unlocks.
 struct Locks<'a, W: World> {
-    array: &'a Array<W>,
+    shared: &'a Shared<W>,
     held: SmallVec<[(ShardIndex, LockId); 1]>,
 }
 
 impl<W: World> Drop for Locks<'_, W> {
     fn drop(&mut self) {
         for (shard, id) in self.held.drain(..) {
-            if shard == self.array.world.shard() {
-                self.array.locks.unlock(id);
+            if shard == self.shared.world.shard() {
+                self.shared.locks.unlock(id);
             } else {
-                drop(self.array.calls.start(shard, Call::Unlock(id)));
+                drop(self.shared.calls.start(shard, Call::Unlock(id)));
             }
         }
     }
@@ -67,7 +67,7 @@ pub(crate) struct WritePermit<'a, W: World> {
     _entered: Entered<'a, W>,
 }
 
-impl<W: World> Array<W> {
+impl<W: World> Shared<W> {
     /// Waits until the view lets a read, or a flush, in.
     #[inline]
     pub(crate) async fn admit_read(&self) -> Result<Entered<'_, W>, IoError> {
@@ -79,7 +79,7 @@ impl<W: World> Array<W> {
     #[inline]
     pub(crate) async fn admit_write(&self, range: ArrayRange) -> Result<WritePermit<'_, W>, IoError> {
         let entered = self.enter(Wish::Write).await?;
-        let mut locks = Locks { array: self, held: SmallVec::new() };
+        let mut locks = Locks { shared: self, held: SmallVec::new() };
         if self.locks_copies() {
             self.lock_copies(&mut locks, range).await;
         }
@@ -88,7 +88,7 @@ impl<W: World> Array<W> {
 
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.
     fn locks_copies(&self) -> bool {
-        match self.shape.layout.level() {
+        match self.layout.level() {
             Level::Raid1 | Level::Raid10 => !sabotage::is(Sabotage::SkipHold),
             Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => false,
         }
@@ -124,7 +124,7 @@ impl<W: World> Array<W> {
         if wish == Wish::Write {
             self.writes_admitted.set(self.writes_admitted.get() + 1);
         }
-        Entered { array: self, epoch: self.epochs.enter() }
+        Entered { shared: self, epoch: self.epochs.enter() }
     }
 
     /// The cold path of `enter`. A write that needs the dirty mark asks the steward for it, outside of any epoch.

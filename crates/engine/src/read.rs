@@ -3,16 +3,17 @@
 //! lost member's bytes (`row`).
 //! Invariant: a success holds the right bytes in every sector. A failed piece is read elsewhere or fails the request.
 
-use crate::array::Array;
 use crate::buffers;
-use crate::failure::{Failure, ReadError};
-use crate::mail::{Call, RowRead};
+use crate::failure::{Failure, ReadError, RequestKind};
 use crate::mark::{self, Mark};
+use crate::row::Rows;
 use crate::sabotage::{self, Sabotage};
+use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::{Copies, SlotMember, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::rc::Rc;
 use uraid_block::buffer::Lease;
 use uraid_block::local::join_each;
 use uraid_block::{
@@ -72,14 +73,58 @@ struct Work {
     failed: Vec<ReadError>,
 }
 
-impl<W: World> Array<W> {
+/// Reads of an array, on one shard.
+pub(crate) struct Reader<W: World> {
+    shared: Rc<Shared<W>>,
+    /// Of parity levels: computes what a lost member held.
+    rows: Option<Rc<Rows<W>>>,
+}
+
+impl<W: World> Reader<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<Rows<W>>>) -> Reader<W> {
+        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
+        Reader { shared, rows }
+    }
+
+    /// Reads a range that is not empty. The caller is inside an epoch.
+    #[inline]
+    pub(crate) async fn read(&self, range: ArrayRange, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
+        // the future of every read small.
+        let outcome = match self.one_place(range) {
+            Ok(OnePlace { slot, at, member }) if !self.shared.balance.is_slow(slot) => {
+                let _in_flight = self.shared.balance.begin(slot);
+                let of_member = member.range(at, range.length);
+                let member = &self.shared.members[member.index];
+                let begun = member.begin();
+                match member.uncounted().read(of_member.start, into).await {
+                    Err(error) => {
+                        member.end(&begun, RequestKind::Read, of_member, Some(error));
+                        let failed = self.shared.read_error(slot, at, range.length, error);
+                        Box::pin(self.read_around(range, failed)).await
+                    }
+                    Ok(pieces) => {
+                        member.end(&begun, RequestKind::Read, of_member, None);
+                        Ok(pieces)
+                    }
+                }
+            }
+            Ok(OnePlace { slot, .. }) => Box::pin(self.read_beside(range, into, slot)).await,
+            Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
+        };
+        if sabotage::is(Sabotage::Leak) {
+            std::mem::forget(self.shared.world.arena(Pool::Request).take(1));
+        }
+        self.shared.count(|counters| counters.reads += 1);
+        outcome
+    }
     /// The place of the range if one read can fetch all of it; else the copy that was chosen for its parts.
     #[inline]
     pub(crate) fn one_place(&self, range: ArrayRange) -> Result<OnePlace, CopyChoice> {
-        self.with_view(|view| {
+        self.shared.with_view(|view| {
             let usable = self.readable(view);
             let choice = self.copy_choice(view, range, &usable);
-            let (slot, at) = self.shape.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
+            let (slot, at) = self.shared.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
             Ok(OnePlace { slot, at, member: view.member(slot) })
         })
     }
@@ -87,21 +132,31 @@ impl<W: World> Array<W> {
     #[inline]
     fn readable(&self, view: &View) -> SlotSet {
         if sabotage::is(Sabotage::StaleRead) {
-            return (0..self.shape.layout.slots()).map(Slot).filter(|slot| view.has_member(*slot)).collect();
+            return (0..self.shared.layout.slots()).map(Slot).filter(|slot| view.has_member(*slot)).collect();
         }
         view.readable()
+    }
+
+    /// Which copy to read: the best placed if all are equal, else the one that a resync copies from.
+    #[inline]
+    pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
+        let is_canonical = view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead);
+        if is_canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
+            return CopyChoice::First;
+        }
+        CopyChoice::Nth(self.shared.balance.choose(&self.shared.layout, range, usable))
     }
 
     /// Reads the whole request again, after its only member has failed to read it.
     pub(crate) async fn read_around(&self, range: ArrayRange, failed: ReadError) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::ReadAround);
         if failed.error.kind == ErrorKind::Late {
-            let into = buffers::take(&self.world, Pool::Request, range.length).await;
+            let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
             return self.read_beside(range, into, failed.slot).await;
         }
         self.refuse_other_version(range, failed.failure())?;
-        self.note_read_failure(failed.failure()).await?;
-        let mut into = buffers::take(&self.world, Pool::Request, range.length).await;
+        self.shared.note_read_failure(failed.failure()).await?;
+        let mut into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
         if sabotage::is(Sabotage::ZeroesForError) {
             into.fill(0);
             return Ok(into);
@@ -139,7 +194,7 @@ impl<W: World> Array<W> {
         // Give the buffers of a failed request back before waiting: other requests need them.
         drop((wanted, got));
         if !failed.is_empty() {
-            self.settle_read_errors(failed, outcome.is_ok()).await;
+            self.shared.settle_read_errors(failed, outcome.is_ok()).await;
         }
         outcome
     }
@@ -166,7 +221,7 @@ impl<W: World> Array<W> {
     }
 
     async fn read_part(&self, range: ArrayRange, part: Wanted, work: &mut Work) -> Result<(), IoError> {
-        let view = self.view();
+        let view = self.shared.view();
         let (base, tried) = (part.offset, part.tried);
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
@@ -175,8 +230,8 @@ impl<W: World> Array<W> {
         }
         let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
-        let plan = self.shape.layout.plan_read(of_part, &usable, choice);
-        if !plan.lost.is_empty() && !self.shape.layout.level().is_parity() {
+        let plan = self.shared.layout.plan_read(of_part, &usable, choice);
+        if !plan.lost.is_empty() && self.rows.is_none() {
             return halve(part, &mut work.wanted);
         }
         let order = in_order(&plan);
@@ -185,8 +240,8 @@ impl<W: World> Array<W> {
             None => carve(&plan, part.into),
         };
         let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
-            let _in_flight = self.balance.begin(run.slot);
-            let outcome = self.member(run.slot).read(self.on_device(run.slot, run.at), pieces).await;
+            let _in_flight = self.shared.balance.begin(run.slot);
+            let outcome = self.shared.member(run.slot).read(self.shared.on_device(run.slot, run.at), pieces).await;
             (run, outcome)
         }));
         let outcomes: SmallVec<[(&Run, Result<ReadPieces, IoError>); 4]> = from_members.await.collect();
@@ -205,7 +260,7 @@ impl<W: World> Array<W> {
                     offset: base + of_run.offset,
                     pieces: pieces.split_to(of_run.length.len_bytes()),
                 })),
-                Err(error) => failures.push((self.read_error(run.slot, run.at, run.length, error), parts)),
+                Err(error) => failures.push((self.shared.read_error(run.slot, run.at, run.length, error), parts)),
             }
         }
         for (failed, parts) in failures {
@@ -215,14 +270,15 @@ impl<W: World> Array<W> {
                 // This part is shorter than the read that failed here or before.
                 let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
                 let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
-                let into = buffers::take(&self.world, Pool::Request, of_run.length).await;
+                let into = buffers::take(&self.shared.world, Pool::Request, of_run.length).await;
                 let tried = Tried { is_suspicion, ..tried };
                 work.wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
             }
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
-            let pieces = self.read_lost(at, into, view.readable().minus(usable)).await?;
+            let rows = self.rows.as_ref().expect("without rows the part was halved");
+            let pieces = rows.read_lost(at, into, view.readable().minus(usable)).await?;
             work.got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
@@ -232,9 +288,9 @@ impl<W: World> Array<W> {
     /// copies may differ, a late canonical copy is waited for.
     fn in_time(&self, view: &View, range: ArrayRange, tried: Tried) -> SlotSet {
         let usable = view.readable().minus(tried.avoid);
-        let late = tried.late.or(self.balance.slow());
+        let late = tried.late.or(self.shared.balance.slow());
         let others = usable.minus(late);
-        let layout = &self.shape.layout;
+        let layout = &self.shared.layout;
         let is_enough = || match layout.level().is_parity() {
             true => layout.can_serve(&others),
             false => layout.plan_read(range, &others, CopyChoice::First).lost.is_empty(),
@@ -256,61 +312,26 @@ impl<W: World> Array<W> {
         for part in parts {
             self.refuse_other_version(ArrayRange::new(range.start + part.offset, part.length), failed)?;
         }
-        self.note_read_failure(failed).await?;
+        self.shared.note_read_failure(failed).await?;
         Ok(Tried { avoid: tried.avoid.with(failed.slot), ..tried })
-    }
-
-    /// The bytes of a lost data member, computed by the owners of their rows, one row after the other.
-    async fn read_lost(&self, range: ArrayRange, mut into: ReadPieces, avoid: SlotSet) -> Result<ReadPieces, IoError> {
-        let mut whole = ReadPieces::new();
-        let parts: Vec<_> = self.shape.parity().rows(range).collect();
-        for part in parts {
-            let read =
-                RowRead { row: part.row, start: part.start, into: into.split_to(part.length.len_bytes()), avoid };
-            whole.append(self.ask_owner_to_read(read).await?);
-        }
-        Ok(whole)
-    }
-
-    async fn ask_owner_to_read(&self, read: RowRead) -> Result<ReadPieces, IoError> {
-        let owner = self.owner_of(read.row);
-        if owner == self.world.shard() {
-            return self.read_row_owned(read).await;
-        }
-        self.calls.call(owner, Call::ReadRow(read)).await.read()
     }
 
     /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an
     /// earlier read did: refuse that.
     fn refuse_other_version(&self, range: ArrayRange, failed: Failure) -> Result<(), IoError> {
-        let view = self.view();
-        if view.copies == Copies::Any || self.shape.layout.level().is_parity() || self.config.force {
+        let view = self.shared.view();
+        if view.copies == Copies::Any || self.shared.layout.level().is_parity() || self.shared.config.force {
             return Ok(());
         }
         let mut at = range.start;
         while at < range.end() {
-            let copies = self.shape.layout.copies(at);
+            let copies = self.shared.layout.copies(at);
             let canonical = copies.iter().find(|(slot, _)| view.readable().contains(*slot));
             if canonical.is_none_or(|(slot, _)| *slot == failed.slot) {
                 return Err(failed.error);
             }
-            at = at + self.shape.layout.contiguous(at);
+            at = at + self.shared.layout.contiguous(at);
         }
-        Ok(())
-    }
-
-    /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: no other
-    /// member can supply these bytes.
-    pub(crate) async fn note_read_failure(&self, failed: Failure) -> Result<(), IoError> {
-        self.count(|counters| {
-            counters.read_errors += 1;
-            counters.reads_retried += 1;
-        });
-        if !self.is_redundant() {
-            return Err(failed.error);
-        }
-        // Ignore whether it was recorded: no write's answer depends on it.
-        let _ = self.report(&[failed]).await;
         Ok(())
     }
 }

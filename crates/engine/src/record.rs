@@ -1,5 +1,5 @@
 //! The metadata writer: superblocks, in rounds.
-//! Owns: what each superblock says, the order in which they are written. Not here: their bytes (`uraid_format`), when a
+//! Owns: [`Recorder`], the order in which superblocks are written. Not here: their bytes (`uraid_format`), when a
 //! round is needed (`steward`).
 //! Invariant: when a round is done, every member that the array still trusts says the same, durably. Events never step
 //! back. A failed member ends at least two events behind, and the first of these rounds does not name it. The writer
@@ -11,28 +11,84 @@
 //!             member 2          |==FUA==|        is still on each member that was not being written
 //! ```
 
-use crate::array::Array;
 use crate::buffers;
+use crate::failing::Judge;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::master::{Change, Image, MemberState, Round};
+use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
-
+use crate::steward::Steward;
 use crate::verdict::Operation;
 use crate::view::Gate;
 use crate::{Pool, World};
-use uraid_block::local::join_all;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Permit, Semaphore, join_all};
 use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
 
-impl<W: World> Array<W> {
+/// Writes superblocks; on shard 0 only.
+pub(crate) struct Recorder<W: World> {
+    steward: Rc<Steward<W>>,
+    judge: Rc<Judge<W>>,
+    /// One round at a time.
+    turn: Rc<Semaphore>,
+    rounds: Cell<u64>,
+    /// How long the last failure took from the report to the durable record.
+    last_record: Cell<Option<Duration>>,
+}
+
+impl<W: World> Recorder<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>, judge: &Rc<Judge<W>>) -> Rc<Recorder<W>> {
+        Rc::new(Recorder {
+            steward: steward.clone(),
+            judge: judge.clone(),
+            turn: Semaphore::new(1),
+            rounds: Cell::new(0),
+            last_record: Cell::new(None),
+        })
+    }
+
+    /// Rounds of superblocks so far.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.get()
+    }
+
+    pub(crate) fn last_record(&self) -> Option<Duration> {
+        self.last_record.get()
+    }
+
+    /// Waits until no round is under way. None begins until the permit is dropped.
+    pub(crate) async fn turn(&self) -> Permit {
+        self.turn.acquire(1).await
+    }
+
+    /// Takes trust from failed members, tells every shard, and writes it to the others' superblocks. With no failures,
+    /// waits until everything known so far is written.
+    pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
+        let began = self.steward.shared.world.now();
+        let is_new = self.judge.judge_together(failures).await;
+        let steward = &self.steward;
+        let version = steward.master().version();
+        let outcome = self.record_up_to(version).await;
+        if is_new && outcome.is_ok() {
+            self.last_record.set(Some(self.steward.shared.world.now().since(began)));
+        }
+        match outcome {
+            Ok(()) => FailureOutcome::Recorded,
+            Err(error) => FailureOutcome::Frozen(error),
+        }
+    }
+
     /// Writes superblocks until they show at least `version`. Rounds repeat until one meets no new failure.
     pub(crate) async fn record_up_to(&self, version: u64) -> Result<(), IoError> {
-        let steward = self.steward();
-        if self.config.read_only {
+        let steward = &self.steward;
+        if self.steward.shared.config.read_only {
             // Nothing is written, so no answer depends on a record. Reads avoid the lost member.
             return Ok(());
         }
-        let _one = steward.recording.acquire(1).await;
+        let _one = self.turn.acquire(1).await;
         let mut is_first = true;
         loop {
             {
@@ -60,8 +116,8 @@ impl<W: World> Array<W> {
     /// any round increments the events: a crash in that round would leave one member two events ahead, and all others
     /// stale.
     pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
-        let steward = self.steward();
-        let _one = steward.recording.acquire(1).await;
+        let steward = &self.steward;
+        let _one = self.turn.acquire(1).await;
         let images = steward.master().lagging_images();
         if !images.is_empty() {
             mark::hit(Mark::CaughtUp);
@@ -84,8 +140,8 @@ impl<W: World> Array<W> {
     /// One round: repeated unchanged, without the members that fail, until all others have taken it. So members that
     /// failed during it are at most one event behind if the next failure freezes the array.
     async fn record_round(&self) {
-        let steward = self.steward();
-        steward.apply(Change::BeginRound(self.world.unix_seconds()));
+        let steward = &self.steward;
+        steward.apply(Change::BeginRound(self.steward.shared.world.unix_seconds()));
         let (version, names_all, mut images) = {
             let master = steward.master();
             (master.version(), master.unnamed().is_empty(), master.images())
@@ -93,7 +149,7 @@ impl<W: World> Array<W> {
         let proven = loop {
             let proven = steward.master().unnamed().to_vec();
             let failed = self.write_round(&images).await;
-            steward.rounds.set(steward.rounds.get() + 1);
+            self.rounds.set(self.rounds.get() + 1);
             if failed.is_empty() {
                 break proven;
             }
@@ -109,7 +165,7 @@ impl<W: World> Array<W> {
         let was_recorded = steward.master().is_recorded();
         steward.apply(Change::EndRound(&Round { version, names_all, proven }));
         if steward.master().is_recorded() != was_recorded {
-            self.publish(Change::Nothing).await;
+            self.steward.publish(Change::Nothing).await;
         }
     }
 
@@ -136,8 +192,8 @@ impl<W: World> Array<W> {
 
     /// The sabotaged stop: leaves one member two rounds ahead of all others.
     pub(crate) async fn record_apart(&self) {
-        self.steward().apply(Change::SkipRounds);
-        let image = self.steward().master().images().into_iter().next();
+        self.steward.apply(Change::SkipRounds);
+        let image = self.steward.master().images().into_iter().next();
         if let Some(image) = image {
             let _ = self.write_superblock(&image).await;
         }
@@ -146,18 +202,18 @@ impl<W: World> Array<W> {
     async fn judge_record(&self, failed: &[(usize, IoError)]) {
         let mut failures: Vec<Failure> = Vec::new();
         for (member, error) in failed {
-            let state = self.steward().master().members()[*member];
+            let state = self.steward.master().members()[*member];
             match state {
                 MemberState::Active(slot) => failures.push(Failure::new(slot, Operation::Superblock, *error)),
                 MemberState::Spare => {
                     mark::hit(Mark::SpareFailed);
-                    let (member, error, at) = (*member, *error, self.world.now());
-                    self.steward().apply(Change::FailSpare { member, error, at });
+                    let (member, error, at) = (*member, *error, self.steward.shared.world.now());
+                    self.steward.apply(Change::FailSpare { member, error, at });
                 }
                 MemberState::Faulty { .. } => {}
             }
         }
-        self.judge_together(&failures).await;
+        self.judge.judge_together(&failures).await;
     }
 
     /// Writes all at once. Returns the members whose superblock failed, with the error.
@@ -169,8 +225,8 @@ impl<W: World> Array<W> {
     async fn write_superblock(&self, (member, superblock): &Image) -> Result<(), IoError> {
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
-        let mut pieces = buffers::take(&self.world, Pool::Metadata, length).await;
+        let mut pieces = buffers::take(&self.steward.shared.world, Pool::Metadata, length).await;
         pieces.copy_from(&bytes[..length.len_bytes()]);
-        self.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
+        self.steward.shared.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
     }
 }

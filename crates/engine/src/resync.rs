@@ -3,21 +3,20 @@
 //! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors. An array
 //! with a sector that could neither be read nor computed stays marked dirty.
 
-use crate::array::Array;
 use crate::buffers;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::row_io::OldBytes;
-use crate::verdict::Operation;
+use crate::row_io::RowIo;
+use crate::row_parity::{OldBytes, parity_of, recover_blocks};
+use crate::shared::Shared;
+use crate::steward::Steward;
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::rc::Rc;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
-use uraid_block::{
-    ArraySector, Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot,
-};
+use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot};
 use uraid_layout::{Layout, Row, RowMap};
-use uraid_parity::{generate_p, generate_pq};
 
 const WINDOWS_AT_ONCE: usize = 16;
 /// Pieces of a window that has an unreadable sector: 4 KiB.
@@ -63,19 +62,31 @@ struct Found {
     bytes: Option<Lease>,
 }
 
-impl<W: World> Array<W> {
+/// The pass of one array; on shard 0 only.
+pub(crate) struct Resync<W: World> {
+    steward: Rc<Steward<W>>,
+    shared: Rc<Shared<W>>,
+    /// Of parity levels.
+    rows: Option<Rc<RowIo<W>>>,
+}
+
+impl<W: World> Resync<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
+        Resync { shared: steward.shared.clone(), steward: steward.clone(), rows }
+    }
+
     /// Makes all redundancy consistent, and returns the totals. The caller keeps the gate closed.
-    pub(crate) async fn resync(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
-        let total = match &self.shape.layout {
+    pub(crate) async fn run(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
+        let total = match &self.shared.layout {
             Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
-            Layout::Copies(_) => self.shape.layout.array_size(),
+            Layout::Copies(_) => self.shared.layout.array_size(),
         };
         let mut so_far = Progress { total, ..Progress::default() };
         progress(so_far);
         let at_once = self.windows_at_once();
         let mut at = 0;
         while at < total.0 {
-            if self.steward().is_stopping.get() {
+            if self.steward.is_stopping.get() {
                 return Err(ErrorKind::Stopping.into());
             }
             let mut batch = Vec::with_capacity(at_once);
@@ -121,34 +132,33 @@ impl<W: World> Array<W> {
 
     /// `None`: something could not be read, and the piece is more than one sector.
     async fn resync_piece(&self, at: u64, length: Sectors) -> Result<Option<Window>, IoError> {
-        if self.shape.layout.level().is_parity() {
-            self.resync_rows(MemberSector(at), length).await
-        } else {
-            self.resync_copies(ArraySector(at), length).await
+        match &self.rows {
+            Some(rows) => self.resync_rows(rows, MemberSector(at), length).await,
+            None => self.resync_copies(ArraySector(at), length).await,
         }
     }
 
     /// The number of windows that the pass arena has room for.
     fn windows_at_once(&self) -> usize {
-        let blocks = self.world.arena(Pool::Pass).large_blocks();
-        let room = blocks / (usize::from(self.shape.layout.slots()) + 2);
+        let blocks = self.shared.world.arena(Pool::Pass).large_blocks();
+        let room = blocks / (usize::from(self.shared.layout.slots()) + 2);
         assert!(room > 0, "the pass arena holds one window");
         room.min(WINDOWS_AT_ONCE)
     }
 
     fn window_length(&self, at: u64, total: Sectors) -> u64 {
         let left = (total.0 - at).min(WINDOW);
-        if self.shape.layout.level().is_parity() {
+        if self.shared.layout.level().is_parity() {
             left
         } else {
-            left.min(self.shape.layout.contiguous(ArraySector(at)).0)
+            left.min(self.shared.layout.contiguous(ArraySector(at)).0)
         }
     }
 
     /// Copies the canonical copy over those that differ.
     async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<Window>, IoError> {
-        let usable = self.view().readable();
-        let copies = self.shape.layout.copies(at);
+        let usable = self.shared.view().readable();
+        let copies = self.shared.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
         if length.0 > 1 && found.iter().any(|copy| copy.bytes.is_none()) {
@@ -167,28 +177,28 @@ impl<W: World> Array<W> {
             }
             mark::hit(Mark::ResyncCorrected);
             window.corrected += length.0;
-            failures.extend(self.write_window(copy.slot, copy.at, right).await.err());
+            failures.extend(self.shared.write_block(copy.slot, copy.at, right).await.err());
         }
         self.settle_pass(&failures).await?;
         Ok(Some(window))
     }
 
     /// Recomputes parity over the data and writes it where it differs.
-    async fn resync_rows(&self, at: MemberSector, length: Sectors) -> Result<Option<Window>, IoError> {
-        let usable = self.view().readable();
-        let present = (0..self.shape.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
+    async fn resync_rows(&self, rows: &RowIo<W>, at: MemberSector, length: Sectors) -> Result<Option<Window>, IoError> {
+        let usable = self.shared.view().readable();
+        let present = (0..self.shared.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
         let found = self.read_window(present.map(|slot| (slot, at)), length).await?;
         if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
             return Ok(None);
         }
-        let chunk = self.shape.layout.chunk().0;
+        let chunk = self.shared.layout.chunk().0;
         let mut window = Window::default();
         let mut start = 0;
         while start < length.0 {
             let member = at.0 + start;
             let cut = Sectors((chunk - member % chunk).min(length.0 - start));
-            let map = self.shape.parity().row(Row(member / chunk));
-            window.add(self.resync_row(&map, &found, at, Sectors(start), cut).await?);
+            let map = rows.layout().row(Row(member / chunk));
+            window.add(self.resync_row(rows, &map, &found, at, Sectors(start), cut).await?);
             start += cut.0;
         }
         Ok(Some(window))
@@ -197,17 +207,18 @@ impl<W: World> Array<W> {
     /// The part of a window that lies in one row.
     async fn resync_row(
         &self,
+        rows: &RowIo<W>,
         map: &RowMap,
         found: &[Found],
         at: MemberSector,
         start: Sectors,
         length: Sectors,
     ) -> Result<Window, IoError> {
-        let _room = self.rows.blocks.acquire(map.data.len() + 2).await;
+        let _room = rows.room_for_interval().await;
         let range = start.len_bytes()..(start + length).len_bytes();
         let copy_of = async |slot: Slot| {
             let bytes = found.iter().find(|block| block.slot == slot).and_then(|block| block.bytes.as_ref())?;
-            let mut copy = buffers::take_contiguous(&self.world, Pool::Row, length).await;
+            let mut copy = buffers::take_contiguous(&self.shared.world, Pool::Row, length).await;
             copy.copy_from_slice(&bytes[range.clone()]);
             Some(copy)
         };
@@ -224,7 +235,7 @@ impl<W: World> Array<W> {
             return Ok(Window { unreadable: length.0, ..Window::default() });
         }
         // A usable member could not read its block. Write it with what parity computes, as md does.
-        let usable = self.view().writable();
+        let usable = self.shared.view().writable();
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
         let unread_p = old.p.is_none() && usable.contains(map.parity);
         let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
@@ -233,7 +244,7 @@ impl<W: World> Array<W> {
             return Ok(Window { skipped: length.0, ..Window::default() });
         }
         if !unknown.is_empty() {
-            old = self.recover_blocks(map, old, length, Pool::Row).await;
+            old = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
         }
         let at = MemberSector(at.0 + start.0);
         self.heal_blocks(map, &old, &healed, at).await?;
@@ -253,7 +264,7 @@ impl<W: World> Array<W> {
         }
         for index in healed {
             let bytes = known.data[*index].as_ref().expect("all data is known");
-            failures.extend(self.write_window(map.data[*index], at, bytes).await.err());
+            failures.extend(self.shared.write_block(map.data[*index], at, bytes).await.err());
         }
         self.settle_pass(&failures).await
     }
@@ -267,7 +278,7 @@ impl<W: World> Array<W> {
     ) -> Result<Window, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
         let (p, q) = parity_of(map, &data);
-        let usable = self.view().writable();
+        let usable = self.shared.view().writable();
         let mut window = Window::default();
         let mut failures: Vec<Failure> = Vec::new();
         let right = [(Some(map.parity), &p, &old.p), (map.syndrome, &q, &old.q)];
@@ -278,7 +289,7 @@ impl<W: World> Array<W> {
             }
             mark::hit(Mark::ResyncCorrected);
             window.corrected += length.0;
-            failures.extend(self.write_window(slot, at, right).await.err());
+            failures.extend(self.shared.write_block(slot, at, right).await.err());
         }
         self.settle_pass(&failures).await?;
         Ok(window)
@@ -290,8 +301,9 @@ impl<W: World> Array<W> {
         places: impl Iterator<Item = (Slot, MemberSector)>,
         length: Sectors,
     ) -> Result<Vec<Found>, IoError> {
-        let outcomes =
-            join_all(places.map(async |(slot, at)| (slot, at, self.read_block(slot, at, length, Pool::Pass).await)));
+        let outcomes = join_all(
+            places.map(async |(slot, at)| (slot, at, self.shared.read_block(slot, at, length, Pool::Pass).await)),
+        );
         let mut found = Vec::new();
         for (slot, at, outcome) in outcomes.await {
             let bytes = match outcome {
@@ -302,7 +314,7 @@ impl<W: World> Array<W> {
                         self.settle_pass(&[failed.failure()]).await?;
                         continue;
                     }
-                    self.count(|counters| counters.read_errors += 1);
+                    self.shared.count(|counters| counters.read_errors += 1);
                     None
                 }
             };
@@ -311,33 +323,11 @@ impl<W: World> Array<W> {
         Ok(found)
     }
 
-    pub(crate) async fn write_window(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
-        let mut pieces = ReadPieces::new();
-        pieces.push(
-            buffers::take_contiguous(&self.world, Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await,
-        );
-        pieces.copy_from(bytes);
-        let outcome = self.member(slot).write(self.on_device(slot, at), pieces.freeze(), Fua::No).await;
-        outcome.map_err(|error| Failure::new(slot, Operation::Write, error))
-    }
-
     async fn settle_pass(&self, failures: &[Failure]) -> Result<(), IoError> {
         if failures.is_empty() {
             return Ok(());
         }
         mark::hit(Mark::ResyncWriteFailed);
-        self.report(failures).await.into_recorded().map(|_recorded| ())
+        self.shared.report(failures).await.into_recorded().map(|_recorded| ())
     }
-}
-
-/// P and Q of a row's data blocks; Q is empty where the level has none.
-pub(crate) fn parity_of(map: &RowMap, data: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
-    let length = data.first().expect("a row has data").len();
-    let mut p = vec![0; length];
-    let mut q = vec![0; if map.syndrome.is_some() { length } else { 0 }];
-    match map.syndrome {
-        Some(_) => generate_pq(&mut p, &mut q, data, &map.exponents),
-        None => generate_p(&mut p, data),
-    }
-    (p, q)
 }

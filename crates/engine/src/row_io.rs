@@ -4,43 +4,25 @@
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
-use crate::array::Array;
 use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
 use crate::mark::{self, Mark};
 use crate::recorded::Recorded;
+use crate::row_parity::{NewParity, OldBytes, generate, modify, recover_blocks};
 use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
-use crate::slices::Slices;
+use crate::shared::Shared;
 use crate::torn::TornState;
 use crate::verdict::Operation;
 use crate::view::{Gate, View, frozen_error};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::pin::pin;
-use uraid_block::buffer::{Arena, LARGE_BLOCK_BYTES};
-use uraid_block::local::{Permit, join_each};
-use uraid_block::{
-    Device, ErrorKind, Fua, IoError, Lease, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces,
-};
-use uraid_layout::RowMap;
-use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
-
-/// Old bytes of a row's blocks that were read.
-#[derive(Default)]
-pub(crate) struct OldBytes {
-    /// By data chunk; one entry for each data chunk of the row.
-    pub(crate) data: SmallVec<[Option<Lease>; 8]>,
-    pub(crate) p: Option<Lease>,
-    pub(crate) q: Option<Lease>,
-}
-
-/// New parity, ready to be written.
-#[derive(Default)]
-struct NewParity {
-    p: Option<ReadPieces>,
-    q: Option<ReadPieces>,
-}
+use std::rc::Rc;
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::local::{Permit, Semaphore, join_each};
+use uraid_block::{Device, ErrorKind, Fua, IoError, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces};
+use uraid_layout::{ParityLayout, RowMap};
 
 /// A part of a row's chunks whose new bytes could not be written.
 #[derive(Clone, Copy, Debug)]
@@ -63,17 +45,51 @@ impl FailedPart {
     }
 }
 
-impl<W: World> Array<W> {
+/// The members of a parity array, written and read by row, on one shard.
+pub(crate) struct RowIo<W: World> {
+    shared: Rc<Shared<W>>,
+    layout: ParityLayout,
+    /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
+    blocks: Rc<Semaphore>,
+    /// The same for reads of lost bytes: they do not wait for writes, which a member that does not answer may keep.
+    blocks_to_read: Rc<Semaphore>,
+}
+
+impl<W: World> RowIo<W> {
+    /// A quarter of the row arena is for reads, if there are enough blocks for two intervals.
+    pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout) -> RowIo<W> {
+        let blocks = shared.world.arena(Pool::Row).large_blocks();
+        let interval = interval_blocks(&layout);
+        assert!(blocks >= interval, "the row arena holds one row");
+        let to_read = (blocks / 4).max(interval);
+        let (blocks, blocks_to_read) = if blocks - to_read >= interval {
+            (Semaphore::new(blocks - to_read), Semaphore::new(to_read))
+        } else {
+            let one = Semaphore::new(blocks);
+            (one.clone(), one)
+        };
+        RowIo { shared, layout, blocks, blocks_to_read }
+    }
+
+    pub(crate) fn layout(&self) -> &ParityLayout {
+        &self.layout
+    }
+
+    /// Takes the permit for the scratch of one interval.
+    pub(crate) async fn room_for_interval(&self) -> Permit {
+        self.blocks.acquire(interval_blocks(&self.layout)).await
+    }
+
     /// The longest interval that is read: one contiguous piece of scratch per member.
     pub(crate) fn partial_max(&self) -> Sectors {
-        Sectors(self.shape.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
+        Sectors(self.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
     /// The longest interval of full stripes: its parity fits into the scratch that a partial interval of this width
     /// takes.
     pub(crate) fn full_max(&self) -> Sectors {
-        let pieces = u64::from(self.shape.layout.slots() / 2).max(1);
-        Sectors(self.shape.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
+        let pieces = u64::from(self.layout.slots() / 2).max(1);
+        Sectors(self.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
     /// Writes an interval: plans it, reads what the plan needs, computes parity, writes, and records failed members. An
@@ -86,16 +102,17 @@ impl<W: World> Array<W> {
     ) -> Result<Recorded, Vec<FailedPart>> {
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
-        if self.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {
+        if self.shared.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {
             mark::hit(Mark::TornRowKept);
-            let kind = self.with_view(|view| if let Gate::Frozen(kind) = view.gate { kind } else { ErrorKind::Frozen });
+            let kind =
+                self.shared.with_view(|view| if let Gate::Frozen(kind) = view.gate { kind } else { ErrorKind::Frozen });
             return Err(failed(frozen_error(kind)));
         }
-        let room = self.rows.blocks.acquire(usize::from(self.shape.layout.slots()) + 2).await;
+        let room = self.room_for_interval().await;
         let at = map.start + interval.start;
-        let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.slow_members(), Vec::new());
+        let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.shared.slow_members(), Vec::new());
         let (view, parity) = loop {
-            let view = self.view();
+            let view = self.shared.view();
             let blocks = blocks(map, &view, unreadable.or(late));
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
@@ -109,12 +126,12 @@ impl<W: World> Array<W> {
                     return Box::pin(self.write_halves(map, &interval, fua)).await;
                 }
                 mark::hit(Mark::RowImpossible);
-                Box::pin(self.settle_read_errors(read_errors, false)).await;
+                Box::pin(self.shared.settle_read_errors(read_errors, false)).await;
                 return Err(failed(lost_error(unreadable)));
             };
             match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
                 Ok(old) if plan == RowPlan::ReadModifyWrite => {
-                    self.count(|counters| counters.rows_modified += 1);
+                    self.shared.count(|counters| counters.rows_modified += 1);
                     break (view, modify(map, &interval, old));
                 }
                 // A rare path with long lists: boxed, to keep the future of a read-modify-write small.
@@ -129,7 +146,7 @@ impl<W: World> Array<W> {
         let (start, length) = (interval.start, interval.length);
         let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua, room)).await;
         if !read_errors.is_empty() {
-            Box::pin(self.settle_read_errors(read_errors, true)).await;
+            Box::pin(self.shared.settle_read_errors(read_errors, true)).await;
         }
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
@@ -143,7 +160,7 @@ impl<W: World> Array<W> {
         let rest = interval.part(half, interval.length - half);
         let second = match &first {
             // Write nothing more to an array that froze over the first half.
-            Err(failed) if matches!(self.view().gate, Gate::Frozen(_)) => {
+            Err(failed) if matches!(self.shared.view().gate, Gate::Frozen(_)) => {
                 Err(vec![FailedPart { start: rest.start, length: rest.length, ..failed[0] }])
             }
             Ok(_) | Err(_) => self.write_interval(map, rest, fua).await,
@@ -173,7 +190,7 @@ impl<W: World> Array<W> {
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
             of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot)).collect();
         let writes = writes.into_iter().map(|(slot, from)| async move {
-            let (member, range) = self.run_on_device(slot, at, from.length());
+            let (member, range) = self.shared.run_on_device(slot, at, from.length());
             let begun = member.begin();
             let outcome = member.uncounted().write(range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, range, outcome.err());
@@ -183,11 +200,11 @@ impl<W: World> Array<W> {
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
-        let outcome = self.settle(view, &failures).await;
+        let outcome = self.shared.settle(view, &failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: those that missed the write do not belong to the others.
-            self.torn.mark_row(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
+            self.shared.torn.mark_row(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
     }
@@ -213,12 +230,13 @@ impl<W: World> Array<W> {
             reads.push((
                 place,
                 slot,
-                buffers::one_piece(buffers::take_contiguous(&self.world, Pool::Row, length).await),
+                buffers::one_piece(buffers::take_contiguous(&self.shared.world, Pool::Row, length).await),
             ));
         }
         let reads = reads.into_iter();
-        let outcomes =
-            join_each(reads.map(|(place, slot, into)| async move { (place, self.read_into(slot, at, into).await) }));
+        let outcomes = join_each(
+            reads.map(|(place, slot, into)| async move { (place, self.shared.read_into(slot, at, into).await) }),
+        );
         let mut failures = Vec::new();
         for (place, outcome) in outcomes.await {
             match outcome {
@@ -231,118 +249,27 @@ impl<W: World> Array<W> {
         if failures.is_empty() { Ok(old) } else { Err(failures) }
     }
 
-    /// Reads one block into scratch of one piece.
-    pub(crate) async fn read_block(
-        &self,
-        slot: Slot,
-        at: MemberSector,
-        length: Sectors,
-        pool: Pool,
-    ) -> Result<Lease, ReadError> {
-        let into = buffers::one_piece(buffers::take_contiguous(&self.world, pool, length).await);
-        self.read_into(slot, at, into).await
-    }
-
-    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
-    fn read_into(
-        &self,
-        slot: Slot,
-        at: MemberSector,
-        into: ReadPieces,
-    ) -> impl Future<Output = Result<Lease, ReadError>> {
-        async move {
-            let (member, range) = self.run_on_device(slot, at, into.length());
-            let _in_flight = self.balance.begin(slot);
-            let begun = member.begin();
-            let outcome = member.uncounted().read(range.start, into).await;
-            member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
-            let pieces = outcome.map_err(|error| self.read_error(slot, at, range.length, error))?;
-            let is_one = pieces.count() == 1;
-            Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
-        }
-    }
-
     async fn new_parity(&self, map: &RowMap, interval: &Interval, plan: RowPlan, old: OldBytes) -> NewParity {
         let length = interval.length;
         match plan {
             RowPlan::DataOnly => NewParity::default(),
             RowPlan::FullStripe => {
-                self.count(|counters| counters.rows_full += 1);
-                self.generate(map, interval, &old).await
+                self.shared.count(|counters| counters.rows_full += 1);
+                generate(&self.shared.world, map, interval, &old).await
             }
             RowPlan::ReadModifyWrite => unreachable!("the old parity is modified in place"),
             RowPlan::Reconstruct => {
-                self.count(|counters| counters.rows_reconstructed += 1);
-                self.generate(map, interval, &old).await
+                self.shared.count(|counters| counters.rows_reconstructed += 1);
+                generate(&self.shared.world, map, interval, &old).await
             }
             RowPlan::Recover => {
                 mark::hit(Mark::RowRecovered);
-                self.count(|counters| counters.rows_reconstructed += 1);
-                let all = self.recover_blocks(map, old, length, Pool::Row).await;
-                self.generate(map, interval, &all).await
+                self.shared.count(|counters| counters.rows_reconstructed += 1);
+                let all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
+                generate(&self.shared.world, map, interval, &all).await
             }
             RowPlan::Impossible => unreachable!("an impossible plan has no reads"),
         }
-    }
-
-    /// Computes the parity of the new bytes over the old ones.
-    async fn generate<'a>(&self, map: &RowMap, interval: &'a Interval, old: &'a OldBytes) -> NewParity {
-        let mut new = interval.new.iter().peekable();
-        let source = |(data, old): (usize, &'a Option<Lease>)| match (new.next_if(|new| new.data == data), old) {
-            (Some(new), _) => Slices::of_pieces(&new.from),
-            (None, Some(old)) => Slices::of_bytes(old),
-            (None, None) => unreachable!("a plan that generates parity knows every data block"),
-        };
-        let mut sources: Vec<Slices<'_>> = old.data.iter().enumerate().map(source).collect();
-        let mut parity = NewParity { p: Some(ReadPieces::new()), q: map.syndrome.map(|_| ReadPieces::new()) };
-        let mut left = interval.length.len_bytes();
-        while left > 0 {
-            let bytes = left.min(LARGE_BLOCK_BYTES);
-            let length = Sectors::from_bytes_floor(bytes as u64);
-            let mut p = buffers::take_contiguous(&self.world, Pool::Row, length).await;
-            let mut q = match map.syndrome {
-                Some(_) => Some(buffers::take_contiguous(&self.world, Pool::Row, length).await),
-                None => None,
-            };
-            crate::slices::walk(&mut sources, bytes, |at, data| match &mut q {
-                Some(q) => {
-                    let range = at..at + data[0].len();
-                    generate_pq(&mut p[range.clone()], &mut q[range], data, &map.exponents);
-                }
-                None => generate_p(&mut p[at..at + data[0].len()], data),
-            });
-            parity.p.as_mut().expect("P is made").push(p);
-            if let (Some(pieces), Some(q)) = (&mut parity.q, q) {
-                pieces.push(q);
-            }
-            left -= bytes;
-        }
-        parity
-    }
-
-    /// Computes the data blocks that were not read, from those that were.
-    pub(crate) async fn recover_blocks(&self, map: &RowMap, old: OldBytes, length: Sectors, pool: Pool) -> OldBytes {
-        let OldBytes { data, mut p, mut q } = old;
-        let lost: SmallVec<[usize; 2]> =
-            data.iter().enumerate().filter(|(_, block)| block.is_none()).map(|(index, _)| index).collect();
-        let mut all = Vec::with_capacity(data.len());
-        for block in data {
-            all.push(match block {
-                Some(block) => block,
-                None => buffers::take_contiguous(&self.world, pool, length).await,
-            });
-        }
-        {
-            let mut blocks: Vec<&mut [u8]> = all.iter_mut().map(|block| &mut block[..]).collect();
-            let row = uraid_parity::Row {
-                data: &mut blocks,
-                exponents: &map.exponents,
-                p: p.as_deref_mut(),
-                q: q.as_deref_mut(),
-            };
-            recover(row, &Lost { data: &lost, p: false, q: false }).expect("the plan counted what is lost");
-        }
-        OldBytes { data: all.into_iter().map(Some).collect(), p, q }
     }
 
     /// Computes one stretch of data chunk `data` without the slots in `avoid` and those that fail meanwhile.
@@ -357,7 +284,7 @@ impl<W: World> Array<W> {
         let mut read_errors = Vec::new();
         let outcome = self.recover_around(map, data, start, into, avoid, &mut read_errors).await;
         if !read_errors.is_empty() {
-            self.settle_read_errors(read_errors, outcome.is_ok()).await;
+            self.shared.settle_read_errors(read_errors, outcome.is_ok()).await;
         }
         outcome
     }
@@ -371,13 +298,13 @@ impl<W: World> Array<W> {
         avoid: SlotSet,
         read_errors: &mut Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
-        let room = self.rows.blocks_to_read.acquire(usize::from(self.shape.layout.slots()) + 2).await;
-        self.count(|counters| counters.rows_recovered += 1);
+        let room = self.blocks_to_read.acquire(interval_blocks(&self.layout)).await;
+        self.shared.count(|counters| counters.rows_recovered += 1);
         let length = into.length();
         let (mut unreadable, mut suspected) = (avoid, avoid);
-        let mut late = self.slow_members();
+        let mut late = self.shared.slow_members();
         loop {
-            let state = self.torn.state(map.row, &(start..start + length));
+            let state = self.shared.torn.state(map.row, &(start..start + length));
             if state != TornState::Whole && length > Sectors(1) {
                 drop(room);
                 // The halves meet them again.
@@ -389,7 +316,7 @@ impl<W: World> Array<W> {
                 mark::hit(Mark::TornRowRefused);
                 return Err(ErrorKind::Media.into());
             };
-            let view = self.view();
+            let view = self.shared.view();
             let blocks = blocks(map, &view, unreadable.or(missed).or(late));
             let is_whole = blocks.readable.contains(slot);
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
@@ -417,7 +344,7 @@ impl<W: World> Array<W> {
                     let all = if old.data[data].is_some() {
                         old
                     } else {
-                        self.recover_blocks(map, old, length, Pool::Row).await
+                        recover_blocks(&self.shared.world, map, old, length, Pool::Row).await
                     };
                     into.copy_from(all.data[data].as_ref().expect("the block was read or computed"));
                     return Ok(into);
@@ -444,7 +371,7 @@ impl<W: World> Array<W> {
                 late.insert(failed.slot);
                 continue;
             }
-            self.note_read_failure(failed.failure()).await?;
+            self.shared.note_read_failure(failed.failure()).await?;
             unreadable.insert(failed.slot);
             read_errors.push(failed);
         }
@@ -469,12 +396,9 @@ impl<W: World> Array<W> {
     }
 }
 
-/// A member that is an array returns other buffers than it was given if it had to read some of them again. Their bytes
-/// are copied to newly allocated memory: the returned buffers already use up the permit for the pool.
-fn in_one_piece(pieces: &ReadPieces) -> Lease {
-    let mut one = Arena::for_one(pieces.bytes()).take_contiguous(pieces.bytes()).expect("it has one block");
-    pieces.copy_to(&mut one);
-    one
+/// The most blocks of the row arena that an interval takes.
+fn interval_blocks(layout: &ParityLayout) -> usize {
+    usize::from(layout.slots()) + 2
 }
 
 /// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
@@ -499,27 +423,4 @@ fn missed_beside(slot: Slot, state: TornState) -> Option<SlotSet> {
 
 fn lost_error(unreadable: SlotSet) -> IoError {
     if unreadable.is_empty() { ErrorKind::TooManyLost } else { ErrorKind::Media }.into()
-}
-
-/// Updates the old parity by the difference between old and new data: read-modify-write.
-fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewParity {
-    let OldBytes { data, mut p, mut q } = old;
-    for new in &interval.new {
-        let before = data[new.data].as_ref().expect("the old bytes of what is written were read");
-        let exponent = map.exponents[new.data];
-        let mut at = 0;
-        for piece in new.from.iter() {
-            let range = at..at + piece.len();
-            match (&mut p, &mut q) {
-                (Some(p), Some(q)) => {
-                    update_pq(&mut p[range.clone()], &mut q[range.clone()], &before[range], piece, exponent);
-                }
-                (Some(p), None) => update_p(&mut p[range.clone()], &before[range], piece),
-                (None, Some(q)) => update_q(&mut q[range.clone()], &before[range], piece, exponent),
-                (None, None) => unreachable!("a row without parity is not modified"),
-            }
-            at += piece.len();
-        }
-    }
-    NewParity { p: p.map(buffers::one_piece), q: q.map(buffers::one_piece) }
 }

@@ -12,7 +12,7 @@
 //!                                       whole: P of D0 and D1 as they are read
 //! ```
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use uraid_block::{ArrayRange, Sectors, SlotSet};
@@ -50,8 +50,6 @@ pub(crate) enum TornState {
 #[derive(Default)]
 pub(crate) struct Torn {
     parts: RefCell<TornParts>,
-    /// Pieces that were made whole so far.
-    mended: Cell<u64>,
 }
 
 impl Torn {
@@ -87,15 +85,6 @@ impl Torn {
 
     pub(crate) fn parts(&self) -> TornParts {
         self.parts.borrow().clone()
-    }
-
-    pub(crate) fn note_mended(&self) {
-        self.mended.set(self.mended.get() + 1);
-    }
-
-    /// Grows with each piece that is made whole.
-    pub(crate) fn mended(&self) -> u64 {
-        self.mended.get()
     }
 
     pub(crate) fn clear(&self) {

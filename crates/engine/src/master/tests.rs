@@ -1,3 +1,6 @@
+//! Tests of the state of an array.
+//! Owns: changes that come late. Not here: what a whole array does with them (`uraid-sim`).
+
 use super::*;
 use crate::assemble::{AssembleOptions, Candidate, assemble};
 use uraid_block::Sectors;

@@ -1,0 +1,266 @@
+//! What the parts of an array share on one shard: its members, its view, its calls to other shards.
+//! Owns: [`Shared`], looking members up, switching to a view, reporting failures. Not here: admission (`permit`), what a
+//! request does (`read`, `mirror`, `row`), who changes the view (`steward`).
+//! Invariant: views take effect in the order of their epochs. A member is looked up in the view after every wait.
+
+use crate::balance::Balance;
+use crate::calls::Calls;
+use crate::config::Config;
+use crate::epochs::Epochs;
+use crate::failure::{Failure, ReadError};
+use crate::mail::{Call, STEWARD};
+use crate::mark::{self, Mark};
+use crate::member_counts::CountedMember;
+use crate::range_lock::RangeLock;
+use crate::recorded::{FailureOutcome, Recorded};
+use crate::sabotage::{self, Sabotage};
+use crate::torn::Torn;
+use crate::verdict::{self, Verdict};
+use crate::view::{Copies, Gate, View};
+use crate::world::World;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use uraid_block::local::Notify;
+use uraid_block::{Device, Geometry, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet};
+use uraid_layout::{Layout, Row};
+
+/// What the request paths count, per shard.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Reads served.
+    pub reads: u64,
+    /// Writes, zeroes and discards served.
+    pub writes: u64,
+    /// Rows written without reading.
+    pub rows_full: u64,
+    /// Row parts written by read-modify-write.
+    pub rows_modified: u64,
+    /// Row parts written after reading the rest of their row.
+    pub rows_reconstructed: u64,
+    /// Row parts read by computing what a lost member held.
+    pub rows_recovered: u64,
+    /// Writes that the row's holder wrote together with its own.
+    pub writes_absorbed: u64,
+    /// Reads that failed on one member and were served by others.
+    pub reads_retried: u64,
+    /// Member reads that failed on the medium.
+    pub read_errors: u64,
+}
+
+/// What the parts of an array use in common, on one shard.
+pub(crate) struct Shared<W: World> {
+    pub(crate) world: W,
+    pub(crate) layout: Layout,
+    pub(crate) geometry: Geometry,
+    /// As in the start plan.
+    pub(crate) members: Vec<CountedMember<W>>,
+    pub(crate) config: Config,
+    view: RefCell<Rc<View>>,
+    pub(crate) view_changed: Notify,
+    pub(crate) epochs: Epochs,
+    pub(crate) calls: Calls<W>,
+    pub(crate) writes_admitted: Cell<u64>,
+    pub(crate) balance: Balance,
+    /// Of levels with copies: sectors of the array. Of parity levels: rows.
+    pub(crate) locks: RangeLock,
+    pub(crate) torn: Torn,
+    counters: Cell<Counters>,
+}
+
+/// What [`Shared::new`] is made of, besides what it makes itself.
+pub(crate) struct Parts<W: World> {
+    pub(crate) world: W,
+    pub(crate) layout: Layout,
+    pub(crate) geometry: Geometry,
+    pub(crate) members: Vec<CountedMember<W>>,
+    pub(crate) config: Config,
+    pub(crate) view: View,
+    pub(crate) balance: Balance,
+    pub(crate) locks: RangeLock,
+}
+
+impl<W: World> Shared<W> {
+    pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
+        let Parts { world, layout, geometry, members, config, view, balance, locks } = parts;
+        for of_slot in view.slots.members() {
+            assert!(of_slot.index < members.len(), "a slot has a member of the plan");
+        }
+        Rc::new(Shared {
+            epochs: Epochs::new(view.epoch),
+            view: RefCell::new(Rc::new(view)),
+            view_changed: Notify::new(),
+            calls: Calls::new(world.clone()),
+            writes_admitted: Cell::new(0),
+            torn: Torn::default(),
+            counters: Cell::default(),
+            world,
+            layout,
+            geometry,
+            members,
+            config,
+            balance,
+            locks,
+        })
+    }
+
+    /// This shard's current view. Do not keep it across an await.
+    pub(crate) fn view(&self) -> Rc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// Calls `look` with this shard's current view, without cloning it.
+    #[inline]
+    pub(crate) fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&self.view.borrow())
+    }
+
+    /// What this shard's request paths have counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// The member in a slot.
+    #[inline]
+    pub(crate) fn member(&self, slot: Slot) -> &CountedMember<W> {
+        &self.members[self.with_view(|view| view.member(slot).index)]
+    }
+
+    /// Where a member's sector lies on its device.
+    #[inline]
+    pub(crate) fn on_device(&self, slot: Slot, at: MemberSector) -> Sector {
+        self.with_view(|view| view.member(slot).data_offset) + Sectors(at.0)
+    }
+
+    /// The member in a slot, and where a run on it lies on its device.
+    #[inline]
+    pub(crate) fn run_on_device(&self, slot: Slot, at: MemberSector, length: Sectors) -> (&CountedMember<W>, Range) {
+        let member = self.with_view(|view| view.member(slot));
+        (&self.members[member.index], member.range(at, length))
+    }
+
+    pub(crate) fn is_redundant(&self) -> bool {
+        self.layout.level().is_redundant()
+    }
+
+    /// Makes `view` the one that requests enter with. Requests already inside keep their epoch and look members up
+    /// anew. If they wait for a member that the view leaves out, they are answered now.
+    pub(crate) fn switch(&self, view: View) {
+        self.epochs.switch(view.epoch);
+        if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
+            self.torn.clear();
+        }
+        let failed = self.with_view(|before| before.writable().minus(view.writable()));
+        self.view.replace(Rc::new(view));
+        // Some sabotages do harm only if a failed member continues to work.
+        let goes_on = [Sabotage::WaitForDead, Sabotage::FlushTogether, Sabotage::StaleRead];
+        if !goes_on.into_iter().any(sabotage::is) {
+            failed.iter().for_each(|slot| self.member(slot).mark_dead());
+        }
+        self.view_changed.notify_all();
+    }
+
+    /// Makes sure that superblocks record the members that a request did not reach: its own `failures`, and the members
+    /// that `view`, under which its members were chosen, had left out already.
+    #[inline]
+    pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
+        match Recorded::by(view) {
+            Some(recorded) if failures.is_empty() => Ok(recorded),
+            Some(_) | None => Box::pin(self.report(failures)).await.into_recorded(),
+        }
+    }
+
+    /// Reports failed members to the steward and waits until the superblocks of the others record them. Failures that
+    /// the verdict ignores are dropped. With no failures, waits until every failure known already is recorded.
+    pub(crate) async fn report(&self, failures: &[Failure]) -> FailureOutcome {
+        let mut grave = Vec::new();
+        let mut answer = FailureOutcome::Recorded;
+        for failure in failures {
+            match self.verdict(failure) {
+                Verdict::FailOrFreeze | Verdict::Freeze => grave.push(*failure),
+                Verdict::ReadElsewhere => {}
+                Verdict::FailRequest => {
+                    mark::hit(Mark::RequestFailed);
+                    answer = FailureOutcome::Frozen(failure.error);
+                }
+            }
+        }
+        if grave.is_empty() && !failures.is_empty() {
+            return answer;
+        }
+        if sabotage::is(Sabotage::SkipRecord) {
+            return FailureOutcome::Recorded;
+        }
+        self.calls.call(STEWARD, Call::Fail(grave)).await.failed()
+    }
+
+    pub(crate) fn verdict(&self, failure: &Failure) -> Verdict {
+        verdict::decide(failure.operation, failure.error.kind, self.config.policy(self.is_redundant()))
+    }
+
+    /// The read error of a member's run.
+    pub(crate) fn read_error(&self, slot: Slot, at: MemberSector, length: Sectors, error: IoError) -> ReadError {
+        ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
+    }
+
+    /// Called when a request that met these read errors is done. `made_up` says whether it got all its bytes from other
+    /// members. Waits until the steward has counted the errors and has failed the members over the limit.
+    pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, made_up: bool) {
+        if made_up {
+            errors.iter().for_each(|error| self.member(error.slot).note_made_up(error.range.length));
+        }
+        let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
+        if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
+            self.calls.call(STEWARD, Call::ReadErrors { errors, made_up }).await.done();
+        }
+    }
+
+    /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: no other
+    /// member can supply these bytes.
+    pub(crate) async fn note_read_failure(&self, failed: Failure) -> Result<(), IoError> {
+        self.count(|counters| {
+            counters.read_errors += 1;
+            counters.reads_retried += 1;
+        });
+        if !self.is_redundant() {
+            return Err(failed.error);
+        }
+        // Ignore whether it was recorded: no write's answer depends on it.
+        let _ = self.report(&[failed]).await;
+        Ok(())
+    }
+
+    /// The members to read only if the others do not suffice.
+    pub(crate) fn slow_members(&self) -> SlotSet {
+        let slow = self.balance.slow();
+        if slow.is_empty() || self.view().copies != Copies::Any { SlotSet::EMPTY } else { slow }
+    }
+
+    /// The shard that works on a row.
+    pub(crate) fn owner_of(&self, row: Row) -> ShardIndex {
+        ShardIndex((row.0 % u64::from(self.world.shards())) as u16)
+    }
+
+    /// Makes all writes that were answered before this call stable on every usable member.
+    pub(crate) async fn flush_members(&self) -> Result<Recorded, IoError> {
+        self.calls.call(STEWARD, Call::Flush).await.settled()
+    }
+
+    /// Returns when the array has stopped.
+    pub(crate) async fn stopped(&self) {
+        let has_stopped = || self.with_view(|view| view.gate == Gate::Stopped);
+        self.view_changed.wait_for(|| has_stopped().then_some(())).await;
+    }
+}
+
+/// Whether a failed read counts towards the limit: the device was asked for these sectors and could not return them.
+/// Reads that a bad-block list or a nested array refuses do not count. For other kinds the first error fails the
+/// member.
+fn counts(error: IoError) -> bool {
+    error.kind.is_of_sectors() && error.is_of_device()
+}
