@@ -1,5 +1,5 @@
 //! Waiting on one shard: primitives for futures of one thread that wait for each other.
-//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`join_each`], [`race`], [`yield_now`].
+//! Owns: [`Notify`], [`oneshot`], [`Semaphore`], [`join_all`], [`join_each`], [`join_pair`], [`race`], [`yield_now`].
 //! Not here: executors, timers, threads.
 //! Invariant: a waiter is woken when its condition may have changed. A dropped waiter leaves nothing behind.
 
@@ -213,6 +213,7 @@ impl Drop for Permit {
 enum Stage<F: Future> {
     Running(F),
     Done(F::Output),
+    Taken,
 }
 
 /// Drives all futures to their end and gives their values in order.
@@ -239,13 +240,8 @@ impl<F: Future> Future for JoinEach<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Joined<F>> {
         let mut pending = false;
         for stage in &mut self.stages {
-            let Stage::Running(future) = stage else { continue };
-            // SAFETY: the list does not grow, so its memory stays where it is. A future in it is only polled and
-            // dropped in place, here or with the list.
-            match unsafe { Pin::new_unchecked(future) }.poll(context) {
-                Poll::Ready(output) => *stage = Stage::Done(output),
-                Poll::Pending => pending = true,
-            }
+            // SAFETY: the list does not grow, so its memory stays where it is.
+            pending |= !unsafe { stage.poll(context) };
         }
         if pending { Poll::Pending } else { Poll::Ready(Joined(std::mem::take(&mut self.stages).into_iter())) }
     }
@@ -257,10 +253,56 @@ impl<F: Future> Unpin for JoinEach<F> {}
 impl<F: Future> Iterator for Joined<F> {
     type Item = F::Output;
     fn next(&mut self) -> Option<F::Output> {
-        self.0.next().map(|stage| match stage {
+        self.0.next().map(|mut stage| stage.take())
+    }
+}
+
+/// [`join_all`] of two futures, without an allocation.
+pub fn join_pair<A: Future, B: Future>(first: A, second: B) -> JoinPair<A, B> {
+    JoinPair { first: Stage::Running(first), second: Stage::Running(second) }
+}
+
+/// The future that [`join_pair`] returns.
+pub struct JoinPair<A: Future, B: Future> {
+    first: Stage<A>,
+    second: Stage<B>,
+}
+
+impl<F: Future> Stage<F> {
+    /// Drives the future if it has not ended. Returns whether it has.
+    ///
+    /// # Safety
+    /// The stage stays where it is until it is dropped.
+    unsafe fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        let Stage::Running(future) = self else { return true };
+        // SAFETY: the caller does not move the stage. A future in it is only polled and dropped in place.
+        match unsafe { Pin::new_unchecked(future) }.poll(context) {
+            Poll::Ready(output) => {
+                *self = Stage::Done(output);
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    /// The value of a future that has ended; it can be taken once.
+    fn take(&mut self) -> F::Output {
+        match std::mem::replace(self, Stage::Taken) {
             Stage::Done(output) => output,
-            Stage::Running(_) => unreachable!("all have ended"),
-        })
+            Stage::Running(_) | Stage::Taken => unreachable!("it has ended, and was not polled since"),
+        }
+    }
+}
+
+impl<A: Future, B: Future> Future for JoinPair<A, B> {
+    type Output = (A::Output, B::Output);
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(A::Output, B::Output)> {
+        // SAFETY: nothing is moved out of the pair but the values of futures that have ended.
+        let pair = unsafe { self.get_unchecked_mut() };
+        // SAFETY: the pair is pinned, and the stages with it.
+        let has_ended = unsafe { (pair.first.poll(context), pair.second.poll(context)) };
+        if has_ended == (true, true) { Poll::Ready((pair.first.take(), pair.second.take())) } else { Poll::Pending }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::raid0::Raid0;
 use crate::raid1::Raid1;
 use crate::raid10::Raid10;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Spec};
-use uraid_block::{ArrayRange, Sectors, Slot, SlotSet};
+use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
 
 /// The places of an array without parity.
 #[derive(Clone, Debug)]
@@ -63,6 +63,23 @@ impl CopyLayout {
     pub fn plan_write(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
         let (from, to) = self.geometry.bounds(range);
         with_map!(self, map => plan::write(map, from, to, usable))
+    }
+
+    /// Calls `place_found` with each place of a range inside the array, in copy order, and returns true, if
+    /// [`CopyLayout::plan_write`] would return runs of one part each and nothing lost. It may return false although the
+    /// plan is of that kind: for a range that is longer than what is contiguous at its start.
+    #[inline]
+    pub fn places_to_write(
+        &self,
+        range: ArrayRange,
+        usable: &SlotSet,
+        place_found: impl FnMut(Slot, MemberSector),
+    ) -> bool {
+        let (from, to) = self.geometry.bounds(range);
+        if from == to {
+            return false;
+        }
+        with_map!(self, map => plan::places_to_write(map, (from, to), usable, place_found))
     }
 
     /// Where to discard a range inside the array: the runs that [`CopyLayout::plan_write`] would return, without parts

@@ -191,6 +191,30 @@ fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_ch
     pieces.merge()
 }
 
+/// Calls `place_found` with each place to write `from..to` to, in copy order, if it is one piece at each of them: the
+/// fast path of small writes.
+#[inline]
+pub(crate) fn places_to_write(
+    map: &impl Places,
+    (from, to): (u64, u64),
+    usable: &SlotSet,
+    mut place_found: impl FnMut(Slot, MemberSector),
+) -> bool {
+    let stretch = map.stretch(from);
+    if stretch.length < to - from {
+        return false;
+    }
+    let mut has_place = false;
+    for n in 0..map.copies_count() {
+        let place = map.copy(stretch.first, n);
+        if usable.contains(Slot(place.slot)) {
+            place_found(Slot(place.slot), MemberSector(place.at));
+            has_place = true;
+        }
+    }
+    has_place
+}
+
 /// The plan of writing `from..to`: every copy that has a usable slot.
 #[inline]
 pub(crate) fn write(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> Plan {

@@ -9,7 +9,7 @@ use crate::parity::{self, Places};
 use crate::runs;
 use std::ops::AddAssign;
 use uraid_block::{ArrayRange, ArraySector, Slot, SlotSet};
-use uraid_layout::{CopyChoice, Layout, Plan};
+use uraid_layout::{CopyChoice, CopyLayout, Layout, Plan};
 
 /// How much to ask of a geometry.
 #[derive(Clone, Copy, PartialEq)]
@@ -142,6 +142,7 @@ fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort
                 Layout::Copies(copies) => {
                     let plan = copies.plan_write(range, usable);
                     check_write(&plan, from, to, model, &places, usable).unwrap_or_else(|why| fail(why, &plan));
+                    check_places_to_write(layout, copies, range, usable, &plan).unwrap_or_else(|why| fail(why, &plan));
                     let discard = copies.plan_discard(range, usable);
                     check_discard(&discard, &plan).unwrap_or_else(|why| fail(why, &discard));
                     runs::check_changes(layout, range, &plan, &discard).unwrap_or_else(|why| fail(why, &discard));
@@ -151,6 +152,28 @@ fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort
         }
     }
     cases
+}
+
+/// The short way of a write must go where the plan goes, and every write inside one chunk must have it.
+fn check_places_to_write(
+    layout: &Layout,
+    copies: &CopyLayout,
+    range: ArrayRange,
+    usable: &SlotSet,
+    plan: &Plan,
+) -> Result<(), &'static str> {
+    let mut places = Vec::new();
+    if !copies.places_to_write(range, usable, |slot, at| places.push((slot, at))) {
+        let is_piece = !range.length.is_zero() && layout.contiguous(range.start) >= range.length;
+        return if is_piece && plan.lost.is_empty() { Err("a write of one piece has no short way") } else { Ok(()) };
+    }
+    places.sort_unstable();
+    if !plan.runs.iter().map(|run| (run.slot, run.at)).eq(places)
+        || plan.runs.iter().any(|run| run.length != range.length)
+    {
+        return Err("the short way of a write goes elsewhere than its plan");
+    }
+    Ok(())
 }
 
 /// The copy that a read must take.
