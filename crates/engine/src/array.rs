@@ -249,7 +249,7 @@ impl<W: World> Device for Array<W> {
         let _permit = self.shared.admit_write(range).await?;
         let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
         let outcome = match &self.writer {
-            Writer::Copies(mirror) => mirror.write(range, &from, fua).await,
+            Writer::Copies(mirror) => mirror.write(range, from, fua).await,
             Writer::Parity(rows) => rows.write(range, from, fua).await,
         };
         self.shared.count(|counters| counters.writes += 1);

@@ -11,9 +11,11 @@ use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::View;
+use smallvec::SmallVec;
+use std::pin::pin;
 use std::rc::Rc;
-use uraid_block::local::join_each;
-use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
+use uraid_block::local::{join_each, join_pair};
+use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, Slot, WritePieces};
 use uraid_layout::{CopyLayout, Layout, Level, Plan, Run};
 
 /// Writes of an array without parity, on one shard.
@@ -22,13 +24,111 @@ pub(crate) struct Mirror<W: World> {
     layout: CopyLayout,
 }
 
+/// One copy of a write.
+struct PlaceToWrite {
+    slot: Slot,
+    /// The member's index in the start plan.
+    index: usize,
+    /// On its device.
+    range: Range,
+}
+
+/// A write that is one piece on each of its members.
+struct OnePiece {
+    /// By the view that the places were chosen with.
+    recorded: Option<Recorded>,
+    places: SmallVec<[PlaceToWrite; 2]>,
+}
+
 impl<W: World> Mirror<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, layout: CopyLayout) -> Mirror<W> {
         Mirror { shared, layout }
     }
 
     /// Writes every copy, all members at once, then records the failed members, then answers.
-    pub(crate) async fn write(&self, range: ArrayRange, from: &WritePieces, fua: Fua) -> Result<Recorded, IoError> {
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        range: ArrayRange,
+        from: WritePieces,
+        fua: Fua,
+    ) -> impl Future<Output = Result<Recorded, IoError>> {
+        async move {
+            match self.plan_one_piece(range) {
+                Some(OnePiece { recorded, places }) => match &places[..] {
+                    [place] => {
+                        let outcome = self.write_place(place, from, fua).await;
+                        self.settle_places(recorded, range, [outcome]).await
+                    }
+                    [first, second] => {
+                        // Pinned here, the futures are made where they are driven, and not moved.
+                        let first = pin!(self.write_place(first, from.clone(), fua));
+                        let second = pin!(self.write_place(second, from, fua));
+                        let (first, second) = join_pair(first, second).await;
+                        self.settle_places(recorded, range, [first, second]).await
+                    }
+                    _ => {
+                        let writes = places.iter().map(|place| self.write_place(place, from.clone(), fua));
+                        let outcomes = join_each(writes).await;
+                        self.settle_places(recorded, range, outcomes).await
+                    }
+                },
+                None => Box::pin(self.write_runs(range, &from, fua)).await,
+            }
+        }
+    }
+
+    /// Where to write a range that is one piece on each of its members.
+    #[inline]
+    fn plan_one_piece(&self, range: ArrayRange) -> Option<OnePiece> {
+        if sabotage::is_of_mirror_writes() {
+            return None;
+        }
+        self.shared.with_view(|view| {
+            let mut places = SmallVec::new();
+            let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
+                let member = view.member(slot);
+                places.push(PlaceToWrite { slot, index: member.index, range: member.range(at, range.length) });
+            });
+            is_one_piece.then(|| OnePiece { recorded: Recorded::by(view), places })
+        })
+    }
+
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    #[inline]
+    fn write_place(
+        &self,
+        place: &PlaceToWrite,
+        from: WritePieces,
+        fua: Fua,
+    ) -> impl Future<Output = Result<(), Failure>> {
+        async move {
+            let member = &self.shared.members[place.index];
+            let begun = member.begin();
+            let outcome = member.uncounted().write(place.range.start, from, fua).await;
+            member.end(&begun, RequestKind::Write, place.range, outcome.err());
+            outcome.map_err(|error| Failure::new(place.slot, Operation::Write, error))
+        }
+    }
+
+    #[inline]
+    async fn settle_places(
+        &self,
+        recorded: Option<Recorded>,
+        range: ArrayRange,
+        outcomes: impl IntoIterator<Item = Result<(), Failure>>,
+    ) -> Result<Recorded, IoError> {
+        let failures: SmallVec<[Failure; 1]> = outcomes.into_iter().filter_map(Result::err).collect();
+        match recorded {
+            Some(recorded) if failures.is_empty() => Ok(recorded),
+            // Cold path, boxed to keep the request future small.
+            Some(_) | None => Box::pin(self.settle_failures(recorded, range, &failures)).await,
+        }
+    }
+
+    /// A write that is cut by the layout: each run takes its parts of the request.
+    async fn write_runs(&self, range: ArrayRange, from: &WritePieces, fua: Fua) -> Result<Recorded, IoError> {
         let view = self.shared.view();
         let plan = self.layout.plan_write(range, &view.writable());
         if !plan.lost.is_empty() {
@@ -113,7 +213,16 @@ impl<W: World> Mirror<W> {
                 failures.push(Failure::new(run.slot, Operation::Write, error));
             }
         }
-        let outcome = self.shared.settle(view, &failures).await;
+        self.settle_failures(Recorded::by(view), range, &failures).await
+    }
+
+    async fn settle_failures(
+        &self,
+        recorded: Option<Recorded>,
+        range: ArrayRange,
+        failures: &[Failure],
+    ) -> Result<Recorded, IoError> {
+        let outcome = self.shared.settle_planned(recorded, failures).await;
         if outcome.is_err() && self.shared.is_redundant() {
             self.shared.torn.mark_copies(range);
         }

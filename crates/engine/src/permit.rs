@@ -97,6 +97,12 @@ impl<W: World> Shared<W> {
     #[inline]
     async fn lock_copies<'a>(&'a self, locks: &mut Locks<'a, W>, range: ArrayRange) {
         let sectors = range.start.0..range.end().0;
+        if let Some(owner) = only_owner(range, self.world.shards())
+            && owner == self.world.shard()
+        {
+            locks.held.push((owner, self.locks.lock(sectors).await));
+            return;
+        }
         for owner in lock_owners(range, self.world.shards()) {
             let id = if owner == self.world.shard() {
                 self.locks.lock(sectors.clone()).await
@@ -143,6 +149,13 @@ impl<W: World> Shared<W> {
     }
 }
 
+/// The shard that locks all of this range, if it is in one unit.
+#[inline]
+fn only_owner(range: ArrayRange, shards: u16) -> Option<ShardIndex> {
+    let unit = range.start.0 / UNIT;
+    (unit == (range.end().0 - 1) / UNIT).then(|| ShardIndex((unit % u64::from(shards)) as u16))
+}
+
 /// The shards that lock parts of this range, ascending.
 fn lock_owners(range: ArrayRange, shards: u16) -> impl Iterator<Item = ShardIndex> {
     let first = range.start.0 / UNIT;
@@ -171,6 +184,8 @@ mod tests {
                     expected.sort_unstable();
                     expected.dedup();
                     assert_eq!(asked, expected, "{shards} shards, {units} units from {first}");
+                    let only = (units == 1).then(|| ShardIndex(expected[0] as u16));
+                    assert_eq!(only_owner(range, shards), only);
                 }
             }
         }

@@ -121,6 +121,14 @@ pub(crate) fn other_zones(layout: &Layout) -> Layout {
     Layout::new(&spec).expect("raid0 has both layouts")
 }
 
+/// Whether the chosen mistake is made where a write goes to its copies by a plan: such a write must not take the short
+/// way.
+#[inline(always)]
+pub(crate) fn is_of_mirror_writes() -> bool {
+    use Sabotage::{AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach};
+    [AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach].into_iter().any(is)
+}
+
 #[cfg(feature = "sabotage")]
 mod active {
     use super::Sabotage;

@@ -169,7 +169,17 @@ impl<W: World> Shared<W> {
     /// that `view`, under which its members were chosen, had left out already.
     #[inline]
     pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
-        match Recorded::by(view) {
+        self.settle_planned(Recorded::by(view), failures).await
+    }
+
+    /// [`Shared::settle`], where `recorded` was asked of the view when the members were chosen.
+    #[inline]
+    pub(crate) async fn settle_planned(
+        &self,
+        recorded: Option<Recorded>,
+        failures: &[Failure],
+    ) -> Result<Recorded, IoError> {
+        match recorded {
             Some(recorded) if failures.is_empty() => Ok(recorded),
             Some(_) | None => Box::pin(self.report(failures)).await.into_recorded(),
         }
