@@ -14,8 +14,8 @@ mod drive;
 mod figures;
 mod flight;
 mod kernels;
-mod meeting;
 mod nbd;
+mod on_shards;
 mod order;
 mod plot;
 mod program;
@@ -44,9 +44,6 @@ use uraid_engine::AssembleOptions;
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
 pub use work::{Pattern, parse_bytes};
 use work::{Work, WorkError, whole_sectors};
-
-/// The array must not change state while another side runs.
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]

@@ -6,11 +6,11 @@ use crate::cli::{ServeArgs, usage_error};
 use crate::names;
 use crate::serve::{ServeError, Timeouts};
 use crate::stack::Stack;
-use crate::world::ArrayIndex;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uraid_arrays::ArrayIndex;
 use uraid_export_nbd::Spread;
 use uraid_host::Listener;
 

@@ -22,11 +22,9 @@ mod frontends;
 mod frozen;
 mod list;
 mod log;
-mod member;
 mod member_name;
-#[cfg(test)]
-mod member_requests;
 mod memory;
+mod message;
 mod metadata;
 mod names;
 mod nested;
@@ -43,7 +41,6 @@ mod silence;
 mod sizes;
 mod stack;
 mod watch;
-mod world;
 mod zero;
 
 use cli::Command;

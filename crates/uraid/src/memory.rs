@@ -173,7 +173,7 @@ pub fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, Memo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::options_for;
+    use uraid_arrays::options_for;
 
     fn full(slots: u16) -> Plan {
         let mut arenas = options_for(slots).arenas;

@@ -5,10 +5,10 @@
 use crate::assembly::{self, NamedError};
 use crate::one_shot;
 use crate::report::LeftOut;
-use crate::stack::{Assembled, Members, Stack, StackError};
-use crate::world::{ArrayIndex, HostArray};
+use crate::stack::{Assembled, Stack, StackError};
 use crate::{metadata, names, warn};
 use std::rc::Rc;
+use uraid_arrays::{ArrayIndex, HostArray, Members};
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlocksError};

@@ -1,15 +1,15 @@
 //! Arrays that are started for one offline task of this process, on one shard, without sockets.
-//! Owns: starting them in order, the task, stopping them in reverse. Not here: the task itself, served arrays
-//! (`session`). Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure.
+//! Owns: what is said while they start, the end of a start by a signal. Not here: the task itself, the order of start,
+//! task and stop (`uraid_arrays::run`), served arrays (`session`).
+//! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure.
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
-use crate::world::{ArrayIndex, HostArray, Message};
 use std::future::{Future, pending};
-use std::pin::pin;
 use std::rc::Rc;
+use uraid_arrays::{ArrayIndex, HostArray, OnShard, Setup, Stop};
 use uraid_block::local::{Either, race};
-use uraid_host::{Local, Shard};
+use uraid_host::Local;
 
 /// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. If read-only, no
 /// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced first, as when it is
@@ -20,62 +20,46 @@ where
     F: Fn(Vec<Rc<HostArray>>, Local) -> Fut + Send + Sync,
     Fut: Future<Output = T>,
 {
-    let options = stack.host_options();
-    let main = |shard: Shard<Message>| {
-        let arrays = stack.build(&shard, &options, read_only);
-        let task = &task;
-        async move {
-            let mailed = arrays.clone();
-            shard.on_mail(move |message| {
-                let (array, mail) = message.unserved();
-                mailed[array.0].deliver(mail);
-            });
-            // A read-only task handles signals itself.
-            let signal = (!read_only).then(|| shard.terminated());
-            let mut told_to_end = pin!(async move {
-                match signal {
-                    Some(signal) => drop(signal.await),
-                    None => pending().await,
-                }
-            });
-            let mut started = 0;
-            let mut outcome = Ok(());
-            while started < arrays.len() && outcome.is_ok() {
-                outcome = start(stack, &arrays, started, told_to_end.as_mut()).await;
-                started += usize::from(outcome.is_ok());
-            }
-            let value = match &outcome {
-                Ok(()) => Some(task(arrays.clone(), (*shard).clone()).await),
-                Err(_) => None,
-            };
-            // Read-only arrays need no stop. If one froze meanwhile, the task reports it.
-            let to_stop = if read_only { 0 } else { started };
-            for index in (0..to_stop).rev() {
-                let before = arrays[index].status();
-                let stopped = arrays[index].stop().await;
-                let named = |error| stack.stop_error(ArrayIndex(index), &before, &arrays[index].status(), error);
-                outcome = outcome.and(stopped.map_err(named));
-            }
-            outcome.map(|()| value.expect("the task ran when all was started"))
-        }
+    let setup = Setup {
+        arrays: stack.setups(read_only),
+        shards: 1,
+        options: stack.host_options(),
+        // Read-only arrays need no stop. If one froze meanwhile, the task reports it.
+        stop: if read_only { Stop::Never } else { Stop::Always },
     };
-    uraid_host::run(1, &options, main).pop().expect("one shard gives one value")
+    let values = uraid_arrays::run(
+        &setup,
+        async |on, index| start(stack, on, index, read_only).await,
+        async |on| Ok(task(on.arrays.clone(), on.local.clone()).await),
+        async |on, index| stop(stack, &on.arrays[index.0], index).await,
+    );
+    Ok(values?.pop().expect("one shard gives one value"))
 }
 
-async fn start(
-    stack: &Stack,
-    arrays: &[Rc<HostArray>],
-    index: usize,
-    told_to_end: impl Future<Output = ()>,
-) -> Result<(), StackError> {
-    let Assembled { name, plan, .. } = &stack.arrays[index];
+async fn stop(stack: &Stack, array: &HostArray, index: ArrayIndex) -> Result<(), StackError> {
+    let before = array.status();
+    let stopped = array.stop().await;
+    stopped.map_err(|error| stack.stop_error(index, &before, &array.status(), error))
+}
+
+async fn start(stack: &Stack, on: &OnShard, index: ArrayIndex, read_only: bool) -> Result<(), StackError> {
+    // A read-only task handles signals itself. A signal that came during an earlier start is still there.
+    let signal = (!read_only).then(|| on.local.terminated());
+    let told_to_end = async {
+        match signal {
+            Some(signal) => drop(signal.await),
+            None => pending().await,
+        }
+    };
+    let array = &on.arrays[index.0];
+    let Assembled { name, plan, .. } = &stack.array(index);
     let mut line = ProgressLine::new(&format!("{name}: resync"));
     let mut last = None;
-    let start = arrays[index].start(|progress| {
+    let start = array.start(|progress| {
         line.show(progress.done, progress.total);
         last = Some(progress);
     });
-    let failed = |source| stack.start_error(ArrayIndex(index), &arrays[index].status(), source);
+    let failed = |source| stack.start_error(index, &array.status(), source);
     // Do not call `stop`: what the resync has not reached must stay marked dirty.
     let outcome = match plan.is_dirty {
         true => match race(told_to_end, start).await {

@@ -5,16 +5,17 @@
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
+use crate::message::ArrayCounts;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, Resync, SlowestRequest};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
-use crate::world::{ArrayCounts, ArrayIndex, HostArray};
 use crate::{dates, detail, frozen, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{FailError, MemberCounts, MemberState, Progress, RequestKind, Status, StaysFrozen};

@@ -4,12 +4,11 @@
 //! occupies one helper thread, and delays no report of other members.
 
 use crate::session::Session;
-use crate::stack::Members;
 use crate::warn;
-use crate::world::ArrayIndex;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::Tick;
 use uraid_block::local::{Notify, race};
 use uraid_engine::MemberState;

@@ -14,12 +14,12 @@ mod stopping;
 
 use crate::clients::ClientLog;
 use crate::frontends::Frontends;
+use crate::message::{ArrayCounts, ClientsLeft, Message};
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::ProgressLine;
 use crate::report::UNANSWERED_MIN;
-use crate::stack::{MemberPath, Members, Stack, StackError};
-use crate::world::{ArrayCounts, ArrayIndex, ClientsLeft, HostArray, Message};
+use crate::stack::{MemberPath, Stack, StackError};
 use crate::{control, print, warn, watch};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use stopping::Waits;
+use uraid_arrays::{ArrayIndex, ArrayMail, HostArray, Members};
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
 use uraid_block::{ShardIndex, Tick};
 use uraid_engine::Progress;
@@ -138,7 +139,7 @@ struct Station {
 }
 
 async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
-    let arrays = setup.stack.build(&shard, &setup.options, false);
+    let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
     let exports = setup.frontends.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
         let description = format!("{} {}", assembled.name, array.layout().level().name());
@@ -166,7 +167,7 @@ impl Station {
     fn hear(&self, message: Message) {
         let heard = &self.heard;
         match message {
-            Message::Engine(of, mail) => return self.arrays[of.0].deliver(mail),
+            Message::Array(ArrayMail { array, mail }) => return self.arrays[array.0].deliver(mail),
             Message::Client(socket) => return self.nbd.adopt(socket, self.setup.frontends.spread.clone()),
             Message::CountsWanted => {
                 let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());

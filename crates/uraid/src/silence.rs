@@ -4,13 +4,14 @@
 //! Invariant: a member has at most two lines a minute, however often it stops, and the last of them is true: what is not
 //! said at once is said when the minute is over, if it is still so.
 
+use crate::message::ArrayCounts;
 use crate::report::UNANSWERED_MIN;
 use crate::session::Session;
 use crate::stack::MemberPath;
 use crate::warn;
-use crate::world::{ArrayCounts, ArrayIndex};
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_arrays::ArrayIndex;
 use uraid_block::local::{Either, race};
 use uraid_block::{SlotSet, Tick};
 use uraid_engine::view::Gate;

@@ -1,22 +1,17 @@
 //! The arrays of one process: each on devices of the host, or on arrays before it in the list.
-//! Owns: [`Assembled`], [`Stack`], making the engine's arrays on a shard, the sizes of the host's arenas, errors of
-//! running them. Not here: which members make up an array (`assembly`), starting and stopping (`session`, `one_shot`).
+//! Owns: [`Assembled`], [`Stack`], the engine's settings, the memory for their clients, errors of running them. Not here:
+//! which members make up an array (`assembly`), building, starting and stopping (`uraid_arrays`, `session`, `one_shot`).
 //! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
-use crate::member::{ArrayMember, InnerArray};
 use crate::report::LeftOut;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
 use crate::{assembly, client, frozen, member_name, warn};
-use std::rc::Rc;
 use std::time::Duration;
+use uraid_arrays::{ArrayIndex, ArraySetup, Members, options_for};
 use uraid_engine::verdict::OnFull;
-use uraid_engine::{Array, Config, StartError, StartPlan, Status, StopError};
+use uraid_engine::{Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;
-use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options, Shard};
+use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Options};
 
-/// The arenas of the engine's rows and passes; each must hold one row of any array.
-const ROW_ARENA: usize = 1;
-const PASS_ARENA: usize = 3;
 /// For the requests of each array's clients. One may send 32 MiB at once; one request gets at most half.
 pub const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
 
@@ -28,18 +23,6 @@ pub struct MemberPath {
     /// The path that it was given by, made absolute.
     pub written: String,
 }
-
-/// The members of an array, in the order of its plan.
-pub enum Members {
-    /// Devices of the host.
-    Claimed(Vec<Claimed>),
-    /// Arrays of the level below.
-    Arrays(Vec<ArrayIndex>),
-}
-
-/// How long a shard busy-polls for messages before it sleeps, if that pays: longer than a processor needs to wake up,
-/// so that the first shard that busy-polls finds the answer of one that slept (decision 0005).
-pub const SPIN: Duration = Duration::from_micros(50);
 
 /// An array that can be started.
 pub struct Assembled {
@@ -53,16 +36,6 @@ pub struct Assembled {
     pub bad: BadSectors,
     /// Given members that are left out.
     pub left_out: Vec<LeftOut>,
-}
-
-/// The host's options for arrays with this many slots: each arena for rows holds a few rows.
-pub fn options_for(slots: u16) -> Options {
-    let mut options = Options { spin: SPIN, ..Options::default() };
-    for arena in [ROW_ARENA, PASS_ARENA] {
-        let blocks: &mut ArenaBlocks = &mut options.arenas[arena];
-        blocks.large = blocks.large.max(4 * (u32::from(slots) + 2));
-    }
-    options
 }
 
 /// The arrays of a process.
@@ -250,27 +223,18 @@ impl Stack {
         Ok(())
     }
 
-    /// The arrays on one shard, in order. Nothing is read or written yet.
-    pub fn build(&self, shard: &Shard<Message>, options: &Options, read_only: bool) -> Vec<Rc<HostArray>> {
-        let mut built: Vec<(Rc<HostArray>, HostWorld)> = Vec::new();
-        for (assembled, index) in self.arrays.iter().zip(self.indexes()) {
-            let world = HostWorld::new(shard, index, options);
-            let members = match &assembled.members {
-                Members::Claimed(members) => {
-                    members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
-                }
-                Members::Arrays(members) => members
-                    .iter()
-                    .map(|&inner| (&built[inner.0], self.array(inner).bad.clone()))
-                    .map(|((array, world), bad)| InnerArray { array: array.clone(), world: world.clone(), bad })
-                    .map(ArrayMember::Array)
-                    .collect(),
-            };
-            let (force, read_errors_max, on_full) = (self.force, self.read_errors_max, self.on_full);
-            let config = Config { read_only, force, read_errors_max, on_full, ..Config::default() };
-            built.push((Array::new(world.clone(), &assembled.plan, members, config), world));
-        }
-        built.into_iter().map(|(array, _)| array).collect()
+    /// The arrays as [`uraid_arrays`] builds them, in order.
+    pub fn setups(&self, read_only: bool) -> Vec<ArraySetup<'_>> {
+        let (force, read_errors_max, on_full) = (self.force, self.read_errors_max, self.on_full);
+        let config = Config { read_only, force, read_errors_max, on_full, ..Config::default() };
+        let arrays = self.arrays.iter();
+        let arrays = arrays.map(|Assembled { plan, members, bad, .. }| ArraySetup {
+            plan,
+            members: members.clone(),
+            bad: bad.clone(),
+            config: config.clone(),
+        });
+        arrays.collect()
     }
 
     /// The slots of the widest array.

@@ -158,7 +158,7 @@ fn tests(_: &Run) -> Result<(), String> {
     for (package, rest) in [
         ("uraid-engine", &["--test", "no_allocation"][..]),
         ("uraid-host", &["--test", "no_allocation", "--test", "no_atomic"]),
-        ("uraid", &["--bin", "uraid", "member_requests"]),
+        ("uraid-arrays", &["--test", "member_requests"]),
     ] {
         show(cargo(&["test", "--quiet", "--package", package]).args(rest))?;
     }

@@ -18,9 +18,10 @@ const FLOORS: &[(&str, Floor)] = &[
     ("volume", Floor::Level(4)),
     ("doctor", Floor::Level(4)),
     ("host", Floor::Level(5)),
-    ("export-nbd", Floor::Level(6)),
-    ("bench", Floor::Level(6)),
-    ("uraid", Floor::Level(7)),
+    ("arrays", Floor::Level(6)),
+    ("export-nbd", Floor::Level(7)),
+    ("bench", Floor::Level(7)),
+    ("uraid", Floor::Level(8)),
     ("sim", Floor::Tool),
     ("blackbox", Floor::Tool),
     ("fuzz", Floor::Tool),
@@ -36,7 +37,7 @@ const OUTSIDE_BELOW_WATERLINE: &[&str] = &["smallvec", "thiserror", "zerocopy"];
 /// `host` knows devices, never arrays; frontends know a device, never levels or bytes on disk.
 const NEVER: &[(&str, &[&str])] = &[
     ("host", &["layout", "parity", "format", "nbd", "engine"]),
-    ("export-nbd", &["layout", "parity", "format", "engine"]),
+    ("export-nbd", &["layout", "parity", "format", "engine", "arrays"]),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,6 +207,7 @@ mod tests {
     fn the_machine_knows_no_arrays_and_a_face_no_bytes_on_disk() {
         assert!(verdict("host", "uraid-format").is_some());
         assert!(verdict("export-nbd", "uraid-engine").is_some());
+        assert!(verdict("export-nbd", "uraid-arrays").is_some());
     }
 
     #[test]

@@ -3,25 +3,25 @@
 //! Not here: how a drain waits (the engine), how shards wake each other (`host`).
 //! Invariant: a printed count is of drains that returned, in a run in which every client returned too.
 
+use super::BenchError;
 use super::flight::Flight;
-use super::meeting::Meeting;
+use super::on_shards::{self, on_shards};
 use super::progress::Progress;
 use super::scenario::{KIB, trial};
 use super::table::{self, Row};
 use super::target::Target;
 use super::work::{Pattern, Work};
-use super::{BenchError, session};
-use crate::world::{HostArray, Message};
-use crate::{names, print, stack};
+use crate::{names, print};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use uraid_arrays::{HostArray, OnShard, Stop};
 use uraid_block::local::{Either, Notify, race};
 use uraid_block::{Device, Fua, IoError, Sectors};
 use uraid_engine::{StartError, StopError};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local};
 use uraid_layout::Level;
 
 /// A raid5, so that writes travel between the shards; its members take time, so that requests are in flight.
@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub enum CyclesError {
     /// The array did not start.
     #[error("the array could not be started")]
-    Start(#[source] StartError),
+    Start(#[from] StartError),
     /// A request failed.
     #[error("a request failed")]
     Request(#[source] IoError),
@@ -61,7 +61,7 @@ pub enum CyclesError {
     },
     /// The array did not end as it should.
     #[error("the array was stopped")]
-    Stop(#[source] StopError),
+    Stop(#[from] StopError),
 }
 
 /// What one shard has found.
@@ -89,18 +89,15 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
     let on = format!("{}, {MEMBER}", target.describe());
     let work = Work { pattern: Pattern::Randrw, depth: CLIENTS, shards: SHARDS, ..Work::default() };
     let what = format!("{}; {on}", work.describe());
-    let mut options = stack::options_for(MEMBERS);
+    let mut options = uraid_arrays::options_for(MEMBERS);
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4 * CLIENTS, large: 1 };
-    let (meeting, is_over) = (Meeting::default(), AtomicBool::new(false));
+    let is_over = AtomicBool::new(false);
+    let task = async |on: &OnShard| on_shard(on, &work, cycles, &is_over).await;
     let began = std::time::Instant::now();
-    let found = uraid_host::run(SHARDS, &options, |shard: Shard<Message>| {
-        let array = session::array_on(&shard, &target, session::members_on(&shard, &target), &options);
-        let (work, meeting, is_over) = (&work, &meeting, &is_over);
-        async move { on_shard(&shard, &array, work, cycles, meeting, is_over).await }
-    });
+    // A drain or client that hangs would keep the array from stopping.
+    let found = on_shards(&target, SHARDS, &options, Stop::AfterSuccess, on_shards::start, task);
     let took = began.elapsed();
-    let failed = |source| BenchError::Cycles { what: what.clone(), source };
-    let found = found.into_iter().collect::<Result<Vec<Found>, CyclesError>>().map_err(failed)?;
+    let found = found.map_err(|source| BenchError::Cycles { what: what.clone(), source })?;
     let drains = &found[0];
     let requests: u64 = found.iter().map(|found| found.requests).sum();
     let row = |figure: &str, value: f64, unit| Row::bare(scenario, &format!("{figure}; {what}"), value, unit);
@@ -124,60 +121,32 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
     ])
 }
 
-async fn on_shard(
-    shard: &Shard<Message>,
-    array: &Rc<HostArray>,
-    work: &Work,
-    cycles: u64,
-    meeting: &Meeting,
-    is_over: &AtomicBool,
-) -> Result<Found, CyclesError> {
-    let is_first = shard.index().0 == 0;
+/// The task of one shard.
+async fn on_shard(on: &OnShard, work: &Work, cycles: u64, is_over: &AtomicBool) -> Result<Found, CyclesError> {
+    let (local, array) = (&on.local, &on.arrays[0]);
     let mut found = Found { times: super::drive::no_latencies(), met: 0, requests: 0 };
     let mut outcome = Ok(());
-    if is_first {
-        outcome = array.start(|_| ()).await.map_err(CyclesError::Start);
-        if outcome.is_err() {
-            meeting.give_up();
-        }
+    let clients = Rc::new(Clients::default());
+    let is_over_here = Rc::new(Cell::new(false));
+    start_clients(local, array, work, &clients, &is_over_here);
+    if on.is_first() {
+        outcome = drain(local, array, cycles, &clients, &mut found).await;
+        is_over.store(true, Ordering::SeqCst);
     }
-    if meeting.meet(shard).await {
-        let clients = Rc::new(Clients::default());
-        let is_over_here = Rc::new(Cell::new(false));
-        start_clients(shard, array, work, &clients, &is_over_here);
-        if is_first {
-            outcome = drain(shard, array, cycles, &clients, &mut found).await;
-            is_over.store(true, Ordering::SeqCst);
-        }
-        while !is_over.load(Ordering::SeqCst) {
-            shard.sleep(Duration::from_millis(1)).await;
-        }
-        is_over_here.set(true);
-        outcome = outcome.and(all_back(shard, &clients).await);
-        found.requests = clients.requests.get();
+    while !is_over.load(Ordering::SeqCst) {
+        local.sleep(Duration::from_millis(1)).await;
     }
-    // All shards carry the array's mail until it is stopped. A hung drain or client would keep it from stopping.
-    if outcome.is_err() {
-        meeting.give_up();
-    }
-    if meeting.meet(shard).await && is_first {
-        outcome = array.stop().await.map_err(CyclesError::Stop);
-    }
-    meeting.leave(shard).await;
+    is_over_here.set(true);
+    outcome = outcome.and(all_back(local, &clients).await);
+    found.requests = clients.requests.get();
     outcome.map(|()| found)
 }
 
-fn start_clients(
-    shard: &Shard<Message>,
-    array: &Rc<HostArray>,
-    work: &Work,
-    clients: &Rc<Clients>,
-    is_over: &Rc<Cell<bool>>,
-) {
+fn start_clients(local: &Local, array: &Rc<HostArray>, work: &Work, clients: &Rc<Clients>, is_over: &Rc<Cell<bool>>) {
     let share = work.share(array.layout().array_size()).expect("the array is large enough");
-    let requests = Rc::new(work.requests(shard.index().0.into(), share));
+    let requests = Rc::new(work.requests(local.index().0.into(), share));
     let next = Rc::new(Cell::new(0));
-    let arena = shard.arena(CLIENT_ARENA);
+    let arena = local.arena(CLIENT_ARENA);
     let bytes = work.block.len_bytes();
     for _ in 0..work.depth {
         let (array, clients, is_over) = (array.clone(), clients.clone(), is_over.clone());
@@ -185,7 +154,7 @@ fn start_clients(
         let mut buffer = arena.take(bytes).expect("the arena was made for it");
         let data = arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
         clients.running.set(clients.running.get() + 1);
-        shard.spawn(async move {
+        local.spawn(async move {
             while !is_over.get() {
                 let request = requests[next.replace((next.get() + 1) % requests.len())];
                 let inside = clients.flight.enter();

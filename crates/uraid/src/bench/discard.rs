@@ -4,14 +4,14 @@
 
 use super::drive::thread_time;
 use super::figures::median;
-use super::session::{self, MeasureError};
+use super::on_shards::{self, on_shards};
+use super::session::MeasureError;
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, trace};
-use crate::world::Message;
-use crate::{names, print, stack};
+use crate::{names, print};
+use uraid_arrays::{OnShard, Stop};
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
-use uraid_host::Shard;
 use uraid_layout::{Level, default_layout, parse_layout};
 
 /// One of four devices of 1.9 TB.
@@ -62,23 +62,18 @@ fn count(target: &Target) -> Result<usize, IoError> {
 
 /// The median cost of one, in nanoseconds of the shard's thread.
 fn time(target: &Target) -> Result<f64, MeasureError> {
-    let options = stack::options_for(MEMBERS);
-    let found = uraid_host::run(1, &options, |shard: Shard<Message>| {
-        let options = &options;
-        async move {
-            let array = session::array_on(&shard, target, session::members_on(&shard, target), options);
-            array.start(|_| ()).await.map_err(MeasureError::Start)?;
-            let failed = |source| MeasureError::Request { side: "array", source };
-            let mut times = Vec::new();
-            // The first one also marks the array dirty.
-            for _ in 0..=TIMES {
-                let before = thread_time();
-                array.discard(whole(target)).await.map_err(failed)?;
-                times.push((thread_time() - before).as_nanos() as f64);
-            }
-            array.stop().await.map_err(MeasureError::Stop)?;
-            Ok(median(&times[1..]))
+    let options = uraid_arrays::options_for(MEMBERS);
+    let failed = |source| MeasureError::Request { side: "array", source };
+    let task = async |on: &OnShard| -> Result<f64, MeasureError> {
+        let mut times = Vec::new();
+        // The first one also marks the array dirty.
+        for _ in 0..=TIMES {
+            let before = thread_time();
+            on.arrays[0].discard(whole(target)).await.map_err(failed)?;
+            times.push((thread_time() - before).as_nanos() as f64);
         }
-    });
-    found.into_iter().next().expect("one shard gives one value")
+        Ok(median(&times[1..]))
+    };
+    let found = on_shards(target, 1, &options, Stop::AfterSuccess, on_shards::start, task)?;
+    Ok(found.into_iter().next().expect("one shard gives one value"))
 }

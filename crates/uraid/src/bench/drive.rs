@@ -6,8 +6,6 @@
 use super::flight::Flight;
 use super::program::{MemberIo, Program, RowKernel, Steps, Verb};
 use super::work::{Request, Work};
-use crate::member::ArrayMember;
-use crate::world::HostArray;
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -16,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use uraid_arrays::{ArrayMember, HostArray};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::Notify;
 use uraid_block::{Arena, Device, Fua, IoError, ReadPieces, Tick, WritePieces};

@@ -4,23 +4,22 @@
 //! spread over the members and never merged. Figures are of runs without a trace; the trace is of a separate run.
 
 use super::figures::median;
+use super::on_shards::{self, on_shards};
 use super::scenario::{KIB, trial};
 use super::session::{self, Case, Sample, Side};
 use super::table::{self, Latency, Row};
 use super::target::Target;
 use super::work::{Pattern, Request, Work};
 use super::{BenchError, Run, measure_error};
-use crate::member::ArrayMember;
-use crate::world::{HostArray, Message};
-use crate::{names, print, stack};
+use crate::{names, print};
 use serde::Serialize;
 use std::cell::Cell;
 use std::fmt::Write;
-use std::rc::Rc;
+use uraid_arrays::{HostArray, OnShard, Stop};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sectors};
-use uraid_host::{CLIENT_ARENA, Options, Shard, Trace, Traced};
+use uraid_host::{CLIENT_ARENA, Traced};
 use uraid_layout::Level;
 
 const MEMBER: &str = "null:1T,request=20us";
@@ -144,43 +143,28 @@ fn requests(work: &Work) -> u64 {
 /// What the streams are on the members.
 fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
     let Case { target, work, .. } = case;
-    let mut options = stack::options_for(MEMBERS);
+    let mut options = uraid_arrays::options_for(MEMBERS);
     (options.merging, options.trace) = (case.merging, true);
     let large = work.block.len_bytes().div_ceil(LARGE_BLOCK_BYTES) as u32 * STREAMS * DEPTH;
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small: 64, large };
     let share = work.share(target.plan.layout.array_size())?;
     let failed = |source| session::MeasureError::Request { side: "array", source };
-    let logs: Vec<Result<_, session::MeasureError>> = uraid_host::run(1, &options, |shard: Shard<Message>| {
-        let options = &options;
-        async move {
-            let (array, traces) = traced_array(&shard, target, options);
-            array.start(|_| ()).await.map_err(session::MeasureError::Start)?;
-            traces.iter().for_each(|trace| trace.clear());
-            let arena = shard.arena(CLIENT_ARENA);
-            let streams = (0..u64::from(STREAMS)).map(|job| {
-                let requests = &work.requests(job, share)[..requests(work) as usize];
-                read_stream(&array, arena, requests.to_vec(), work.block)
-            });
-            join_all(streams).await.into_iter().collect::<Result<(), IoError>>().map_err(failed)?;
-            let logs: Vec<Vec<Traced>> = traces.iter().map(|trace| trace.log().to_vec()).collect();
-            array.stop().await.map_err(session::MeasureError::Stop)?;
-            Ok(logs)
-        }
-    });
-    let logs = logs.into_iter().next().expect("one shard gives one value")?;
+    let task = async |on: &OnShard| -> Result<Vec<Vec<Traced>>, session::MeasureError> {
+        let (array, traces) = (&on.arrays[0], &on.traces[0]);
+        traces.iter().for_each(|trace| trace.clear());
+        let arena = on.local.arena(CLIENT_ARENA);
+        let streams = (0..u64::from(STREAMS)).map(|job| {
+            let requests = &work.requests(job, share)[..requests(work) as usize];
+            read_stream(array, arena, requests.to_vec(), work.block)
+        });
+        join_all(streams).await.into_iter().collect::<Result<(), IoError>>().map_err(failed)?;
+        Ok(traces.iter().map(|trace| trace.log().to_vec()).collect())
+    };
+    let logs = on_shards(target, 1, &options, Stop::AfterSuccess, on_shards::start, task)?;
+    let logs = logs.into_iter().next().expect("one shard gives one value");
     let data_offset = |member: usize| target.plan.members[member].superblock.data_offset;
     let logs = logs.iter().enumerate();
     Ok(logs.flat_map(|(member, log)| by_stream(member, log, data_offset(member), share)).collect())
-}
-
-fn traced_array(shard: &Shard<Message>, target: &Target, options: &Options) -> (Rc<HostArray>, Vec<Rc<Trace>>) {
-    let members = session::members_on(shard, target);
-    let trace = |member: &ArrayMember| match member {
-        ArrayMember::Host(member) => member.trace(),
-        ArrayMember::Array(_) => None,
-    };
-    let traces = members.iter().filter_map(trace).collect();
-    (session::array_on(shard, target, members, options), traces)
 }
 
 /// Reads all of `requests`, several at once, like a read-ahead.

@@ -3,18 +3,20 @@
 //! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
 use super::figures::{Interval, median};
-use super::session::{self, MeasureError};
+use super::on_shards::{self, members_on, on_shards};
+use super::session::MeasureError;
 use super::table::{self, Row};
 use super::target::{Target, Trial};
 use super::{BenchError, Run};
-use crate::member::ArrayMember;
-use crate::world::Message;
-use crate::{names, print, stack};
+use crate::{names, print};
+use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Instant;
+use uraid_arrays::{ArrayMember, HostArray, OnShard, Stop};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local, Shard};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local};
 use uraid_layout::{Level, default_layout};
 
 /// Members as fast as disks, which a resync should keep busy, and members that are faster than a resync.
@@ -74,26 +76,25 @@ fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
 
 /// A start of the dirty array, and the same bytes of its first member.
 fn round(target: &Target) -> Result<Round, MeasureError> {
-    let mut options = stack::options_for(target.plan.layout.slots());
+    let mut options = uraid_arrays::options_for(target.plan.layout.slots());
     let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let used = target.plan.layout.member_used(Slot(0));
-    let found = uraid_host::run(1, &options, |shard: Shard<Message>| {
-        let options = &options;
-        async move {
-            let members = session::members_on(&shard, target);
-            let array = session::array_on(&shard, target, session::members_on(&shard, target), options);
-            let began = Instant::now();
-            array.start(|_| ()).await.map_err(MeasureError::Start)?;
-            let pass = speed(used, began);
-            array.stop().await.map_err(MeasureError::Stop)?;
-            let began = Instant::now();
-            let source = read(&shard, &members[0], target.plan.members[0].superblock.data_offset, used).await;
-            source.map_err(|source| MeasureError::Request { side: "raw", source })?;
-            Ok(Round { pass, raw: speed(used, began) })
-        }
-    });
-    found.into_iter().next().expect("one shard gives one value")
+    let started_at = OnceLock::new();
+    let start = async |array: &Rc<HostArray>| {
+        started_at.set(Instant::now()).expect("there is one array");
+        on_shards::start(array).await
+    };
+    let task = async |on: &OnShard| -> Result<Round, MeasureError> {
+        let pass = speed(used, *started_at.get().expect("the array is started"));
+        let members = members_on(&on.local, target);
+        let began = Instant::now();
+        let source = read(&on.local, &members[0], target.plan.members[0].superblock.data_offset, used).await;
+        source.map_err(|source| MeasureError::Request { side: "raw", source })?;
+        Ok(Round { pass, raw: speed(used, began) })
+    };
+    let found = on_shards(target, 1, &options, Stop::AfterSuccess, start, task)?;
+    Ok(found.into_iter().next().expect("one shard gives one value"))
 }
 
 fn speed(sectors: Sectors, began: Instant) -> f64 {

@@ -7,16 +7,13 @@ use super::Run;
 pub use super::drive::Side;
 use super::drive::{self, Job, Lists, Place, Section};
 use super::flight::Flight;
-use super::meeting::Meeting;
+use super::on_shards::{members_on, on_shards};
 use super::program::{self, Room};
 use super::progress::Progress;
 use super::target::Target;
 use super::trace;
 use super::work::Work;
-use crate::member::ArrayMember;
 use crate::progress::ProgressLine;
-use crate::stack;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::future::Future;
@@ -24,10 +21,11 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use uraid_arrays::{HostArray, OnShard, Stop};
 use uraid_block::local::{Either, join_all, race};
 use uraid_block::{IoError, Sectors};
-use uraid_engine::{Array, Config, Place as MemberPlace, StartError, StopError};
-use uraid_host::{CLIENT_ARENA, Local, Options, Shard};
+use uraid_engine::{Place as MemberPlace, StartError, StopError};
+use uraid_host::{CLIENT_ARENA, Options};
 
 /// The warm-up before each measurement, as 1/N of the runtime.
 const WARM_UP_PART: u32 = 4;
@@ -147,10 +145,10 @@ pub enum MeasureError {
     Work(#[from] super::work::WorkError),
     /// The array did not start.
     #[error("the array could not be started")]
-    Start(#[source] StartError),
+    Start(#[from] StartError),
     /// The array did not end as it should.
     #[error("the array was stopped")]
-    Stop(#[source] StopError),
+    Stop(#[from] StopError),
     /// The array refuses the requests.
     #[error("the array cannot say what it does with a request")]
     Trace(#[source] IoError),
@@ -211,7 +209,7 @@ impl<'a> Prepared<'a> {
         let lists = lists(case)?;
         let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
         let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
-        let mut options = stack::options_for(case.target.plan.layout.slots());
+        let mut options = uraid_arrays::options_for(case.target.plan.layout.slots());
         options.spin = case.work.spin;
         options.processors = case.work.processors.clone();
         options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
@@ -220,12 +218,11 @@ impl<'a> Prepared<'a> {
     }
 
     fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
-        let meeting = Meeting::default();
-        let found = uraid_host::run(self.case.work.shards, &self.options, |shard: Shard<Message>| {
-            run_shard(self, shard, &meeting, rounds)
-        });
-        let shards = found.into_iter().collect::<Result<Vec<Shared>, MeasureError>>()?;
-        Ok(together(shards))
+        let Case { target, work, .. } = self.case;
+        // An existing array that was written without the engine is not stopped, so that it stays marked dirty.
+        let stop = if target.is_trial { Stop::Always } else { Stop::Never };
+        let task = async |on: &OnShard| run_shard(self, on, rounds).await;
+        Ok(together(on_shards(target, work.shards, &self.options, stop, start, task)?))
     }
 }
 
@@ -290,27 +287,6 @@ struct Shared {
     ring: &'static str,
 }
 
-/// The members as one shard drives them.
-pub fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
-    target.members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
-}
-
-/// The array on this shard, with its mail.
-pub fn array_on(
-    shard: &Shard<Message>,
-    target: &Target,
-    members: Vec<ArrayMember>,
-    options: &Options,
-) -> Rc<HostArray> {
-    // It must not write superblocks while another side runs.
-    let config = Config { clean_after: super::NEVER, ..Config::default() };
-    let world = HostWorld::new(shard, ArrayIndex(0), options);
-    let array = Array::new(world, &target.plan, members, config);
-    let mailed = array.clone();
-    shard.on_mail(move |message| mailed.deliver(message.unserved().1));
-    array
-}
-
 /// Drains the array periodically until `is_enough` is set, at least once.
 async fn drain(place: &Place, every: Duration, is_enough: &Cell<bool>, times: &mut Vec<DrainTime>) {
     let count_before = times.len();
@@ -366,57 +342,39 @@ async fn run_side(
     section
 }
 
-async fn run_shard(
-    prepared: &Prepared<'_>,
-    shard: Shard<Message>,
-    meeting: &Meeting,
-    rounds: Rounds,
-) -> Result<Shared, MeasureError> {
-    let Prepared { case, lists, options } = prepared;
-    let target = case.target;
-    let array = array_on(&shard, target, members_on(&shard, target), options);
-    let jobs = lists[usize::from(shard.index().0)].iter().cloned();
+/// The task of one shard.
+async fn run_shard(prepared: &Prepared<'_>, on: &OnShard, rounds: Rounds) -> Result<Shared, MeasureError> {
+    let Prepared { case, lists, .. } = prepared;
+    let jobs = lists[usize::from(on.local.index().0)].iter().cloned();
     let place = Rc::new(Place {
-        local: (*shard).clone(),
-        array,
-        members: members_on(&shard, target),
+        local: on.local.clone(),
+        array: on.arrays[0].clone(),
+        members: members_on(&on.local, case.target),
         work: case.work.clone(),
         jobs: jobs.map(|lists| Rc::new(Job::new(lists))).collect(),
         has_latencies: case.has_latencies,
         takes_turns: case.drain_every.is_some(),
         flight: case.drain_every.map(|_| Flight::default()),
-        arena: shard.arena(CLIENT_ARENA).clone(),
+        arena: on.local.arena(CLIENT_ARENA).clone(),
     });
-    let is_first = shard.index().0 == 0;
-    let mut outcome = Ok(());
-    if is_first {
-        // An array that exists and is dirty is made consistent before it is written.
-        let mut line = ProgressLine::new("resync");
-        let started = place.array.start(|progress| line.show(progress.done, progress.total)).await;
-        line.interrupted();
-        outcome = started.map_err(MeasureError::Start);
-        if outcome.is_err() {
-            meeting.give_up();
-        }
-    }
     let mut found =
-        Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: shard.ring_name() };
-    if meeting.meet(&shard).await {
-        outcome = all_rounds(case, &place, meeting, rounds, &mut found).await;
-    }
-    // No shard leaves before the array is stopped: all shards carry its mail. An existing array that was written
-    // without the engine is not stopped, so that it stays marked dirty.
-    if is_first && target.is_trial {
-        outcome = outcome.and(place.array.stop().await.map_err(MeasureError::Stop));
-    }
-    meeting.leave(&shard).await;
-    outcome.map(|()| found)
+        Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: on.local.ring_name() };
+    all_rounds(case, on, &place, rounds, &mut found).await?;
+    Ok(found)
+}
+
+/// An array that exists and is dirty is made consistent before it is written.
+async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
+    let mut line = ProgressLine::new("resync");
+    let started = array.start(|progress| line.show(progress.done, progress.total)).await;
+    line.interrupted();
+    started
 }
 
 async fn all_rounds(
     case: &Case<'_>,
+    on: &OnShard,
     place: &Rc<Place>,
-    meeting: &Meeting,
     rounds: Rounds,
     found: &mut Shared,
 ) -> Result<(), MeasureError> {
@@ -434,15 +392,12 @@ async fn all_rounds(
                 let done = u64::from(rounds.first + round.max(1) - 1) * 3 + n as u64;
                 line.show_from_start(done, steps, expected);
             }
-            if !meeting.meet(&place.local).await {
+            if !on.wait_for_others().await {
                 return Ok(());
             }
             match run_side(place, side, time, case.drain_every, &mut found.drains).await {
                 Ok(section) => sections[side as usize] = Some(section),
-                Err(source) => {
-                    meeting.give_up();
-                    return Err(MeasureError::Request { side: side.name(), source });
-                }
+                Err(source) => return Err(MeasureError::Request { side: side.name(), source }),
             }
         }
         if is_warm_up {
@@ -452,8 +407,6 @@ async fn all_rounds(
             found.sections.push(sections.map(|section| section.expect("each side ran once")));
         }
     }
-    // The last side of another shard may still be running; next the array is stopped.
-    meeting.meet(&place.local).await;
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
     if let Some(line) = line {
         line.finish();

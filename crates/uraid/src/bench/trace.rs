@@ -3,9 +3,9 @@
 //! Invariant: no device is accessed. The array is the one of the plan, healthy or degraded, and has one request at a
 //! time.
 
+use super::on_shards::NEVER;
 use super::program::{MemberIo, Program, RowKernel, Verb};
 use super::work::Request;
-use crate::stack;
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -121,7 +121,7 @@ pub fn on_tracers<T: Send>(
     block: Sectors,
     work: impl AsyncFn(ShardIndex, &Tracer) -> T + Send + Sync,
 ) -> Vec<T> {
-    let mut options = stack::options_for(plan.layout.slots());
+    let mut options = uraid_arrays::options_for(plan.layout.slots());
     let large = u32::try_from(2 * block.len_bytes().div_ceil(LARGE_BLOCK_BYTES)).expect("a request has at most 32 MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let work = &work;
@@ -141,7 +141,7 @@ impl Tracer {
         let members = members
             .map(|(number, geometry)| TraceMember { number, geometry: geometry.clone(), log: log.clone() })
             .collect();
-        let config = Config { clean_after: super::NEVER, ..Config::default() };
+        let config = Config { clean_after: NEVER, ..Config::default() };
         let places = plan.members.iter().map(|member| {
             let slot = match member.place {
                 Place::Slot(slot) => Some(slot),

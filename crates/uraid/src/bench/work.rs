@@ -4,8 +4,8 @@
 //! every run, so that two runs can be compared.
 
 use crate::sizes::{chunk, counted};
-use crate::stack::SPIN;
 use std::time::Duration;
+use uraid_arrays::SPIN;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// The most requests of all jobs of a shard in a list before it repeats.

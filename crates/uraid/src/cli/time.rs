@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// [`crate::stack::SPIN`], as an option's default.
+/// [`uraid_arrays::SPIN`], as an option's default.
 pub(super) const SPIN_TEXT: &str = "50us";
 
 /// How long a member may take, as an option's default: what Linux gives its disks.
@@ -54,7 +54,7 @@ fn duration(text: &str, expected: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::SPIN;
+    use uraid_arrays::SPIN;
 
     #[test]
     fn times_are_read_as_fio_reads_them() {

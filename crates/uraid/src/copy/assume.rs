@@ -6,7 +6,8 @@
 use crate::assembly::NamedError;
 use crate::metadata::{self, ClaimError};
 use crate::sizes;
-use crate::stack::{Assembled, Members, Stack};
+use crate::stack::{Assembled, Stack};
+use uraid_arrays::Members;
 use uraid_block::Sectors;
 use uraid_engine::{AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};

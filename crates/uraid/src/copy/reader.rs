@@ -5,10 +5,10 @@
 
 use super::writer::{Ended, Job, Queue};
 use crate::progress::ProgressLine;
-use crate::world::HostArray;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_arrays::HostArray;
 use uraid_block::local::{Either, Receiver, oneshot, race};
 use uraid_block::{Allocation, Device, IoError, Range, Sector, Sectors};
 use uraid_host::{CLIENT_ARENA, Local};

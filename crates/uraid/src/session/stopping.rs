@@ -5,12 +5,13 @@
 //! the array is given up by then. The lines of one array name no member twice.
 
 use super::{DRAIN_TIME_MAX, Session, claimed};
+use crate::message::ClientsLeft;
 use crate::report::UNANSWERED_MIN;
-use crate::stack::{Members, StackError};
-use crate::world::{ArrayIndex, ClientsLeft};
+use crate::stack::StackError;
 use crate::{warn, with_causes};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
 use uraid_engine::MemberState;
 

@@ -8,9 +8,9 @@ use crate::frontends::{ArrayExport, Frontends};
 use crate::names;
 use crate::serve::{ServeError, Timeouts};
 use crate::session::{self, Setup};
-use crate::stack::{Assembled, Members, Stack, StackError};
-use crate::world::ArrayIndex;
+use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
+use uraid_arrays::{ArrayIndex, Members};
 use uraid_export_nbd::{Limits, Spread};
 use uraid_host::{BadSectors, Listener, Options};
 

@@ -1,6 +1,6 @@
 //! A member of an array: a device of the host, or another array of this process.
 //! Owns: [`ArrayMember`], which implements `Device`. Not here: the implementation of either kind, which array is whose
-//! member (`stack`). Invariant: a request to a member array runs to its end even if its future is dropped: after a
+//! member (`build`). Invariant: a request to a member array runs to its end even if its future is dropped: after a
 //! write that is dropped half way, no superblock would record which members have it.
 
 use crate::world::{HostArray, HostWorld};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
 use uraid_engine::World;
-use uraid_host::{BadSectors, Member};
+use uraid_host::{BadSectors, Member, Trace};
 
 /// A member as one shard drives it.
 pub enum ArrayMember {
@@ -23,12 +23,10 @@ pub enum ArrayMember {
 
 /// A member array, and the shard that runs its work.
 pub struct InnerArray {
-    /// It.
-    pub array: Rc<HostArray>,
-    /// The shard.
-    pub world: HostWorld,
+    pub(crate) array: Rc<HostArray>,
+    pub(crate) world: HostWorld,
     /// The sectors in its list of bad blocks: never read.
-    pub bad: BadSectors,
+    pub(crate) bad: BadSectors,
 }
 
 /// The type of an array's work contains its members' work. Members may be arrays again, so the type is boxed here.
@@ -40,6 +38,16 @@ impl InnerArray {
         let work = work(self.array.clone());
         self.world.spawn(async move { sender.send(work.await) });
         receiver.await.expect("a task ends with an answer while its shard runs")
+    }
+}
+
+impl ArrayMember {
+    /// The trace of this shard's requests to it: of a device, if the host keeps traces.
+    pub(crate) fn trace(&self) -> Option<Rc<Trace>> {
+        match self {
+            ArrayMember::Host(member) => member.trace(),
+            ArrayMember::Array(_) => None,
+        }
     }
 }
 

@@ -2,17 +2,16 @@
 //! Owns: tests of engine and host together, over members with a cost per request. Not here: which plan has the fewest
 //! requests (`layout`), what may be merged (`host`), how much that gains (`uraid bench --scenario raid0-order`).
 
-use crate::member::ArrayMember;
-use crate::world::{ArrayIndex, HostArray, HostWorld, Message};
+mod common;
+
 use std::cell::Cell;
 use std::rc::Rc;
+use uraid_arrays::{ArraySetup, HostArray, Setup, Stop};
 use uraid_block::local::join_all;
 use uraid_block::{Device, Fua, Sector, Sectors};
-use uraid_engine::{Array, AssembleOptions, Candidate, Config, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewMember, create};
-use uraid_format::{SetName, Version};
-use uraid_host::{Access, ArenaBlocks, Claimed, Options, Shard, Trace, Traced, run};
-use uraid_layout::{Level, default_layout};
+use uraid_engine::{Config, StartError, StartPlan};
+use uraid_host::{ArenaBlocks, Claimed, Local, Options, Trace, Traced};
+use uraid_layout::Level;
 
 /// 256 KiB.
 const CHUNK: Sectors = Sectors(512);
@@ -24,56 +23,20 @@ fn options(merging: bool) -> Options {
 }
 
 fn raid0(member_size: Sectors) -> StartPlan {
-    let options = CreateOptions {
-        version: Version::V1_2,
-        level: Level::Raid0,
-        layout: default_layout(Level::Raid0),
-        chunk: CHUNK,
-        raid_disks: MEMBERS,
-        spare_devices: 0,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "trial").expect("the name is short"),
-        now_seconds: 1,
-        assume_clean: true,
-        force: false,
-    };
-    let devices: Vec<NewMember> =
-        (0..MEMBERS).map(|n| NewMember::Device { size: member_size, uuid: [n as u8 + 1; 16] }).collect();
-    let superblocks = create(&options, &devices).expect("the options are right").superblocks;
-    let candidates: Vec<Candidate> = superblocks
-        .into_iter()
-        .flatten()
-        .map(|superblock| Candidate { superblock, device_size: member_size })
-        .collect();
-    assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles")
+    common::plan(Level::Raid0, CHUNK, MEMBERS, member_size)
 }
 
 /// A running raid0 and the traces of its members, empty.
-struct Rig {
-    shard: Shard<Message>,
-    array: Rc<HostArray>,
+struct Rig<'a> {
+    local: &'a Local,
+    array: &'a HostArray,
     /// Of the array's members.
-    traces: Vec<Rc<Trace>>,
+    traces: &'a [Rc<Trace>],
 }
 
-impl Rig {
-    async fn new(shard: Shard<Message>, claimed: &[Claimed], options: &Options) -> Rig {
-        let world = HostWorld::new(&shard, ArrayIndex(0), options);
-        let members: Vec<_> = claimed.iter().map(|member| member.on_shard(&shard)).collect();
-        let traces: Vec<_> = members.iter().filter_map(|member| member.trace()).collect();
-        let members = members.into_iter().map(ArrayMember::Host).collect();
-        let array = Array::new(world, &raid0(claimed[0].size()), members, Config::default());
-        let mailed = array.clone();
-        shard.on_mail(move |message| mailed.deliver(message.unserved().1));
-        array.start(|_| {}).await.expect("a new array starts");
-        traces.iter().for_each(|trace| trace.clear());
-        Rig { shard, array, traces }
-    }
-
+impl Rig<'_> {
     async fn read(&self, at: u64, length: Sectors) {
-        let into = self.shard.arena(4).take(length.len_bytes()).expect("room");
+        let into = self.local.arena(4).take(length.len_bytes()).expect("room");
         self.array.read(Sector(at), into).await.expect("readable");
     }
 
@@ -90,26 +53,33 @@ impl Rig {
     }
 }
 
-fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig) -> T + Send + Sync) -> T {
-    let claimed: Vec<Claimed> =
-        (0..MEMBERS).map(|_| Claimed::open(member, Access::ReadWrite).expect("claimed")).collect();
-    let mut values = run(1, options, |shard: Shard<Message>| {
-        let (claimed, work) = (&claimed, &work);
-        async move { work(Rig::new(shard, claimed, options).await).await }
-    });
-    values.remove(0)
+fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig<'_>) -> T + Send + Sync) -> T {
+    let claimed: Vec<Claimed> = common::claimed(member, MEMBERS);
+    let plan = raid0(claimed[0].size());
+    let arrays = vec![ArraySetup::of_claimed(&plan, &claimed, Config::default())];
+    let setup = Setup { arrays, shards: 1, options: options.clone(), stop: Stop::Never };
+    let values = uraid_arrays::run::<T, StartError>(
+        &setup,
+        async |on, _| on.arrays[0].start(|_| {}).await,
+        async |on| {
+            on.traces[0].iter().for_each(|trace| trace.clear());
+            Ok(work(Rig { local: &on.local, array: &on.arrays[0], traces: &on.traces[0] }).await)
+        },
+        async |_, _| Ok(()),
+    );
+    values.expect("a new array starts").remove(0)
 }
 
 #[test]
 fn a_request_from_mid_chunk_over_six_chunks_is_one_ascending_request_per_member() {
     // Also without merging: the plan alone must do it.
     for merging in [true, false] {
-        with_raid0("mem:16M,request=1us", &options(merging), async |rig: Rig| {
+        with_raid0("mem:16M,request=1us", &options(merging), async |rig: Rig<'_>| {
             let length = Sectors(6 * CHUNK.0);
-            let from = rig.shard.arena(4).take(length.len_bytes()).expect("room");
+            let from = rig.local.arena(4).take(length.len_bytes()).expect("room");
             rig.array.write(Sector(100), from.freeze(), Fua::No).await.expect("writable");
             rig.read(100, length).await;
-            for trace in &rig.traces {
+            for trace in rig.traces {
                 let counts = trace.counts();
                 assert_eq!(counts.requests[..2], [1, 1], "one read, one write");
                 assert_eq!(counts.sectors, 2 * 3 * CHUNK.0);
@@ -141,7 +111,7 @@ fn streams_reach_members_ascending_and_not_in_smaller_requests_than_they_asked_f
     // Whole parts of a chunk; more than half a chunk, from mid-chunk on; more than a chunk.
     for (length, shift) in [(256, 0), (384, 128), (640, 64)] {
         for merging in [true, false] {
-            let of_members = with_raid0("null:256M,request=20us", &options(merging), async |rig: Rig| {
+            let of_members = with_raid0("null:256M,request=20us", &options(merging), async |rig: Rig<'_>| {
                 let quarter = rig.array.geometry().size.0 / 4 / (2 * CHUNK.0) * 2 * CHUNK.0;
                 let rig = &rig;
                 let stream = |n| rig.read_stream(n * quarter + shift, Sectors(length), COUNT, 8);

@@ -1,0 +1,21 @@
+//! Arrays of the engine on the shards of the host.
+//! Owns: the engine's world, members, building the arrays of a process on each of its shards, running a task with them
+//! from their start to their stop. Not here: which members make up an array (`uraid_engine::assemble`), what a served
+//! array answers, any text for a user.
+//! Invariant: no shard ends while an array is in use on another one, because all shards carry the arrays' mail.
+//!
+//! ```text
+//!   run     build on every shard -> start on shard 0 -> task on every shard -> stop on shard 0 -> end of all shards
+//!   build   the first step alone, for a caller that starts arrays in an order of its own
+//! ```
+
+mod barrier;
+mod build;
+mod member;
+mod run;
+mod world;
+
+pub use build::{ArraySetup, Members, SPIN, build, options_for};
+pub use member::{ArrayMember, InnerArray};
+pub use run::{OnShard, Setup, Stop, run};
+pub use world::{ArrayIndex, ArrayMail, HostArray, HostWorld};

@@ -1,0 +1,101 @@
+//! The host's shard as the engine's world: implements `engine::World`.
+//! Owns: [`HostWorld`], the engine's mail between shards of one process ([`ArrayMail`]). Not here: the implementation of
+//! either side, other messages of a process.
+//! Invariant: the engine's mail arrives once and in order, because the host's mailbox keeps the order. No array waits
+//! for buffers that another one holds, because each has its own.
+
+use crate::member::ArrayMember;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{Arena, ShardIndex, Tick};
+use uraid_engine::{Array, Mail, Pool, World};
+use uraid_host::{Local, Options, Shard};
+
+/// The engine's array on the host's machine.
+pub type HostArray = Array<HostWorld>;
+
+/// The index of an array in the process: member arrays come before those made of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ArrayIndex(pub usize);
+
+/// The engine's mail of one array. A process whose shards send each other more than that has a message type that this
+/// converts into.
+pub struct ArrayMail {
+    /// Of which array.
+    pub array: ArrayIndex,
+    /// For [`Array::deliver`].
+    pub mail: Mail,
+}
+
+/// The engine's pools are host's first arenas, by their index.
+const POOLS: usize = Pool::COUNT;
+
+/// One shard of the host as the world of one array.
+#[derive(Clone)]
+pub struct HostWorld {
+    local: Local,
+    /// The type of the process's messages is erased here, so that the engine is compiled once for all of them.
+    post: Rc<dyn Fn(ShardIndex, Mail)>,
+    arenas: Rc<[Arena; POOLS]>,
+}
+
+impl HostWorld {
+    /// The world of one array. The first array uses the shard's own arenas, later ones get separate arenas of the same
+    /// size: an array that waits for its member array must not hold the buffers which that one needs.
+    pub(crate) fn new<M>(shard: &Shard<M>, array: ArrayIndex, options: &Options) -> HostWorld
+    where
+        M: From<ArrayMail> + Send + 'static,
+    {
+        let arena = |pool: usize| match array {
+            ArrayIndex(0) => shard.arena(pool).clone(),
+            ArrayIndex(_) => Arena::new(options.arenas[pool].small, options.arenas[pool].large),
+        };
+        let of = shard.clone();
+        HostWorld {
+            local: (**shard).clone(),
+            post: Rc::new(move |to, mail| of.post(to, ArrayMail { array, mail }.into())),
+            arenas: Rc::new(std::array::from_fn(arena)),
+        }
+    }
+}
+
+impl World for HostWorld {
+    type Member = ArrayMember;
+
+    fn now(&self) -> Tick {
+        self.local.now()
+    }
+
+    fn turn_time(&self) -> Tick {
+        self.local.turn_time()
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        self.local.unix_seconds()
+    }
+
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+        self.local.sleep(time)
+    }
+
+    fn shard(&self) -> ShardIndex {
+        self.local.index()
+    }
+
+    fn shards(&self) -> u16 {
+        self.local.count()
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.local.spawn(task);
+    }
+
+    fn post(&self, to: ShardIndex, mail: Mail) {
+        (self.post)(to, mail);
+    }
+
+    fn arena(&self, pool: Pool) -> &Arena {
+        &self.arenas[pool.index()]
+    }
+}

@@ -1,0 +1,52 @@
+//! The messages between the shards of a process that serves.
+//! Owns: [`Message`], what shards tell each other of clients and counts. Not here: who sends them, and what then happens
+//! (`session`), the engine's mail (`uraid_arrays`).
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use uraid_arrays::ArrayMail;
+use uraid_block::ShardIndex;
+use uraid_engine::{Counters, MemberCounts};
+use uraid_export_nbd::Statistics;
+
+/// What a shard's clients have left when the time to finish is over.
+#[derive(Clone, Default, Debug)]
+pub struct ClientsLeft {
+    /// Requests that are not done.
+    pub requests: usize,
+    /// The members that have not answered this shard for a while.
+    pub members: BTreeSet<String>,
+}
+
+/// What one shard has counted of an array so far.
+#[derive(Clone, Debug)]
+pub struct ArrayCounts {
+    /// Of its requests.
+    pub requests: Counters,
+    /// Of each member of its plan.
+    pub members: Vec<MemberCounts>,
+}
+
+/// A message between the shards of a process.
+pub enum Message {
+    /// The engine's own, of one array.
+    Array(ArrayMail),
+    /// From shard 0: a client that has just connected.
+    Client(OwnedFd),
+    /// From shard 0: accept no more clients, let the current ones finish.
+    Close,
+    /// To shard 0: this shard has no more clients.
+    Closed(ClientsLeft),
+    /// From shard 0: send your counts.
+    CountsWanted,
+    /// To shard 0: what a shard has counted so far, for each array and for its clients.
+    Counts(ShardIndex, Vec<ArrayCounts>, Statistics),
+    /// From shard 0: the arrays have been stopped, this shard may end.
+    End,
+}
+
+impl From<ArrayMail> for Message {
+    fn from(mail: ArrayMail) -> Message {
+        Message::Array(mail)
+    }
+}
