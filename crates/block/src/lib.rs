@@ -1,5 +1,5 @@
 //! The types that every other crate uses.
-//! Owns: units, extents, slot sets, buffer leases, error kinds, the trait [`Device`], single-threaded waiting.
+//! Owns: units and their text, extents, slot sets, buffer leases, error kinds, the trait [`Device`], single-threaded waiting.
 //! Not here: anything that knows a level, a byte on disk or a syscall.
 //! Invariant: while a device may still write a buffer, it is not freed, reused or visible elsewhere ([`buffer`]).
 
@@ -8,6 +8,7 @@ pub mod device;
 pub mod error;
 pub mod local;
 pub mod pieces;
+pub mod sizes;
 pub mod slots;
 mod sync;
 pub mod units;

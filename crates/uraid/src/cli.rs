@@ -160,8 +160,8 @@ fn usage_error_of(subcommand: &str, text: &str) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sizes::MemberSize;
     use uraid_block::Sectors;
+    use uraid_block::sizes::MemberSize;
     use uraid_layout::Level;
 
     #[test]

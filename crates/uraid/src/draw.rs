@@ -9,10 +9,10 @@
 //! ```
 
 use crate::names::printable;
-use crate::sizes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use uraid_block::sizes;
 use uraid_block::{ArraySector, Sectors, Slot};
 use uraid_layout::{Layout, Level, Row, layout_name};
 

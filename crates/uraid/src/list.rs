@@ -4,8 +4,9 @@
 
 use crate::client::{self, ClientError, Running};
 use crate::report::{Member, MemberIo, Report};
-use crate::{names, print, sizes};
+use crate::{names, print};
 use uraid_block::Sectors;
+use uraid_block::sizes;
 
 /// Prints the running arrays: a line each, or one JSON array. Returns whether these are all.
 pub fn run(is_json: bool) -> Result<bool, ClientError> {

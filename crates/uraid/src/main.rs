@@ -38,7 +38,6 @@ mod rpc;
 mod serve;
 mod session;
 mod silence;
-mod sizes;
 mod stack;
 mod watch;
 mod zero;

@@ -3,10 +3,11 @@
 //! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
 //! one.
 
-use crate::{log, sizes, warn};
+use crate::{log, warn};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
+use uraid_block::sizes;
 use uraid_engine::Progress;
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);

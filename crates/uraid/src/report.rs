@@ -10,12 +10,12 @@ mod reshape;
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub use reshape::{Reshape, Shape};
 
-use crate::sizes::counted;
-use crate::{dates, names, sizes};
+use crate::{dates, names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
+use uraid_block::sizes::{self, counted};
 
 /// The facts about one array. Lengths in 512-byte sectors, times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 //! Invariant: a request lies in the array and begins at a multiple of the block from the offset. Lists are the same in
 //! every run, so that two runs can be compared.
 
-use crate::sizes::{chunk, counted};
 use std::time::Duration;
 use uraid_arrays::SPIN;
+use uraid_block::sizes::{chunk, counted};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// The most requests of all jobs of a shard in a list before it repeats.

@@ -7,12 +7,12 @@ use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
 use crate::bench::{Others, Pattern, ScenarioName, parse_bytes};
-use crate::sizes::parse_size;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_block::sizes::parse_size;
 use uraid_layout::Level;
 
 pub(super) const BENCH: &str = "\

@@ -4,10 +4,10 @@
 use super::arrays::MemberArrays;
 use super::create::level;
 use super::number::number;
-use crate::sizes::{parse_size, parse_size_or_zero};
 use clap::Args;
 use std::path::PathBuf;
 use uraid_block::Sectors;
+use uraid_block::sizes::{parse_size, parse_size_or_zero};
 use uraid_format::Version;
 use uraid_layout::Level;
 

@@ -4,9 +4,9 @@
 use super::arrays::MemberArrays;
 use super::number::number;
 use crate::names::{parse_uuid, valid_host, valid_name};
-use crate::sizes::{MemberSize, parse_member_size, parse_size};
 use clap::Args;
 use uraid_block::Sectors;
+use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_format::Version;
 use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
 

@@ -5,11 +5,11 @@ use super::arrays::MemberArrays;
 use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
-use crate::sizes::parse_size;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_block::sizes::parse_size;
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 

@@ -6,11 +6,11 @@ use super::create::level;
 use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
-use crate::sizes::parse_size;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_block::sizes::parse_size;
 use uraid_layout::Level;
 
 pub(super) const EXAMINE: &str = "\

@@ -5,10 +5,10 @@
 
 use crate::assembly::NamedError;
 use crate::metadata::{self, ClaimError};
-use crate::sizes;
 use crate::stack::{Assembled, Stack};
 use uraid_arrays::Members;
 use uraid_block::Sectors;
+use uraid_block::sizes;
 use uraid_engine::{AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
 use uraid_format::{SetName, Version};

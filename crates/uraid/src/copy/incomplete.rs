@@ -11,8 +11,9 @@
 //! ```
 
 use crate::serve::Opened;
-use crate::{names, sizes, warn};
+use crate::{names, warn};
 use std::collections::BTreeSet;
+use uraid_block::sizes;
 use uraid_block::{Range, Sector, Sectors, Slot};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, assemble};
 use uraid_format::Superblock;

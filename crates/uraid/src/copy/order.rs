@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use trials::Asked;
 pub use trials::Unknown;
+use uraid_block::sizes;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::{Candidate, Members, Question, Ranking, SearchError, Tally, Verdict, search};
 use uraid_host::Claimed;
@@ -107,10 +108,10 @@ impl Search {
         if let (Some(&first), Some(&last)) = (chunks.first(), chunks.last()) {
             match (first == last, last) {
                 (true, 0) => (),
-                (true, _) => text += &format!(", chunk {}", crate::sizes::chunk(Sectors(first))),
+                (true, _) => text += &format!(", chunk {}", sizes::chunk(Sectors(first))),
                 (false, _) => {
                     let (first, last) = (Sectors(first), Sectors(last));
-                    text += &format!(", chunks {} to {}", crate::sizes::chunk(first), crate::sizes::chunk(last));
+                    text += &format!(", chunks {} to {}", sizes::chunk(first), sizes::chunk(last));
                 }
             }
         }

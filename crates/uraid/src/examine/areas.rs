@@ -6,9 +6,9 @@
 use super::member::read_block;
 use super::text::field;
 use crate::probe::{ProbeError, Unclaimed};
-use crate::sizes::human;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use uraid_block::sizes::human;
 use uraid_block::{SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapStatistics, ChunkState};

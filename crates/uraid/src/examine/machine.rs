@@ -7,9 +7,9 @@ use super::member::Examined;
 use super::text::{flag_names, layout_word, level_word, reshape_of, role};
 use super::{areas, old};
 use crate::names::printable;
-use crate::sizes::human_brief;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use uraid_block::sizes::human_brief;
 use uraid_format::{Disk090, Features, Role, uuid};
 
 /// One object: lengths and places in sectors, times in seconds since 1970.

@@ -7,9 +7,9 @@
 use super::member::Examined;
 use super::text::{self, field, layout_word, level_word};
 use crate::dates;
-use crate::sizes::human;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use uraid_block::sizes::human;
 use uraid_format::{Disk090, Superblock090, uuid};
 use uraid_layout::Level;
 

@@ -6,10 +6,10 @@
 
 use super::member::Examined;
 use super::{areas, old};
-use crate::sizes::human;
 use crate::{dates, names};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
+use uraid_block::sizes::human;
 use uraid_format::{Checksum, Features, Reshape, Role, Superblock, uuid};
 use uraid_layout::{Level, layout_name};
 

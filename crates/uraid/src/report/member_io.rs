@@ -3,11 +3,12 @@
 //! threads (`overseer`). Invariant: text and JSON say the same.
 
 use super::Member;
-use crate::{dates, sizes};
+use crate::dates;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_block::sizes;
 
 /// A request in flight for less than this is nothing to report: disks take a second now and then.
 pub const UNANSWERED_MIN: Duration = Duration::from_secs(2);

@@ -2,9 +2,9 @@
 //! Owns: [`Reshape`], [`Shape`], their text. Not here: the decision (`uraid_engine::assemble_half_reshaped`).
 
 use super::field;
-use crate::sizes;
 use serde::{Deserialize, Serialize};
 use uraid_block::Sectors;
+use uraid_block::sizes;
 use uraid_layout::{Layout, layout_name};
 
 /// A reshape that stopped half-way.

@@ -3,7 +3,7 @@
 //! Not here: which size an array may have (`format`). Invariant: a size that is not a whole number of sectors, or invalid, is refused with
 //! the given text. Spec: mdadm(8): a bare number is in KiB; suffixes K, M, G, T are powers of 1024, `s` is sectors.
 
-use uraid_block::Sectors;
+use crate::units::Sectors;
 
 /// Why a text is not a size.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
