@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uraid_block::local::join_all;
 use uraid_block::{Allocation, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, WritePieces};
-use uraid_host::{Access, ArenaBlocks, Claimed, OpenError, Options, RingChoice, Shard, run};
+use uraid_host::{Access, ArenaBlocks, Claimed, Medium, OpenError, Options, RingChoice, Shard, run};
 
 const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 const MIB: u64 = 1 << 20;
@@ -546,4 +546,13 @@ fn a_full_file_system_is_no_space() {
     }
     let unmounted = Command::new("umount").arg(&mount).output().expect("umount runs");
     assert!(unmounted.status.success());
+}
+
+#[test]
+fn a_claim_tells_what_holds_the_bytes_of_its_member() {
+    let directory = Directory::new("medium");
+    let file = directory.file("m", MIB);
+    let of = |name: &str| Claimed::open(name, Access::ReadWrite).expect("claimed").medium();
+    assert_eq!(of(file.to_str().expect("a plain path")), Medium::File);
+    assert_eq!((of("mem:1M"), of("null:1M,request=1us")), (Medium::Memory, Medium::Null));
 }

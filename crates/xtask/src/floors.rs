@@ -198,6 +198,7 @@ mod tests {
     fn never_up_never_sideways_never_a_tool() {
         assert!(verdict("layout", "uraid-parity").is_some_and(|what| what.contains("sideways")));
         assert!(verdict("format", "uraid-engine").is_some_and(|what| what.contains("up")));
+        assert!(verdict("bench", "uraid-export-nbd").is_some_and(|what| what.contains("sideways")));
         assert!(verdict("uraid", "uraid-sim").is_some_and(|what| what.contains("tool")));
         assert!(verdict("sim", "xtask").is_some_and(|what| what.contains("tool")));
         assert!(verdict("block", "uraid").is_some_and(|what| what.contains("up")));

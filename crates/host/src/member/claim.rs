@@ -144,6 +144,19 @@ pub enum OpenError {
     },
 }
 
+/// What holds a member's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// A file, or a window in one.
+    File,
+    /// A block device, or a window in one.
+    BlockDevice,
+    /// Memory of this process.
+    Memory,
+    /// Nothing: reads give zeroes.
+    Null,
+}
+
 /// How a member's bytes are reached.
 pub(super) enum Backing {
     File {
@@ -291,6 +304,16 @@ impl Claimed {
     /// The inode or device.
     pub fn identity(&self) -> Identity {
         self.0.identity
+    }
+
+    /// What holds its bytes.
+    pub fn medium(&self) -> Medium {
+        match &self.0.backing {
+            Backing::File { is_block_device: false, .. } => Medium::File,
+            Backing::File { is_block_device: true, .. } => Medium::BlockDevice,
+            Backing::Memory(_) => Medium::Memory,
+            Backing::Null => Medium::Null,
+        }
     }
 
     /// The member's geometry.

@@ -23,7 +23,7 @@ mod trial;
 mod turns;
 mod watch;
 
-pub use claim::{Access, Claimed, Identity, OpenError};
+pub use claim::{Access, Claimed, Identity, Medium, OpenError};
 pub use device::Member;
 pub use path::PathState;
 pub use target::{BadSectors, Target, Window};

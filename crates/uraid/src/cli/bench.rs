@@ -1,16 +1,18 @@
 //! `uraid bench` on the command line.
-//! Owns: its options and help texts. Not here: what they mean together (`crate::bench::work`), what is measured
-//! (`crate::bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
+//! Owns: its options and help texts. Not here: what they mean together (`uraid_bench::Work`), what is measured
+//! (`uraid_bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
 
 use super::create::level;
 use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
-use crate::bench::{Others, Pattern, ScenarioName, parse_bytes};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use std::path::PathBuf;
 use std::time::Duration;
+use uraid_bench::nbd::Others;
+use uraid_bench::scenario::ScenarioName;
+use uraid_bench::{Pattern, parse_bytes};
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_layout::Level;

@@ -3,17 +3,15 @@
 //! Invariant: each round has every side once, in an order that changes from round to round; all shards are in the same
 //! side at the same time.
 
-use super::Run;
-pub use super::drive::Side;
-use super::drive::{self, Job, Lists, Place, Section};
-use super::flight::Flight;
-use super::on_shards::{members_on, on_shards};
-use super::program::{self, Room};
-use super::progress::Progress;
-use super::target::Target;
-use super::trace;
-use super::work::Work;
-use crate::progress::ProgressLine;
+use crate::Run;
+use crate::drive::{self, Job, Lists, Place, Section, Side};
+use crate::flight::Flight;
+use crate::on_shards::{members_on, on_shards};
+use crate::program::{self, Room};
+use crate::screen::Screen;
+use crate::target::Target;
+use crate::trace;
+use crate::work::Work;
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::future::Future;
@@ -62,7 +60,7 @@ impl<'a> Case<'a> {
 
 /// What one side did in one round, all shards together.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Requests that were answered.
     pub requests: u64,
     /// Requests in a second.
@@ -73,7 +71,7 @@ pub struct Sample {
 
 /// What the engine has counted in the rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// Requests of clients.
     pub requests: u64,
     /// Rows written without reading.
@@ -111,7 +109,7 @@ impl Counted {
 }
 
 /// The result of a case.
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// By round, by [`Side`].
     pub rounds: Vec<[Sample; 3]>,
     /// Of all rounds, by [`Side`].
@@ -126,7 +124,7 @@ pub struct Outcome {
 
 /// How long a drain took, and the requests that it waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DrainTime {
+pub(crate) struct DrainTime {
     /// Until the drain returned.
     pub took: Duration,
     /// The time until all requests in flight at its start were answered. Known if one shard has all of them.
@@ -142,7 +140,7 @@ pub struct DrainTime {
 pub enum MeasureError {
     /// The work does not fit the array.
     #[error(transparent)]
-    Work(#[from] super::work::WorkError),
+    Work(#[from] crate::work::WorkError),
     /// The array did not start.
     #[error("the array could not be started")]
     Start(#[from] StartError),
@@ -163,14 +161,14 @@ pub enum MeasureError {
 }
 
 /// Measures a case, all rounds in one run of its array.
-pub fn measure(case: &Case<'_>) -> Result<Outcome, MeasureError> {
-    Prepared::new(case)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds, cases: 1 })
+pub(crate) fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Outcome, MeasureError> {
+    Prepared::new(case, screen)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds, cases: 1 })
 }
 
 /// Measures several cases, in every round each of them once, so that they can be compared with each other. Each round
 /// is a separate run, for trial arrays only. All cases have the same number of rounds.
-pub fn measure_in_turn(cases: &[Case<'_>]) -> Result<Vec<Outcome>, MeasureError> {
-    let prepared = cases.iter().map(Prepared::new).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn measure_in_turn(cases: &[Case<'_>], screen: &dyn Screen) -> Result<Vec<Outcome>, MeasureError> {
+    let prepared = cases.iter().map(|case| Prepared::new(case, screen)).collect::<Result<Vec<_>, _>>()?;
     let total = cases[0].rounds;
     let mut outcomes: Vec<Option<Outcome>> = cases.iter().map(|_| None).collect();
     for round in 0..total {
@@ -199,13 +197,14 @@ struct Rounds {
 /// A case whose lists are worked out.
 struct Prepared<'a> {
     case: &'a Case<'a>,
+    screen: &'a dyn Screen,
     /// By shard, of its jobs.
     lists: Vec<Vec<Arc<Lists>>>,
     options: Options,
 }
 
 impl<'a> Prepared<'a> {
-    fn new(case: &'a Case<'a>) -> Result<Prepared<'a>, MeasureError> {
+    fn new(case: &'a Case<'a>, screen: &'a dyn Screen) -> Result<Prepared<'a>, MeasureError> {
         let lists = lists(case)?;
         let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
         let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
@@ -214,13 +213,15 @@ impl<'a> Prepared<'a> {
         options.processors = case.work.processors.clone();
         options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
         options.merging = case.merging;
-        Ok(Prepared { case, lists, options })
+        Ok(Prepared { case, screen, lists, options })
     }
 
     fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
         let Case { target, work, .. } = self.case;
         // An existing array that was written without the engine is not stopped, so that it stays marked dirty.
         let stop = if target.is_trial { Stop::Always } else { Stop::Never };
+        // An array that exists and is dirty is made consistent before it is written.
+        let start = async |array: &Rc<HostArray>| array.start(self.screen.resync()).await;
         let task = async |on: &OnShard| run_shard(self, on, rounds).await;
         Ok(together(on_shards(target, work.shards, &self.options, stop, start, task)?))
     }
@@ -228,7 +229,7 @@ impl<'a> Prepared<'a> {
 
 impl Outcome {
     /// A figure of one side, by round.
-    pub fn each(&self, side: Side, what: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    pub(crate) fn each(&self, side: Side, what: impl Fn(&Sample) -> f64) -> Vec<f64> {
         self.rounds.iter().map(|sides| what(&sides[side as usize])).collect()
     }
 
@@ -359,28 +360,21 @@ async fn run_shard(prepared: &Prepared<'_>, on: &OnShard, rounds: Rounds) -> Res
     });
     let mut found =
         Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: on.local.ring_name() };
-    all_rounds(case, on, &place, rounds, &mut found).await?;
+    all_rounds(prepared, on, &place, rounds, &mut found).await?;
     Ok(found)
 }
 
-/// An array that exists and is dirty is made consistent before it is written.
-async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
-    let mut line = ProgressLine::new("resync");
-    let started = array.start(|progress| line.show(progress.done, progress.total)).await;
-    line.interrupted();
-    started
-}
-
 async fn all_rounds(
-    case: &Case<'_>,
+    prepared: &Prepared<'_>,
     on: &OnShard,
     place: &Rc<Place>,
     rounds: Rounds,
     found: &mut Shared,
 ) -> Result<(), MeasureError> {
+    let Prepared { case, screen, .. } = prepared;
     let steps = u64::from(rounds.total) * 3;
     let expected = case.runtime.mul_f64(steps as f64 * f64::from(rounds.cases));
-    let mut line = (place.local.index().0 == 0).then(|| Progress::new(&case.name));
+    let mut line = (place.local.index().0 == 0).then(|| screen.progress(&case.name));
     let mut before = Counted::default();
     for round in 0..=rounds.count {
         let is_warm_up = round == 0;
@@ -409,7 +403,7 @@ async fn all_rounds(
     }
     found.counted = Counted::now(&place.array).with(before, u64::wrapping_sub);
     if let Some(line) = line {
-        line.finish();
+        drop(line);
     }
     Ok(())
 }

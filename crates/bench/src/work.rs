@@ -248,14 +248,14 @@ impl Work {
         // A sequential list ends with the part at the latest; a random one need not contain each block often.
         let count = if self.pattern.is_random() { enough.min(PASSES * blocks) } else { enough.min(blocks) };
         let reads = u64::from(self.pattern.reads_percent(self.mix_reads));
-        let mut luck = Luck::new(job);
+        let mut random = Random::new(job);
         let list = (0..count).map(|n| {
             let block = match self.pattern.is_random() {
-                true => luck.below(blocks * jobs),
+                true => random.below(blocks * jobs),
                 false => job * blocks + n,
             };
             let at = Sector(self.offset.0 + block * self.block.0);
-            Request { at, is_write: luck.below(100) >= reads }
+            Request { at, is_write: random.below(100) >= reads }
         });
         list.collect()
     }
@@ -279,16 +279,16 @@ impl Work {
 }
 
 /// Pseudo-random numbers that are the same in every run.
-pub struct Luck(u64);
+pub(crate) struct Random(u64);
 
-impl Luck {
+impl Random {
     /// Another series for each seed.
-    pub fn new(seed: u64) -> Luck {
-        Luck(seed)
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
     }
 
     /// The next number (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -297,7 +297,7 @@ impl Luck {
     }
 
     /// The next one from 0 up to below `bound`, which is not zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }

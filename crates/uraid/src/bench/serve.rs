@@ -2,8 +2,6 @@
 //! Owns: its socket and export. Not here: making it (`target`), serving (`session`): both as for any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
-use crate::bench::target::Target;
-use crate::bench::work::Work;
 use crate::frontends::{ArrayExport, Frontends};
 use crate::names;
 use crate::serve::{ServeError, Timeouts};
@@ -11,6 +9,7 @@ use crate::session::{self, Setup};
 use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
+use uraid_bench::{Target, Work};
 use uraid_export_nbd::{Limits, Spread};
 use uraid_host::{BadSectors, Listener, Options};
 

@@ -66,12 +66,12 @@ pub enum LoadError {
     Silent,
 }
 
-pub fn failed(action: &'static str) -> impl Fn(io::Error) -> LoadError {
+pub(super) fn failed(action: &'static str) -> impl Fn(io::Error) -> LoadError {
     move |source| LoadError::Io { action, source }
 }
 
 /// Both kinds of sockets.
-pub enum Stream {
+pub(super) enum Stream {
     /// A unix socket.
     Unix(UnixStream),
     /// A TCP connection.
@@ -80,7 +80,7 @@ pub enum Stream {
 
 impl Stream {
     /// Connects, without any handshake.
-    pub fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+    pub(super) fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
         match endpoint {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -150,7 +150,7 @@ struct Open<T> {
 }
 
 /// A connection in its transmission phase. `T` is what its user notes with each request.
-pub struct Connection<T> {
+pub(super) struct Connection<T> {
     stream: Stream,
     /// Size and abilities of the export.
     pub export: ExportInfo,
@@ -168,7 +168,7 @@ pub struct Connection<T> {
 
 impl<T: Copy> Connection<T> {
     /// Connects and takes the export; at most `depth` requests will be in flight.
-    pub fn open(address: &Address, depth: usize) -> Result<Connection<T>, LoadError> {
+    pub(super) fn open(address: &Address, depth: usize) -> Result<Connection<T>, LoadError> {
         let mut stream = Stream::connect(&address.endpoint).map_err(failed("connecting"))?;
         stream.set_timeouts().map_err(failed("limiting the time of the handshake"))?;
         let export = take_export(&mut stream, &address.export)?;
@@ -188,7 +188,7 @@ impl<T: Copy> Connection<T> {
     }
 
     /// The server's process, where it is known.
-    pub fn peer(&self) -> Option<Peer> {
+    pub(super) fn peer(&self) -> Option<Peer> {
         match &self.stream {
             Stream::Unix(stream) => Peer::of(stream),
             Stream::Tcp(_) => None,
@@ -196,17 +196,17 @@ impl<T: Copy> Connection<T> {
     }
 
     /// How many more requests may be put.
-    pub fn room(&self) -> usize {
+    pub(super) fn room(&self) -> usize {
         self.free.len()
     }
 
     /// How many are in flight.
-    pub fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.open.len() - self.free.len()
     }
 
     /// Queues a request: a read of `bytes` bytes, or a write of `write`.
-    pub fn put(&mut self, offset: u64, bytes: usize, write: Option<&[u8]>, note: T) {
+    pub(super) fn put(&mut self, offset: u64, bytes: usize, write: Option<&[u8]>, note: T) {
         let index = self.free.pop().expect("there is room");
         self.open[index] = Some(Open { is_read: write.is_none(), offset, bytes, note });
         let command = if write.is_some() { Command::Write } else { Command::Read };
@@ -219,7 +219,7 @@ impl<T: Copy> Connection<T> {
     }
 
     /// Queues a write-zeroes request of `bytes` bytes.
-    pub fn put_zeroes(&mut self, offset: u64, bytes: u64, note: T) {
+    pub(super) fn put_zeroes(&mut self, offset: u64, bytes: u64, note: T) {
         let index = self.free.pop().expect("there is room");
         self.open[index] = Some(Open { is_read: false, offset, bytes: 0, note });
         let (flags, cookie) = (CommandFlags::NO_HOLE, Cookie(index as u64));
@@ -228,13 +228,13 @@ impl<T: Copy> Connection<T> {
     }
 
     /// Sends and receives what is possible; returns whether it did either.
-    pub fn turn_now(&mut self, ended: &mut impl FnMut(T)) -> Result<bool, LoadError> {
+    pub(super) fn turn_now(&mut self, ended: &mut impl FnMut(T)) -> Result<bool, LoadError> {
         let has_sent = self.send()?;
         Ok(self.receive(ended)? || has_sent)
     }
 
     /// Whether the server keeps the connection; takes no reply.
-    pub fn check(&self) -> Result<(), LoadError> {
+    pub(super) fn check(&self) -> Result<(), LoadError> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), PollFlags::empty())];
         match poll(&mut descriptors, Some(&rustix::event::Timespec::default())) {
             // Hung up: that is always reported.
@@ -244,7 +244,7 @@ impl<T: Copy> Connection<T> {
     }
 
     /// Sends and receives what is possible, and waits if neither was; returns the requests that ended.
-    pub fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
+    pub(super) fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
         if !self.turn_now(ended)? {
             let mut wanted = PollFlags::IN;
             wanted.set(PollFlags::OUT, self.sent < self.out.len());
@@ -260,7 +260,7 @@ impl<T: Copy> Connection<T> {
     }
 
     /// Disconnects.
-    pub fn close(mut self) {
+    pub(super) fn close(mut self) {
         let bye = Request {
             flags: CommandFlags::NONE,
             command: Command::Disconnect,
@@ -273,7 +273,7 @@ impl<T: Copy> Connection<T> {
     }
 
     /// Sends what is possible; returns whether it sent anything.
-    pub fn send(&mut self) -> Result<bool, LoadError> {
+    pub(super) fn send(&mut self) -> Result<bool, LoadError> {
         if self.sent == self.out.len() {
             return Ok(false);
         }
@@ -344,7 +344,7 @@ fn handshake_failed(error: io::Error) -> LoadError {
 }
 
 /// The handshake: waits for the export of this name.
-pub fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
+pub(super) fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadError> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).map_err(handshake_failed)?;
     let offered = parse_greeting(&greeting)?;
@@ -368,7 +368,7 @@ pub fn take_export(stream: &mut Stream, name: &str) -> Result<ExportInfo, LoadEr
             return export.ok_or_else(|| LoadError::Refused("it did not tell its size".to_owned()));
         }
         if header.reply.is_error() {
-            let text = crate::names::printable(&String::from_utf8_lossy(&payload));
+            let text = String::from_utf8_lossy(&payload);
             return Err(LoadError::Refused(format!("{:?} {text}", header.reply)));
         }
         if header.reply == OptionReply::Info

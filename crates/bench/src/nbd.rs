@@ -9,15 +9,14 @@
 mod beside;
 mod connection;
 mod peer;
-mod trial;
 mod uri;
 
-use super::Run;
-use super::drive::{no_latencies, thread_time};
-use super::figures::{Interval, median};
-use super::progress::Progress;
-use super::table::{self, Latency, Row};
-use super::work::{Request, Work, WorkError};
+use crate::Run;
+use crate::drive::{no_latencies, thread_time};
+use crate::figures::{Interval, median};
+use crate::screen::Screen;
+use crate::table::{self, Latency, Row};
+use crate::work::{Request, Work, WorkError};
 pub use beside::Others;
 use connection::Connection;
 pub use connection::LoadError;
@@ -26,11 +25,11 @@ use peer::Peer;
 use std::sync::OnceLock;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-pub use trial::{ServeTrialError, listen, serve};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_host::TooFewDescriptors;
 use uraid_nbd::TransmissionFlags;
-pub use uri::{Address, UriError};
+use uri::Address;
+pub use uri::UriError;
 
 /// The warm-up before each measurement, as 1/N of the runtime.
 const WARM_UP_PART: u32 = 4;
@@ -162,21 +161,27 @@ pub fn run_beside(
     work: &Work,
     run: &Run,
     destructive: bool,
-    is_shown: bool,
+    screen: &dyn Screen,
 ) -> Result<Vec<Row>, NbdError> {
     match uris {
-        [uri] => beside::run(uri, others, work, run, destructive, is_shown),
+        [uri] => beside::run(uri, others, work, run, destructive, screen),
         _ => Err(NbdError::BesideCount { found: uris.len() }),
     }
 }
 
 /// Measures one server, or two in turn.
-pub fn run(uris: &[String], work: &Work, run: &Run, destructive: bool, is_shown: bool) -> Result<Vec<Row>, NbdError> {
+pub fn run(
+    uris: &[String],
+    work: &Work,
+    run: &Run,
+    destructive: bool,
+    screen: &dyn Screen,
+) -> Result<Vec<Row>, NbdError> {
     if uris.is_empty() || uris.len() > 2 {
         return Err(NbdError::Count { found: uris.len() });
     }
     let mut servers = uris.iter().map(|uri| Server::new(uri, work, destructive)).collect::<Result<Vec<_>, _>>()?;
-    let mut progress = Progress::new(&work.describe());
+    let mut progress = screen.progress(&work.describe());
     let expected = (run.runtime + run.runtime / WARM_UP_PART) * run.rounds * servers.len() as u32;
     let mut samples: Vec<Vec<Sample>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..run.rounds as usize {
@@ -186,12 +191,10 @@ pub fn run(uris: &[String], work: &Work, run: &Run, destructive: bool, is_shown:
             samples[which].push(servers[which].measure(work, run)?);
         }
     }
-    progress.finish();
+    drop(progress);
     let uris: Vec<String> = servers.into_iter().map(Server::close).collect();
     let rows = vec![row(&uris, work, &samples)];
-    if is_shown {
-        crate::print(&crate::names::printable_lines(&text(&uris, work, &samples, &rows[0])));
-    }
+    screen.print(&text(&uris, work, &samples, &rows[0]));
     Ok(rows)
 }
 

@@ -9,7 +9,7 @@
 //!   raid6, 8 members, ...   ideal     |──●────|      0.94 (0.93..1.00)
 //! ```
 
-use super::table::{self, Latency, Row};
+use crate::table::{self, Latency, Row};
 use std::fmt::Write;
 
 /// The first bytes of every picture.
@@ -360,7 +360,7 @@ mod tests {
 
     fn some_rows() -> Vec<Row> {
         let latency = Latency { p50: 900, p99: 5_000, p99_9: 40_000, max: 9_000_000 };
-        let ratio = |median, low, high| super::super::figures::Interval { median, low, high, confidence: 0.96 };
+        let ratio = |median, low, high| crate::figures::Interval { median, low, high, confidence: 0.96 };
         let bare = |work: &str| Row::bare("raid6-read", work, 1234.0, "IOPS");
         let paired = |work: &str, against| Row {
             against,

@@ -1,9 +1,9 @@
 //! A target's array on the shards of a run, and its members beside it.
 //! Owns: [`on_shards`], [`members_on`]. Not here: the order of start, task and stop (`uraid_arrays::run`), what is done
-//! with the array (`session`, `cycles`, `discard`, `order`, `resync`).
+//! with the array (`measure`, `cycles`, `discard`, `order`, `resync`).
 //! Invariant: the array writes no superblock by itself while its members are driven past it.
 
-use super::target::Target;
+use crate::target::Target;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayMember, ArraySetup, HostArray, OnShard, Setup, Stop};
@@ -11,10 +11,10 @@ use uraid_engine::{Config, StartError, StopError};
 use uraid_host::{Local, Options};
 
 /// The array must not change state while another side runs.
-pub const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Starts the array on shard 0 by `start`, then runs `task` on every shard; stops the array as `stop` says.
-pub fn on_shards<T, E>(
+pub(crate) fn on_shards<T, E>(
     target: &Target,
     shards: u16,
     options: &Options,
@@ -37,11 +37,11 @@ where
 }
 
 /// Starts an array that is clean.
-pub async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
+pub(crate) async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
     array.start(|_| ()).await
 }
 
 /// The target's members as one shard drives them past the array.
-pub fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
+pub(crate) fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
     target.members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
 }

@@ -1,32 +1,32 @@
 //! Figures as a table and as JSON.
-//! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`session`).
+//! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`measure`).
 //! Invariant: both show the same figures. A ratio is computed within a round, its interval over all rounds.
 
-use super::drive::Side;
-use super::figures::{Interval, median};
-use super::order::StreamTrace;
-use super::session::{Counted, Outcome, Sample};
-use super::work::Work;
+use crate::drive::Side;
+use crate::figures::{Interval, median};
+use crate::measure::{Counted, Outcome, Sample};
+use crate::order::StreamTrace;
+use crate::work::Work;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
 
 /// The latencies of a work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// The median.
-    pub p50: u64,
+    pub(crate) p50: u64,
     /// The 99th percentile.
-    pub p99: u64,
+    pub(crate) p99: u64,
     /// The 99.9th percentile.
-    pub p99_9: u64,
+    pub(crate) p99_9: u64,
     /// The maximum.
-    pub max: u64,
+    pub(crate) max: u64,
 }
 
 impl Latency {
     /// `None` if nothing was recorded.
-    pub fn of(histogram: &Histogram<u64>) -> Option<Latency> {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Latency> {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let max = histogram.max();
         (!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99), p99_9: at(0.999), max })
@@ -37,57 +37,57 @@ impl Latency {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// Which scenario, or `own` for a work of the command line.
-    pub scenario: String,
+    pub(crate) scenario: String,
     /// What was done to what.
-    pub work: String,
+    pub(crate) work: String,
     /// The array's figure: the median of the rounds.
-    pub array: f64,
+    pub(crate) array: f64,
     /// The raw figure: the median of the rounds. `None` if there is nothing to compare with.
-    pub raw: Option<f64>,
+    pub(crate) raw: Option<f64>,
     /// What the raw figure is of: `replay`, `ideal`, or a word of the scenario.
-    pub against: &'static str,
+    pub(crate) against: &'static str,
     /// Of `array` and `raw`.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// The median of the rounds' ratios.
-    pub ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// Its interval's lower end.
-    pub ratio_low: Option<f64>,
+    pub(crate) ratio_low: Option<f64>,
     /// Its interval's upper end.
-    pub ratio_high: Option<f64>,
+    pub(crate) ratio_high: Option<f64>,
     /// The median of the rounds' ratios of requests per second of processor time: the `ratio` if only the shards' own
     /// work took time, and no other process used the processors.
-    pub cpu_ratio: Option<f64>,
+    pub(crate) cpu_ratio: Option<f64>,
     /// Its interval's lower end.
-    pub cpu_ratio_low: Option<f64>,
+    pub(crate) cpu_ratio_low: Option<f64>,
     /// Its interval's upper end.
-    pub cpu_ratio_high: Option<f64>,
+    pub(crate) cpu_ratio_high: Option<f64>,
     /// The confidence of the intervals, 0 to 1.
-    pub confidence: Option<f64>,
+    pub(crate) confidence: Option<f64>,
     /// The array's time on a processor for a request: the median of the rounds.
-    pub cpu_ns_per_io: Option<f64>,
+    pub(crate) cpu_ns_per_io: Option<f64>,
     /// The raw time on a processor for a request.
-    pub raw_cpu_ns_per_io: Option<f64>,
+    pub(crate) raw_cpu_ns_per_io: Option<f64>,
     /// How much more a request costs than raw: the median of the rounds' differences.
-    pub cpu_ns_more: Option<f64>,
+    pub(crate) cpu_ns_more: Option<f64>,
     /// Bytes of a request.
-    pub block_bytes: Option<u64>,
+    pub(crate) block_bytes: Option<u64>,
     /// The array's latencies.
-    pub latency_ns: Option<Latency>,
+    pub(crate) latency_ns: Option<Latency>,
     /// Requests of the array that were counted here.
-    pub requests: Option<u64>,
+    pub(crate) requests: Option<u64>,
     /// What the engine has counted meanwhile.
-    pub counted: Option<Counted>,
+    pub(crate) counted: Option<Counted>,
     /// Of a drain: how many requests were in flight when it began, the median.
-    pub in_flight: Option<f64>,
+    pub(crate) in_flight: Option<f64>,
     /// What streams of the array were on its members.
-    pub member_ios: Option<Vec<StreamTrace>>,
+    pub(crate) member_ios: Option<Vec<StreamTrace>>,
     /// Of a kernel: whether it is the one that arrays use.
-    pub is_chosen: Option<bool>,
+    pub(crate) is_chosen: Option<bool>,
 }
 
 impl Row {
     /// A figure alone.
-    pub fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
+    pub(crate) fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
         Row {
             scenario: scenario.to_owned(),
             work: work.to_owned(),
@@ -116,7 +116,7 @@ impl Row {
     }
 
     /// The same with a ratio.
-    pub fn with_ratio(self, ratio: Option<Interval>) -> Row {
+    pub(crate) fn with_ratio(self, ratio: Option<Interval>) -> Row {
         Row {
             ratio: ratio.map(|ratio| ratio.median),
             ratio_low: ratio.map(|ratio| ratio.low),
@@ -127,7 +127,7 @@ impl Row {
     }
 
     /// The same with a ratio by time on processors.
-    pub fn with_cpu_ratio(self, ratio: Option<Interval>) -> Row {
+    pub(crate) fn with_cpu_ratio(self, ratio: Option<Interval>) -> Row {
         Row {
             cpu_ratio: ratio.map(|ratio| ratio.median),
             cpu_ratio_low: ratio.map(|ratio| ratio.low),
@@ -137,7 +137,7 @@ impl Row {
     }
 
     /// The array of a case compared with a raw side, of the same case or of one that was measured in turn with it.
-    pub fn beside(
+    pub(crate) fn beside(
         scenario: &str,
         work: &Work,
         on: &str,
@@ -172,7 +172,7 @@ impl Row {
     }
 
     /// The array of a case beside both raw sides.
-    pub fn of_case(scenario: &str, work: &Work, on: &str, outcome: &Outcome) -> Vec<Row> {
+    pub(crate) fn of_case(scenario: &str, work: &Work, on: &str, outcome: &Outcome) -> Vec<Row> {
         [Side::Replay, Side::Ideal]
             .map(|raw| Row::beside(scenario, work, on, outcome, (outcome, raw), raw.name()))
             .to_vec()
@@ -180,7 +180,7 @@ impl Row {
 }
 
 /// The table of one case.
-pub fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> String {
+pub(crate) fn case_table(work: &Work, on: &str, outcome: &Outcome, rows: &[Row]) -> String {
     let mut out = String::new();
     let ring = outcome.ring;
     let rounds = outcome.rounds.len();
@@ -222,7 +222,7 @@ fn ratio_line(out: &mut String, row: &Row) {
 }
 
 /// `0.971 (0.965..0.978)`.
-pub fn ratio_text(ratio: Option<f64>, low: Option<f64>, high: Option<f64>) -> Option<String> {
+pub(crate) fn ratio_text(ratio: Option<f64>, low: Option<f64>, high: Option<f64>) -> Option<String> {
     Some(format!("{:.3} ({:.3}..{:.3})", ratio?, low?, high?))
 }
 
@@ -240,18 +240,18 @@ fn rows_line(out: &mut String, counted: &Counted) {
 }
 
 /// p50, p99, p99.9, max; a dash where there is none.
-pub fn latency_cells(latency: Option<Latency>) -> [String; 4] {
+pub(crate) fn latency_cells(latency: Option<Latency>) -> [String; 4] {
     let times = latency.map(|Latency { p50, p99, p99_9, max }| [p50, p99, p99_9, max]);
     times.map_or(["-"; 4].map(str::to_owned), |times| times.map(|time| nanos(time as f64)))
 }
 
 /// MB/s at this rate of requests.
-pub fn megabytes(rate: f64, work: &Work) -> String {
+pub(crate) fn megabytes(rate: f64, work: &Work) -> String {
     format!("{:.0}", rate * work.block.bytes() as f64 / 1e6)
 }
 
 /// Columns of one width, the first to the left, numbers to the right.
-pub fn align(out: &mut String, cells: &[impl AsRef<[String]>]) {
+pub(crate) fn align(out: &mut String, cells: &[impl AsRef<[String]>]) {
     let width = |column: usize| cells.iter().map(|line| line.as_ref()[column].chars().count()).max().unwrap_or(0);
     for line in cells.iter().map(AsRef::as_ref) {
         let mut text = format!("  {:<1$}", line[0], width(0));
@@ -264,7 +264,7 @@ pub fn align(out: &mut String, cells: &[impl AsRef<[String]>]) {
 }
 
 /// `9.53M`, `87.2k`, `950`: three digits.
-pub fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     let (scaled, unit) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),
         value if value >= 1e6 => (value / 1e6, "M"),
@@ -275,7 +275,7 @@ pub fn count(value: f64) -> String {
 }
 
 /// `105 ns`, `3.21 us`, `1.50 ms`, `2.00 s`.
-pub fn nanos(value: f64) -> String {
+pub(crate) fn nanos(value: f64) -> String {
     let (scaled, unit) = match value {
         value if value >= 1e9 => (value / 1e9, "s"),
         value if value >= 1e6 => (value / 1e6, "ms"),

@@ -3,15 +3,14 @@
 //! Not here: how a drain waits (the engine), how shards wake each other (`host`).
 //! Invariant: a printed count is of drains that returned, in a run in which every client returned too.
 
-use super::BenchError;
-use super::flight::Flight;
-use super::on_shards::{self, on_shards};
-use super::progress::Progress;
-use super::scenario::{KIB, trial};
-use super::table::{self, Row};
-use super::target::Target;
-use super::work::{Pattern, Work};
-use crate::{names, print};
+use crate::BenchError;
+use crate::flight::Flight;
+use crate::on_shards::{self, on_shards};
+use crate::scenario::{KIB, trial};
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::target::Target;
+use crate::work::{Pattern, Work};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -84,15 +83,15 @@ struct Clients {
 }
 
 /// Does this many drains.
-pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, BenchError> {
-    let target = Target::trial(&trial(Level::Raid5, MEMBERS, CHUNK), &[MEMBER.to_owned()], false)?;
+pub(crate) fn run(scenario: &str, cycles: u64, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+    let target = Target::in_memory(&trial(Level::Raid5, MEMBERS, CHUNK), MEMBER, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let work = Work { pattern: Pattern::Randrw, depth: CLIENTS, shards: SHARDS, ..Work::default() };
     let what = format!("{}; {on}", work.describe());
     let mut options = uraid_arrays::options_for(MEMBERS);
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 4 * CLIENTS, large: 1 };
     let is_over = AtomicBool::new(false);
-    let task = async |on: &OnShard| on_shard(on, &work, cycles, &is_over).await;
+    let task = async |on: &OnShard| on_shard(on, &work, cycles, &is_over, screen).await;
     let began = std::time::Instant::now();
     // A drain or client that hangs would keep the array from stopping.
     let found = on_shards(&target, SHARDS, &options, Stop::AfterSuccess, on_shards::start, task);
@@ -102,16 +101,14 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
     let requests: u64 = found.iter().map(|found| found.requests).sum();
     let row = |figure: &str, value: f64, unit| Row::bare(scenario, &format!("{figure}; {what}"), value, unit);
     let time = |quantile| drains.times.value_at_quantile(quantile) as f64;
-    if is_shown {
-        let (p50, max) = (table::nanos(time(0.5)), table::nanos(time(1.0)));
-        let count = drains.times.len();
-        print(&names::printable_lines(&format!(
-            "== {scenario}\n\n{what}\n\n  {count} drains, and every one returned; {:.0} s, p50 {p50}, max {max}\n  \
-             {} of them found requests of shard 0 under way; {requests} requests meanwhile, every client came back\n\n",
-            took.as_secs_f64(),
-            drains.met
-        )));
-    }
+    let (p50, max) = (table::nanos(time(0.5)), table::nanos(time(1.0)));
+    let count = drains.times.len();
+    screen.print(&format!(
+        "== {scenario}\n\n{what}\n\n  {count} drains, and every one returned; {:.0} s, p50 {p50}, max {max}\n  \
+         {} of them found requests of shard 0 under way; {requests} requests meanwhile, every client came back\n\n",
+        took.as_secs_f64(),
+        drains.met
+    ));
     Ok(vec![
         row("drains that returned", drains.times.len() as f64, "drains"),
         row("drains that found requests under way", drains.met as f64, "drains"),
@@ -122,15 +119,21 @@ pub fn run(scenario: &str, cycles: u64, is_shown: bool) -> Result<Vec<Row>, Benc
 }
 
 /// The task of one shard.
-async fn on_shard(on: &OnShard, work: &Work, cycles: u64, is_over: &AtomicBool) -> Result<Found, CyclesError> {
+async fn on_shard(
+    on: &OnShard,
+    work: &Work,
+    cycles: u64,
+    is_over: &AtomicBool,
+    screen: &dyn Screen,
+) -> Result<Found, CyclesError> {
     let (local, array) = (&on.local, &on.arrays[0]);
-    let mut found = Found { times: super::drive::no_latencies(), met: 0, requests: 0 };
+    let mut found = Found { times: crate::drive::no_latencies(), met: 0, requests: 0 };
     let mut outcome = Ok(());
     let clients = Rc::new(Clients::default());
     let is_over_here = Rc::new(Cell::new(false));
     start_clients(local, array, work, &clients, &is_over_here);
     if on.is_first() {
-        outcome = drain(local, array, cycles, &clients, &mut found).await;
+        outcome = drain(screen, local, array, cycles, &clients, &mut found).await;
         is_over.store(true, Ordering::SeqCst);
     }
     while !is_over.load(Ordering::SeqCst) {
@@ -178,6 +181,7 @@ fn start_clients(local: &Local, array: &Rc<HostArray>, work: &Work, clients: &Rc
 
 /// Does this many drains, one after the other.
 async fn drain(
+    screen: &dyn Screen,
     local: &Local,
     array: &HostArray,
     cycles: u64,
@@ -195,7 +199,7 @@ async fn drain(
         }
     };
     let all = async {
-        let mut line = Progress::new("drains");
+        let mut line = screen.progress("drains");
         while done.get() < cycles {
             found.met += u64::from(clients.flight.count() > 0);
             let before = local.now();
@@ -204,7 +208,7 @@ async fn drain(
             done.set(done.get() + 1);
             line.show(done.get(), cycles);
         }
-        line.finish();
+        drop(line);
     };
     match race(all, is_stuck).await {
         Either::Left(()) => Ok(()),

@@ -5,11 +5,11 @@
 use super::connection::{Connection, LoadError, Stream, take_export};
 use super::uri::Address;
 use super::{NbdError, Sample, Server, all_latencies, each, ratio};
-use crate::bench::Run;
-use crate::bench::figures::median;
-use crate::bench::progress::Progress;
-use crate::bench::table::{self, Row};
-use crate::bench::work::Work;
+use crate::Run;
+use crate::figures::median;
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::work::Work;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,13 +165,13 @@ fn crowd(kind: Others, address: &Address, to_main: &Sender<Result<(), LoadError>
 }
 
 /// Measures the client of `work` alone and beside each kind of others.
-pub fn run(
+pub(super) fn run(
     uri: &str,
     others: &[Others],
     work: &Work,
     run: &Run,
     destructive: bool,
-    is_shown: bool,
+    screen: &dyn Screen,
 ) -> Result<Vec<Row>, NbdError> {
     let named = || uri.to_owned();
     if others.contains(&Others::Zeroers) && !destructive {
@@ -181,7 +181,7 @@ pub fn run(
     ensure_descriptors(most, 0).map_err(|source| NbdError::Descriptors { connections: most, source })?;
     let address = Address::parse(uri)?;
     let mut good = Server::new(uri, work, destructive)?;
-    let mut progress = Progress::new(&work.describe());
+    let mut progress = screen.progress(&work.describe());
     let rounds = u64::from(run.rounds) * others.len() as u64;
     let expected = (run.runtime + run.runtime / super::WARM_UP_PART) * 2 * rounds as u32;
     let mut rows = Vec::new();
@@ -203,15 +203,13 @@ pub fn run(
         cells.push(line(&row, kind, work, &alone, &beside));
         rows.push(row);
     }
-    progress.finish();
+    drop(progress);
     good.close();
-    if is_shown {
-        let mut out = format!("{}; {}; {} rounds\n\n", uri, work.describe(), run.rounds);
-        table::align(&mut out, &cells);
-        let sure = rows.first().and_then(|row| row.confidence).unwrap_or_default() * 100.0;
-        out.push_str(&format!("\n  ratios of a round, their median and where it lies with {sure:.1} %\n"));
-        crate::print(&crate::names::printable_lines(&out));
-    }
+    let mut out = format!("{}; {}; {} rounds\n\n", uri, work.describe(), run.rounds);
+    table::align(&mut out, &cells);
+    let sure = rows.first().and_then(|row| row.confidence).unwrap_or_default() * 100.0;
+    out.push_str(&format!("\n  ratios of a round, their median and where it lies with {sure:.1} %\n"));
+    screen.print(&out);
     Ok(rows)
 }
 

@@ -3,12 +3,12 @@
 //! driving it (`drive`). Invariant: a request's reads come before its writes, and the writes start when all reads have
 //! ended.
 
-use super::work::{Luck, Request, Work};
+use crate::work::{Random, Request, Work};
 use uraid_block::{Sector, Sectors};
 
 /// The kind of a member I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Read.
     Read,
     /// Write bytes of the client.
@@ -21,7 +21,7 @@ pub enum Verb {
 
 /// One I/O of one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemberIo {
+pub(crate) struct MemberIo {
     /// Which member, in the order of the array's plan.
     pub member: u16,
     /// What.
@@ -34,7 +34,7 @@ pub struct MemberIo {
 
 /// The kernel that an array runs for a full-stripe write.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RowKernel {
+pub(crate) struct RowKernel {
     /// Bytes of a chunk.
     pub chunk_bytes: usize,
     /// The power of the generator in Q for each data chunk.
@@ -45,7 +45,7 @@ pub struct RowKernel {
 
 /// The member I/Os of each request of a list.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Program {
+pub(crate) struct Program {
     ios: Vec<MemberIo>,
     /// For each request, the indexes after its last read and after its last I/O in `ios`.
     ends: Vec<(u32, u32)>,
@@ -57,7 +57,7 @@ pub struct Program {
 }
 
 /// The I/Os of one request: each list may be in flight at once; the second list starts after the first.
-pub struct Steps<'a> {
+pub(crate) struct Steps<'a> {
     /// Reads.
     pub reads: &'a [MemberIo],
     /// Writes and discards.
@@ -66,7 +66,7 @@ pub struct Steps<'a> {
 
 impl Program {
     /// Adds a request, with its I/Os in the array's order.
-    pub fn push(&mut self, ios: &[MemberIo]) {
+    pub(crate) fn push(&mut self, ios: &[MemberIo]) {
         let is_read = |io: &&MemberIo| io.verb == Verb::Read;
         self.ios.extend(ios.iter().filter(is_read));
         let reads_end = self.ios.len() as u32;
@@ -80,12 +80,12 @@ impl Program {
     }
 
     /// How many requests it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// The I/Os of request `n`.
-    pub fn steps(&self, n: usize) -> Steps<'_> {
+    pub(crate) fn steps(&self, n: usize) -> Steps<'_> {
         let start = if n == 0 { 0 } else { self.ends[n - 1].1 };
         let (reads_end, end) = self.ends[n];
         let (reads, writes) = self.ios[start as usize..end as usize].split_at((reads_end - start) as usize);
@@ -93,17 +93,17 @@ impl Program {
     }
 
     /// The most I/Os that a request has under way at once.
-    pub fn width_max(&self) -> usize {
+    pub(crate) fn width_max(&self) -> usize {
         self.width_max
     }
 
     /// The most bytes that a request reads.
-    pub fn read_bytes_max(&self) -> usize {
+    pub(crate) fn read_bytes_max(&self) -> usize {
         self.read_bytes_max
     }
 
     /// The most bytes that a request writes.
-    pub fn write_bytes_max(&self) -> usize {
+    pub(crate) fn write_bytes_max(&self) -> usize {
         self.write_bytes_max
     }
 }
@@ -114,7 +114,7 @@ fn bytes(ios: &[MemberIo]) -> usize {
 
 /// The data area of a member on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub(crate) struct Room {
     /// Its first sector.
     pub start: Sector,
     /// How much of it the work may touch.
@@ -123,9 +123,9 @@ pub struct Room {
 
 /// The same requests as those of an array, but each to one member, in turn: the same number, size and pattern. If the
 /// pattern is sequential, job `job` of all shards' jobs has its own part of each member's data area.
-pub fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program {
+pub(crate) fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program {
     let (jobs, members) = (work.jobs_in_all(), rooms.len() as u64);
-    let mut luck = Luck::new(!job);
+    let mut random = Random::new(!job);
     let mut program = Program::default();
     for (n, request) in (0..).zip(list) {
         // Jobs begin with different members.
@@ -133,7 +133,7 @@ pub fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program
         let room = rooms[member as usize];
         let blocks = (room.length.0 / work.block.0).max(1);
         let block = match work.pattern.is_random() {
-            true => luck.below(blocks),
+            true => random.below(blocks),
             false => {
                 let own = (blocks / jobs).max(1);
                 (job * own + n / members % own) % blocks
@@ -148,8 +148,8 @@ pub fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program
 
 #[cfg(test)]
 mod tests {
-    use super::super::work::Pattern;
     use super::*;
+    use crate::work::Pattern;
 
     fn io(member: u16, verb: Verb, at: u64, length: u64) -> MemberIo {
         MemberIo { member, verb, at: Sector(at), length: Sectors(length) }

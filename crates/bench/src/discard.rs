@@ -2,14 +2,14 @@
 //! Owns: its arrays, counting member requests, the time on a processor. Not here: the runs of a discard (`layout`).
 //! Invariant: the members store nothing, so only the array's own work is measured.
 
-use super::drive::thread_time;
-use super::figures::median;
-use super::on_shards::{self, on_shards};
-use super::session::MeasureError;
-use super::table::{self, Row};
-use super::target::{Target, Trial};
-use super::{BenchError, trace};
-use crate::{names, print};
+use crate::drive::thread_time;
+use crate::figures::median;
+use crate::measure::MeasureError;
+use crate::on_shards::{self, on_shards};
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::target::{Target, Trial};
+use crate::{BenchError, trace};
 use uraid_arrays::{OnShard, Stop};
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_layout::{Level, default_layout, parse_layout};
@@ -22,7 +22,7 @@ const CHUNK: Sectors = Sectors(1024);
 const TIMES: usize = 101;
 
 /// Measures it.
-pub fn run(scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(scenario: &str, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     let mut lines = String::new();
     for (level, name) in
@@ -30,7 +30,7 @@ pub fn run(scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
     {
         let layout = parse_layout(level, name).unwrap_or_else(|| default_layout(level));
         let trial = Trial { level, raid_devices: MEMBERS, layout, chunk: CHUNK };
-        let target = Target::trial(&trial, &[MEMBER.to_owned()], false)?;
+        let target = Target::in_memory(&trial, MEMBER, screen)?;
         let on = target.describe();
         let failed = |source| BenchError::Measure { what: format!("discard; {on}"), source };
         let requests = count(&target).map_err(|error| failed(MeasureError::Trace(error)))?;
@@ -41,9 +41,7 @@ pub fn run(scenario: &str, is_shown: bool) -> Result<Vec<Row>, BenchError> {
         rows.push(Row { cpu_ns_per_io: Some(cpu), ..time });
         lines += &format!("  {on}\n    {requests} member requests, {} of CPU\n", table::nanos(cpu));
     }
-    if is_shown {
-        print(&names::printable_lines(&format!("== {scenario}\n\n{lines}\n")));
-    }
+    screen.print(&format!("== {scenario}\n\n{lines}\n"));
     Ok(rows)
 }
 

@@ -1,11 +1,11 @@
 //! The loop of the bench: submits the requests of a list in order, with the work's number of requests in flight.
 //! Owns: [`Side`], [`Lists`], [`Job`], [`run`], [`Section`]. Not here: the requests (`work`, `program`), rounds and
-//! shards (`session`). Invariant: the loop, its clock, its counting and its buffers are the same for every side. A
+//! shards (`measure`). Invariant: the loop, its clock, its counting and its buffers are the same for every side. A
 //! request of one piece allocates nothing here.
 
-use super::flight::Flight;
-use super::program::{MemberIo, Program, RowKernel, Steps, Verb};
-use super::work::{Request, Work};
+use crate::flight::Flight;
+use crate::program::{MemberIo, Program, RowKernel, Steps, Verb};
+use crate::work::{Request, Work};
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -28,7 +28,7 @@ const LATENCY_DIGITS: u8 = 3;
 
 /// What is driven.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Side {
+pub(crate) enum Side {
     /// The array, through the engine.
     Array,
     /// The array's own member I/Os, without the engine.
@@ -39,10 +39,10 @@ pub enum Side {
 
 impl Side {
     /// All of them, in the order of tables.
-    pub const ALL: [Side; 3] = [Side::Array, Side::Replay, Side::Ideal];
+    pub(crate) const ALL: [Side; 3] = [Side::Array, Side::Replay, Side::Ideal];
 
     /// What it is called.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Side::Array => "array",
             Side::Replay => "replay",
@@ -52,7 +52,7 @@ impl Side {
 }
 
 /// The lists of one job: the same in every run.
-pub struct Lists {
+pub(crate) struct Lists {
     /// For the array.
     pub requests: Vec<Request>,
     /// What it makes of them.
@@ -62,14 +62,14 @@ pub struct Lists {
 }
 
 /// A job: its lists, and its position in them.
-pub struct Job {
+pub(crate) struct Job {
     lists: Arc<Lists>,
     next: Cell<usize>,
 }
 
 impl Job {
     /// From the beginning of its lists.
-    pub fn new(lists: Arc<Lists>) -> Job {
+    pub(crate) fn new(lists: Arc<Lists>) -> Job {
         Job { lists, next: Cell::new(0) }
     }
 
@@ -82,7 +82,7 @@ impl Job {
 }
 
 /// What the loop needs on a shard.
-pub struct Place {
+pub(crate) struct Place {
     /// The shard.
     pub local: Local,
     /// The array.
@@ -106,7 +106,7 @@ pub struct Place {
 
 /// The result of one side on one shard in one section.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub(crate) struct Section {
     /// Requests that were answered.
     pub requests: u64,
     /// From the first request to the last answer.
@@ -128,12 +128,12 @@ struct Tally {
 }
 
 /// An empty histogram of latencies.
-pub fn no_latencies() -> Histogram<u64> {
+pub(crate) fn no_latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, LATENCY_DIGITS).expect("the bounds are constant and right")
 }
 
 /// Drives `side` for `time`. An error of the array or a member ends it.
-pub async fn run(place: &Rc<Place>, side: Side, time: Duration) -> Result<Section, IoError> {
+pub(crate) async fn run(place: &Rc<Place>, side: Side, time: Duration) -> Result<Section, IoError> {
     let clients = place.jobs.len() * place.work.depth as usize;
     let began = place.local.now();
     let tally = Rc::new(Tally {
@@ -180,7 +180,7 @@ pub async fn run(place: &Rc<Place>, side: Side, time: Duration) -> Result<Sectio
 }
 
 /// The time that this thread has spent on a processor.
-pub fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -444,7 +444,7 @@ fn take(arena: &Arena, bytes: usize) -> ReadPieces {
 }
 
 /// What the arena of a shard must hold for its jobs.
-pub fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
+pub(crate) fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
     let programs = jobs.iter().flat_map(|job| [&job.replay, &job.ideal]);
     let largest = |bytes: fn(&Program) -> usize| programs.clone().map(bytes).max().unwrap_or(0);
     let block = work.block.len_bytes();
@@ -461,10 +461,10 @@ pub fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
 /// Incompressible bytes to write.
 fn data(arena: &Arena, bytes: usize) -> WritePieces {
     let mut pieces = take(arena, bytes);
-    let mut luck = super::work::Luck::new(bytes as u64);
+    let mut random = crate::work::Random::new(bytes as u64);
     for piece in pieces.iter_mut() {
         for word in piece.chunks_mut(8) {
-            word.copy_from_slice(&luck.next().to_ne_bytes()[..word.len()]);
+            word.copy_from_slice(&random.next().to_ne_bytes()[..word.len()]);
         }
     }
     pieces.freeze()

@@ -1,20 +1,20 @@
 //! The scenarios: known performance reports as works that can be measured anywhere, and the two budgets of writes.
-//! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`session`, `discard`).
+//! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`measure`, `discard`).
 //! Invariant: all members are memory or nothing, so that a scenario needs no disk and changes none.
 
-use super::figures::{Interval, median};
-use super::session::{Case, DrainTime};
-use super::table::{self, Row};
-use super::target::{Target, Trial};
-use super::work::{Pattern, Work};
-use super::{BenchError, Run, cycles, discard, order, resync, shards};
-use crate::{names, print};
+use crate::figures::{Interval, median};
+use crate::measure::{Case, DrainTime};
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::target::{Target, Trial};
+use crate::work::{Pattern, Work};
+use crate::{BenchError, Run, cycles, discard, order, resync, shards};
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_layout::{Level, default_layout};
 
 /// Sectors of a KiB.
-pub const KIB: u64 = 2;
+pub(crate) const KIB: u64 = 2;
 /// The period of drains.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
@@ -100,18 +100,18 @@ struct Step {
 }
 
 /// Measures a scenario, or all of them.
-pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let setups = match name {
         ScenarioName::All => {
             let mut rows = Vec::new();
             for one in ALL {
-                rows.extend(self::run(one, run, is_shown)?);
+                rows.extend(self::run(one, run, screen)?);
             }
             return Ok(rows);
         }
-        ScenarioName::Raid10Discard => return discard::run(name.name(), is_shown),
-        ScenarioName::Resync => return resync::run(name.name(), run, is_shown),
-        ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, is_shown),
+        ScenarioName::Raid10Discard => return discard::run(name.name(), screen),
+        ScenarioName::Resync => return resync::run(name.name(), run, screen),
+        ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, screen),
         ScenarioName::Raid6Read => raid6_read(),
         ScenarioName::Raid0Order => raid0_order(),
         ScenarioName::Raid10 => raid10(),
@@ -120,35 +120,31 @@ pub fn run(name: ScenarioName, run: &Run, is_shown: bool) -> Result<Vec<Row>, Be
         ScenarioName::Raid1Read => raid1_read(),
         ScenarioName::Alignment => alignment(),
     };
-    if is_shown {
-        print(&format!("== {}\n\n", name.name()));
-    }
+    screen.print(&format!("== {}\n\n", name.name()));
     let mut rows = Vec::new();
     if name == ScenarioName::Raid0Order {
-        rows.extend(order::run(name.name(), run, is_shown)?);
+        rows.extend(order::run(name.name(), run, screen)?);
     }
     for setup in setups {
-        let target = Target::trial(&setup.trial, &[setup.member.to_owned()], false)?;
+        let target = Target::in_memory(&setup.trial, setup.member, screen)?;
         let on = format!("{}, {}", target.describe(), setup.member);
         for work in &setup.shards {
-            rows.extend(shards::run(name.name(), &target, &on, work, run, is_shown)?);
+            rows.extend(shards::run(name.name(), &target, &on, work, run, screen)?);
         }
         for step in setup.works {
             let Step { work, drain_every } = step;
             let drained = drain_every.map_or(String::new(), |every| format!(", drained every {every:?}"));
             let on = format!("{on}{drained}");
             let case = Case { drain_every, ..Case::new(&target, &on, work, run) };
-            rows.extend(super::measured(&case, name.name(), &on, is_shown)?);
-            if is_shown {
-                print("\n");
-            }
+            rows.extend(crate::measured(&case, name.name(), &on, screen)?);
+            screen.print("\n");
         }
     }
     Ok(rows)
 }
 
 /// With the default layout.
-pub fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
+pub(crate) fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
     Trial { level, raid_devices, layout: default_layout(level), chunk }
 }
 
@@ -235,7 +231,7 @@ fn alignment() -> Vec<Setup> {
 }
 
 /// The times of drains, beside the times that the requests in flight took anyway, as rows and as a line of the table.
-pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bool) -> Vec<Row> {
+pub(crate) fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], screen: &dyn Screen) -> Vec<Row> {
     if drains.is_empty() {
         return Vec::new();
     }
@@ -258,17 +254,15 @@ pub fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], is_shown: bo
         ..Row::bare(scenario, &format!("time to drain, {which}; {what}"), of(&took), "ns")
     };
     let rows = vec![row("p50", median).with_ratio(ratio), row("max", max)];
-    if is_shown {
-        let both = |of: &dyn Fn(&Row) -> Option<f64>| {
-            let [p50, max] = [0, 1].map(|n| of(&rows[n]).map_or("-".to_owned(), table::nanos));
-            format!("p50 {p50}, max {max}")
-        };
-        let mut line = format!("  time to drain: {}, {} drains", both(&|row| Some(row.array)), drains.len());
-        if answered.is_some() {
-            line += &format!("; the {in_flight:.0} in flight were answered after {}", both(&|row| row.raw));
-        }
-        print(&names::printable_lines(&format!("{line}\n")));
+    let both = |of: &dyn Fn(&Row) -> Option<f64>| {
+        let [p50, max] = [0, 1].map(|n| of(&rows[n]).map_or("-".to_owned(), table::nanos));
+        format!("p50 {p50}, max {max}")
+    };
+    let mut line = format!("  time to drain: {}, {} drains", both(&|row| Some(row.array)), drains.len());
+    if answered.is_some() {
+        line += &format!("; the {in_flight:.0} in flight were answered after {}", both(&|row| row.raw));
     }
+    screen.print(&format!("{line}\n"));
     rows
 }
 

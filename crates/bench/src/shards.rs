@@ -1,14 +1,15 @@
 //! Two shards compared with one: the work done, the cost of a request, and the cost of its way to another shard.
-//! Owns: the two works and the ratios between them. Not here: measuring a work (`session`).
+//! Owns: the two works and the ratios between them. Not here: measuring a work (`measure`).
 //! Invariant: both are measured in every round, so that a temporary slowdown of the machine affects both.
 
-use super::figures::{Interval, median};
-use super::session::{self, Case, Sample, Side};
-use super::table::{self, Row};
-use super::target::Target;
-use super::work::Work;
-use super::{BenchError, Run, measure_error};
-use crate::{names, print};
+use crate::drive::Side;
+use crate::figures::{Interval, median};
+use crate::measure::{self, Case, Sample};
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::target::Target;
+use crate::work::Work;
+use crate::{BenchError, Run, measure_error};
 use std::fmt::Write;
 
 /// A figure of one round, by the clients of all shards.
@@ -25,28 +26,24 @@ const FIGURES: [(&str, &str, Figure); 4] = [
 ];
 
 /// Measures `work` by one shard and by two.
-pub fn run(
+pub(crate) fn run(
     scenario: &str,
     target: &Target,
     on: &str,
     work: &Work,
     run: &Run,
-    is_shown: bool,
+    screen: &dyn Screen,
 ) -> Result<Vec<Row>, BenchError> {
     let cases = [1, 2].map(|shards| Case::new(target, on, Work { shards, ..work.clone() }, run));
-    let outcomes = session::measure_in_turn(&cases).map_err(measure_error(&cases[0].name))?;
+    let outcomes = measure::measure_in_turn(&cases, screen).map_err(measure_error(&cases[0].name))?;
     let mut rows = Vec::new();
     for (case, outcome) in cases.iter().zip(&outcomes) {
-        rows.extend(super::shown(case, scenario, on, outcome, is_shown));
-        if is_shown {
-            print("\n");
-        }
+        rows.extend(crate::shown(case, scenario, on, outcome, screen));
+        screen.print("\n");
     }
     let clients = cases.each_ref().map(|case| case.work.jobs_in_all() as f64 * f64::from(case.work.depth));
     let compared = compared(scenario, &cases[1].name, clients, [0, 1].map(|which| &outcomes[which].rounds[..]));
-    if is_shown {
-        print(&names::printable_lines(&text(&compared)));
-    }
+    screen.print(&text(&compared));
     rows.extend(compared);
     Ok(rows)
 }

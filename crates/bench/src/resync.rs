@@ -2,13 +2,13 @@
 //! Owns: its arrays, the rounds. Not here: the pass (`engine::resync`).
 //! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
-use super::figures::{Interval, median};
-use super::on_shards::{self, members_on, on_shards};
-use super::session::MeasureError;
-use super::table::{self, Row};
-use super::target::{Target, Trial};
-use super::{BenchError, Run};
-use crate::{names, print};
+use crate::figures::{Interval, median};
+use crate::measure::MeasureError;
+use crate::on_shards::{self, members_on, on_shards};
+use crate::screen::Screen;
+use crate::table::{self, Row};
+use crate::target::{Target, Trial};
+use crate::{BenchError, Run};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -26,35 +26,27 @@ const BLOCK: Sectors = Sectors(2048);
 const DEPTH: u64 = 4;
 
 /// Measures it.
-pub fn run(scenario: &str, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchError> {
+pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
-    if is_shown {
-        print(&format!("== {scenario}\n\n"));
-    }
+    screen.print(&format!("== {scenario}\n\n"));
     for (level, raid_devices) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 5), (Level::Raid6, 8)] {
         let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
         let trial = Trial { level, raid_devices, layout: default_layout(level), chunk };
         for member in MEMBERS {
-            let mut target = Target::trial(&trial, &[member.to_owned()], false)?;
+            let mut target = Target::in_memory(&trial, member, screen)?;
             target.plan.is_dirty = true;
             let what = format!("resync; {}, {member}", target.describe());
             let failed = |source| BenchError::Measure { what: what.clone(), source };
             let rounds: Vec<Round> =
                 (0..run.rounds).map(|_| round(&target)).collect::<Result<_, _>>().map_err(failed)?;
             let row = row(scenario, &what, &rounds);
-            if is_shown {
-                let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
-                let (array, raw) = (row.array, row.raw.unwrap_or_default());
-                print(&names::printable_lines(&format!(
-                    "  {what}\n    {array:.2} GB/s of each member, bare reads {raw:.2} GB/s: {ratio}\n"
-                )));
-            }
+            let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
+            let (array, raw) = (row.array, row.raw.unwrap_or_default());
+            screen.print(&format!("  {what}\n    {array:.2} GB/s of each member, bare reads {raw:.2} GB/s: {ratio}\n"));
             rows.push(row);
         }
     }
-    if is_shown {
-        print("\n");
-    }
+    screen.print("\n");
     Ok(rows)
 }
 

@@ -7,33 +7,33 @@ use uraid_block::local::Notify;
 
 /// The requests of one shard's clients. [`Flight::pass`] begins a new half; the other one empties.
 #[derive(Default)]
-pub struct Flight {
+pub(crate) struct Flight {
     is_second: Cell<bool>,
     inside: [Cell<u32>; 2],
     left: Notify,
 }
 
 /// A request in flight.
-pub struct Inside<'a> {
+pub(crate) struct Inside<'a> {
     flight: &'a Flight,
     half: usize,
 }
 
 impl Flight {
     /// A request begins; it ends when the value is dropped.
-    pub fn enter(&self) -> Inside<'_> {
+    pub(crate) fn enter(&self) -> Inside<'_> {
         let half = usize::from(self.is_second.get());
         self.inside[half].set(self.inside[half].get() + 1);
         Inside { flight: self, half }
     }
 
     /// How many are under way.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.inside.iter().map(Cell::get).sum()
     }
 
     /// Returns when all requests in flight now are answered; later ones do not count. One call at a time.
-    pub async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         let half = usize::from(self.is_second.replace(!self.is_second.get()));
         self.left.wait_for(|| (self.inside[half].get() == 0).then_some(())).await;
     }

@@ -3,10 +3,9 @@
 //! beside them (`cargo bench -p uraid-parity`). Invariant: within a round every kernel does the same work on the same
 //! memory, in an order that changes from round to round. GB/s counts every block of a row once, parity included.
 
-use super::figures::{Interval, median};
-use super::progress::Progress;
-use super::table::{self, Row};
-use crate::{names, print};
+use crate::figures::{Interval, median};
+use crate::screen::Screen;
+use crate::table::{self, Row};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uraid_parity::{Kernel, Lost, STREAMING_ROW_BYTES, Stores};
@@ -205,23 +204,21 @@ struct Figures {
 }
 
 /// Measures all of them.
-pub fn run(rounds: u32, is_shown: bool) -> Vec<Row> {
+pub fn run(rounds: u32, screen: &dyn Screen) -> Vec<Row> {
     let kernels = Kernel::available();
     let of_place =
         |place: Place| Work::all().into_iter().filter(move |work| work.can_be(place)).map(move |work| (place, work));
     let works: Vec<(Place, Work)> = Place::ALL.into_iter().flat_map(of_place).collect();
     let mut memory = vec![0x5a; Place::Cold.memory_bytes(0) + ALIGNMENT];
     let start = memory.as_ptr().align_offset(ALIGNMENT);
-    let mut line = Progress::new("kernels");
+    let mut line = screen.progress("kernels");
     let mut all = Vec::new();
     for (n, (place, work)) in (0..).zip(&works) {
         line.show(n, works.len() as u64);
         all.push(measure(*work, *place, &kernels, rounds, &mut memory[start..]));
     }
-    line.finish();
-    if is_shown {
-        print(&names::printable_lines(&text(&kernels, &all)));
-    }
+    drop(line);
+    screen.print(&text(&kernels, &all));
     all.iter().flat_map(|figures| rows(figures, &kernels)).collect()
 }
 

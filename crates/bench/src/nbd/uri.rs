@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a server listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
+pub(super) enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
     /// A TCP port, as `HOST:PORT`.
@@ -14,7 +14,7 @@ pub enum Endpoint {
 
 /// What an NBD URI says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub(super) struct Address {
     /// Where.
     pub endpoint: Endpoint,
     /// Which export; empty: the default one.
@@ -31,8 +31,8 @@ pub struct UriError {
 
 impl Address {
     /// Takes a URI apart.
-    pub fn parse(uri: &str) -> Result<Address, UriError> {
-        let error = |why| UriError { uri: crate::names::printable(uri), why };
+    pub(super) fn parse(uri: &str) -> Result<Address, UriError> {
+        let error = |why| UriError { uri: uri.to_owned(), why };
         let (scheme, rest) = uri.split_once("://").ok_or(error("no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));

@@ -3,15 +3,16 @@
 //! has the fewest requests (`layout`). Invariant: the raw figure is of the same number of requests of the same size,
 //! spread over the members and never merged. Figures are of runs without a trace; the trace is of a separate run.
 
-use super::figures::median;
-use super::on_shards::{self, on_shards};
-use super::scenario::{KIB, trial};
-use super::session::{self, Case, Sample, Side};
-use super::table::{self, Latency, Row};
-use super::target::Target;
-use super::work::{Pattern, Request, Work};
-use super::{BenchError, Run, measure_error};
-use crate::{names, print};
+use crate::drive::Side;
+use crate::figures::median;
+use crate::measure::{self, Case, Sample};
+use crate::on_shards::{self, on_shards};
+use crate::scenario::{KIB, trial};
+use crate::screen::Screen;
+use crate::table::{self, Latency, Row};
+use crate::target::Target;
+use crate::work::{Pattern, Request, Work};
+use crate::{BenchError, Run, measure_error};
 use serde::Serialize;
 use std::cell::Cell;
 use std::fmt::Write;
@@ -35,7 +36,7 @@ const TRACED: Sectors = Sectors(256 * 1024 * KIB);
 
 /// One stream's requests to one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct StreamTrace {
+pub(crate) struct StreamTrace {
     /// Which stream.
     pub stream: usize,
     /// Which member.
@@ -55,14 +56,14 @@ impl StreamTrace {
 }
 
 /// Measures it.
-pub fn run(scenario: &str, run: &Run, is_shown: bool) -> Result<Vec<Row>, BenchError> {
-    let target = Target::trial(&trial(Level::Raid0, MEMBERS, CHUNK), &[MEMBER.to_owned()], false)?;
+pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+    let target = Target::in_memory(&trial(Level::Raid0, MEMBERS, CHUNK), MEMBER, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let mut rows = Vec::new();
     for block in SIZES {
         let work =
             Work { pattern: Pattern::Read, block, depth: DEPTH, jobs: STREAMS, offset: OFFSET, ..Work::default() };
-        rows.extend(size(scenario, &target, &on, work, run, is_shown)?);
+        rows.extend(size(scenario, &target, &on, work, run, screen)?);
     }
     Ok(rows)
 }
@@ -74,14 +75,14 @@ fn size(
     on: &str,
     work: Work,
     run: &Run,
-    is_shown: bool,
+    screen: &dyn Screen,
 ) -> Result<Vec<Row>, BenchError> {
     let cases = [true, false].map(|merging| {
         let name = format!("{}, merging {}; {on}", work.describe(), if merging { "on" } else { "off" });
         Case { merging, name, ..Case::new(target, on, work.clone(), run) }
     });
     let failed = measure_error(&cases[0].name);
-    let outcomes = session::measure_in_turn(&cases).map_err(&failed)?;
+    let outcomes = measure::measure_in_turn(&cases, screen).map_err(&failed)?;
     let raw = (&outcomes[1], Side::Ideal);
     let mut rows = Vec::new();
     for (case, outcome) in cases.iter().zip(&outcomes) {
@@ -89,12 +90,10 @@ fn size(
         let row = Row::beside(scenario, &work, &case.name, outcome, raw, "ideal, not merged");
         rows.push(Row { work: case.name.clone(), member_ios: Some(traces), ..row });
     }
-    if is_shown {
-        let ideal = |what: fn(&Sample) -> f64| median(&outcomes[1].each(Side::Ideal, what));
-        let latency = Latency::of(&outcomes[1].latencies[Side::Ideal as usize]);
-        let raw = [ideal(|sample| sample.rate), ideal(|sample| sample.cpu_ns)];
-        print(&names::printable_lines(&text(&work, on, run.rounds, &rows, (raw, latency))));
-    }
+    let ideal = |what: fn(&Sample) -> f64| median(&outcomes[1].each(Side::Ideal, what));
+    let latency = Latency::of(&outcomes[1].latencies[Side::Ideal as usize]);
+    let raw = [ideal(|sample| sample.rate), ideal(|sample| sample.cpu_ns)];
+    screen.print(&text(&work, on, run.rounds, &rows, (raw, latency)));
     Ok(rows)
 }
 
@@ -141,15 +140,15 @@ fn requests(work: &Work) -> u64 {
 }
 
 /// What the streams are on the members.
-fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, session::MeasureError> {
+fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, measure::MeasureError> {
     let Case { target, work, .. } = case;
     let mut options = uraid_arrays::options_for(MEMBERS);
     (options.merging, options.trace) = (case.merging, true);
     let large = work.block.len_bytes().div_ceil(LARGE_BLOCK_BYTES) as u32 * STREAMS * DEPTH;
     options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small: 64, large };
     let share = work.share(target.plan.layout.array_size())?;
-    let failed = |source| session::MeasureError::Request { side: "array", source };
-    let task = async |on: &OnShard| -> Result<Vec<Vec<Traced>>, session::MeasureError> {
+    let failed = |source| measure::MeasureError::Request { side: "array", source };
+    let task = async |on: &OnShard| -> Result<Vec<Vec<Traced>>, measure::MeasureError> {
         let (array, traces) = (&on.arrays[0], &on.traces[0]);
         traces.iter().for_each(|trace| trace.clear());
         let arena = on.local.arena(CLIENT_ARENA);

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 /// A server's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
+pub(super) struct Peer {
     pid: i32,
 }
 
 impl Peer {
     /// The process that listens at the other end; `None` if it is not visible from here.
-    pub fn of(socket: &UnixStream) -> Option<Peer> {
+    pub(super) fn of(socket: &UnixStream) -> Option<Peer> {
         let peer = Peer { pid: socket_peercred(socket).ok()?.pid.as_raw_pid() };
         peer.time().map(|_| peer)
     }
 
     /// The processor time of its threads, user and system. Threads that have ended are not included; servers keep
     /// theirs as long as a connection lasts.
-    pub fn time(self) -> Option<Duration> {
+    pub(super) fn time(self) -> Option<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
             // A thread may end between the two calls.

@@ -10,7 +10,7 @@
 const WANTED: f64 = 0.95;
 
 /// The middle value, or the middle of the two middle ones. Panics for no values.
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     f64::midpoint(sorted[sorted.len() / 2], sorted[(sorted.len() - 1) / 2])
 }
@@ -24,7 +24,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 
 /// A median and where it may lie.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// The median of the values.
     pub median: f64,
     /// The lower end.
@@ -37,7 +37,7 @@ pub struct Interval {
 
 impl Interval {
     /// Of these values. Panics for none.
-    pub fn of(values: &[f64]) -> Interval {
+    pub(crate) fn of(values: &[f64]) -> Interval {
         let sorted = sorted(values);
         let (rank, confidence) = rank(sorted.len());
         let (low, high) = (sorted[rank], sorted[sorted.len() - 1 - rank]);

@@ -3,9 +3,9 @@
 //! Invariant: no device is accessed. The array is the one of the plan, healthy or degraded, and has one request at a
 //! time.
 
-use super::on_shards::NEVER;
-use super::program::{MemberIo, Program, RowKernel, Verb};
-use super::work::Request;
+use crate::on_shards::NEVER;
+use crate::program::{MemberIo, Program, RowKernel, Verb};
+use crate::work::Request;
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ impl Device for TraceMember {
 }
 
 /// An array that only reports what it would do.
-pub struct Tracer {
+pub(crate) struct Tracer {
     array: Rc<Array<TraceWorld>>,
     arena: Arena,
     log: Log,
@@ -114,7 +114,7 @@ pub struct Tracer {
 
 /// Calls `work` with a traced array of `plan` on each of the threads; returns the results in their order.
 /// `geometries[i]` belongs to `plan.members[i]`; the largest request has `block` sectors.
-pub fn on_tracers<T: Send>(
+pub(crate) fn on_tracers<T: Send>(
     threads: u16,
     plan: &StartPlan,
     geometries: &[Geometry],
@@ -157,7 +157,7 @@ impl Tracer {
     }
 
     /// The member I/Os of each request of `list`, each alone in the array.
-    pub async fn program(&self, list: &[Request], block: Sectors) -> Result<Program, IoError> {
+    pub(crate) async fn program(&self, list: &[Request], block: Sectors) -> Result<Program, IoError> {
         let bytes = block.len_bytes();
         let mut buffer = self.arena.take(bytes).expect("the arena was made for it");
         let data = self.arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
@@ -190,7 +190,7 @@ impl Tracer {
     }
 
     /// The member requests of one discard.
-    pub async fn discard(&self, range: Range) -> Result<Vec<MemberIo>, IoError> {
+    pub(crate) async fn discard(&self, range: Range) -> Result<Vec<MemberIo>, IoError> {
         // The first one marks the array dirty.
         self.array.discard(Range::new(range.start, Sectors(1))).await?;
         self.log.borrow_mut().clear();
