@@ -12,7 +12,8 @@
 
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
-use crate::pieces::{Clear, SHORT_MAX, ZEROES_MAX, clear_piece};
+use crate::pieces::{SHORT_MAX, ZEROES_MAX, clear_piece};
+use crate::request::Clear;
 use crate::server::Server;
 use crate::shares::Hold;
 use std::cell::{Cell, RefCell, RefMut};

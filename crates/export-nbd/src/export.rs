@@ -1,17 +1,10 @@
 //! Exports, and what clients are told about them.
-//! Owns: [`Export`], [`Limits`], [`Offer`]. Not here: sending it (`handshake`), checking requests against it
-//! (`request`).
+//! Owns: [`Export`], [`Offer`]. Not here: sending it (`handshake`), checking requests against it (`request`).
 //! Invariant: the offer is legal NBD for any geometry. Spec: proto.md, "Block size constraints".
 
-use crate::clears;
-use crate::server::{LARGE_INBOXES_MAX, SPARE_CONNECTIONS};
-use std::time::Duration;
 use uraid_block::Geometry;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockSizes, ExportInfo, TransmissionFlags};
-
-/// A connection without what waits.
-const CONNECTION_BYTES: u64 = 8 << 10;
 
 /// One export of a server.
 #[derive(Clone, Debug)]
@@ -22,78 +15,6 @@ pub struct Export {
     pub description: String,
     /// Whether writes are refused.
     pub read_only: bool,
-}
-
-/// Limits of one server, that is of one shard.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes, a busy one up to [`Limits::connection_bytes`].
-    pub connections_max: usize,
-    /// Connections at once of one peer: a user, or a host.
-    pub peer_connections_max: usize,
-    /// Connections in their handshake at once; one more replaces the oldest of them.
-    pub handshakes_max: usize,
-    /// Requests in flight on one connection; further ones stay in the socket.
-    pub requests_max: usize,
-    /// How long a handshake may take from the first byte to the last.
-    pub handshake_time_max: Duration,
-    /// How long a client that holds more than its share of the memory may neither send the rest of a payload nor take
-    /// replies, once another client waits for memory.
-    pub stall_time_max: Duration,
-    /// The same for a client that holds at most its share.
-    pub hold_time_max: Duration,
-    /// How long replies may take to leave after the client's last request.
-    pub linger_time_max: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections_max: 4096,
-            peer_connections_max: 2048,
-            handshakes_max: 512,
-            requests_max: 128,
-            handshake_time_max: Duration::from_secs(10),
-            stall_time_max: Duration::from_millis(500),
-            hold_time_max: Duration::from_secs(30),
-            linger_time_max: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Tasks for the requests of a shard's clients, by the number of clients; half of them are for reads. Those of 4,096
-/// clients have 16,384: the halves are more than the reads and writes that the memory for them suffices for, so that
-/// these wait for no task, unless flushes that wait for a member keep the other half.
-const TASKS_PER_CONNECTION: usize = 4;
-/// The least number of tasks, 18 MiB of them, unless the clients can have fewer requests in flight. So 32 clients, which
-/// the least `--memory-limit` serves, have tasks left when all their requests wait for a member that does not answer.
-const TASKS_MIN: usize = 4096;
-/// A task that runs requests.
-const TASK_BYTES: usize = 4400;
-/// A request that waits for a task.
-pub(crate) const JOB_BYTES: usize = 192;
-
-impl Limits {
-    /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
-    /// if all of its requests are such and wait.
-    pub fn connection_bytes(&self) -> u64 {
-        let waiting = clears::queue_bytes(self.requests_max).max(self.requests_max * JOB_BYTES);
-        let tasks = self.tasks_max().div_ceil(self.connections_max) * TASK_BYTES;
-        CONNECTION_BYTES + (waiting + tasks) as u64
-    }
-
-    /// How many requests of a shard's clients run at once, besides trims and write-zeroes: half of them reads. Others
-    /// wait without a task.
-    pub fn tasks_max(&self) -> usize {
-        let all = self.connections_max * self.requests_max;
-        (TASKS_PER_CONNECTION * self.connections_max).max(TASKS_MIN).min(all)
-    }
-
-    /// The server's own memory on each shard, besides the clients' arena: small blocks and large ones.
-    pub fn own_blocks(&self) -> (u32, u32) {
-        let blocks = u32::try_from(self.connections_max + SPARE_CONNECTIONS).expect("connections are few");
-        (2 * blocks, blocks.min(LARGE_INBOXES_MAX))
-    }
 }
 
 /// What clients are told, and what their requests are checked against.

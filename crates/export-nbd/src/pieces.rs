@@ -8,6 +8,7 @@
 use crate::clears::{ClearRequest, Lane};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
+use crate::request::Clear;
 use std::pin::pin;
 use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
@@ -32,13 +33,6 @@ const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 /// Others count as reading and writing for so long after their last answer: a client at depth 1 has none in flight
 /// between two requests.
 const BESIDE_OTHERS: Duration = Duration::from_millis(100);
-
-/// The effect on the range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Clear {
-    Trim,
-    Zeroes,
-}
 
 /// The turn of a piece beside other clients, and how long to wait before the next one has it.
 pub(crate) struct Pause {

@@ -6,10 +6,16 @@
 
 use crate::export::Offer;
 use crate::handshake::{Agreement, Form};
-use crate::pieces::Clear;
 use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
 use uraid_nbd::words::UNFRAGMENTED_BYTES;
 use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
+
+/// The effect of a trim or write-zeroes on its range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clear {
+    Trim,
+    Zeroes,
+}
 
 /// The work of a valid request on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,17 +1,19 @@
 //! One shard's server: its connections, their memory and their deadlines.
-//! Owns: [`Server`], [`Spread`]: accepting, buffers for all connections, stopping.
+//! Owns: [`Server`]: accepting, buffers for all connections, stopping.
 //! Not here: one connection (`connection`), its share of the memory (`shares`), deadlines (`watchdog`).
 //! Invariant: memory for receiving and for reply headers is reserved, so replies can leave even if the clients' arena
 //! is full.
 
 use crate::clears::Clears;
 use crate::connection::{Connection, Phase};
-use crate::export::{Export, JOB_BYTES, Limits, Offer};
+use crate::export::{Export, Offer};
+use crate::limits::{JOB_BYTES, Limits, SPARE_CONNECTIONS};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
 use crate::places::{self, Place, Use, Verdict};
 use crate::request::Work;
 use crate::shares::Shares;
+use crate::spread::Spread;
 use crate::statistics::Statistics;
 use crate::workers::{Job, Worker, Workers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,46 +23,18 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, Device, Lease, ReadPieces, ShardIndex};
 use uraid_host::{Listener, Local, Peer, Stream};
 
-/// Connections that may still be ending while new ones arrive.
-pub(crate) const SPARE_CONNECTIONS: usize = 16;
-/// The most connections with a large inbox at a time: those that send much at once.
-pub(crate) const LARGE_INBOXES_MAX: u32 = 256;
 /// How long to wait before trying a full arena again: blocks of other sizes may come back meanwhile.
 const ARENA_RETRY: Duration = Duration::from_millis(1);
 /// After this many retries a request allocates its own memory.
 const ARENA_RETRIES_MAX: u32 = 1000;
 /// How long to wait after a failed accept, such as for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-
-/// How many connections each shard has, to assign a new one to the shard with the fewest. Shared by all shards.
-pub struct Spread(Box<[AtomicUsize]>);
-
-impl Spread {
-    /// For this number of shards.
-    pub fn new(shards: u16) -> Arc<Spread> {
-        Arc::new(Spread((0..shards).map(|_| AtomicUsize::new(0)).collect()))
-    }
-
-    /// Chooses the shard with the fewest connections and counts one more for it.
-    fn choose(&self) -> ShardIndex {
-        let fewest = (0..self.0.len()).min_by_key(|&shard| self.0[shard].load(Ordering::Relaxed));
-        let shard = fewest.expect("there is a shard");
-        self.0[shard].fetch_add(1, Ordering::Relaxed);
-        ShardIndex(u16::try_from(shard).expect("shards are counted in 16 bits"))
-    }
-
-    fn leave(&self, shard: ShardIndex) {
-        let before = self.0[usize::from(shard.0)].fetch_sub(1, Ordering::Relaxed);
-        assert!(before > 0);
-    }
-}
 
 /// By connection number, in the order of arrival.
 type Connections<M, T, D> = BTreeMap<u64, Rc<Connection<M, T, D>>>;
