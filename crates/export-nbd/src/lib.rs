@@ -5,32 +5,53 @@
 //! arrive completely never reaches the device. The memory that a client can hold is bounded.
 //!
 //! ```text
-//!   socket -> Inbox -> check -> jobs -> worker -> Device
-//!                        |                 |
-//!                        +---- refusal ----+-> Outbox -> one vectored send per batch -> socket
+//!   socket -> Receiver -> Reader: check, permits -> JobQueue -> a worker: Job::run -> Device
+//!                           |                                      |
+//!                           +------------- refusal -------------- answer -> Outbox -> one vectored send -> socket
+//! ```
+//!
+//! A file imports only files that stand above it here, or to the left of it:
+//!
+//! ```text
+//!   machine, news, spread, inbox, shares, workers, progress, transfers, statistics, export
+//!   handshake, request, clear_queue, limits, places, outbox, status
+//!   memory, shared       what all connections of a server have
+//!   connection           one connection: state, answers, replies
+//!   connections, receiving, pieces
+//!   job, clears, watchdog
+//!   reader               one connection's requests
+//!   server
 //! ```
 
+mod clear_queue;
 mod clears;
 mod connection;
+mod connections;
 #[cfg(test)]
 #[path = "../../block/tests/every_order/mod.rs"]
 mod every_order;
 mod export;
 mod handshake;
 mod inbox;
+mod job;
 mod limits;
 mod machine;
+mod memory;
 mod news;
 mod outbox;
 mod pieces;
 mod places;
+mod progress;
+mod reader;
 mod receiving;
 mod request;
 mod server;
+mod shared;
 mod shares;
 mod spread;
 mod statistics;
 mod status;
+mod transfers;
 mod watchdog;
 mod workers;
 

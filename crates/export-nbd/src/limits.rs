@@ -3,7 +3,7 @@
 //! brings; enforcing the limits (`places`, `watchdog`, `connection`).
 //! Invariant: the counted memory is that of all connections when each has all its requests in flight.
 
-use crate::clears;
+use crate::clear_queue;
 use std::time::Duration;
 
 /// A connection without its waiting requests.
@@ -66,7 +66,7 @@ impl Limits {
     /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
     /// if all of its requests are such and wait.
     pub fn connection_bytes(&self) -> u64 {
-        let waiting = clears::queue_bytes(self.requests_max).max(self.requests_max * JOB_BYTES);
+        let waiting = clear_queue::queue_bytes(self.requests_max).max(self.requests_max * JOB_BYTES);
         let tasks = self.tasks_max().div_ceil(self.connections_max) * TASK_BYTES;
         CONNECTION_BYTES + (waiting + tasks) as u64
     }

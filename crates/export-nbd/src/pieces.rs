@@ -1,11 +1,11 @@
 //! Trim and write-zeroes in pieces: one request may cover the whole device.
 //! Owns: the length and the end of a piece, the pause between two pieces, how much time they take from other clients' reads
 //! and writes.
-//! Not here: what a piece does (`Device`), which request is next (`clears`), replies (`connection`).
+//! Not here: what a piece does (`Device`), which request is next (`clear_queue`), replies (`connection`).
 //! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
 //! its last piece, before its answer.
 
-use crate::clears::{ClearRequest, Lane};
+use crate::clear_queue::{ClearRequest, Lane, ZEROES_MAX};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
 use crate::request::Clear;
@@ -14,14 +14,10 @@ use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
 
-/// The longest piece of zeroes. 4 MiB: a member that has to write them, at 100 MB/s, is done after 40 ms.
-pub(crate) const ZEROES_MAX: Sectors = Sectors(4 << 11);
 /// The longest piece of a trim, which moves no data.
 const TRIM_MAX: Sectors = Sectors(32 << 11);
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
-/// A request up to this length takes no longer than a write, and has a shorter pause.
-pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
 /// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, one of a
 /// short request by 3 ms: all pieces of a device on a shard together take a 24th and a quarter of the time, and one client
 /// at depth 1 the rest, however many others there are. A short one costs its sender 28 bytes, not the 64 KiB of a write,
@@ -29,51 +25,57 @@ pub(crate) const SHORT_MAX: Sectors = Sectors(64 << 1);
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A piece that takes longer waits for a member that does not answer: the next one need not wait for it.
-const TURN_TIME_MAX: Duration = Duration::from_secs(1);
-/// Others count as reading and writing for so long after their last answer: a client at depth 1 has none in flight
-/// between two requests.
-const BESIDE_OTHERS: Duration = Duration::from_millis(100);
+const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The turn of a piece beside other clients, and how long to wait before the next one has it.
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cleared {
+    /// More pieces follow.
+    Piece,
+    All,
+}
+
+/// The permit of a piece beside other clients, and how long to wait before the next piece gets it.
 pub(crate) struct Pause {
-    turn: Permit,
+    permit: Permit,
     time: Duration,
 }
 
 impl Pause {
-    /// Ends the turn after the pause. A client that leaves does not shorten it.
+    /// Gives the permit back after the pause. A client that leaves does not shorten it.
     pub(crate) async fn pass(self, machine: &impl Machine) {
         machine.sleep(self.time).await;
-        drop(self.turn);
+        drop(self.permit);
     }
 }
 
 /// Clears the first piece of what is left of the request, and flushes after the last one where FUA asks for it. Returns
-/// the outcome once nothing is left - [`ErrorKind::Stopping`] if the connection ends before - and the pause that is due.
+/// the outcome - [`ErrorKind::Stopping`] if the connection ends before - and the pause that is due.
 pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
-    what: Clear,
     request: &mut ClearRequest,
-) -> (Result<Option<()>, IoError>, Option<Pause>) {
+) -> (Result<Cleared, IoError>, Option<Pause>) {
+    assert!(!request.is_done(), "what is done is answered");
     // One piece of the device's lane at a time, including its pause.
-    let mut turn = match is_contended(connection) {
-        true => take_turn(connection, request.lane()).await,
+    let mut permit = match connection.is_contended() {
+        true => acquire_permit(connection, request.lane()).await,
         false => None,
     };
     if connection.is_given_up() {
         return (Err(ErrorKind::Stopping.into()), None);
     }
-    let machine = &connection.server.machine;
+    let machine = connection.shared().machine();
     let begin = machine.now();
-    let piece = first_piece(connection.device().geometry(), longest(what, turn.is_some()), request.rest);
+    let device = connection.device().device();
+    let piece = first_piece(device.geometry(), longest(request.what(), permit.is_some()), request.rest());
     let factor = PAUSE_FACTORS[request.lane() as usize];
     let outcome = {
-        let mut clearing = pin!(clear_range(connection.device(), what, piece, request));
-        if turn.is_some() {
-            match race(clearing.as_mut(), machine.sleep(TURN_TIME_MAX)).await {
+        let mut clearing = pin!(clear_range(device, piece, request));
+        if permit.is_some() {
+            match race(clearing.as_mut(), machine.sleep(PERMIT_TIME_MAX)).await {
                 Either::Left(outcome) => outcome,
                 Either::Right(()) => {
-                    turn = None;
+                    permit = None;
                     clearing.await
                 }
             }
@@ -81,65 +83,46 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
             clearing.await
         }
     };
-    let pause = turn.map(|turn| Pause { turn, time: (machine.now().since(begin) * factor).min(PAUSE_MAX) });
+    let pause = permit.map(|permit| Pause { permit, time: (machine.now().since(begin) * factor).min(PAUSE_MAX) });
     (outcome, pause)
 }
 
-async fn clear_range<D: Device>(
-    device: &D,
-    what: Clear,
-    piece: Range,
-    request: &mut ClearRequest,
-) -> Result<Option<()>, IoError> {
+async fn clear_range<D: Device>(device: &D, piece: Range, request: &mut ClearRequest) -> Result<Cleared, IoError> {
+    let what = request.what();
     let outcome = match what {
         Clear::Trim => device.discard(piece).await,
         Clear::Zeroes => device.write_zeroes(piece).await,
     };
-    request.rest = match (what, outcome) {
-        (Clear::Trim | Clear::Zeroes, Ok(())) => Range::between(piece.end(), request.rest.end()),
+    match (what, outcome) {
+        (Clear::Trim | Clear::Zeroes, Ok(())) => request.advance_to(piece.end()),
         // A trim is a hint: if the device does not support it, it is done.
-        (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => {
-            Range::new(request.rest.end(), Sectors::ZERO)
-        }
+        (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => request.advance_to(request.rest().end()),
         (Clear::Trim | Clear::Zeroes, Err(error)) => return Err(error),
-    };
-    if !request.rest.length.is_zero() {
-        return Ok(None);
+    }
+    if !request.is_done() {
+        return Ok(Cleared::Piece);
     }
     match request.fua() {
         // Flush after all pieces, to cover each of them.
         Fua::Yes => device.flush().await?,
         Fua::No => {}
     }
-    Ok(Some(()))
-}
-
-/// Whether other connections have reads or writes under way, or had one answered lately.
-fn is_contended<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>) -> bool {
-    let (server, clearing) = (&connection.server, &connection.clearing);
-    let counts = server.statistics();
-    let others = counts.reads + counts.writes - clearing.transfers.get();
-    let now = server.machine.now();
-    if clearing.seen_of_others.replace(others) != others {
-        clearing.others_seen_at.set(Some(now));
-    }
-    let is_lately = clearing.others_seen_at.get().is_some_and(|at| now.since(at) <= BESIDE_OTHERS);
-    is_lately || server.has_transfers_of_others(connection)
+    Ok(Cleared::All)
 }
 
 /// Waits until no other piece of the device's lane runs or pauses; `None` if no other client reads or writes by then, or
 /// the connection closes.
-async fn take_turn<M: Machine, T: Transport, D: Device + 'static>(
+async fn acquire_permit<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     lane: Lane,
 ) -> Option<Permit> {
-    let turns = &connection.server.clearing_turns(connection.export())[lane as usize];
-    if let Some(turn) = turns.try_acquire(1) {
-        return Some(turn);
+    let permits = connection.device().piece_permit(lane);
+    if let Some(permit) = permits.try_acquire(1) {
+        return Some(permit);
     }
-    match race(connection.closes(), turns.acquire(1)).await {
+    match race(connection.closes(), permits.acquire(1)).await {
         Either::Left(()) => None,
-        Either::Right(turn) => is_contended(connection).then_some(turn),
+        Either::Right(permit) => connection.is_contended().then_some(permit),
     }
 }
 
@@ -164,6 +147,7 @@ fn first_piece(geometry: &Geometry, longest: Sectors, rest: Range) -> Range {
     let end = rest.start.0 + furthest.0.min(rest.length.0);
     let aligned = end.checked_rem(stripe.0).map_or(end, |beyond| end - beyond);
     let end = if end < rest.end().0 && aligned > rest.start.0 { aligned } else { end };
+    assert!(end > rest.start.0 && end <= rest.end().0, "a piece of what is left, and not nothing");
     Range::between(rest.start, Sector(end))
 }
 

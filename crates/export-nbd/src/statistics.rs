@@ -3,6 +3,7 @@
 //! Invariant: plain integers of one shard; only that shard writes them.
 
 use std::ops::AddAssign;
+use uraid_nbd::Command;
 
 /// What a server has done since it started. The sum over all shards is the total.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -43,6 +44,24 @@ pub struct Statistics {
     pub sends: u64,
     /// Receives; one receive may bring many requests.
     pub receives: u64,
+}
+
+impl Statistics {
+    /// A request of `length` bytes was answered.
+    pub(crate) fn answered(&mut self, command: Command, length: u64, is_ok: bool) {
+        let bytes = if is_ok { length } else { 0 };
+        self.failed += u64::from(!is_ok);
+        match command {
+            Command::Read => (self.reads, self.read_bytes) = (self.reads + 1, self.read_bytes + bytes),
+            Command::Write => (self.writes, self.written_bytes) = (self.writes + 1, self.written_bytes + bytes),
+            Command::Flush => self.flushes += 1,
+            Command::Trim => self.trims += 1,
+            Command::WriteZeroes => self.write_zeroes += 1,
+            Command::Cache => self.caches += 1,
+            Command::BlockStatus => self.statuses += 1,
+            Command::Disconnect | Command::Resize | Command::Unknown(_) => unreachable!("these are never begun"),
+        }
+    }
 }
 
 impl AddAssign for Statistics {

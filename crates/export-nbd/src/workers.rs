@@ -1,5 +1,5 @@
 //! Tasks that run clients' requests and are reused for later ones.
-//! Owns: [`Workers`], [`Job`]: which worker is woken for a job. Not here: what a request does (`connection`).
+//! Owns: [`Workers`]: which worker is woken for a job. Not here: what a job does, the workers' loop (`job`).
 //! Invariant: while a job waits, a worker has been woken and will take it, or as many as there may be are at work: the
 //! first that is done takes it. A job that does not wait costs no task.
 //!
@@ -9,36 +9,12 @@
 //! On a device that answers at once the first worker runs all jobs of a receive, and the one it woke finds nothing. If
 //! the first job waits for the device, the woken worker takes the second job, and so on.
 
-use crate::connection::Connection;
-use crate::machine::{Machine, Transport};
-use crate::request::Work;
-use crate::shares::Hold;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use uraid_block::{Device, ReadPieces};
-use uraid_nbd::Request;
 
 /// Idle workers that are kept: they cost some KiB each.
 const IDLE_MAX: usize = 128;
-
-/// A request that was checked, with the payload of a write.
-pub(crate) struct Job<M: Machine, T: Transport, D: Device + 'static> {
-    pub(crate) connection: Rc<Connection<M, T, D>>,
-    pub(crate) request: Request,
-    pub(crate) work: Work,
-    pub(crate) payload: Option<ReadPieces>,
-    pub(crate) hold: Hold,
-}
-
-impl<M: Machine, T: Transport, D: Device + 'static> Job<M, T, D> {
-    /// Does it, and answers.
-    pub(crate) async fn run(self) {
-        let Job { connection, request, work, payload, hold } = self;
-        connection.work(&request, work, payload, hold).await;
-    }
-}
 
 /// Waiting jobs and idle workers.
 pub(crate) struct Workers<J> {
@@ -165,6 +141,7 @@ mod tests {
     use super::*;
     use crate::every_order::{Bounds, Program, Task, explore, step};
     use std::future::poll_fn;
+    use std::rc::Rc;
     use uraid_block::local::Notify;
 
     fn next(workers: &Workers<u32>, worker: &mut Worker) -> Poll<Option<(u32, Option<Worker>)>> {

@@ -1,0 +1,288 @@
+//! Trims and write-zeroes that wait, and which of them is next.
+//! Owns: [`ClearQueue`] of one export, [`ClearRequests`] of one connection, how many run at a time.
+//! Not here: the tasks that run them (`clears`), the length and the effect of a piece (`pieces`).
+//! Invariant: a waiting request costs its own bytes and no task. A connection is in the export's lane while its first
+//! waiting request may run, and only then.
+//!
+//! ```text
+//!   reader -> its connection's lane: | zeroes | zeroes | ...      64 bytes each, as many as it may have in flight
+//!                                        |
+//!   export's lane: | connection | connection | ...   round robin -> task: one piece -> to the front of its connection's
+//! ```
+//! Requests of up to 64 KiB have a lane of their own, so that they do not wait for long ones.
+
+use crate::request::Clear;
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use uraid_block::local::Permit;
+use uraid_block::{Fua, Range, Sector, Sectors};
+use uraid_nbd::{Command, CommandFlags, Request};
+
+/// The longest piece of zeroes. 4 MiB: a member that has to write them, at 100 MB/s, is done after 40 ms.
+pub(crate) const ZEROES_MAX: Sectors = Sectors(4 << 11);
+/// A request up to this length takes no longer than a write.
+const SHORT_MAX: Sectors = Sectors(64 << 1);
+/// Tasks of the lanes of an export, short and long: a read that comes while no other client reads or writes waits for no
+/// more than 32 x 64 KiB and 8 x 4 MiB of zeroes, 340 ms at 100 MB/s, whatever the number of clients that zero. A task
+/// costs about 4.3 KiB, 172 KiB for both lanes (`uraid::memory` counts them).
+const TASKS_MAX: [usize; 2] = [32, 8];
+/// How many of them may be of one connection.
+const TASKS_OF_ONE_MAX: usize = 16;
+/// Bytes that one connection may have in flight in a lane. A request counts with its length, at most [`ZEROES_MAX`]: two
+/// long requests run at a time, so that a device does not idle between the pieces of one.
+const BYTES_OF_ONE_MAX: usize = 2 * ZEROES_MAX.len_bytes();
+/// A queue grows by this many requests.
+const ROOM_STEP: usize = 16;
+
+/// Short requests and long ones wait apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    Short,
+    Long,
+}
+
+const LANES: [Lane; 2] = [Lane::Short, Lane::Long];
+
+/// A trim or write-zeroes, as far as it is not done.
+pub(crate) struct ClearRequest {
+    request: Request,
+    rest: Range,
+    /// Of the requests that its connection may have in flight.
+    permit: Permit,
+}
+
+/// The most bytes of memory that one connection's waiting trims and write-zeroes take. With 128 requests in flight 158 of
+/// 64 bytes, 10 KiB: each of the two queues has room for up to 15 more than it holds.
+pub(crate) fn queue_bytes(requests_max: usize) -> usize {
+    (requests_max + LANES.len() * (ROOM_STEP - 1)) * size_of::<ClearRequest>()
+}
+
+const _: () = assert!(size_of::<ClearRequest>() == 64, "docs/operating/serving.md says how much memory they take");
+
+impl ClearRequest {
+    /// Panics if the request is neither a trim nor a write-zeroes, or `range` is not all of it.
+    pub(crate) fn new(request: Request, range: Range, permit: Permit) -> ClearRequest {
+        assert!(matches!(request.command, Command::Trim | Command::WriteZeroes));
+        assert!(!range.length.is_zero(), "an empty request is refused");
+        assert_eq!(range.length.bytes(), request.length);
+        ClearRequest { request, rest: range, permit }
+    }
+
+    /// What is not cleared yet.
+    pub(crate) fn rest(&self) -> Range {
+        self.rest
+    }
+
+    /// The range is cleared up to `end`.
+    pub(crate) fn advance_to(&mut self, end: Sector) {
+        assert!(end > self.rest.start, "a piece is not empty");
+        assert!(end <= self.rest.end(), "a piece lies inside the request");
+        self.rest = Range::between(end, self.rest.end());
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.rest.length.is_zero()
+    }
+
+    /// By the length of the whole request, however little is left.
+    pub(crate) fn lane(&self) -> Lane {
+        if self.request.length <= SHORT_MAX.bytes() { Lane::Short } else { Lane::Long }
+    }
+
+    pub(crate) fn what(&self) -> Clear {
+        if self.request.command == Command::Trim { Clear::Trim } else { Clear::Zeroes }
+    }
+
+    pub(crate) fn fua(&self) -> Fua {
+        if self.request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No }
+    }
+
+    /// What its answer needs: the client's request, and the permit to give back.
+    pub(crate) fn into_parts(self) -> (Request, Permit) {
+        (self.request, self.permit)
+    }
+
+    /// What it counts for in [`BYTES_OF_ONE_MAX`].
+    fn cost(&self) -> usize {
+        self.request.length.min(ZEROES_MAX.bytes()) as usize
+    }
+}
+
+/// One connection's trims and write-zeroes.
+#[derive(Default)]
+pub(crate) struct ClearRequests {
+    lanes: [OwnLane; 2],
+}
+
+/// The requests of one connection in one lane.
+#[derive(Default)]
+struct OwnLane {
+    waiting: RefCell<VecDeque<ClearRequest>>,
+    running: Cell<usize>,
+    /// What those that run count for.
+    bytes: Cell<usize>,
+    /// The connection is in the export's lane.
+    is_listed: Cell<bool>,
+}
+
+impl OwnLane {
+    fn push_back(&self, request: ClearRequest) {
+        self.with_room().push_back(request);
+    }
+
+    fn push_front(&self, request: ClearRequest) {
+        self.with_room().push_front(request);
+    }
+
+    /// Room for one more. A queue grows by steps, not to twice its size: thousands of connections may have a full one.
+    fn with_room(&self) -> RefMut<'_, VecDeque<ClearRequest>> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() == waiting.capacity() {
+            waiting.reserve_exact(ROOM_STEP);
+        }
+        waiting
+    }
+
+    /// Whether the first one that waits may run beside the connection's others.
+    fn has_next(&self) -> bool {
+        let bytes = self.waiting.borrow().front().map(|first| first.cost() + self.bytes.get());
+        bytes.is_some_and(|bytes| bytes <= BYTES_OF_ONE_MAX) && self.running.get() < TASKS_OF_ONE_MAX
+    }
+
+    fn take(&self) -> Option<ClearRequest> {
+        let request = self.waiting.borrow_mut().pop_front()?;
+        self.running.update(|running| running + 1);
+        self.bytes.update(|bytes| bytes + request.cost());
+        assert!(self.running.get() <= TASKS_OF_ONE_MAX && self.bytes.get() <= BYTES_OF_ONE_MAX);
+        Some(request)
+    }
+
+    /// A piece of it has ended.
+    fn ended(&self, request: &ClearRequest) {
+        assert!(self.running.get() > 0 && self.bytes.get() >= request.cost(), "what ends has begun");
+        self.running.update(|running| running - 1);
+        self.bytes.update(|bytes| bytes - request.cost());
+    }
+
+    /// An idle client keeps no memory.
+    fn free_if_idle(&self) {
+        if self.running.get() == 0 && self.waiting.borrow().is_empty() {
+            assert_eq!(self.bytes.get(), 0);
+            self.waiting.take();
+        }
+    }
+}
+
+/// A connection, as the queue sees it.
+pub(crate) trait HasClears {
+    /// Its trims and write-zeroes.
+    fn clears(&self) -> &ClearRequests;
+}
+
+fn lane_of<C: HasClears>(connection: &C, lane: Lane) -> &OwnLane {
+    &connection.clears().lanes[lane as usize]
+}
+
+/// One lane of an export.
+struct ExportLane<C> {
+    /// The connections of which a request may run.
+    ready: RefCell<VecDeque<Rc<C>>>,
+    tasks: Cell<usize>,
+}
+
+/// A request to run a piece of, and its connection.
+pub(crate) type Next<C> = (Rc<C>, ClearRequest);
+
+/// The waiting trims and write-zeroes of one export, of all its connections.
+pub(crate) struct ClearQueue<C> {
+    lanes: [ExportLane<C>; 2],
+}
+
+impl<C> Default for ClearQueue<C> {
+    fn default() -> ClearQueue<C> {
+        ClearQueue { lanes: LANES.map(|_| ExportLane { ready: RefCell::default(), tasks: Cell::new(0) }) }
+    }
+}
+
+impl<C: HasClears> ClearQueue<C> {
+    /// Adds a request. The caller starts the tasks that [`ClearQueue::start_task`] then allows.
+    pub(crate) fn put(&self, connection: &Rc<C>, request: ClearRequest) {
+        let lane = request.lane();
+        lane_of(&**connection, lane).push_back(request);
+        self.list(connection, lane);
+    }
+
+    /// The request of a new task, which is counted. `None`: nothing may run, or enough tasks run.
+    pub(crate) fn start_task(&self, lane: Lane) -> Option<Next<C>> {
+        let tasks = &self.lanes[lane as usize].tasks;
+        if tasks.get() >= TASKS_MAX[lane as usize] {
+            return None;
+        }
+        let next = self.take(lane)?;
+        tasks.update(|tasks| tasks + 1);
+        Some(next)
+    }
+
+    /// The next request of a task that has run a piece. `None`: nothing may run, and the task ends.
+    pub(crate) fn next(&self, lane: Lane) -> Option<Next<C>> {
+        let next = self.take(lane);
+        if next.is_none() {
+            let tasks = &self.lanes[lane as usize].tasks;
+            assert!(tasks.get() > 0, "the caller is one");
+            tasks.update(|tasks| tasks - 1);
+        }
+        next
+    }
+
+    /// A piece of the request has ended, and more of it is left.
+    pub(crate) fn put_back(&self, connection: &Rc<C>, request: ClearRequest) {
+        assert!(!request.is_done());
+        let (lane, own) = (request.lane(), lane_of(&**connection, request.lane()));
+        own.ended(&request);
+        own.push_front(request);
+        self.list(connection, lane);
+    }
+
+    /// The request has ended. Returns what its answer needs.
+    pub(crate) fn end(&self, connection: &Rc<C>, request: ClearRequest) -> (Request, Permit) {
+        let own = lane_of(&**connection, request.lane());
+        own.ended(&request);
+        own.free_if_idle();
+        self.list(connection, request.lane());
+        request.into_parts()
+    }
+
+    /// Removes the connection, and returns its waiting requests. Those that run end at their next piece.
+    pub(crate) fn remove(&self, connection: &C) -> impl Iterator<Item = ClearRequest> + use<C> {
+        let waiting = LANES.map(|lane| {
+            let own = lane_of(connection, lane);
+            if own.is_listed.replace(false) {
+                let mut ready = self.lanes[lane as usize].ready.borrow_mut();
+                let before = ready.len();
+                ready.retain(|other| !std::ptr::eq(Rc::as_ptr(other), connection));
+                assert_eq!(ready.len() + 1, before, "a connection is in a lane once");
+            }
+            own.waiting.take()
+        });
+        waiting.into_iter().flatten()
+    }
+
+    /// Puts the connection into the lane, if a request of it may run and it is not there already.
+    fn list(&self, connection: &Rc<C>, lane: Lane) {
+        let own = lane_of(&**connection, lane);
+        if own.has_next() && !own.is_listed.replace(true) {
+            self.lanes[lane as usize].ready.borrow_mut().push_back(connection.clone());
+        }
+    }
+
+    /// A request of the connection that is next, which then goes behind the others.
+    fn take(&self, lane: Lane) -> Option<Next<C>> {
+        let connection = self.lanes[lane as usize].ready.borrow_mut().pop_front()?;
+        let own = lane_of(&*connection, lane);
+        assert!(own.is_listed.replace(false));
+        let request = own.take().expect("a connection without a request has left the lane");
+        self.list(&connection, lane);
+        Some((connection, request))
+    }
+}

@@ -1,0 +1,87 @@
+//! The connections of one server.
+//! Owns: [`Connections`]: their numbers, and what each is used for. Not here: which one makes room for a new one
+//! (`places`), one connection's state (`connection`).
+//! Invariant: a connection is in the list from its arrival to its end. Numbers are in the order of arrival.
+
+use crate::connection::{Connection, Phase};
+use crate::machine::{Machine, Transport};
+use crate::places::{Place, Use};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uraid_block::{Device, Tick};
+
+type ByNumber<M, T, D> = BTreeMap<u64, Rc<Connection<M, T, D>>>;
+
+pub(crate) struct Connections<M: Machine, T: Transport, D: Device + 'static> {
+    by_number: RefCell<ByNumber<M, T, D>>,
+    next: Cell<u64>,
+}
+
+impl<M: Machine, T: Transport, D: Device + 'static> Connections<M, T, D> {
+    pub(crate) fn new() -> Connections<M, T, D> {
+        Connections { by_number: RefCell::default(), next: Cell::new(0) }
+    }
+
+    /// Adds one; returns its number.
+    pub(crate) fn add(&self, connection: Rc<Connection<M, T, D>>) -> u64 {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let before = self.by_number.borrow_mut().insert(number, connection);
+        assert!(before.is_none(), "a number is given once");
+        number
+    }
+
+    /// Removes one that has ended.
+    pub(crate) fn remove(&self, number: u64) {
+        let removed = self.by_number.borrow_mut().remove(&number);
+        assert!(removed.is_some(), "a connection ends once");
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_number.borrow().len()
+    }
+
+    /// How many have a client that may write.
+    pub(crate) fn writers(&self) -> usize {
+        self.by_number.borrow().values().filter(|connection| connection.may_write()).count()
+    }
+
+    /// All of them now, in the order of their arrival.
+    pub(crate) fn all(&self) -> Vec<Rc<Connection<M, T, D>>> {
+        self.by_number.borrow().values().cloned().collect()
+    }
+
+    /// Ends the one with this number.
+    pub(crate) fn kill(&self, number: u64) {
+        let connection = self.by_number.borrow()[&number].clone();
+        assert!(!connection.is_closing(), "one that ends already makes no room");
+        connection.kill();
+    }
+
+    /// What each one that is not closing is used for.
+    pub(crate) fn places(&self, now: Tick) -> Vec<Place> {
+        let connections = self.by_number.borrow();
+        let stay = connections.iter().filter(|(_, connection)| !connection.is_closing());
+        stay.map(|(&name, connection)| Place { name, peer: connection.peer(), use_: use_of(connection, now) }).collect()
+    }
+}
+
+fn use_of<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>, now: Tick) -> Use {
+    let moved = connection.progress().last_activity();
+    match connection.phase() {
+        Phase::Handshake => Use::Handshake,
+        Phase::Transmission if connection.is_idle() => Use::Idle { moved },
+        Phase::Transmission if has_stopped_sending(connection, now) => Use::Stalled { moved },
+        Phase::Transmission | Phase::Ending => Use::Busy,
+    }
+}
+
+/// Whether all that keeps the connection busy is a payload of which nothing comes.
+fn has_stopped_sending<M: Machine, T: Transport, D: Device + 'static>(
+    connection: &Connection<M, T, D>,
+    now: Tick,
+) -> bool {
+    let awaited = connection.awaited().filter(|_| connection.has_only_a_due_payload());
+    awaited.is_some_and(|awaited| connection.progress().has_stopped_sending(awaited, now))
+}
