@@ -74,7 +74,7 @@ fn load(path: &str, command: Command, length: u32, depth: usize, time: Duration,
         }
         stream.write_all(&requests).expect("sent");
         let received = stream.read(&mut buffer[unread..]).expect("received");
-        assert!(received > 0, "the server hung up");
+        assert!(received > 0, "the server closed the connection");
         let (mut at, filled) = (0, unread + received);
         loop {
             let data = skip.min(filled - at);

@@ -5,7 +5,7 @@
 //! waiting request may run, and only then.
 //!
 //! ```text
-//!   reader -> its connection's lane: | zeroes | zeroes | ...      64 bytes each, as many as it may have in flight
+//!   reader -> its connection's lane: | zeroes | zeroes | ...      64 bytes each, at most those that it may have in flight
 //!                                        |
 //!   export's lane: | connection | connection | ...   round robin -> task: one piece -> to the front of its connection's
 //! ```
@@ -123,7 +123,7 @@ struct OwnLane {
     /// What those that run count for.
     bytes: Cell<usize>,
     /// The connection is in the export's lane.
-    is_listed: Cell<bool>,
+    is_queued: Cell<bool>,
 }
 
 impl OwnLane {
@@ -210,7 +210,7 @@ impl<C: HasClears> ClearQueue<C> {
     pub(crate) fn put(&self, connection: &Rc<C>, request: ClearRequest) {
         let lane = request.lane();
         lane_of(&**connection, lane).push_back(request);
-        self.list(connection, lane);
+        self.queue_if_ready(connection, lane);
     }
 
     /// The request of a new task, which is counted. `None`: nothing may run, or enough tasks run.
@@ -241,7 +241,7 @@ impl<C: HasClears> ClearQueue<C> {
         let (lane, own) = (request.lane(), lane_of(&**connection, request.lane()));
         own.ended(&request);
         own.push_front(request);
-        self.list(connection, lane);
+        self.queue_if_ready(connection, lane);
     }
 
     /// The request has ended. Returns what its answer needs.
@@ -249,7 +249,7 @@ impl<C: HasClears> ClearQueue<C> {
         let own = lane_of(&**connection, request.lane());
         own.ended(&request);
         own.free_if_idle();
-        self.list(connection, request.lane());
+        self.queue_if_ready(connection, request.lane());
         request.into_parts()
     }
 
@@ -257,7 +257,7 @@ impl<C: HasClears> ClearQueue<C> {
     pub(crate) fn remove(&self, connection: &C) -> impl Iterator<Item = ClearRequest> + use<C> {
         let waiting = LANES.map(|lane| {
             let own = lane_of(connection, lane);
-            if own.is_listed.replace(false) {
+            if own.is_queued.replace(false) {
                 let mut ready = self.lanes[lane as usize].ready.borrow_mut();
                 let before = ready.len();
                 ready.retain(|other| !std::ptr::eq(Rc::as_ptr(other), connection));
@@ -268,10 +268,10 @@ impl<C: HasClears> ClearQueue<C> {
         waiting.into_iter().flatten()
     }
 
-    /// Puts the connection into the lane, if a request of it may run and it is not there already.
-    fn list(&self, connection: &Rc<C>, lane: Lane) {
+    /// Puts the connection at the end of the lane, if a request of it may run and it is not there already.
+    fn queue_if_ready(&self, connection: &Rc<C>, lane: Lane) {
         let own = lane_of(&**connection, lane);
-        if own.has_next() && !own.is_listed.replace(true) {
+        if own.has_next() && !own.is_queued.replace(true) {
             self.lanes[lane as usize].ready.borrow_mut().push_back(connection.clone());
         }
     }
@@ -280,9 +280,9 @@ impl<C: HasClears> ClearQueue<C> {
     fn take(&self, lane: Lane) -> Option<Next<C>> {
         let connection = self.lanes[lane as usize].ready.borrow_mut().pop_front()?;
         let own = lane_of(&*connection, lane);
-        assert!(own.is_listed.replace(false));
+        assert!(own.is_queued.replace(false));
         let request = own.take().expect("a connection without a request has left the lane");
-        self.list(&connection, lane);
+        self.queue_if_ready(&connection, lane);
         Some((connection, request))
     }
 }

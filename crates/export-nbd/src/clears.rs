@@ -34,7 +34,7 @@ fn start_tasks<M: Machine, T: Transport, D: Device + 'static>(
     }
 }
 
-/// A task: runs one piece after the other, of the connections in turn, until none may run.
+/// A task: runs one piece after the other, round robin over the connections, until none may run.
 async fn run<M: Machine, T: Transport, D: Device + 'static>(
     queue: Rc<ClearQueue<Connection<M, T, D>>>,
     machine: M,

@@ -180,8 +180,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     /// Whether it holds more than its share while others wait.
-    pub(crate) fn is_over(&self) -> bool {
-        self.device().shares().is_over(self.account())
+    pub(crate) fn exceeds_share(&self) -> bool {
+        self.device().shares().exceeds_share(self.account())
     }
 
     /// Whether its client has chosen an export that it may write.
@@ -312,8 +312,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     /// Sends at once if enough is waiting: the writer runs only after all ready tasks.
-    pub(crate) fn send_if_worth(&self) {
-        if self.outbox.is_worth_a_send() {
+    pub(crate) fn send_if_enough(&self) {
+        if self.outbox.has_enough() {
             self.send_now();
         }
     }

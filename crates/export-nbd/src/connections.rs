@@ -1,11 +1,11 @@
 //! The connections of one server.
-//! Owns: [`Connections`]: their numbers, and what each is used for. Not here: which one makes room for a new one
-//! (`places`), one connection's state (`connection`).
+//! Owns: [`Connections`]: their numbers, and what each currently does. Not here: which one is closed for a new one
+//! (`admission`), one connection's state (`connection`).
 //! Invariant: a connection is in the list from its arrival to its end. Numbers are in the order of arrival.
 
+use crate::admission::{Activity, Candidate};
 use crate::connection::{Connection, Phase};
 use crate::machine::{Machine, Transport};
-use crate::places::{Place, Use};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -59,25 +59,30 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connections<M, T, D> {
         connection.kill();
     }
 
-    /// What each one that is not closing is used for.
-    pub(crate) fn places(&self, now: Tick) -> Vec<Place> {
+    /// Those that are not closing.
+    pub(crate) fn candidates(&self, now: Tick) -> Vec<Candidate> {
         let connections = self.by_number.borrow();
         let stay = connections.iter().filter(|(_, connection)| !connection.is_closing());
-        stay.map(|(&name, connection)| Place { name, peer: connection.peer(), use_: use_of(connection, now) }).collect()
+        let candidate = |(&number, connection): (&u64, &Rc<Connection<M, T, D>>)| Candidate {
+            number,
+            peer: connection.peer(),
+            activity: activity_of(connection, now),
+        };
+        stay.map(candidate).collect()
     }
 }
 
-fn use_of<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>, now: Tick) -> Use {
-    let moved = connection.progress().last_activity();
+fn activity_of<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>, now: Tick) -> Activity {
+    let last = connection.progress().last_activity();
     match connection.phase() {
-        Phase::Handshake => Use::Handshake,
-        Phase::Transmission if connection.is_idle() => Use::Idle { moved },
-        Phase::Transmission if has_stopped_sending(connection, now) => Use::Stalled { moved },
-        Phase::Transmission | Phase::Ending => Use::Busy,
+        Phase::Handshake => Activity::Handshake,
+        Phase::Transmission if connection.is_idle() => Activity::Idle { last },
+        Phase::Transmission if has_stopped_sending(connection, now) => Activity::Stalled { last },
+        Phase::Transmission | Phase::Ending => Activity::Busy,
     }
 }
 
-/// Whether all that keeps the connection busy is a payload of which nothing comes.
+/// Whether all that keeps the connection busy is a payload that the client has stopped sending.
 fn has_stopped_sending<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     now: Tick,

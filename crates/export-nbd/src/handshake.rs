@@ -46,7 +46,7 @@ pub(crate) struct Agreement {
 
 /// The result of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Progress {
+pub(crate) enum Outcome {
     /// All bytes are used, the handshake continues.
     More,
     /// The handshake ended with the export; unused bytes are requests.
@@ -68,7 +68,7 @@ enum State {
 pub(crate) struct Handshake {
     state: State,
     /// The start of a message that is not complete yet.
-    kept: Vec<u8>,
+    partial: Vec<u8>,
     flags: HandshakeFlags,
     form: Form,
     /// The export for which `base:allocation` was chosen; it has no effect on another export.
@@ -82,7 +82,7 @@ impl Handshake {
         out.extend_from_slice(&greeting(HandshakeFlags::KNOWN));
         Handshake {
             state: State::ClientFlags,
-            kept: Vec::new(),
+            partial: Vec::new(),
             flags: HandshakeFlags::NONE,
             form: Form::Simple,
             allocation: None,
@@ -91,22 +91,22 @@ impl Handshake {
     }
 
     /// Takes bytes from the client and appends the answer. Returns how many bytes were used: all, except at the end.
-    pub(crate) fn receive(&mut self, offers: &[Offer], input: &[u8], out: &mut Vec<u8>) -> (usize, Progress) {
+    pub(crate) fn receive(&mut self, offers: &[Offer], input: &[u8], out: &mut Vec<u8>) -> (usize, Outcome) {
         let mut used = 0;
         loop {
             used += self.collect(&input[used..]);
             let is_whole = match self.state {
                 State::Skip { left } => left == 0,
-                State::ClientFlags | State::Header | State::Data(_) => self.kept.len() == self.wanted(),
+                State::ClientFlags | State::Header | State::Data(_) => self.partial.len() == self.wanted(),
             };
             if !is_whole {
                 assert_eq!(used, input.len());
-                return (used, Progress::More);
+                return (used, Outcome::More);
             }
-            let message = std::mem::take(&mut self.kept);
+            let message = std::mem::take(&mut self.partial);
             match self.message(offers, &message, out) {
-                Progress::More => {}
-                end @ (Progress::Agreed(_) | Progress::Aborted | Progress::Close) => return (used, end),
+                Outcome::More => {}
+                end @ (Outcome::Agreed(_) | Outcome::Aborted | Outcome::Close) => return (used, end),
             }
         }
     }
@@ -130,42 +130,42 @@ impl Handshake {
         }
         let wanted = self.wanted();
         assert!(wanted <= OPTION_DATA_BYTES_MAX);
-        let count = input.len().min(wanted - self.kept.len());
-        self.kept.extend_from_slice(&input[..count]);
+        let count = input.len().min(wanted - self.partial.len());
+        self.partial.extend_from_slice(&input[..count]);
         count
     }
 
-    fn message(&mut self, offers: &[Offer], message: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn message(&mut self, offers: &[Offer], message: &[u8], out: &mut Vec<u8>) -> Outcome {
         match std::mem::replace(&mut self.state, State::Header) {
             State::ClientFlags => match message.first_chunk().map(parse_client_flags) {
                 Some(Ok(flags)) => {
                     self.flags = flags;
-                    Progress::More
+                    Outcome::More
                 }
-                Some(Err(_)) | None => Progress::Close,
+                Some(Err(_)) | None => Outcome::Close,
             },
             State::Header => match message.first_chunk().map(OptionHeader::parse) {
                 Some(Ok(header)) => self.header(header, out),
-                Some(Err(_)) | None => Progress::Close,
+                Some(Err(_)) | None => Outcome::Close,
             },
             State::Data(header) => self.option(offers, header.option, message, out),
-            State::Skip { .. } => Progress::More,
+            State::Skip { .. } => Outcome::More,
         }
     }
 
     /// Decides from an option's header whether its data is read, skipped, or too long.
-    fn header(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Progress {
+    fn header(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Outcome {
         let OptionHeader { option, length } = header;
         let is_fixed = self.flags.contains(HandshakeFlags::FIXED_NEWSTYLE);
         // A client without fixed newstyle understands only the answer to ExportName.
         if self.options_left == 0 || (!is_fixed && option != OptionCode::ExportName) {
-            return Progress::Close;
+            return Outcome::Close;
         }
         self.options_left -= 1;
         let is_too_long = length as usize > OPTION_DATA_BYTES_MAX;
         // ExportName has no error answer: hang up.
         if option == OptionCode::ExportName && is_too_long {
-            return Progress::Close;
+            return Outcome::Close;
         }
         match option {
             OptionCode::ExportName
@@ -181,7 +181,7 @@ impl Handshake {
                 if !is_too_long =>
             {
                 self.state = State::Data(header);
-                return Progress::More;
+                return Outcome::More;
             }
             OptionCode::ExportName
             | OptionCode::Abort
@@ -200,20 +200,20 @@ impl Handshake {
             }
         }
         if length > OPTION_SKIP_BYTES_MAX {
-            return Progress::Close;
+            return Outcome::Close;
         }
         self.state = State::Skip { left: length };
-        Progress::More
+        Outcome::More
     }
 
     /// Answers an option whose data is complete.
-    fn option(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn option(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Outcome {
         match option {
             OptionCode::ExportName => return self.export_name(offers, data, out),
             OptionCode::Info | OptionCode::Go => return self.query(offers, option, data, out),
             OptionCode::Abort => {
                 push_option_reply(out, option, OptionReply::Ack, &[]);
-                return Progress::Aborted;
+                return Outcome::Aborted;
             }
             OptionCode::List | OptionCode::StartTls | OptionCode::StructuredReply | OptionCode::ExtendedHeaders
                 if !data.is_empty() =>
@@ -245,7 +245,7 @@ impl Handshake {
             OptionCode::ListMetaContext | OptionCode::SetMetaContext => self.contexts(offers, option, data, out),
             OptionCode::PeekExport | OptionCode::Unknown(_) => unreachable!("these are skipped by their header"),
         }
-        Progress::More
+        Outcome::More
     }
 
     /// Lists the contexts, or chooses among them. Unknown ones are ignored, as the protocol demands.
@@ -280,13 +280,13 @@ impl Handshake {
         push_option_reply(out, option, OptionReply::Ack, &[]);
     }
 
-    fn agreed(&self, export: usize) -> Progress {
-        Progress::Agreed(Agreement { form: self.form, allocation: self.allocation == Some(export), export })
+    fn agreed(&self, export: usize) -> Outcome {
+        Outcome::Agreed(Agreement { form: self.form, allocation: self.allocation == Some(export), export })
     }
 
-    fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Outcome {
         let Some(export) = parse_export_name(data).ok().and_then(|name| find(offers, name)) else {
-            return Progress::Close;
+            return Outcome::Close;
         };
         out.extend_from_slice(&offers[export].info.encode());
         if !self.flags.contains(HandshakeFlags::NO_ZEROES) {
@@ -295,31 +295,31 @@ impl Handshake {
         self.agreed(export)
     }
 
-    fn query(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Progress {
+    fn query(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Outcome {
         let query = match ExportQuery::parse(data) {
             Ok(query) => query,
             Err(error) => {
                 push_option_error(out, option, OptionReply::ErrorInvalid, &error.to_string());
-                return Progress::More;
+                return Outcome::More;
             }
         };
         let Some(export) = find(offers, query.name) else {
             push_option_error(out, option, OptionReply::ErrorUnknown, "there is no export of this name");
-            return Progress::More;
+            return Outcome::More;
         };
         let offer = &offers[export];
         // Send each fact once, however often it was requested. Send block sizes even if the client did not ask.
-        let mut tell = |info: Info<'_>| push_option_reply(out, option, OptionReply::Info, &info.encode());
-        tell(Info::Export(offer.info));
+        let mut send = |info: Info<'_>| push_option_reply(out, option, OptionReply::Info, &info.encode());
+        send(Info::Export(offer.info));
         if query.infos.contains(&InfoKind::Name) {
-            tell(Info::Name(&offer.name));
+            send(Info::Name(&offer.name));
         }
         if query.infos.contains(&InfoKind::Description) && !offer.description.is_empty() {
-            tell(Info::Description(&offer.description));
+            send(Info::Description(&offer.description));
         }
-        tell(Info::BlockSize(offer.sizes));
+        send(Info::BlockSize(offer.sizes));
         push_option_reply(out, option, OptionReply::Ack, &[]);
-        if option == OptionCode::Go { self.agreed(export) } else { Progress::More }
+        if option == OptionCode::Go { self.agreed(export) } else { Outcome::More }
     }
 }
 

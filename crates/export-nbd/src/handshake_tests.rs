@@ -26,18 +26,18 @@ fn offer() -> Offer {
 }
 
 /// Runs a client's bytes through a fresh handshake in pieces of `piece` bytes; the answer is without the greeting.
-fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Progress) {
+fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Outcome) {
     let offer = offer();
     let mut out = Vec::new();
     let mut handshake = Handshake::new(&mut out);
     let mut used = 0;
-    let mut end = Progress::More;
+    let mut end = Outcome::More;
     for part in input.chunks(piece) {
-        let (count, progress) = handshake.receive(std::slice::from_ref(&offer), part, &mut out);
-        assert!(handshake.kept.len() <= OPTION_DATA_BYTES_MAX);
+        let (count, outcome) = handshake.receive(std::slice::from_ref(&offer), part, &mut out);
+        assert!(handshake.partial.len() <= OPTION_DATA_BYTES_MAX);
         used += count;
-        end = progress;
-        if progress != Progress::More {
+        end = outcome;
+        if outcome != Outcome::More {
             break;
         }
         assert_eq!(count, part.len());
@@ -47,7 +47,7 @@ fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Progress) {
 }
 
 /// The transcript with the client's flags in front; all ways to cut it give the same.
-fn talk(messages: &[Vec<u8>]) -> (Vec<u8>, Progress) {
+fn talk(messages: &[Vec<u8>]) -> (Vec<u8>, Outcome) {
     let flags = client_flags(HandshakeFlags::KNOWN).to_vec();
     let input = [vec![flags], messages.to_vec()].concat().concat();
     let (whole, used, end) = run(&input, input.len());
@@ -74,8 +74,8 @@ fn kinds(bytes: &[u8]) -> Vec<OptionReply> {
 }
 
 /// The first export, without block status.
-fn agreed(form: Form) -> Progress {
-    Progress::Agreed(Agreement { form, allocation: false, export: 0 })
+fn agreed(form: Form) -> Outcome {
+    Outcome::Agreed(Agreement { form, allocation: false, export: 0 })
 }
 
 fn query(name: &str, infos: Vec<InfoKind>) -> Vec<u8> {
@@ -112,7 +112,7 @@ fn info_tells_all_that_was_asked_once_and_goes_on() {
         .collect();
     assert_eq!(infos, [InfoKind::Export, InfoKind::Name, InfoKind::Description, InfoKind::BlockSize]);
     assert_eq!(kinds(&out)[4..], [OptionReply::Ack, OptionReply::Ack]);
-    assert_eq!(end, Progress::More);
+    assert_eq!(end, Outcome::More);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn list_names_the_export_and_abort_ends() {
     assert_eq!(kinds(&out), [OptionReply::Server, OptionReply::Ack, OptionReply::Ack]);
     let entry = ListEntry { name: "md0", details: "two members" };
     assert_eq!(ListEntry::parse(&replies(&out)[0].2), Ok(entry));
-    assert_eq!(end, Progress::Aborted);
+    assert_eq!(end, Outcome::Aborted);
     assert_eq!(kinds(&talk(&[option(OptionCode::List, b"x")]).0), [OptionReply::ErrorInvalid]);
 }
 
@@ -145,7 +145,7 @@ fn export_name_ends_the_handshake_with_and_without_zeroes() {
         assert_eq!(out, [&answer[..], &[0; 124]].concat());
         assert_eq!((used, end), (input.len() - 7, agreed(Form::Simple)), "the request is left");
     }
-    assert_eq!(talk(&[option(OptionCode::ExportName, b"md1")]), (vec![], Progress::Close));
+    assert_eq!(talk(&[option(OptionCode::ExportName, b"md1")]), (vec![], Outcome::Close));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn unknown_names_options_and_tls_are_answered_and_the_handshake_goes_on() {
 fn a_client_without_fixed_newstyle_gets_export_name_only() {
     for code in [2, 3, 6, 7, 8, 99] {
         let input = [&client_flags(HandshakeFlags::NONE)[..], &option_of(code, 0)].concat();
-        assert_eq!(run(&input, 1000), (vec![], input.len(), Progress::Close));
+        assert_eq!(run(&input, 1000), (vec![], input.len(), Outcome::Close));
     }
 }
 
@@ -181,14 +181,14 @@ fn announced_lengths_are_bounded() {
     for code in [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 77] {
         for length in [u32::MAX, 1 << 31, (64 << 10) + 1] {
             let (out, end) = talk(&[option_of(code, length)]);
-            assert_eq!(end, Progress::Close, "option {code} with {length} bytes");
+            assert_eq!(end, Outcome::Close, "option {code} with {length} bytes");
             assert!(out.len() < 100);
         }
     }
     let long = vec![0; OPTION_DATA_BYTES_MAX + 1];
     let (out, end) = talk(&[option(OptionCode::Go, &long), option(OptionCode::List, &[])]);
     assert_eq!(kinds(&out), [OptionReply::ErrorTooBig, OptionReply::Server, OptionReply::Ack]);
-    assert_eq!(end, Progress::More);
+    assert_eq!(end, Outcome::More);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn names_above_the_bound_are_invalid() {
     data.extend_from_slice(&[b'a'; 4097]);
     data.extend_from_slice(&[0, 0]);
     assert_eq!(kinds(&talk(&[option(OptionCode::Go, &data)]).0), [OptionReply::ErrorInvalid]);
-    assert_eq!(talk(&[option(OptionCode::ExportName, &[b'a'; 4097])]).1, Progress::Close);
+    assert_eq!(talk(&[option(OptionCode::ExportName, &[b'a'; 4097])]).1, Outcome::Close);
     for data in [&b"\xff\xff\xff\xff"[..], b"", b"\x00\x00\x00\x04md0", b"\x00\x00\x00\x00\xff\xff\x00\x00"] {
         assert_eq!(kinds(&talk(&[option(OptionCode::Info, data)]).0), [OptionReply::ErrorInvalid]);
     }
@@ -207,15 +207,15 @@ fn names_above_the_bound_are_invalid() {
 fn a_flood_of_options_ends() {
     let flood = vec![option(OptionCode::Unknown(99), &[]); 1000];
     let (out, end) = talk(&flood);
-    assert_eq!(end, Progress::Close);
+    assert_eq!(end, Outcome::Close);
     assert_eq!(kinds(&out).len(), OPTIONS_MAX as usize);
 }
 
 #[test]
 fn garbage_ends_the_handshake() {
-    assert_eq!(run(b"GET / HTTP/1.1\r\n\r\n", 100).2, Progress::Close);
-    assert_eq!(talk(&[vec![0; 16]]).1, Progress::Close);
-    assert_eq!(run(&[0, 0, 0, 8], 4).2, Progress::Close, "a flag that was not offered");
+    assert_eq!(run(b"GET / HTTP/1.1\r\n\r\n", 100).2, Outcome::Close);
+    assert_eq!(talk(&[vec![0; 16]]).1, Outcome::Close);
+    assert_eq!(run(&[0, 0, 0, 8], 4).2, Outcome::Close, "a flag that was not offered");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn every_order_of_messages_up_to_length_3_ends_or_waits() {
                 let input = [&client_flags(HandshakeFlags::KNOWN)[..], first, second, third].concat();
                 let (out, used, end) = run(&input, input.len());
                 assert!(used <= input.len() && out.len() < 4096);
-                agreed += usize::from(matches!(end, Progress::Agreed(_)));
+                agreed += usize::from(matches!(end, Outcome::Agreed(_)));
             }
         }
     }
@@ -258,9 +258,9 @@ fn each_export_is_listed_and_chosen_by_its_name_and_the_first_is_the_default() {
     let (out, end) = ask(option(OptionCode::List, &[]));
     assert_eq!(kinds(&out), [OptionReply::Server, OptionReply::Server, OptionReply::Ack]);
     let names: Vec<_> = replies(&out)[..2].iter().map(|(_, _, payload)| payload[4..7].to_vec()).collect();
-    assert_eq!((names, end), (vec![b"md0".to_vec(), b"md1".to_vec()], Progress::More));
+    assert_eq!((names, end), (vec![b"md0".to_vec(), b"md1".to_vec()], Outcome::More));
     for (name, export) in [("", 0), ("md0", 0), ("md1", 1)] {
-        let agreed = Progress::Agreed(Agreement { form: Form::Simple, allocation: false, export });
+        let agreed = Outcome::Agreed(Agreement { form: Form::Simple, allocation: false, export });
         assert_eq!(ask(option(OptionCode::Go, &query(name, vec![]))).1, agreed);
         assert_eq!(ask(option(OptionCode::ExportName, name.as_bytes())).1, agreed);
     }
@@ -294,9 +294,9 @@ fn base_allocation_is_listed_and_chosen_for_the_export_of_go_only() {
     {
         let (out, _) = talk(&[structured(), option(OptionCode::ListMetaContext, &contexts("", &queries))]);
         let list = replies(&out);
-        let mut told = list[1..].iter().filter(|(_, reply, _)| *reply == OptionReply::MetaContext);
-        assert_eq!(told.next().map(|(_, _, data)| &data[..]), is_listed.then_some(&b"\0\0\0\0base:allocation"[..]));
-        assert!(told.next().is_none() && list.last().expect("an end").1 == OptionReply::Ack);
+        let mut sent = list[1..].iter().filter(|(_, reply, _)| *reply == OptionReply::MetaContext);
+        assert_eq!(sent.next().map(|(_, _, data)| &data[..]), is_listed.then_some(&b"\0\0\0\0base:allocation"[..]));
+        assert!(sent.next().is_none() && list.last().expect("an end").1 == OptionReply::Ack);
     }
     let offers = [offer(), Offer { name: "md1".into(), ..offer() }];
     let ask = |set: &[Vec<u8>], go: &str| {
@@ -306,7 +306,7 @@ fn base_allocation_is_listed_and_chosen_for_the_export_of_go_only() {
         input.extend(set.iter().flat_map(|data| option(OptionCode::SetMetaContext, data)));
         input.extend(option(OptionCode::Go, &query(go, vec![])));
         match handshake.receive(&offers, &input, &mut out) {
-            (_, Progress::Agreed(agreement)) => agreement.allocation,
+            (_, Outcome::Agreed(agreement)) => agreement.allocation,
             (_, other) => panic!("{other:?}"),
         }
     };
@@ -331,7 +331,7 @@ fn hostile_questions_for_contexts_are_refused_and_the_handshake_goes_on() {
         assert_eq!(refused(&contexts("md7", &["base:allocation"])), OptionReply::ErrorUnknown);
         assert_eq!(refused(&vec![0; OPTION_DATA_BYTES_MAX + 1]), OptionReply::ErrorTooBig);
         let simple = talk(&[option(code, &contexts("", &["base:allocation"]))]);
-        assert_eq!((kinds(&simple.0), simple.1), (vec![OptionReply::ErrorInvalid], Progress::More));
+        assert_eq!((kinds(&simple.0), simple.1), (vec![OptionReply::ErrorInvalid], Outcome::More));
         // Thousands of queries, one of them known, get one answer.
         let many = contexts("", &[&[""; 3000][..], &["base:allocation"; 50]].concat());
         assert_eq!(kinds(&talk(&[structured.clone(), option(code, &many)]).0).len(), 3);

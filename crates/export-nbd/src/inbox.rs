@@ -57,7 +57,7 @@ impl Inbox {
         }
     }
 
-    /// Copies as many unread bytes into `target` as fit; returns how many.
+    /// Copies the unread bytes that fit into `target`; returns how many.
     pub(crate) fn copy_to(&mut self, target: &mut [u8]) -> usize {
         let unread = self.unread();
         let count = unread.len().min(target.len());

@@ -59,7 +59,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Job<M, T, D> {
             }
         };
         connection.answer(&request, result, hold);
-        connection.send_if_worth();
+        connection.send_if_enough();
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! ```text
 //!   machine, news, spread, inbox, shares, workers, progress, transfers, statistics, export
-//!   handshake, request, clear_queue, limits, places, outbox, status
+//!   handshake, request, clear_queue, limits, admission, outbox, status
 //!   memory, shared       what all connections of a server have
 //!   connection           one connection: state, answers, replies
 //!   connections, receiving, pieces
@@ -23,6 +23,7 @@
 //!   server
 //! ```
 
+mod admission;
 mod clear_queue;
 mod clears;
 mod connection;
@@ -40,7 +41,6 @@ mod memory;
 mod news;
 mod outbox;
 mod pieces;
-mod places;
 mod progress;
 mod reader;
 mod receiving;

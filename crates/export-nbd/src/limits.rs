@@ -1,6 +1,6 @@
 //! What the clients of one server may take, and what that costs.
 //! Owns: [`Limits`], the memory and the tasks that follow from them. Not here: the clients' arena, which the machine
-//! brings; enforcing the limits (`places`, `watchdog`, `connection`).
+//! brings; enforcing the limits (`admission`, `watchdog`, `connection`).
 //! Invariant: the counted memory is that of all connections when each has all its requests in flight.
 
 use crate::clear_queue;

@@ -22,7 +22,7 @@ pub enum News {
         /// Its connection ended inside a message, sent invalid bytes, or was cut by the server.
         is_broken: bool,
     },
-    /// It was refused because all places are taken.
+    /// It was refused because too many connections were open.
     TurnedAway {
         /// The client.
         peer: Peer,

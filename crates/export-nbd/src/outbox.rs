@@ -27,7 +27,7 @@ const SEND_BYTES_MAX: usize = 4 << 20;
 const BATCH_BYTES_MAX: usize = 512 << 10;
 /// Replies of this many bytes are sent at once, without waiting for more: the client receives them meanwhile, and their
 /// buffers are reused while they are in the processor's cache. For fewer bytes, waking the client is not worth it.
-const WORTH_BYTES_MIN: usize = 256 << 10;
+const SEND_AT_ONCE_BYTES_MIN: usize = 256 << 10;
 /// The most pieces of memory of one send without the ring.
 const SLICES_MAX: usize = 128;
 /// The most pieces of memory of one send: the limit of a vectored send.
@@ -140,7 +140,7 @@ fn simple(request: &Request, result: Result<(), ErrorCode>) -> Head {
 pub(crate) struct Outbox {
     waiting: RefCell<VecDeque<Reply>>,
     /// Bytes of the first reply that have been sent already.
-    gone: Cell<usize>,
+    sent_bytes: Cell<usize>,
     /// Bytes of all waiting replies, including those already sent.
     bytes: Cell<usize>,
     changed: Notify,
@@ -160,8 +160,8 @@ impl Outbox {
     }
 
     /// Whether enough is waiting for a send of its own.
-    pub(crate) fn is_worth_a_send(&self) -> bool {
-        self.bytes.get() >= WORTH_BYTES_MIN
+    pub(crate) fn has_enough(&self) -> bool {
+        self.bytes.get() >= SEND_AT_ONCE_BYTES_MIN
     }
 
     /// Sends with `try_send`, which returns how many bytes it took, until it takes less than all or nothing is left.
@@ -175,20 +175,20 @@ impl Outbox {
             }
             let (wanted, sent) = {
                 let mut slices = SmallVec::<[IoSlice<'_>; SLICES_MAX]>::new();
-                let wanted = slices_of(&waiting, self.gone.get(), &mut slices);
+                let wanted = slices_of(&waiting, self.sent_bytes.get(), &mut slices);
                 (wanted, try_send(&slices)?)
             };
             assert!(sent <= wanted);
             sends += u64::from(sent > 0);
             // Counted from the start of the first reply, of which some bytes were sent before.
-            let mut left = self.gone.get() + sent;
+            let mut left = self.sent_bytes.get() + sent;
             let mut whole = 0;
             while let Some(reply) = waiting.get(whole).filter(|reply| reply.bytes() <= left) {
                 left -= reply.bytes();
                 self.bytes.set(self.bytes.get() - reply.bytes());
                 whole += 1;
             }
-            self.gone.set(left);
+            self.sent_bytes.set(left);
             waiting.drain(..whole);
             if sent < wanted {
                 return Ok(sends);
@@ -196,7 +196,7 @@ impl Outbox {
         }
     }
 
-    /// No more replies will come.
+    /// No more replies follow.
     pub(crate) fn end(&self) {
         self.is_ended.set(true);
         self.changed.notify_all();
@@ -206,13 +206,13 @@ impl Outbox {
     pub(crate) fn break_off(&self) {
         self.is_broken.set(true);
         self.bytes.set(0);
-        self.gone.set(0);
+        self.sent_bytes.set(0);
         let dropped = self.waiting.take();
         drop(dropped);
         self.changed.notify_all();
     }
 
-    /// Waits for replies; false: no more will come.
+    /// Waits for replies; false: no more follow.
     pub(crate) async fn wait(&self) -> bool {
         self.changed
             .wait_for(|| match self.waiting.borrow().is_empty() {
@@ -238,18 +238,22 @@ impl Outbox {
             .count();
         let replies: Vec<Reply> = waiting.drain(..count).collect();
         self.bytes.set(self.bytes.get() - replies.iter().map(Reply::bytes).sum::<usize>());
-        Batch { replies, gone: self.gone.take() }
+        Batch { replies, sent_bytes: self.sent_bytes.take() }
     }
 }
 
 /// The pieces of memory of the first replies, without the bytes already sent; returns their total length.
-fn slices_of<'a>(replies: &'a VecDeque<Reply>, gone: usize, slices: &mut SmallVec<[IoSlice<'a>; SLICES_MAX]>) -> usize {
-    let (mut gone, mut bytes) = (gone, 0);
+fn slices_of<'a>(
+    replies: &'a VecDeque<Reply>,
+    sent_bytes: usize,
+    slices: &mut SmallVec<[IoSlice<'a>; SLICES_MAX]>,
+) -> usize {
+    let (mut sent_bytes, mut bytes) = (sent_bytes, 0);
     let data = |reply: &'a Reply| reply.data.iter().flat_map(|data| data.iter().map(|piece| &**piece));
     let pieces = replies.iter().flat_map(|reply| std::iter::once(reply.head.bytes()).chain(data(reply)));
     for piece in pieces {
-        let skipped = gone.min(piece.len());
-        gone -= skipped;
+        let skipped = sent_bytes.min(piece.len());
+        sent_bytes -= skipped;
         if skipped < piece.len() {
             slices.push(IoSlice::new(&piece[skipped..]));
             bytes += piece.len() - skipped;
@@ -264,7 +268,7 @@ fn slices_of<'a>(replies: &'a VecDeque<Reply>, gone: usize, slices: &mut SmallVe
 /// The replies of one send of the ring.
 pub(crate) struct Batch {
     replies: Vec<Reply>,
-    gone: usize,
+    sent_bytes: usize,
 }
 
 impl Batch {
@@ -290,7 +294,7 @@ impl Batch {
                 all.append(data);
             }
         }
-        drop(all.split_to(self.gone));
+        drop(all.split_to(self.sent_bytes));
         all
     }
 }
@@ -385,7 +389,7 @@ mod tests {
                 assert!(outbox.send_now(take).expect("it takes some") > 0);
             }
             assert!(got.into_inner() == expected, "{step} bytes at a time");
-            assert_eq!((outbox.bytes.get(), outbox.gone.get(), arena.blocks_in_use()), (0, 0, 0));
+            assert_eq!((outbox.bytes.get(), outbox.sent_bytes.get(), arena.blocks_in_use()), (0, 0, 0));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a client has done lately, and what the server waits for it to do.
+//! What a client has done, and what the server waits for it to do.
 //! Owns: [`ClientProgress`] of one connection, [`Awaited`]. Not here: which clients are cut (`watchdog`).
 //! Invariant: a client of which nothing is awaited, or which makes progress, has not stalled.
 

@@ -6,7 +6,7 @@
 use crate::clear_queue::{ClearQueue, ClearRequest};
 use crate::clears;
 use crate::connection::{Answer, Connection};
-use crate::handshake::{Agreement, Form, Handshake, Progress};
+use crate::handshake::{Agreement, Form, Handshake, Outcome};
 use crate::job::{Job, JobQueue, Operation};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
@@ -27,7 +27,7 @@ const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 /// After this many requests of one receive the reader yields to the other connections. On a device that answers at once,
 /// 4 clients with 128 reads each would otherwise have all 512 answered before the one read of a fifth. The replies of one
 /// poll are sent together: the 4 lose 9% of their rate to smaller sends.
-const REQUESTS_AT_ONCE_MAX: u32 = 8;
+const REQUESTS_PER_YIELD: u32 = 8;
 
 /// Why reading ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,14 +53,14 @@ pub(crate) async fn serve<M: Machine, T: Transport, D: Device + 'static>(
     queues: &[Queues<M, T, D>],
 ) -> bool {
     let receiver = Receiver::new(connection.clone()).await;
-    let end = match shake_hands(&connection, receiver).await {
+    let end = match negotiate(&connection, receiver).await {
         Ok((agreement, receiver)) => {
             let Queues { jobs, clears } = &queues[agreement.export];
             connection.agree(agreement, clears.clone());
             let shared = connection.shared();
-            shared.tell(News::Connected { peer: connection.peer(), export: agreement.export });
+            shared.log(News::Connected { peer: connection.peer(), export: agreement.export });
             shared.machine().spawn(connection.clone().write_replies());
-            let reader = Reader { connection: connection.clone(), receiver, jobs, clears, begun_at_once: 0 };
+            let reader = Reader { connection: connection.clone(), receiver, jobs, clears, since_yield: 0 };
             let end = reader.read_requests().await;
             connection.end(end == End::Disconnected, end == End::Broken).await;
             end
@@ -72,7 +72,7 @@ pub(crate) async fn serve<M: Machine, T: Transport, D: Device + 'static>(
 }
 
 /// The handshake. Requests that the client sent after it are in the returned receiver. `Err`: no export was chosen.
-async fn shake_hands<M: Machine, T: Transport, D: Device + 'static>(
+async fn negotiate<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     mut receiver: Receiver<M, T, D>,
 ) -> Result<(Agreement, Receiver<M, T, D>), End> {
@@ -80,7 +80,7 @@ async fn shake_hands<M: Machine, T: Transport, D: Device + 'static>(
     let mut out = Vec::new();
     let mut handshake = Handshake::new(&mut out);
     loop {
-        let (used, progress) = handshake.receive(shared.offers(), receiver.unread(), &mut out);
+        let (used, outcome) = handshake.receive(shared.offers(), receiver.unread(), &mut out);
         receiver.consume(used);
         for part in out.chunks(SMALL_BLOCK_BYTES) {
             let mut block = shared.memory().own_block(part.len()).await;
@@ -93,11 +93,11 @@ async fn shake_hands<M: Machine, T: Transport, D: Device + 'static>(
             }
         }
         out.clear();
-        match progress {
-            Progress::More => assert!(receiver.unread().is_empty(), "a handshake that goes on takes all bytes"),
-            Progress::Agreed(agreement) => return Ok((agreement, receiver)),
-            Progress::Aborted => return Err(End::Clean),
-            Progress::Close => return Err(End::Broken),
+        match outcome {
+            Outcome::More => assert!(receiver.unread().is_empty(), "a handshake that goes on takes all bytes"),
+            Outcome::Agreed(agreement) => return Ok((agreement, receiver)),
+            Outcome::Aborted => return Err(End::Clean),
+            Outcome::Close => return Err(End::Broken),
         }
         if !receiver.fill(usize::MAX).await {
             return Err(End::Clean);
@@ -112,7 +112,7 @@ struct Reader<'a, M: Machine, T: Transport, D: Device + 'static> {
     jobs: &'a Rc<JobQueue<M, T, D>>,
     clears: &'a Rc<ClearQueue<Connection<M, T, D>>>,
     /// Requests since the reader last yielded.
-    begun_at_once: u32,
+    since_yield: u32,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
@@ -173,7 +173,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
                 let hold = Hold::new(connection.in_flight().acquire(1).await);
                 connection.shared().request_begins();
                 connection.answer(&request, Ok(Answer::Done), hold);
-                self.yield_sometimes().await;
+                self.count_for_yield().await;
             }
         }
         Ok(())
@@ -203,14 +203,14 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
         self.connection.shared().request_begins();
         self.jobs.put(Job { connection: self.connection.clone(), request, operation, hold });
         if self.connection.transfers().has_others() {
-            self.yield_sometimes().await;
+            self.count_for_yield().await;
         }
     }
 
-    /// Call it after each request of a receive that keeps other connections waiting.
-    async fn yield_sometimes(&mut self) {
-        self.begun_at_once = (self.begun_at_once + 1) % REQUESTS_AT_ONCE_MAX;
-        if self.begun_at_once == 0 {
+    /// Counts a request of a receive that keeps other connections waiting, and yields after every few of them.
+    async fn count_for_yield(&mut self) {
+        self.since_yield = (self.since_yield + 1) % REQUESTS_PER_YIELD;
+        if self.since_yield == 0 {
             yield_now().await;
         }
     }
@@ -225,7 +225,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
         }
         let hold = Hold::new(self.connection.in_flight().acquire(1).await);
         self.connection.refuse(&request, refusal, hold);
-        self.yield_sometimes().await;
+        self.count_for_yield().await;
         if is_last { Err(End::Broken) } else { Ok(()) }
     }
 }

@@ -21,11 +21,11 @@ use uraid_nbd::{Request, WireError};
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// The most bytes of a payload that are taken without waiting for them.
 const DIRECT_BYTES_MAX: usize = 4 << 20;
-/// The fewest and the most bytes that are waited for at once: as many as were there already, which a fast client has sent
-/// meanwhile. Progress is seen after each of them: 4 MiB at 1 MB/s looked as if the client stood still for 4 s.
+/// The fewest and the most bytes that are waited for at once: the number that was there already, which a fast client
+/// has sent meanwhile. Progress is seen after each of them: 4 MiB at 1 MB/s would be 4 s without progress.
 const AWAITED_BYTES: [usize; 2] = [64 << 10, 256 << 10];
-/// While no request waits for memory, a client that had filled half of its socket's 208 KiB is fast: so much is waited for
-/// at once. Writes of 1 MiB are 5 % slower in parts of 256 KiB.
+/// While no request waits for memory, a client that had filled half of its socket's 208 KiB is fast, and more is waited
+/// for at once: writes of 1 MiB are 5 % slower in parts of 256 KiB.
 const FAST_BYTES_MIN: usize = 104 << 10;
 const AWAITED_BYTES_IF_FAST: usize = 1 << 20;
 
@@ -140,7 +140,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Receiver<M, T, D> {
                 assert_eq!(count, piece.len());
             }
             filled.append(copied);
-            assert_eq!(filled.bytes() + empty.bytes(), bytes, "each byte has its place");
+            assert_eq!(filled.bytes() + empty.bytes(), bytes, "no byte is lost");
             if empty.is_empty() {
                 return Some(filled);
             }

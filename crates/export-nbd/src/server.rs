@@ -1,9 +1,10 @@
 //! One shard's server: accepting clients, serving each, stopping.
-//! Owns: [`Server`]. Not here: one connection (`reader`, `connection`), which client makes room for another (`places`),
+//! Owns: [`Server`]. Not here: one connection (`reader`, `connection`), which connection is closed for another (`admission`),
 //! deadlines (`watchdog`).
 //! Invariant: a connection is served from its arrival to its end by one call of [`Server::serve`]. A stop ends all of
 //! them.
 
+use crate::admission::{self, Admission};
 use crate::connection::{Connection, Phase};
 use crate::connections::Connections;
 use crate::export::Export;
@@ -11,7 +12,6 @@ use crate::job::JobQueue;
 use crate::limits::{Limits, SPARE_CONNECTIONS};
 use crate::machine::{Machine, Transport};
 use crate::news::News;
-use crate::places::{self, Verdict};
 use crate::reader::{self, Queues};
 use crate::shared::Shared;
 use crate::spread::Spread;
@@ -76,13 +76,13 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
     }
 
     /// Serves a client that has just connected; returns when the connection ends. If there are too many connections,
-    /// too many of its peer, or too many in their handshake, `places` closes one that is idle or in its handshake, else
-    /// the new one.
+    /// too many of its peer, or too many in their handshake, one that is idle or in its handshake is closed, else the new
+    /// one (`admission`).
     pub async fn serve(self: &Rc<Self>, transport: T) {
         let shared = &self.shared;
         if shared.is_stopping() || !self.make_room(transport.peer()) {
             shared.count(|counts| counts.turned_away += 1);
-            shared.tell(News::TurnedAway { peer: transport.peer() });
+            shared.log(News::TurnedAway { peer: transport.peer() });
             transport.shutdown();
             return;
         }
@@ -94,7 +94,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         shared.count(|counts| counts.broken += u64::from(is_broken));
         if connection.phase() != Phase::Handshake {
             let (peer, export) = (connection.peer(), connection.agreement().export);
-            shared.tell(News::Left { peer, export, is_broken });
+            shared.log(News::Left { peer, export, is_broken });
         }
         self.connections.remove(number);
         if self.connections() == 0 {
@@ -103,18 +103,18 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         shared.connections_changed();
     }
 
-    fn make_room(&self, newcomer: Peer) -> bool {
+    fn make_room(&self, peer: Peer) -> bool {
         let limits = self.shared.limits();
         if self.connections() >= limits.connections_max + SPARE_CONNECTIONS {
             return false;
         }
-        match places::decide(&self.connections.places(self.shared.machine().now()), newcomer, limits) {
-            Verdict::Free => true,
-            Verdict::Instead(number) => {
+        match admission::decide(&self.connections.candidates(self.shared.machine().now()), peer, limits) {
+            Admission::Admit => true,
+            Admission::Replace(number) => {
                 self.connections.kill(number);
                 true
             }
-            Verdict::Full => false,
+            Admission::Refuse => false,
         }
     }
 
@@ -168,7 +168,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                 },
                 Either::Right(Err(_)) => {
                     // Most likely descriptors are short while a client waits.
-                    if let Some(number) = places::least_used(&self.connections.places(machine.now())) {
+                    if let Some(number) = admission::idle_to_close(&self.connections.candidates(machine.now())) {
                         self.connections.kill(number);
                     }
                     machine.sleep(ACCEPT_RETRY).await;

@@ -150,7 +150,7 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         let _ = self.log.set(Box::new(log));
     }
 
-    pub(crate) fn tell(&self, news: News) {
+    pub(crate) fn log(&self, news: News) {
         if let Some(log) = self.log.get() {
             log(news);
         }

@@ -306,7 +306,7 @@ impl Shares {
     /// Whether the connection holds more than its limit while a request waits for common memory, or its writes do while
     /// a write waits. (If no connection exceeded its limit, the first waiting request could proceed.) Or whether it
     /// holds a request beyond its limit while another request waits for that.
-    pub(crate) fn is_over(&self, account: &Account) -> bool {
+    pub(crate) fn exceeds_share(&self, account: &Account) -> bool {
         let (held, holders) = (account.held.get(), self.holders.get());
         let level = match self.common.first_wanted() {
             Some(wanted) => (self.bytes - wanted).checked_div(holders),
@@ -320,8 +320,8 @@ impl Shares {
             || write_level.is_some_and(|level| account.written.get() > level)
     }
 
-    /// How many bytes to get back at once when memory is short: a quarter.
-    pub(crate) fn enough(&self) -> usize {
+    /// How many bytes to get back at once while memory is short: a quarter.
+    pub(crate) fn bytes_to_reclaim(&self) -> usize {
         self.bytes / 4
     }
 }

@@ -8,8 +8,8 @@ use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_nbd::StatusExtent;
 use uraid_nbd::metadata::{STATE_HOLE, STATE_ZERO};
 
-/// The most questions to a device for one reply: the reply then ends early, and the client asks again from there.
-const QUESTIONS_MAX: usize = 1024;
+/// The most queries of a device for one reply: the reply then ends early, and the client asks again from there.
+const QUERIES_MAX: usize = 1024;
 
 /// The extents from the start of `range`: at least one, at most [`EXTENTS_MAX`], adjacent ones of different states.
 /// `minimum`: the smallest block in bytes; `one`: the first extent only. A failure after the first extent is left to
@@ -24,7 +24,7 @@ pub(crate) async fn extents<D: Device>(
     let block = Sectors::from_bytes(minimum.into()).expect("the smallest block is whole sectors").0;
     let mut list: Vec<StatusExtent> = Vec::new();
     let mut rest = range;
-    for _ in 0..QUESTIONS_MAX {
+    for _ in 0..QUERIES_MAX {
         let found = match device.allocation(rest).await {
             Ok(found) => found,
             Err(error) if list.is_empty() => return Err(error),
@@ -60,9 +60,9 @@ mod tests {
     use uraid_block::{Allocation, Fua, Geometry, ReadPieces, WritePieces};
 
     /// Of each sector whether it is zero; asked for nothing else.
-    struct Told(Vec<bool>);
+    struct Map(Vec<bool>);
 
-    impl Device for Told {
+    impl Device for Map {
         fn geometry(&self) -> &Geometry {
             panic!("not asked for")
         }
@@ -93,7 +93,7 @@ mod tests {
         const BLOCK: usize = 4;
         for bits in 0..1u32 << (3 * BLOCK) {
             let sectors: Vec<bool> = (0..3 * BLOCK).map(|bit| bits & (1 << bit) != 0).collect();
-            let (device, range) = (Told(sectors.clone()), Range::new(Sector(0), Sectors(3 * BLOCK as u64)));
+            let (device, range) = (Map(sectors.clone()), Range::new(Sector(0), Sectors(3 * BLOCK as u64)));
             let Poll::Ready(list) = poll_once(pin!(extents(&device, range, 512 * BLOCK as u32, false))) else {
                 panic!("there is nothing to wait for")
             };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::Tick;
 
-/// Others count as reading and writing for so long after their last answer: a client at depth 1 has none in flight
+/// Others count as reading and writing for this time after their last answer: a client at depth 1 has none in flight
 /// between two requests.
 const BESIDE_OTHERS: Duration = Duration::from_millis(100);
 

@@ -1,6 +1,6 @@
 //! Cuts clients that are too slow.
 //! Owns: the deadlines of handshakes and of last replies; which clients are cut when memory is short.
-//! Not here: what is progress (`progress`), how memory is shared (`shares`), which connections are admitted (`places`).
+//! Not here: what is progress (`progress`), how memory is shared (`shares`), which connections are admitted (`admission`).
 //! Invariant: a client of which nothing is awaited, or which makes progress, is never cut here. While memory is
 //! plentiful, no client is cut in the middle of its work.
 
@@ -65,7 +65,7 @@ fn check<M: Machine, T: Transport, D: Device + 'static>(
     for connection in stalled {
         let device = connection.device();
         let returned = returned.entry(device.index()).or_default();
-        if *returned < device.shares().enough() {
+        if *returned < device.shares().bytes_to_reclaim() {
             *returned += connection.held().max(1);
             cut(connection);
         }
@@ -84,7 +84,7 @@ fn has_stalled<M: Machine, T: Transport, D: Device + 'static>(connection: &Conne
         return false;
     };
     let (limits, shares) = (connection.shared().limits(), connection.device().shares());
-    let time_max = match connection.is_over() {
+    let time_max = match connection.exceeds_share() {
         true => limits.stall_time_max,
         false => limits.hold_time_max,
     };

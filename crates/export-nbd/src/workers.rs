@@ -1,7 +1,7 @@
 //! Tasks that run clients' requests and are reused for later ones.
 //! Owns: [`Workers`]: which worker is woken for a job. Not here: what a job does, the workers' loop (`job`).
-//! Invariant: while a job waits, a worker has been woken and will take it, or as many as there may be are at work: the
-//! first that is done takes it. A job that does not wait costs no task.
+//! Invariant: while a job waits, a worker has been woken and will take it, or `workers_max` are at work: the first that
+//! is done takes it. A job that does not wait costs no task.
 //!
 //! ```text
 //!   reader -> jobs -> worker: takes one; if more are left, wakes another one; runs it; takes the next ...
@@ -21,8 +21,8 @@ pub(crate) struct Workers<J> {
     jobs: RefCell<VecDeque<J>>,
     idle: RefCell<Vec<(u64, Waker)>>,
     /// A worker was woken and has not run yet.
-    is_called: Cell<bool>,
-    names: Cell<u64>,
+    is_waking: Cell<bool>,
+    next_id: Cell<u64>,
     /// Workers that have not ended.
     workers: Cell<usize>,
     workers_max: usize,
@@ -30,19 +30,19 @@ pub(crate) struct Workers<J> {
 
 /// A worker's own state.
 pub(crate) struct Worker {
-    name: u64,
-    comes: Comes,
+    id: u64,
+    reason: Reason,
 }
 
 /// Why a worker asks for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Comes {
-    /// It was woken.
-    Called,
+enum Reason {
+    /// It was started for one.
+    Woken,
     /// It has finished one.
-    FromWork,
+    Done,
     /// It was idle, and may have been woken meanwhile.
-    FromIdleness,
+    Idle,
 }
 
 impl<J> Workers<J> {
@@ -52,8 +52,8 @@ impl<J> Workers<J> {
         Workers {
             jobs: RefCell::default(),
             idle: RefCell::default(),
-            is_called: Cell::new(false),
-            names: Cell::new(0),
+            is_waking: Cell::new(false),
+            next_id: Cell::new(0),
             workers: Cell::new(0),
             workers_max,
         }
@@ -63,27 +63,27 @@ impl<J> Workers<J> {
     #[must_use]
     pub(crate) fn put(&self, job: J) -> Option<Worker> {
         self.jobs.borrow_mut().push_back(job);
-        self.call()
+        self.wake_one()
     }
 
-    /// Makes sure that a worker comes: an idle one, a new one, or the first that is done.
-    fn call(&self) -> Option<Worker> {
-        if self.is_called.get() {
+    /// Makes sure that a worker takes the job: an idle one, a new one, or the first that is done.
+    fn wake_one(&self) -> Option<Worker> {
+        if self.is_waking.get() {
             return None;
         }
         if let Some((_, waker)) = self.idle.borrow_mut().pop() {
-            self.is_called.set(true);
+            self.is_waking.set(true);
             waker.wake();
             return None;
         }
         if self.workers.get() == self.workers_max {
             return None;
         }
-        self.is_called.set(true);
+        self.is_waking.set(true);
         self.workers.set(self.workers.get() + 1);
-        let name = self.names.get();
-        self.names.set(name + 1);
-        Some(Worker { name, comes: Comes::Called })
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        Some(Worker { id, reason: Reason::Woken })
     }
 
     /// The next job, and a new worker to start if more jobs are left and no other worker is idle. `None`: there is no
@@ -95,35 +95,35 @@ impl<J> Workers<J> {
         context: &Context<'_>,
     ) -> Poll<Option<(J, Option<Worker>)>> {
         let mut idle = self.idle.borrow_mut();
-        let mut place = None;
-        match worker.comes {
-            Comes::Called => self.is_called.set(false),
-            Comes::FromWork => {}
-            Comes::FromIdleness => {
-                place = idle.iter().position(|(name, _)| *name == worker.name);
-                if place.is_none() {
-                    self.is_called.set(false);
+        let mut position = None;
+        match worker.reason {
+            Reason::Woken => self.is_waking.set(false),
+            Reason::Done => {}
+            Reason::Idle => {
+                position = idle.iter().position(|(id, _)| *id == worker.id);
+                if position.is_none() {
+                    self.is_waking.set(false);
                 }
             }
         }
-        worker.comes = Comes::FromWork;
+        worker.reason = Reason::Done;
         let job = self.jobs.borrow_mut().pop_front();
         if job.is_some() || is_over {
-            place.map(|place| idle.swap_remove(place));
+            position.map(|position| idle.swap_remove(position));
         }
         if let Some(job) = job {
             drop(idle);
-            let other = if self.jobs.borrow().is_empty() { None } else { self.call() };
+            let other = if self.jobs.borrow().is_empty() { None } else { self.wake_one() };
             return Poll::Ready(Some((job, other)));
         }
-        if is_over || (place.is_none() && idle.len() >= IDLE_MAX) {
+        if is_over || (position.is_none() && idle.len() >= IDLE_MAX) {
             self.workers.set(self.workers.get() - 1);
             return Poll::Ready(None);
         }
-        worker.comes = Comes::FromIdleness;
-        match place {
-            Some(place) => idle[place].1.clone_from(context.waker()),
-            None => idle.push((worker.name, context.waker().clone())),
+        worker.reason = Reason::Idle;
+        match position {
+            Some(position) => idle[position].1.clone_from(context.waker()),
+            None => idle.push((worker.id, context.waker().clone())),
         }
         Poll::Pending
     }
@@ -158,11 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_does_all_that_does_not_wait_and_one_other_is_called() {
+    fn one_worker_does_all_that_does_not_wait_and_one_other_is_woken() {
         let workers = Workers::new(1000);
         let mut first = workers.put(1).expect("there was no worker yet");
-        assert!(workers.put(2).is_none() && workers.put(3).is_none(), "one was called already");
-        let Poll::Ready(Some((1, Some(mut second)))) = next(&workers, &mut first) else { panic!("one job and a call") };
+        assert!(workers.put(2).is_none() && workers.put(3).is_none(), "one was woken already");
+        let Poll::Ready(Some((1, Some(mut second)))) = next(&workers, &mut first) else {
+            panic!("one job and another worker")
+        };
         assert_eq!(taken(next(&workers, &mut first)), Some((2, false)));
         assert_eq!(taken(next(&workers, &mut first)), Some((3, false)));
         assert_eq!(taken(next(&workers, &mut first)), None);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_looked_up_for_nothing_stays_in_its_place() {
+    fn a_worker_that_is_polled_without_a_job_stays_idle_once() {
         let workers = Workers::new(1000);
         let mut first = workers.put(1).expect("there was no worker yet");
         assert_eq!(taken(next(&workers, &mut first)), Some((1, false)));
@@ -224,7 +226,7 @@ mod tests {
     }
 
     /// Workers that were not started yet, and what has been done.
-    struct Office {
+    struct Harness {
         workers: Workers<u32>,
         started: RefCell<Vec<Worker>>,
         begun: Cell<u32>,
@@ -233,9 +235,9 @@ mod tests {
         changed: Notify,
     }
 
-    impl Office {
-        fn new(workers_max: usize) -> Office {
-            Office {
+    impl Harness {
+        fn new(workers_max: usize) -> Harness {
+            Harness {
                 workers: Workers::new(workers_max),
                 started: RefCell::default(),
                 begun: Cell::new(0),
@@ -291,10 +293,10 @@ mod tests {
     fn a_job_that_waits_for_another_never_keeps_it_from_a_worker_in_any_order() {
         for (rounds, spurious_max) in [(&[2][..], 2), (&[1, 1], 2), (&[1, 2], 0)] {
             let runs = explore(&format!("{rounds:?}"), Bounds { drops_max: 0, spurious_max }, || {
-                let (office, jobs) = (Rc::new(Office::new(1000)), rounds.iter().sum());
-                let mut tasks: Vec<Task> = vec![Box::pin(office.clone().give(rounds))];
-                tasks.extend((0..jobs).map(|_| Box::pin(office.clone().work()) as Task));
-                let at_end = Box::new(move || assert_eq!(office.done.get(), jobs));
+                let (harness, jobs) = (Rc::new(Harness::new(1000)), rounds.iter().sum());
+                let mut tasks: Vec<Task> = vec![Box::pin(harness.clone().give(rounds))];
+                tasks.extend((0..jobs).map(|_| Box::pin(harness.clone().work()) as Task));
+                let at_end = Box::new(move || assert_eq!(harness.done.get(), jobs));
                 Program { tasks, at_end }
             });
             println!("{rounds:?}: {runs} orders");

@@ -173,7 +173,7 @@ fn lengths_up_to_64_bits_neither_overflow_nor_allocate() {
 }
 
 #[test]
-fn what_cannot_be_followed_any_more_gets_an_error_and_the_door() {
+fn a_request_after_which_none_can_be_found_gets_an_error_and_a_disconnect() {
     for (bytes, is_answered) in [
         (ask_extended(Command::Write, PLAIN, 0, 512, &[0; 512]), true), // does a payload follow?
         (ask_extended(Command::Write, PAYLOAD, 0, (32 << 20) + 512, &[]), true),

@@ -1,6 +1,6 @@
 //! A server and malicious clients: vanishing, hanging, flooding, garbage.
 //! Owns: the CVE pack of the transmission phase, seeded mutations of whole sessions.
-//! Invariant: no panic, nothing leaks, no half payload is written, honest clients are served meanwhile.
+//! Invariant: no panic, nothing leaks, no half payload is written, other clients are served meanwhile.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn requests_in_flight_run_to_their_end_though_the_client_has_gone() {
 }
 
 #[test]
-fn an_oversized_write_gets_an_error_and_the_door() {
+fn an_oversized_write_gets_an_error_and_a_disconnect() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
     let server = server(&bench, &ram, Limits::default());
     for length in [(32 << 20) + 512, u32::MAX, 1 << 31] {
@@ -272,7 +272,7 @@ fn payloads_that_are_refused_leave_others_their_turn() {
 }
 
 #[test]
-fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
+fn idle_clients_of_one_user_on_all_connections_lock_out_no_other_user() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
     let limits = Limits { connections_max: 100, peer_connections_max: 60, ..Limits::default() };
     let server = server(&bench, &ram, limits);
@@ -286,10 +286,10 @@ fn idle_clients_of_one_user_on_all_places_lock_out_nobody() {
     assert_eq!((server.connections(), server.statistics().turned_away), (100, 0));
     assert!(!quiet.is_shut_down(), "those with the most give way");
     for user in 4..8 {
-        let newcomer = ready_as(&bench, &server, false, user);
-        newcomer.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        let new = ready_as(&bench, &server, false, user);
+        new.write(&ask(Command::Read, PLAIN, 1, 0, 512));
         bench.settle();
-        assert_eq!(answers(&newcomer.take(), |_| 512).len(), 1);
+        assert_eq!(answers(&new.take(), |_| 512).len(), 1);
     }
     // A connection with requests keeps its place.
     ram.hold(true);
@@ -321,12 +321,12 @@ fn clients_that_stop_within_a_write_give_up_their_places() {
     assert_eq!(server.connections(), 100);
     bench.pass(Duration::from_secs(4));
     for user in [2, 3, 4, 5] {
-        let newcomer = ready_as(&bench, &server, false, user);
-        newcomer.write(&ask(Command::Read, PLAIN, 1, 0, 512));
+        let new = ready_as(&bench, &server, false, user);
+        new.write(&ask(Command::Read, PLAIN, 1, 0, 512));
         bench.settle();
-        assert_eq!(answers(&newcomer.take(), |_| 512).len(), 1, "user {user} gets in");
+        assert_eq!(answers(&new.take(), |_| 512).len(), 1, "user {user} gets in");
     }
-    assert!(!good.is_shut_down(), "one that is idle owes nothing, and goes after those");
+    assert!(!good.is_shut_down(), "nothing is awaited of an idle one, which is closed after those");
     assert!(flood.iter().any(Pipe::is_shut_down));
     // One that goes on in time keeps its place.
     let slow = half_written(6);

@@ -1,4 +1,4 @@
-//! A server and honest clients: what is written is read, what fails says why, what is asked at once is answered at once.
+//! A server and clients that keep to the protocol: what is written is read, what fails says why, what is asked at once is answered at once.
 //! Owns: the rules of the transmission phase and of stopping. Not here: clients that mean harm (`hostile.rs`).
 
 mod common;

@@ -164,7 +164,7 @@ fn writes_are_read_without_io_uring() {
 }
 
 #[test]
-fn clients_that_vanish_harm_nobody() {
+fn clients_that_vanish_harm_no_other_client() {
     let counted = with_server("vanish", 2, RingChoice::Auto, |path| {
         let mut good = Client::new(path);
         good.write(0, &pattern(1, MIB));

@@ -27,14 +27,14 @@ fn a_client_that_takes_no_replies_is_bounded_and_goes_when_others_wait() {
     bench.settle();
     assert!(ram.ops.borrow().len() <= 5 * 16);
     assert!(stuck.iter().all(|pipe| pipe.unread() == 0), "requests are small and wait in the inbox");
-    // Only the stuck clients themselves wait, and they cannot proceed; then an honest client arrives.
+    // Only the stuck clients themselves wait, and they cannot proceed; then a client that takes its replies arrives.
     let good = ready(&bench, &server, true);
     good.write(&ask(Command::Read, PLAIN, 1, 0, 256 << 10));
     bench.pass(Duration::from_secs(5));
     assert!(stuck.iter().any(|pipe| !pipe.is_shut_down()));
     bench.pass(Duration::from_secs(60));
     assert!(stuck.iter().any(Pipe::is_shut_down));
-    assert_eq!(answers(&good.take(), |_| 256 << 10).len(), 1, "the honest client is served");
+    assert_eq!(answers(&good.take(), |_| 256 << 10).len(), 1, "it is served");
     assert!(!good.is_shut_down());
     for pipe in stuck {
         pipe.close();
@@ -168,8 +168,8 @@ fn a_client_that_takes_no_replies_keeps_nothing_by_a_payload_that_drips() {
 fn large_writes_without_their_payload_do_not_stop_the_writes_of_others() {
     let (bench, ram) = (Bench::new(4096, 1280), Ram::new(32 * MIB));
     let server = server(&bench, &ram, Limits::default());
-    let owing: Vec<Pipe> = (0..16).map(|_| ready(&bench, &server, true)).collect();
-    owing.iter().for_each(|pipe| pipe.write(&ask(Command::Write, PLAIN, 0, 0, 32 << 20)));
+    let unsent: Vec<Pipe> = (0..16).map(|_| ready(&bench, &server, true)).collect();
+    unsent.iter().for_each(|pipe| pipe.write(&ask(Command::Write, PLAIN, 0, 0, 32 << 20)));
     bench.settle();
     let good = ready(&bench, &server, true);
     (0..20).for_each(|n| good.write(&write(n, 0, &vec![7; MIB])));
@@ -194,7 +194,7 @@ fn more_small_reads_than_the_arena_has_blocks_are_all_answered_in_turn() {
         pipe.write(&requests);
     }
     bench.pass(Duration::from_millis(50));
-    assert_eq!(ram.ops.borrow().len(), 40, "as many as there are blocks");
+    assert_eq!(ram.ops.borrow().len(), 40, "one for each block");
     ram.hold(false);
     bench.pass(Duration::from_secs(1));
     for pipe in &pipes {
@@ -261,7 +261,7 @@ fn clients_that_were_served_and_fell_idle_stay_however_long_others_wait() {
     let busy = with_one_that_waits(&bench, &server, &ram);
     bench.pass(Duration::from_secs(3600));
     let cut = |pipes: &[Pipe]| pipes.iter().map(Pipe::is_shut_down).collect::<Vec<_>>();
-    assert_eq!(cut(&idle), [false; 4], "owing nothing is no fault");
+    assert_eq!(cut(&idle), [false; 4], "an idle client has done nothing wrong");
     assert_eq!(cut(&busy), [false; 8], "waiting is no fault");
     ram.hold(false);
     bench.pass(Duration::from_secs(10));
@@ -276,9 +276,9 @@ fn clients_that_were_served_and_fell_idle_stay_however_long_others_wait() {
 }
 
 #[test]
-fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_others_wait() {
+fn a_client_that_sends_no_payload_or_takes_no_reply_is_cut_after_the_stall_time_if_others_wait() {
     let limits = Limits::default();
-    let (stall, look) = (limits.hold_time_max, Duration::from_secs(1));
+    let (stall, check) = (limits.hold_time_max, Duration::from_secs(1));
     for takes_no_reply in [false, true] {
         let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
         let server = server(&bench, &ram, limits.clone());
@@ -301,15 +301,15 @@ fn a_client_that_owes_a_payload_or_takes_no_reply_goes_after_the_stall_time_if_o
         let mut goes_on = |time: Duration| {
             let end = bench.now() + time;
             while bench.now() < end {
-                bench.pass(look);
+                bench.pass(check);
                 steady.write(&long[sent..sent + 2560]);
                 dripping.write(&[9]);
                 sent += 2560;
             }
         };
-        goes_on(stall - 2 * look);
+        goes_on(stall - 2 * check);
         assert!(!slow.is_shut_down() && !dripping.is_shut_down(), "takes no reply: {takes_no_reply}");
-        goes_on(4 * look);
+        goes_on(4 * check);
         assert!(slow.is_shut_down() && dripping.is_shut_down(), "takes no reply: {takes_no_reply}");
         goes_on(2 * stall);
         assert!(!steady.is_shut_down() && !busy.iter().any(Pipe::is_shut_down));
@@ -355,7 +355,7 @@ fn a_steady_uploader_stays_where_memory_is_short_and_one_that_drips_goes() {
 #[test]
 fn the_stall_time_begins_when_the_reply_is_ready_however_long_the_device_took() {
     let limits = Limits::default();
-    let (stall, look) = (limits.stall_time_max, Duration::from_millis(100));
+    let (stall, check) = (limits.stall_time_max, Duration::from_millis(100));
     let (bench, ram) = (Bench::new(64, 64), Ram::new(4 * MIB));
     let server = server(&bench, &ram, limits);
     let late = ready(&bench, &server, true);
@@ -366,12 +366,12 @@ fn the_stall_time_begins_when_the_reply_is_ready_however_long_the_device_took() 
     // Replies that are not taken keep the memory that others wait for.
     busy.iter().for_each(|pipe| pipe.set_stuck(true));
     ram.hold(false);
-    bench.pass(stall - 2 * look);
+    bench.pass(stall - 2 * check);
     assert!(!late.is_shut_down() && !busy.iter().any(Pipe::is_shut_down));
     late.set_stuck(false);
     bench.settle();
     assert_eq!(answers(&late.take(), |_| 4096).len(), 1);
-    bench.pass(4 * look);
+    bench.pass(4 * check);
     assert!(!late.is_shut_down() && busy.iter().any(Pipe::is_shut_down));
 }
 

@@ -98,7 +98,7 @@ impl Bench {
         true
     }
 
-    /// Lets so much time pass in which nothing runs, as where the processor was elsewhere.
+    /// Lets this time pass without running anything, as if the thread had been delayed.
     pub fn hold_up(&self, time: Duration) {
         let end = self.0.now.get() + time.as_nanos() as u64;
         self.0.now.set(end);
@@ -108,7 +108,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Lets so much time pass, timer by timer.
+    /// Lets this time pass, timer by timer.
     pub fn pass(&self, time: Duration) {
         let end = self.0.now.get() + time.as_nanos() as u64;
         self.settle();
