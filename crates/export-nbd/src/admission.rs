@@ -83,6 +83,7 @@ fn by_count<'a>(candidates: impl Iterator<Item = &'a Candidate>) -> Vec<Peer> {
     }
     let mut peers: Vec<(Peer, usize)> = counts.into_iter().collect();
     peers.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    assert!(peers.windows(2).all(|two| two[0].1 >= two[1].1));
     peers.into_iter().map(|(peer, _)| peer).collect()
 }
 

@@ -115,6 +115,13 @@ pub(crate) struct ClearRequests {
     lanes: [OwnLane; 2],
 }
 
+impl ClearRequests {
+    /// Whether none waits or runs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.running.get() == 0 && lane.waiting.borrow().is_empty())
+    }
+}
+
 /// The requests of one connection in one lane.
 #[derive(Default)]
 struct OwnLane {

@@ -277,6 +277,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
         // Each request releases its permit when its reply has left, or can no longer leave.
         let all = self.in_flight.acquire(self.shared.limits().requests_max).await;
+        assert!(self.clears.is_empty(), "each of them held a permit");
         self.outbox.end();
         drop(all);
     }

@@ -41,7 +41,8 @@ impl Offer {
         // Half of the arena, so that one request never takes it all.
         let payload_max = u64::from(PAYLOAD_BYTES_MAX).min(geometry.io_max.bytes()).min(arena_bytes as u64 / 2);
         let payload_max = payload_max as u32 / minimum * minimum;
-        assert!(payload_max >= 4096.max(minimum));
+        assert!(payload_max >= 4096.max(minimum) && payload_max <= PAYLOAD_BYTES_MAX);
+        assert!(payload_max.is_multiple_of(minimum), "the largest request is whole blocks");
         let size = geometry.size.bytes() / u64::from(minimum) * u64::from(minimum);
         assert!(i64::try_from(size).is_ok());
         Offer {

@@ -132,6 +132,7 @@ impl Handshake {
         assert!(wanted <= OPTION_DATA_BYTES_MAX);
         let count = input.len().min(wanted - self.partial.len());
         self.partial.extend_from_slice(&input[..count]);
+        assert!(self.partial.len() <= wanted);
         count
     }
 

@@ -50,6 +50,7 @@ impl Inbox {
 
     /// Marks the first bytes as used. Panics if there are fewer.
     pub(crate) fn consume(&mut self, bytes: usize) {
+        assert!(self.start <= self.end);
         assert!(bytes <= self.end - self.start);
         self.start += bytes;
         if self.start == self.end {
@@ -108,6 +109,7 @@ impl Inbox {
 
     /// Joins the block again after `received` bytes arrived in the room.
     pub(crate) fn give_back(&mut self, front: Option<Lease>, room: Lease, rest: Option<Lease>, received: usize) {
+        assert!(self.block.is_none(), "the room was taken");
         assert!(received <= room.len());
         let mut block = match front {
             Some(mut front) => {

@@ -100,6 +100,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> JobQueue<M, T, D> {
     /// Queues a job for the workers of its kind, and starts one if none is free.
     pub(crate) fn put(self: &Rc<Self>, job: Job<M, T, D>) {
         const { assert!(size_of::<Job<M, T, D>>() <= JOB_BYTES, "the memory of waiting requests is counted") };
+        if let Operation::Write(_, payload, _) = &job.operation {
+            assert_eq!(payload.bytes() as u64, job.request.length, "a payload has arrived completely");
+        }
         let line = if matches!(job.operation, Operation::Read(_)) { Line::Reads } else { Line::Others };
         let worker = self.workers(line).put(job);
         self.start(line, worker);

@@ -75,7 +75,9 @@ impl Limits {
     /// wait without a task.
     pub fn tasks_max(&self) -> usize {
         let all = self.connections_max * self.requests_max;
-        (TASKS_PER_CONNECTION * self.connections_max).max(TASKS_MIN).min(all)
+        let tasks = (TASKS_PER_CONNECTION * self.connections_max).max(TASKS_MIN).min(all);
+        assert!(tasks > 0, "a server has a connection, and that a request");
+        tasks
     }
 
     /// The server's own memory on each shard, besides the clients' arena: small blocks and large ones.

@@ -151,6 +151,7 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Adds a reply; on a broken connection it is dropped.
     pub(crate) fn push(&self, reply: Reply) {
+        assert!(!self.is_ended.get(), "a reply after the last one");
         if self.is_broken.get() {
             return;
         }
@@ -198,6 +199,7 @@ impl Outbox {
 
     /// No more replies follow.
     pub(crate) fn end(&self) {
+        assert!(self.is_broken.get() || self.waiting.borrow().is_empty(), "each request has its reply sent");
         self.is_ended.set(true);
         self.changed.notify_all();
     }
@@ -302,6 +304,7 @@ impl Batch {
 /// Takes the front of `all` that fits one send.
 pub(crate) fn next_send(all: &mut WritePieces) -> WritePieces {
     let bytes = all.iter().take(SEND_PIECES_MAX).map(|piece| piece.len()).sum::<usize>().min(SEND_BYTES_MAX);
+    assert!(bytes > 0 || all.is_empty());
     all.split_to(bytes)
 }
 

@@ -186,6 +186,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
         connection.progress().payload_begins();
         let payload = self.receiver.payload(empty).await.ok_or(End::Broken)?;
         connection.progress().payload_ends();
+        assert_eq!(payload.bytes(), bytes);
         Ok(payload)
     }
 

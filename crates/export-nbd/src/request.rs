@@ -191,7 +191,10 @@ fn check_range(offer: &Offer, request: &Request, is_write: bool) -> Result<Range
     }
     let start = Sectors::from_bytes(offset).expect("the smallest block is whole sectors");
     let length = Sectors::from_bytes(length).expect("the smallest block is whole sectors");
-    Ok(Range::new(Sector(start.0), length))
+    let range = Range::new(Sector(start.0), length);
+    assert!(!range.length.is_zero());
+    assert_eq!(range.end().0.checked_mul(512), offset.checked_add(request.length));
+    Ok(range)
 }
 
 const _: () = assert!(UNFRAGMENTED_BYTES <= uraid_nbd::words::PAYLOAD_BYTES_MAX, "reads are never fragmented");

@@ -91,6 +91,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         let number = self.connections.add(connection.clone());
         shared.connections_changed();
         let is_broken = reader::serve(connection.clone(), &self.queues).await;
+        assert!(connection.phase() != Phase::Transmission, "its reader has ended");
         shared.count(|counts| counts.broken += u64::from(is_broken));
         if connection.phase() != Phase::Handshake {
             let (peer, export) = (connection.peer(), connection.agreement().export);

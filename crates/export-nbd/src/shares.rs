@@ -63,6 +63,7 @@ impl Account {
         if write.is_some() {
             self.written.set(self.written.get() + bytes);
         }
+        assert!(self.written.get() <= self.held.get(), "what writes hold is part of it");
         Entry { account: self.clone(), bytes, write }
     }
 }
@@ -78,8 +79,10 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let account = &self.account;
+        assert!(account.held.get() >= self.bytes && account.holders.get() > 0, "what is given back was held");
         account.held.set(account.held.get() - self.bytes);
         if self.write.is_some() {
+            assert!(account.written.get() >= self.bytes);
             account.written.set(account.written.get() - self.bytes);
         }
         if account.held.get() == 0 {
@@ -139,6 +142,8 @@ impl Shares {
         // The classes of the arena fill up unevenly; the unassigned rest keeps most requests from waiting for the last
         // block.
         let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
+        assert!(bytes + spare <= arena_bytes, "no more is given out than there is");
+        assert!(blocks > 0 && bytes >= blocks, "a request counts for its blocks");
         Shares {
             bytes,
             limit_max: (bytes / 4).max(request_bytes_max).min(bytes),
@@ -174,7 +179,9 @@ impl Shares {
             true => 2 * bytes.next_multiple_of(SMALL_BLOCK_BYTES),
             false => bytes.next_multiple_of(LARGE_BLOCK_BYTES),
         };
-        cost.max(self.request_bytes_min).min(self.bytes)
+        let cost = cost.max(self.request_bytes_min).min(self.bytes);
+        assert!(cost > 0, "each request with data counts");
+        cost
     }
 
     /// The permits for a request, if they are available without waiting.
@@ -338,6 +345,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        assert!(self.0.get() > 0);
         self.0.set(self.0.get() - 1);
     }
 }

@@ -12,6 +12,7 @@ pub struct Spread(Box<[AtomicUsize]>);
 impl Spread {
     /// For this number of shards.
     pub fn new(shards: u16) -> Arc<Spread> {
+        assert!(shards > 0, "a connection needs a shard");
         Arc::new(Spread((0..shards).map(|_| AtomicUsize::new(0)).collect()))
     }
 

@@ -95,6 +95,7 @@ impl<J> Workers<J> {
         context: &Context<'_>,
     ) -> Poll<Option<(J, Option<Worker>)>> {
         let mut idle = self.idle.borrow_mut();
+        assert!(idle.len() <= self.workers.get() && idle.len() <= IDLE_MAX);
         let mut position = None;
         match worker.reason {
             Reason::Woken => self.is_waking.set(false),
@@ -117,6 +118,7 @@ impl<J> Workers<J> {
             return Poll::Ready(Some((job, other)));
         }
         if is_over || (position.is_none() && idle.len() >= IDLE_MAX) {
+            assert!(self.workers.get() > idle.len(), "one that ends is not idle");
             self.workers.set(self.workers.get() - 1);
             return Poll::Ready(None);
         }
