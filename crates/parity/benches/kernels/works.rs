@@ -2,6 +2,7 @@
 //! Owns: the blocks of a row in memory, the two calls of each work, that both give the same bytes. Not here: clocks (`main`).
 
 use crate::isal::Isal;
+use smallvec::SmallVec;
 use std::ffi::{c_int, c_void};
 use uraid_parity::{Kernel, Lost, Row, gf256};
 
@@ -110,10 +111,17 @@ impl<'m> Blocks<'m> {
     }
 
     fn recover(&mut self, kernel: Kernel, n: usize, has_p: bool, lost: &Lost<'_>) {
-        let mut blocks: [&mut [u8]; BLOCKS_MAX] = self.writable(0);
+        let mut blocks: SmallVec<[&mut [u8]; BLOCKS_MAX]> = SmallVec::new();
+        // SAFETY: as in `writable`; these are all the slices there are.
+        self.at[..self.count]
+            .iter()
+            .for_each(|at| unsafe { blocks.push(std::slice::from_raw_parts_mut(*at, self.size)) });
         let (data, parity) = blocks.split_at_mut(n);
-        let [first, second, ..] = parity else { unreachable!("there is room for two more") };
-        let (p, q) = if has_p { (Some(&mut **first), Some(&mut **second)) } else { (None, Some(&mut **first)) };
+        let (p, q) = match parity {
+            [q] if !has_p => (None, Some(&mut **q)),
+            [p, q] if has_p => (Some(&mut **p), Some(&mut **q)),
+            _ => unreachable!("a row has its data and one or two parities"),
+        };
         kernel
             .recover(Row { data, exponents: &EXPONENTS[..n], p, q }, lost)
             .expect("the level tolerates this many losses");
