@@ -4,7 +4,7 @@
 //! Invariant: a `Kernel` that exists can run on this processor. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::{gf256, portable};
-use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// A block of a row and its place in the sum of Q.
@@ -254,15 +254,24 @@ const STEPS_MAX: usize = 256;
 
 /// Orders the blocks of a sum.
 pub(crate) fn with_steps<'a, R>(blocks: impl Iterator<Item = (&'a [u8], u8)>, run: impl FnOnce(Steps<'_>) -> R) -> R {
-    let mut steps: SmallVec<[Step<'a>; STEPS_MAX]> =
-        blocks.map(|(block, exponent)| Step { block, exponent, factor: gf256::exp(exponent) }).collect();
-    assert!(steps.len() <= STEPS_MAX);
-    steps.sort_unstable_by_key(|step| step.exponent);
-    if let Some(highest) = steps.last() {
-        assert!(highest.exponent < gf256::ORDER, "exponents are below 255");
+    // Filled where it lies, with its length in a register: on blocks of a page the time of a general list is felt.
+    let mut room = [const { MaybeUninit::<Step<'a>>::uninit() }; STEPS_MAX];
+    let mut count = 0;
+    let (mut is_ordered, mut least) = (true, 0);
+    blocks.for_each(|(block, exponent)| {
+        assert!(exponent < gf256::ORDER, "exponents are below 255");
+        room[count].write(Step { block, exponent, factor: gf256::exp(exponent) });
+        count += 1;
+        is_ordered &= least <= u16::from(exponent);
+        least = u16::from(exponent) + 1;
+    });
+    // SAFETY: all before `count` were written, in order.
+    let steps = unsafe { room[..count].assume_init_mut() };
+    if !is_ordered {
+        steps.sort_unstable_by_key(|step| step.exponent);
+        for pair in steps.windows(2) {
+            assert_ne!(pair[0].exponent, pair[1].exponent, "exponent {} stands twice in one row", pair[0].exponent);
+        }
     }
-    for pair in steps.windows(2) {
-        assert_ne!(pair[0].exponent, pair[1].exponent, "exponent {} stands twice in one row", pair[0].exponent);
-    }
-    run(&steps)
+    run(steps)
 }

@@ -66,13 +66,12 @@ impl Kernel {
             [only] => {
                 let (before, rest) = data.split_at_mut(only);
                 let (block, after) = rest.split_first_mut().expect("the index was checked against the row");
-                let others = before.iter().chain(&*after).map(|block| &**block);
-                let row = OneOfRow { table, stores, block, exponents, only };
+                let row = OneOfRow { table, stores, block, before, after, exponents };
                 match (p, q) {
-                    (Parity::Good(p), Parity::Wanted(q)) => row.solve_by_p_and_fill_q(others, p, q),
-                    (Parity::Good(p), Parity::Good(_) | Parity::Absent) => row.solve_by_p(others, p),
-                    (Parity::Wanted(p), Parity::Good(q)) => row.solve_by_q_and_fill_p(others, p, q),
-                    (Parity::Absent, Parity::Good(q)) => row.solve_by_q(others, q),
+                    (Parity::Good(p), Parity::Wanted(q)) => row.solve_by_p_and_fill_q(p, q),
+                    (Parity::Good(p), Parity::Good(_) | Parity::Absent) => row.solve_by_p(p),
+                    (Parity::Wanted(p), Parity::Good(q)) => row.solve_by_q_and_fill_p(p, q),
+                    (Parity::Absent, Parity::Good(q)) => row.solve_by_q(q),
                     (Parity::Wanted(_) | Parity::Absent, Parity::Wanted(_) | Parity::Absent) => return Err(too_many),
                 }
             }
@@ -82,11 +81,11 @@ impl Kernel {
                 let (a, rest) = rest.split_first_mut().expect("the index was checked against the row");
                 let (between, rest) = rest.split_at_mut(second - first - 1);
                 let (b, after) = rest.split_first_mut().expect("the index was checked against the row");
-                let others = before.iter().chain(&*between).chain(&*after).map(|block| &**block);
-                let indexes = (0..).filter(|index| *index != first && *index != second);
-                let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
                 let factors = factors(exponents[first], exponents[second]);
-                with_steps(blocks, |steps| {
+                let known = with_exponents(before, exponents)
+                    .chain(with_exponents(between, &exponents[first + 1..]))
+                    .chain(with_exponents(after, &exponents[second + 1..]));
+                with_steps(known, |steps| {
                     let sum = Sum { steps, at: 0, stores };
                     // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
                     unsafe { (table.recover_two)(a, b, p, q, sum, factors) }
@@ -126,57 +125,64 @@ impl<'b> Parity<'b> {
     }
 }
 
-/// A row with one data block lost: the place to fill, and which it is. The others are given in data order.
-struct OneOfRow<'s> {
+/// A row with one data block lost: the place to fill, and the blocks before and behind it in data order.
+struct OneOfRow<'s, 'b> {
     table: &'s Table,
     stores: Stores,
     block: &'s mut [u8],
+    before: &'s [&'b mut [u8]],
+    after: &'s [&'b mut [u8]],
     exponents: &'s [u8],
-    only: usize,
 }
 
-impl<'s> OneOfRow<'s> {
+impl OneOfRow<'_, '_> {
     /// `D = P ^ Px`.
-    fn solve_by_p<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &'a [u8]) {
+    fn solve_by_p(self, p: &[u8]) {
         let (table, stores, block) = (self.table, self.stores, self.block);
+        let others = self.before.iter().chain(self.after).map(|block| &**block);
         // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
         with_sources(others.chain([p]), |sources| unsafe { (table.xor)(block, sources, 0, stores) });
     }
 
     /// `D = P ^ Px`, then `Q = Qx ^ g^e * D`.
-    fn solve_by_p_and_fill_q<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &[u8], q: &mut [u8]) {
+    fn solve_by_p_and_fill_q(self, p: &[u8], q: &mut [u8]) {
         let table = self.table;
-        self.with_sum(others, |block, exponent, sum| {
+        self.with_sum(|block, exponent, sum| {
             // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
             unsafe { (table.recover_by_p_and_q)(block, p, q, sum, gf256::exp(exponent)) }
         });
     }
 
     /// `D = (Q ^ Qx) / g^e`.
-    fn solve_by_q<'a>(self, others: impl Iterator<Item = &'a [u8]>, q: &[u8]) {
+    fn solve_by_q(self, q: &[u8]) {
         let table = self.table;
-        self.with_sum(others, |block, exponent, sum| {
+        self.with_sum(|block, exponent, sum| {
             // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
             unsafe { (table.recover_by_q)(block, q, sum, gf256::inv(gf256::exp(exponent))) }
         });
     }
 
     /// `D = (Q ^ Qx) / g^e`, then `P = Px ^ D`.
-    fn solve_by_q_and_fill_p<'a>(self, others: impl Iterator<Item = &'a [u8]>, p: &mut [u8], q: &[u8]) {
+    fn solve_by_q_and_fill_p(self, p: &mut [u8], q: &[u8]) {
         let table = self.table;
-        self.with_sum(others, |block, exponent, sum| {
+        self.with_sum(|block, exponent, sum| {
             // SAFETY: a kernel that exists can run here; all blocks of a row have one length, and `at` is zero.
             unsafe { (table.recover_by_q_and_p)(block, p, q, sum, gf256::inv(gf256::exp(exponent))) }
         });
     }
 
     /// Runs with the place to fill, its exponent and the sum of the others.
-    fn with_sum<'a>(self, others: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&mut [u8], u8, Sum<'_>)) {
-        let (exponents, only, block, stores) = (self.exponents, self.only, self.block, self.stores);
-        let indexes = (0..).filter(|index| *index != only);
-        let blocks = others.zip(indexes.map(|index: usize| exponents[index]));
-        with_steps(blocks, |steps| run(block, exponents[only], Sum { steps, at: 0, stores }));
+    fn with_sum(self, run: impl FnOnce(&mut [u8], u8, Sum<'_>)) {
+        let OneOfRow { stores, block, before, after, exponents, .. } = self;
+        let only = before.len();
+        let known = with_exponents(before, exponents).chain(with_exponents(after, &exponents[only + 1..]));
+        with_steps(known, |steps| run(block, exponents[only], Sum { steps, at: 0, stores }));
     }
+}
+
+/// Each block with the exponent at its place; more exponents may follow.
+fn with_exponents<'a>(blocks: &'a [&mut [u8]], exponents: &'a [u8]) -> impl Iterator<Item = (&'a [u8], u8)> {
+    blocks.iter().map(|block| &**block).zip(exponents.iter().copied())
 }
 
 /// The parity blocks of a row whose data is all there.
@@ -188,7 +194,7 @@ fn fill_parity<'a>(
     p: Option<&mut [u8]>,
     q: Option<&mut [u8]>,
 ) {
-    let with_exponents = |blocks, run: &mut dyn FnMut(Sum<'_>)| {
+    let with_sum = |blocks, run: &mut dyn FnMut(Sum<'_>)| {
         let blocks = Iterator::zip(blocks, exponents.iter().copied());
         with_steps(blocks, |steps| run(Sum { steps, at: 0, stores }));
     };
@@ -196,11 +202,11 @@ fn fill_parity<'a>(
     match (p, q) {
         (Some(p), Some(q)) => {
             // SAFETY: see above.
-            with_exponents(blocks, &mut |sum| unsafe { (table.generate_pq)(p, q, sum) });
+            with_sum(blocks, &mut |sum| unsafe { (table.generate_pq)(p, q, sum) });
         }
         (None, Some(q)) => {
             // SAFETY: see above.
-            with_exponents(blocks, &mut |sum| unsafe { (table.generate_q)(q, sum) });
+            with_sum(blocks, &mut |sum| unsafe { (table.generate_q)(q, sum) });
         }
         (Some(p), None) => {
             // SAFETY: see above.
@@ -242,5 +248,7 @@ fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) -> usize {
 
 /// Gathers the blocks of an xor: on the stack, where what is not used of the list is not touched.
 fn with_sources<'a, R>(blocks: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&[&[u8]]) -> R) -> R {
-    run(&blocks.collect::<SmallVec<[&[u8]; 256]>>())
+    let mut sources: SmallVec<[&[u8]; 256]> = SmallVec::new();
+    blocks.for_each(|block| sources.push(block));
+    run(&sources)
 }

@@ -7,11 +7,12 @@ use crate::{gf256, kernel};
 
 /// Sixteen bytes that need no instruction set.
 #[derive(Clone, Copy)]
-struct Plain<const AT_ONCE: bool>([u8; 16]);
+struct Plain<const AT_ONCE: bool, const UNROLLS: bool>([u8; 16]);
 
-impl<const AT_ONCE: bool> Vector for Plain<AT_ONCE> {
+impl<const AT_ONCE: bool, const UNROLLS: bool> Vector for Plain<AT_ONCE, UNROLLS> {
     const BYTES: usize = 16;
     const MULTIPLIES_AT_ONCE: bool = AT_ONCE;
+    const UNROLLS: bool = UNROLLS;
     type Factor = u8;
 
     unsafe fn load(at: *const u8) -> Self {
@@ -60,28 +61,31 @@ fn blocks<const N: usize>(length: usize) -> [Box<[u8]>; N] {
     std::array::from_fn(|block| (0..length).map(|at| (at * 37 + block * 101 + 11) as u8).collect())
 }
 
-/// Nothing, no register, one and a rest, four and one and a rest.
-const LENGTHS: [usize; 4] = [0, 15, 17, 81];
+/// Nothing, no register, one and a rest, four and one and a rest, eight and four and one and a rest.
+const LENGTHS: [usize; 5] = [0, 15, 17, 81, 213];
 const STORES: [Stores; 2] = [Stores::Cached, Stores::Streaming];
 const FACTORS: Factors = Factors { by_p: 0x1d, by_q: 0x8e };
 
-/// Calls with each length, the sum of three blocks with a hole, and how to store; `at` is not zero where there is room.
+/// Calls with each length, the sum of up to ten blocks with a hole, and how to store; `at` is not zero where there is room.
 fn for_each_sum(mut check: impl FnMut(usize, Sum<'_>)) {
     for length in LENGTHS {
         for at in [0, 5] {
-            let data: [Box<[u8]>; 3] = blocks(at + length);
-            let of_row = data.iter().map(|block| &**block).zip([0, 1, 3]);
-            kernel::with_steps(of_row, |steps| {
-                STORES.into_iter().for_each(|stores| check(length, Sum { steps, at, stores }));
-            });
+            let data: [Box<[u8]>; 10] = blocks(at + length);
+            for count in 0..=data.len() {
+                let of_row = data[..count].iter().map(|block| &**block).zip([0, 1, 3, 4, 5, 6, 7, 8, 9, 10]);
+                kernel::with_steps(of_row, |steps| {
+                    STORES.into_iter().for_each(|stores| check(length, Sum { steps, at, stores }));
+                });
+            }
         }
     }
 }
 
 #[test]
 fn sums_stay_inside_their_blocks() {
-    check_sums::<Plain<true>>();
-    check_sums::<Plain<false>>();
+    check_sums::<Plain<true, true>>();
+    check_sums::<Plain<true, false>>();
+    check_sums::<Plain<false, false>>();
 }
 
 fn check_sums<V: Vector>() {
@@ -105,8 +109,9 @@ fn check_sums<V: Vector>() {
 
 #[test]
 fn solving_stays_inside_its_blocks() {
-    check_solving::<Plain<true>>();
-    check_solving::<Plain<false>>();
+    check_solving::<Plain<true, true>>();
+    check_solving::<Plain<true, false>>();
+    check_solving::<Plain<false, false>>();
 }
 
 fn check_solving<V: Vector>() {
@@ -138,13 +143,13 @@ fn updates_stay_inside_their_blocks() {
         let (mut expected_p, mut expected_q) = (p.clone(), q.clone());
         portable::update_pq(&mut expected_p, &mut expected_q, &old, &new, 0x53);
         // SAFETY: plain bytes need no instructions; the blocks have one length, also below.
-        unsafe { update_pq::<Plain<true>>(&mut p, &mut q, &old, &new, 0x53) };
+        unsafe { update_pq::<Plain<true, false>>(&mut p, &mut q, &old, &new, 0x53) };
         assert_eq!((&p, &q), (&expected_p, &expected_q));
         // SAFETY: as above. The same once more takes it back.
         unsafe {
-            update_p::<Plain<true>>(&mut p, &old, &new);
-            update_q::<Plain<true>>(&mut q, &old, &new, 0x53);
-            xor_into::<Plain<true>>(&mut p, &old);
+            update_p::<Plain<true, false>>(&mut p, &old, &new);
+            update_q::<Plain<true, false>>(&mut q, &old, &new, 0x53);
+            xor_into::<Plain<true, false>>(&mut p, &old);
         }
         let [mut before_p, before_q, _, _] = blocks(length);
         portable::xor_into(&mut before_p, &old);
