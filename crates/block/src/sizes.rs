@@ -9,7 +9,7 @@ use crate::units::Sectors;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SizeError {
     /// Not digits with an optional unit.
-    #[error("{found:?} is no size, expected a number with K, M, G, T (powers of 1024) or s (sectors); bare: KiB")]
+    #[error("{found:?} is not a size, expected a number with K, M, G, T (powers of 1024) or s (sectors); bare: KiB")]
     NoSize {
         /// The text given.
         found: String,

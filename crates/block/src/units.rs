@@ -38,6 +38,15 @@ impl Sectors {
         Sectors(bytes / SECTOR_BYTES as u64)
     }
 
+    /// As a person writes sizes: the largest unit that it is a whole number of, `64 KiB`, or bytes: `1536 bytes`.
+    pub fn size(self) -> impl fmt::Display {
+        let bytes = self.bytes();
+        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let whole = units.into_iter().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+        let (unit, shift) = whole.unwrap_or(("bytes", 0));
+        fmt::from_fn(move |out| write!(out, "{} {unit}", bytes >> shift))
+    }
+
     /// Whether this is the empty length.
     pub const fn is_zero(self) -> bool {
         self.0 == 0

@@ -276,7 +276,7 @@ impl fmt::Display for Refusal {
                 write!(out, "not in sync: {} of {} sectors of {slot} are rebuilt", found.0, expected.0)
             }
             Refusal::Shrank { found, expected } => {
-                write!(out, "shrank: device has {found}, its data needs {expected}")
+                write!(out, "shrank: device has {}, its data needs {}", found.size(), expected.size())
             }
             Refusal::Replacement { slot } => write!(out, "is a replacement for {slot}, which cannot be continued yet"),
             Refusal::Mismatch { field, found, expected } => {

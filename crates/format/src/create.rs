@@ -80,14 +80,15 @@ pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
     list.into_iter().chain([own]).collect()
 }
 
-/// Why such an array cannot be made. Member numbers count the list from 0.
+/// Why such an array cannot be made. Member numbers count the list from 0; the text of an error about one member follows
+/// its name: see [`CreateError::member`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
     /// Version 0.90.
     #[error("0.90 superblocks are read, not written: give 1.0, 1.1 or 1.2")]
     OldVersion,
     /// A data offset for a version that has its data at the start.
-    #[error("data offset is {found}, but with version 1.0 data starts at sector 0")]
+    #[error("data offset is {}, but with version 1.0 data starts at the start of the member", found.size())]
     DataOffsetNotZero {
         /// The offset asked for.
         found: Sectors,
@@ -141,7 +142,7 @@ pub enum CreateError {
         found: u16,
     },
     /// `missing` in the place of a spare.
-    #[error("member {member} of the list is a spare and missing: leave it out")]
+    #[error("stands in the place of a spare, and no spare can be missing: leave it out")]
     MissingSpare {
         /// Its place in the list.
         member: usize,
@@ -170,7 +171,7 @@ pub enum CreateError {
     )]
     DirtyDegraded,
     /// A chunk that the level cannot have.
-    #[error("chunk is {found}, expected a multiple of {multiple} from 4 KiB to 1 TiB for {level}")]
+    #[error("chunk is {}, expected a multiple of {} from 4 KiB to 1 TiB for {level}", found.size(), multiple.size())]
     Chunk {
         /// The level.
         level: &'static str,
@@ -180,7 +181,7 @@ pub enum CreateError {
         multiple: Sectors,
     },
     /// Data would overlap the superblock, or start too far out.
-    #[error("data offset is {found}, expected at least {minimum}, behind the superblock")]
+    #[error("data offset is {}, expected at least {}, behind the superblock", found.size(), minimum.size())]
     DataOffset {
         /// The offset asked for.
         found: Sectors,
@@ -188,7 +189,7 @@ pub enum CreateError {
         minimum: Sectors,
     },
     /// A device is too small to hold anything.
-    #[error("member {member} of the list has {found}, at least {minimum} are needed")]
+    #[error("has {}, at least {} are needed", found.size(), minimum.size())]
     DeviceTooSmall {
         /// Its place in the list.
         member: usize,
@@ -198,7 +199,7 @@ pub enum CreateError {
         minimum: Sectors,
     },
     /// A device is smaller than `--size`.
-    #[error("member {member} of the list has {found} for data, {expected} are asked for with --size")]
+    #[error("has {} for data, --size asks for {}", found.size(), expected.size())]
     SizeTooLarge {
         /// Its place in the list.
         member: usize,
@@ -208,7 +209,7 @@ pub enum CreateError {
         expected: Sectors,
     },
     /// `--size` rounds down to nothing.
-    #[error("size is {found}, expected at least {minimum}")]
+    #[error("size is {}, expected at least {}", found.size(), minimum.size())]
     SizeTooSmall {
         /// What was asked for.
         found: Sectors,
@@ -218,6 +219,32 @@ pub enum CreateError {
     /// The layout is impossible for the level.
     #[error("this array cannot be laid out")]
     Layout(#[source] LayoutError),
+}
+
+impl CreateError {
+    /// The place in the list of the member that it is about, if it is about one.
+    pub fn member(&self) -> Option<usize> {
+        match self {
+            CreateError::MissingSpare { member }
+            | CreateError::DeviceTooSmall { member, .. }
+            | CreateError::SizeTooLarge { member, .. } => Some(*member),
+            CreateError::Layout(error) => error.slot().map(|slot| slot.0.into()),
+            CreateError::OldVersion
+            | CreateError::DataOffsetNotZero { .. }
+            | CreateError::MemberCount { .. }
+            | CreateError::TooManySlots { .. }
+            | CreateError::TooManyDevices { .. }
+            | CreateError::SingleSlot { .. }
+            | CreateError::TooFewSlots { .. }
+            | CreateError::NoSpares { .. }
+            | CreateError::NoDevice { .. }
+            | CreateError::TooManyMissing { .. }
+            | CreateError::DirtyDegraded
+            | CreateError::Chunk { .. }
+            | CreateError::DataOffset { .. }
+            | CreateError::SizeTooSmall { .. } => None,
+        }
+    }
 }
 
 /// The whole decision: what to write where for this array on these members.

@@ -22,7 +22,9 @@ mod sys;
 mod timers;
 
 pub use limits::{TooFewDescriptors, ensure_descriptors};
-pub use member::{Access, BadSectors, Claimed, Identity, Medium, Member, OpenError, PathState, Target, Window};
+pub use member::{
+    Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, PathState, Target, Window, holder,
+};
 pub use memory::{NoMemory, ensure_memory};
 pub use net::{Listener, NetError, Peer, Stream};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};

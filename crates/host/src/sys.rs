@@ -157,15 +157,29 @@ fn seek(fd: RawFd, at: u64, whence: c_int) -> Result<u64, Errno> {
 /// Locks bytes of a file for this open file description, for writing or reading; `None`: to the end, even if the end
 /// moves. EAGAIN: another description has a conflicting lock.
 pub(crate) fn lock_bytes(fd: BorrowedFd<'_>, is_write: bool, start: u64, length: Option<u64>) -> Result<(), Errno> {
+    let lock = byte_lock(if is_write { libc::F_WRLCK } else { libc::F_RDLCK }, start, length)?;
+    // SAFETY: reads one flock64.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
+}
+
+/// Whether another description has a lock on any of these bytes, for writing or reading; `None`: to the end. Nothing is
+/// locked.
+pub(crate) fn are_bytes_locked(fd: BorrowedFd<'_>, start: u64, length: Option<u64>) -> Result<bool, Errno> {
+    let mut lock = byte_lock(libc::F_WRLCK, start, length)?;
+    // SAFETY: reads and writes one flock64.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) })?;
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+fn byte_lock(kind: c_int, start: u64, length: Option<u64>) -> Result<libc::flock64, Errno> {
     let offset = |bytes: u64| i64::try_from(bytes).map_err(|_| Errno(libc::EOVERFLOW));
     // SAFETY: flock64 is plain data; all zeroes is a value of it.
     let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
-    lock.l_type = if is_write { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = offset(start)?;
     lock.l_len = length.map_or(Ok(0), offset)?;
-    // SAFETY: reads one flock64.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
+    Ok(lock)
 }
 
 /// Releases all byte locks of this description.

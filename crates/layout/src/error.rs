@@ -28,7 +28,7 @@ pub enum LayoutError {
         expected: u16,
     },
     /// The chunk is zero, or no power of two where the level needs one.
-    #[error("chunk of {found}, {level} needs {expected}")]
+    #[error("chunk of {}, {level} needs {expected}", found.size())]
     Chunk {
         /// The level asked for.
         level: Level,
@@ -54,7 +54,7 @@ pub enum LayoutError {
         expected: u16,
     },
     /// A member of linear or raid0 cannot hold one chunk.
-    #[error("{slot} has {found} of data, needs at least {expected}")]
+    #[error("{slot} has {} of data, needs at least {}", found.size(), expected.size())]
     MemberTooSmall {
         /// Which member.
         slot: Slot,
@@ -64,7 +64,7 @@ pub enum LayoutError {
         expected: Sectors,
     },
     /// The size used of each member cannot hold one chunk (of every copy).
-    #[error("{found} used per member, needs at least {expected}")]
+    #[error("{} used per member, needs at least {}", found.size(), expected.size())]
     SizeTooSmall {
         /// The size per member.
         found: Sectors,
@@ -72,7 +72,7 @@ pub enum LayoutError {
         expected: Sectors,
     },
     /// The array, or a member, would be larger than a signed 64-bit byte count.
-    #[error("the array is larger than {limit}")]
+    #[error("the array is larger than {}", limit.size())]
     TooLarge {
         /// The largest array possible.
         limit: Sectors,
@@ -109,4 +109,24 @@ pub enum LayoutError {
         /// Slots asked for.
         members: u16,
     },
+}
+
+impl LayoutError {
+    /// The slot of the member that it is about, if it is about one.
+    pub fn slot(&self) -> Option<Slot> {
+        match *self {
+            LayoutError::MemberTooSmall { slot, .. } => Some(slot),
+            LayoutError::TooFewMembers { .. }
+            | LayoutError::TooManyMembers { .. }
+            | LayoutError::Chunk { .. }
+            | LayoutError::UnknownLayout { .. }
+            | LayoutError::MemberSizes { .. }
+            | LayoutError::SizeTooSmall { .. }
+            | LayoutError::TooLarge { .. }
+            | LayoutError::ZonesWithoutLayout { .. }
+            | LayoutError::CopiesCount { .. }
+            | LayoutError::NotInjective { .. }
+            | LayoutError::CopiesShareMember { .. } => None,
+        }
+    }
 }

@@ -35,9 +35,9 @@ An ARRAY is a name (as `uraid list` shows it), one or more of its members, or `-
 A MEMBER is a file or a block device, or a part of one:
   PATH@OFFSET[+LENGTH]  from a byte offset on, LENGTH bytes or up to the end; K, M, G, T are powers of 1024
   PATH@pN               partition N of the GPT or MBR inside
-A file that exists under the whole name wins. Parts that do not overlap may be members at the same
-time, of one array or of several. Who has a part of a block device does not keep the system from
-mounting another one, nor the same.";
+If a file exists under the whole name, it is that file. Parts that do not overlap may be members at
+the same time, of one array or of several. A part of a block device is locked against other uraid
+processes only: the system can still mount it.";
 
 const OVERVIEW_AFTER: &str = "\
 EXAMPLES
@@ -52,10 +52,10 @@ TESTING
   bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER
       a MEMBER whose reads and writes of these sectors, counted from its start, fail as on a broken disk
   mem:SIZE, null:SIZE
-      memory; nothing at all
+      memory, gone when the process ends; or no storage at all: reads give arbitrary bytes, writes are dropped
   mem:SIZE,request=TIME[,bandwidth=SIZE]
-      the same, or null:, but each request takes TIME (20us, 1ms), one after the other as in a controller,
-      and as long as SIZE bytes in a second take
+      the same, or null:, with a cost: requests run one after the other as in a controller, and each takes
+      TIME (20us, 1ms) or, with bandwidth=SIZE, longer if needed for at most SIZE bytes a second
 
 EXIT CODES
   0  done
@@ -124,10 +124,13 @@ impl Cli {
             usage_error(&text);
         }
         Cli::try_parse().unwrap_or_else(|error| match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(option)) => match mdadm::why_not(option) {
-                Some(text) => refuse(&text),
-                None => error.exit(),
-            },
+            Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => {
+                let subcommand = as_far_as_it_goes.subcommand_name().unwrap_or_default();
+                match mdadm::why_not_here(&Cli::command(), subcommand, option) {
+                    Some(text) => refuse(&text),
+                    None => error.exit(),
+                }
+            }
             Some(_) | None => error.exit(),
         })
     }

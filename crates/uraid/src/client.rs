@@ -101,7 +101,7 @@ pub enum ClientError {
         path: PathBuf,
     },
     /// The answer is not valid.
-    #[error("{} is no control socket of uraid", path.display())]
+    #[error("{} is not a control socket of uraid", path.display())]
     Alien {
         /// The socket.
         path: PathBuf,

@@ -61,7 +61,7 @@ pub enum CopyError {
     #[error(transparent)]
     Order(#[from] OrderError),
     /// There are several.
-    #[error("{arrays}: they carry no superblock of an array that they make up: copy each by itself, without --array")]
+    #[error("{arrays}: they carry no superblocks of an array of arrays: copy each by itself, without --array")]
     Several {
         /// Their names.
         arrays: String,

@@ -187,7 +187,7 @@ pub fn check_unoccupied(names: &[String], marks: &[Vec<Signature>], may_overwrit
     for (name, marks) in names.iter().zip(marks) {
         if let Some(first) = marks.first() {
             count += 1;
-            let fate = if may_overwrite { ", which is given up" } else { "" };
+            let fate = if may_overwrite { ", which is overwritten" } else { "" };
             warn(&format!("{name}: carries {first}{fate}"));
         }
     }
@@ -250,27 +250,7 @@ fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> b
 
 /// An error about one member of the list, with its name.
 pub fn with_name(error: CreateError, names: &[String]) -> Refusal {
-    let at = match &error {
-        CreateError::MissingSpare { member }
-        | CreateError::DeviceTooSmall { member, .. }
-        | CreateError::SizeTooLarge { member, .. } => Some(*member),
-        CreateError::OldVersion
-        | CreateError::DataOffsetNotZero { .. }
-        | CreateError::MemberCount { .. }
-        | CreateError::TooManySlots { .. }
-        | CreateError::TooManyDevices { .. }
-        | CreateError::SingleSlot { .. }
-        | CreateError::TooFewSlots { .. }
-        | CreateError::NoSpares { .. }
-        | CreateError::NoDevice { .. }
-        | CreateError::TooManyMissing { .. }
-        | CreateError::DirtyDegraded
-        | CreateError::Chunk { .. }
-        | CreateError::DataOffset { .. }
-        | CreateError::SizeTooSmall { .. }
-        | CreateError::Layout(_) => None,
-    };
-    match at.and_then(|at| names.get(at)) {
+    match error.member().and_then(|at| names.get(at)) {
         Some(name) => Refusal::Member { member: name.clone(), source: error },
         None => Refusal::Geometry(error),
     }
@@ -298,8 +278,8 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     let absent = if missing > 0 { format!(", {missing} missing") } else { String::new() };
     let first = match (creation.is_clean, level) {
         (_, Level::Linear | Level::Raid0) => "there is no redundancy to make consistent".to_owned(),
-        (true, _) => "clean: it takes requests at once".to_owned(),
-        (false, _) => format!("a resync of {each} per member comes first, then it takes requests"),
+        (true, _) => "it is clean and takes requests at once".to_owned(),
+        (false, _) => format!("it starts with a resync of {each} per member; clients wait until it ends"),
     };
     format!(
         "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n  \

@@ -7,6 +7,7 @@
 mod asking;
 mod assembly;
 mod bench;
+mod blank;
 mod cli;
 mod client;
 mod clients;

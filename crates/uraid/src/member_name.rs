@@ -23,7 +23,7 @@ pub enum NameError {
         name: String,
     },
     /// The text after the `@` is not a window.
-    #[error("{name}: @{found} is no window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition")]
+    #[error("{name}: @{found} is not a window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition")]
     Window {
         /// As it was given.
         name: String,

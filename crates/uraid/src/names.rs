@@ -31,7 +31,7 @@ pub fn valid_host(text: &str) -> Result<String, String> {
 
 /// 32 hex digits, grouped as you like.
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
-    uuid::parse(text).ok_or_else(|| format!("{text:?} is no UUID, expected 32 hex digits"))
+    uuid::parse(text).ok_or_else(|| format!("{text:?} is not a UUID, expected 32 hex digits"))
 }
 
 /// The host that `create` puts before the name, if it fits; empty for none. `option` is `--homehost`; `none`, `<none>`

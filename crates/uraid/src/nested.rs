@@ -19,10 +19,10 @@ use uraid_host::{BadSectors, CLIENT_ARENA, Local};
 #[derive(Debug, thiserror::Error)]
 pub enum NestedError {
     /// They could not be read.
-    #[error("cannot look what the arrays carry")]
+    #[error("cannot read what the arrays carry")]
     Run(#[from] StackError),
     /// They carry superblocks that do not fit together.
-    #[error("cannot start the array that the arrays make up")]
+    #[error("cannot start the array that these arrays are members of")]
     Assemble(#[from] NamedError),
 }
 

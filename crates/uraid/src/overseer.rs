@@ -216,6 +216,13 @@ impl Overseer {
                      it again ({error})"
                 )
             }
+            FailError::StaysFrozen(StaysFrozen::LostData { slot }) => {
+                let member = self.member_or_slot(*slot);
+                format!(
+                    "the array stays frozen: a write was left half done in a stripe that lacks the data of {member}; stop \
+                     it and start it again"
+                )
+            }
             FailError::Frozen(_) => match self.frozen_over() {
                 Some(reason) => format!("{error} ({reason})"),
                 None => with_causes(error),
@@ -256,8 +263,10 @@ impl Controlled for Overseer {
         report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, report.resync.is_some(), self.session.is_stopping());
         report.frozen = self.frozen_over();
-        report.counts = Some(sum(&counts));
+        let counts = sum(&counts);
         let setup = self.session.setup();
+        report.is_blank = counts.writes == 0 && setup.stack.blank.contains(&self.index);
+        report.counts = Some(counts);
         report.clients = Some(requests(&clients, setup.frontends.exports.len()));
         let exports = || setup.frontends.exports.iter().filter(|export| export.array == self.index);
         let entry = |export: &ArrayExport| report::Export {

@@ -1,19 +1,21 @@
 //! Reads a member without claiming it: it may be in use, by us or by others.
-//! Owns: reading a member by name, the errors of one that cannot be read or has no superblock.
+//! Owns: reading a member by name, whether it is in use, the errors of one that cannot be read or has no superblock.
 //! Not here: members that are served or changed; those are claimed first (`uraid_host::Claimed`).
 //! Invariant: nothing is written. A FIFO is refused, not opened; a member that hangs is given up (`asking`).
 
 use crate::asking::{self, NoAnswer};
 use crate::member_name::{self, NameError};
+use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
-use uraid_host::{BadSectors, Target, Window};
+use uraid_host::{BadSectors, Holder, Target, Window, holder};
 
 /// Why a member has no superblock.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +104,8 @@ pub struct Probe {
     pub size: Sectors,
     /// Its superblock.
     pub superblock: Superblock,
+    /// Who has claimed it, if anyone.
+    pub holder: Option<Holder>,
 }
 
 /// A member that is open for reading and not claimed.
@@ -111,7 +115,7 @@ pub struct Unclaimed {
     /// The place of its byte 0 in the file.
     base: u64,
     bytes: u64,
-    bad: BadSectors,
+    target: Target,
 }
 
 /// Reads the superblock of a member without claiming it, within a time limit. Its list of bad blocks must be readable, as
@@ -123,9 +127,11 @@ pub fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, ProbeError
 
 fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let member = open(name)?;
+    // Whether it is free is not known where the system does not say.
+    let holder = holder(&member.target).unwrap_or(None);
     let superblock = member.find_superblock()?.superblock;
     member.bad_blocks(&superblock)?;
-    Ok(Probe { size: member.size(), superblock })
+    Ok(Probe { size: member.size(), superblock, holder })
 }
 
 /// Opens a member for reading without claiming it.
@@ -152,7 +158,7 @@ pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
     if end > found || start > end {
         return Err(ProbeError::Window { path: name.to_owned(), start, end: end.max(start), found });
     }
-    Ok(Unclaimed { name: name.to_owned(), file, base: start, bytes: end - start, bad: target.bad })
+    Ok(Unclaimed { name: name.to_owned(), file, base: start, bytes: end - start, target })
 }
 
 impl Unclaimed {
@@ -167,8 +173,18 @@ impl Unclaimed {
         if at.checked_add(length).is_none_or(|end| end > self.bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.bad.check_bytes(at, length).map_err(|error| io::Error::from_raw_os_error(error.os))?;
+        self.target.bad.check_bytes(at, length).map_err(|error| io::Error::from_raw_os_error(error.os))?;
         self.file.read_exact_at(into, self.base + at)
+    }
+
+    /// The same, without leaving more of the file in the page cache than was there: no reading ahead, and what was read
+    /// is dropped. Whether a member that hangs answers is judged by reads, which a page cache would answer.
+    pub fn read_once_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        // Advice: where it is not taken, more is cached.
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+        let read = self.read_at(at, into);
+        let _ = fadvise(&self.file, self.base + at, NonZeroU64::new(into.len() as u64), Advice::DontNeed);
+        read
     }
 
     /// The list of bad blocks in force; `None`: no sector is bad.

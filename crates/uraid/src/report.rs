@@ -4,9 +4,11 @@
 //! Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod hints;
+mod in_use;
 mod member_io;
 mod reshape;
 
+pub use in_use::InUse;
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub use reshape::{Reshape, Shape};
 
@@ -79,6 +81,12 @@ pub struct Report {
     /// For an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
+    /// Both ends of the array are zeroes, and no client has written since. `false`, too, where that is not known.
+    #[serde(default)]
+    pub is_blank: bool,
+    /// For an array that this report was read from the members of: those that others have claimed.
+    #[serde(default)]
+    pub in_use: Vec<InUse>,
     /// The inputs of its layout; `None` if they are not known for all members.
     #[serde(default)]
     pub geometry: Option<Geometry>,
@@ -280,7 +288,18 @@ pub struct Export {
     pub mode: Option<String>,
 }
 
+/// The last word of the state of an array that does not run.
+pub const NOT_STARTED: &str = "Not Started";
+
 impl Report {
+    /// Notes which members others have: then the array may well run, but not where this process can ask.
+    pub fn set_in_use(&mut self, in_use: Vec<InUse>) {
+        if !in_use.is_empty() {
+            self.state.iter_mut().filter(|word| *word == NOT_STARTED).for_each(|word| *word = "In Use".to_owned());
+        }
+        self.in_use = in_use;
+    }
+
     /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
     pub fn picture(&self) -> String {
         let slots = self.slots();
@@ -368,6 +387,10 @@ impl Report {
         field(out, "Consistency Policy", &self.consistency_policy);
         if let Some(reason) = &self.read_only {
             field(out, "Read-Only", reason);
+        }
+        if !self.in_use.is_empty() {
+            let by = in_use::text(&self.in_use);
+            field(out, "In Use", &format!("{by}; this report is from the superblocks, which may be behind"));
         }
         if let Some(resync) = &self.resync {
             let percent = (u128::from(resync.done) * 100 / u128::from(resync.total.max(1))) as u64;
@@ -525,6 +548,8 @@ mod tests {
             left_out: Vec::new(),
             refusal: None,
             read_only: None,
+            is_blank: true,
+            in_use: Vec::new(),
             geometry: None,
         }
     }

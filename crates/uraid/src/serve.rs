@@ -6,6 +6,7 @@
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
+use crate::blank;
 use crate::cli::{Processors, ServeArgs};
 use crate::frontends;
 use crate::memory::{self, MemoryError};
@@ -131,6 +132,7 @@ pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
+    stack.blank = blank::of_stack(&stack);
     let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
     let frontends = frontends::listen(args, nbd, &stack, shards, &timeouts)?;
     log::add_time();

@@ -48,6 +48,8 @@ pub struct Stack {
     pub read_errors_max: u32,
     /// What happens to full members.
     pub on_full: OnFull,
+    /// Arrays that showed no data before they were served.
+    pub blank: Vec<ArrayIndex>,
 }
 
 /// The default limit of read errors.
@@ -114,7 +116,8 @@ pub enum StackError {
 impl Stack {
     /// These arrays, with the engine's limit of read errors.
     pub fn new(arrays: Vec<Assembled>, force: bool) -> Stack {
-        Stack { arrays, force, read_errors_max: read_errors_max_default(), on_full: OnFull::default() }
+        let (read_errors_max, on_full) = (read_errors_max_default(), OnFull::default());
+        Stack { arrays, force, read_errors_max, on_full, blank: Vec::new() }
     }
 
     /// All arrays by index.

@@ -359,12 +359,12 @@ fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
     let (left, right) = two_raid6(&scratch);
     let out = scratch.path("out");
     copy(&scratch, &[], &out, &[&left, &right])
-        .expect_refused(&["left, right: they carry no superblock of an array that they make up", "without --array"]);
+        .expect_refused(&["left, right: they carry no superblocks of an array of arrays", "without --array"]);
     // One alone, that carries none, is itself what is copied.
     copy(&scratch, &[], &out, &[&left]).expect_done();
     filled_over(&scratch, "-l 0 -n 2 -c 64K", &left, &right);
     copy(&scratch, &["--overwrite"], &out, &[&left])
-        .expect_refused(&["cannot start the array that the arrays make up", "1 of 2 members"]);
+        .expect_refused(&["cannot start the array that these arrays are members of", "1 of 2 members"]);
     let before = std::fs::read(&right[3]).expect("a member");
     copy(&scratch, &["--overwrite"], &right[3], &[&left, &right]).expect_refused(&["is the member", "r3"]);
     // Where OUT is forgotten, or follows --array, no member is taken for it.

@@ -111,12 +111,14 @@ fn nothing_that_is_there_is_overwritten_unasked_and_a_member_never() {
     scratch.uraid(words(&["--overwrite"], &named, &blank)).expect_refused(&["is the member", "blank"]);
     assert_eq!(fs::metadata(&blank).expect("a file").len(), 8 * MIB);
     fs::write(scratch.path("out.map"), b"my notes").expect("room");
-    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
+    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 does not belong in a map"]);
     // OUT is given up, the notes are not.
-    scratch.uraid(words(&["--overwrite"], &members, &out)).expect_refused(&["out.map: line 1 is not of a map"]);
+    scratch
+        .uraid(words(&["--overwrite"], &members, &out))
+        .expect_refused(&["out.map: line 1 does not belong in a map"]);
     fs::remove_file(scratch.path("out.map")).expect("it is there");
     scratch.uraid(words(&["--overwrite"], &members, &out)).expect_done();
-    scratch.uraid(words(&[], &members, &scratch.path(""))).expect_refused(&["is no file, block device or pipe"]);
+    scratch.uraid(words(&[], &members, &scratch.path(""))).expect_refused(&["is not a file, block device or pipe"]);
 }
 
 #[test]
@@ -278,7 +280,9 @@ fn an_output_that_is_in_use_a_block_device_or_a_terminal_is_refused_and_so_is_a_
     // Longer than any map; and one that cannot be read at all.
     let map = scratch.path("out.map");
     File::create(&map).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
-    scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: is no map of uraid copy: it has 1073741824"]);
+    scratch
+        .uraid(words(&[], &members, &out))
+        .expect_refused(&["out.map: is not a map of uraid copy: it has 1073741824"]);
     fs::remove_file(&map).and_then(|()| fs::create_dir(&map)).expect("room");
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: reading the map failed: Is a directory"]);
     let nowhere = scratch.path("nowhere/out");
@@ -296,7 +300,7 @@ fn an_output_that_is_in_use_a_block_device_or_a_terminal_is_refused_and_so_is_a_
     match devices.into_iter().find(is_block_device) {
         Some(device) => {
             let done = scratch.uraid(words(&[], &members, &device));
-            done.expect_refused(&["is a block device; --overwrite gives up what it holds"]);
+            done.expect_refused(&["is a block device; --overwrite replaces what it holds"]);
         }
         None => eprintln!("NOT TESTED: /dev has no block device, none could be given as OUT"),
     }
@@ -314,17 +318,17 @@ fn a_map_takes_the_place_of_nothing_but_a_map() {
     let refused = |options: &[&str], members: &[PathBuf], out: &Path, said: &str| {
         scratch.uraid(words(options, members, out)).expect_refused(&["nothing was copied", said]);
     };
-    refused(&["--overwrite", "--map", member], &members, &out, "line 1 is not of a map");
+    refused(&["--overwrite", "--map", member], &members, &out, "line 1 does not belong in a map");
     for name in ["x.map", "x.map.new"] {
         let linked = scratch.path(name);
         fs::hard_link(&members[0], &linked).expect("a link");
-        refused(&["--overwrite"], &members, &scratch.path("x"), "line 1 is not of a map");
+        refused(&["--overwrite"], &members, &scratch.path("x"), "line 1 does not belong in a map");
         fs::remove_file(linked).expect("it is there");
     }
     // A file that belongs to another program.
     let note = scratch.path("y.map.new");
     fs::write(&note, "do not lose me").expect("a file");
-    refused(&[], &members, &scratch.path("y"), "y.map.new: line 1 is not of a map");
+    refused(&[], &members, &scratch.path("y"), "y.map.new: line 1 does not belong in a map");
     assert_eq!(fs::read(&note).expect("it is there"), b"do not lose me");
     // OUT itself, there or not.
     for _ in 0..2 {

@@ -99,9 +99,38 @@ fn create_refuses_before_it_changes_anything() {
     scratch.uraid(words("", &fresh)).expect_refused(&["carries", "nothing was changed", "--run"]);
     scratch.uraid(words("--run", "/nowhere/at/all")).expect_refused(&["/nowhere/at/all", "not found"]);
     let small = text(&scratch.member("small", 4096));
-    scratch.uraid(words("--run", &small)).expect_refused(&["8 sectors"]);
+    scratch.uraid(words("--run", &small)).expect_refused(&[&format!("{small}: has 4 KiB, at least ")]);
     assert!(fs::read(&members[0]).expect("a member") == before);
     scratch.uraid(words("--run", &fresh)).expect_done();
+}
+
+/// By its path, not by its place in the list, and sizes as they were given, not in sectors.
+#[test]
+fn the_member_that_an_array_cannot_have_is_named_with_sizes_in_its_own_units() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    let small = scratch.member("small", 4 * MIB);
+    let list: Vec<String> = [&members[0], &small, &members[1]].into_iter().map(|path| text(path)).collect();
+    let words = |verb: &str, options: &str| {
+        let words = format!("{verb} {options} {}", list.join(" "));
+        words.split_whitespace().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let refused = |options: &str, expected: &str| {
+        let done = scratch.uraid(words("create", options)).expect_refused(&[expected]);
+        assert!(!done.stderr.contains("sector") && !done.stderr.contains("member 1"), "{done:?}");
+    };
+    refused(
+        "-l 5 -n 3 -c 64K --data-offset 1M -z 6M",
+        &format!("{}: has 3 MiB for data, --size asks for 6 MiB", list[1]),
+    );
+    refused("-l 0 -n 3 -c 4M --data-offset 1M", &format!("{}: ", list[1]));
+    refused("-l 5 -n 3 -c 12K", "chunk of 12 KiB, raid5 needs a power of two");
+    refused("-l 5 -n 3 -c 2K", "chunk is 2 KiB, expected a multiple of ");
+    refused("-l 5 -n 3 --data-offset 4K", "data offset is 4 KiB, expected at least ");
+    let out = text(&scratch.path("out"));
+    let assume = "--assume -l 5 -n 3 -c 64K --data-offset 1M -z 6M";
+    let done = scratch.uraid(words("copy", assume).into_iter().chain([out]));
+    done.expect_refused(&[&format!("on these members: {}: has 3 MiB for data, --size asks for 6 MiB", list[1])]);
 }
 
 #[test]
@@ -468,47 +497,6 @@ fn create_refuses_what_cannot_last_and_what_it_does_not_make_yet() {
     let done = create(&["-l", "1", "-e", "1.0", "--data-offset", "1M", &a, &b]);
     assert_eq!(done.code, Some(1));
     assert_eq!(create(&["-l", "0", "--metadata=1.2", "-c", "5", &a, &b]).code, Some(0));
-}
-
-#[test]
-fn the_words_of_mdadm_are_answered_with_the_subcommand() {
-    let scratch = Scratch::new();
-    for (word, expected) in [
-        ("--assemble", "uraid serve MEMBER..."),
-        ("assemble", "uraid serve MEMBER..."),
-        ("-A", "uraid serve MEMBER..."),
-        ("--create", "uraid create --level"),
-        ("-D", "uraid detail ARRAY"),
-        ("-E", "uraid examine MEMBER..."),
-        ("--examine", "uraid examine MEMBER..."),
-        ("--stop", "uraid stop ARRAY"),
-    ] {
-        let done = scratch.uraid([word, "--scan"]);
-        assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
-        assert!(done.stderr.lines().count() == 1 && done.stderr.contains(expected), "{done:?}");
-    }
-}
-
-#[test]
-fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason() {
-    let scratch = Scratch::new();
-    for (line, expected) in [
-        ("--grow home --raid-devices 5", "--grow: uraid does not change the geometry of arrays yet"),
-        ("replace home m1 --with m2", "replace: uraid does not recover members yet"),
-        ("--monitor --scan", "--monitor: uraid has no monitor"),
-        ("check home", "check: uraid does not check or repair running arrays yet"),
-        ("create --bitmap=internal -l 1 -n 2 a b", "--bitmap: uraid has no write-intent bitmap yet"),
-        ("create -l 1 -n 2 -b internal a b", "-b: uraid has no write-intent bitmap yet"),
-        ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
-        ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
-        ("serve --update=name a b", "--update: uraid does not change superblocks"),
-        ("fail home --add m1", "--add: uraid does not recover members yet"),
-    ] {
-        let done = scratch.uraid(line.split(' '));
-        assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
-        let expected = format!("error: {expected}");
-        assert!(done.stderr.lines().count() == 1 && done.stderr.starts_with(&expected), "{done:?}");
-    }
 }
 
 #[test]

@@ -33,6 +33,43 @@ fn partitioned(scratch: &Scratch) -> PathBuf {
     image
 }
 
+/// The same partitions in a GPT, behind the MBR that protects it; without the backup at the end.
+fn partitioned_by_gpt(scratch: &Scratch) -> PathBuf {
+    let image = scratch.member("gpt.img", 32 * MIB);
+    let mut table = vec![0_u8; 34 * 512];
+    table[446 + 4] = 0xee;
+    table[446 + 8..446 + 16].copy_from_slice(&[1, 0, 0, 0, 0xff, 0xff, 0, 0]);
+    table[510..512].copy_from_slice(&[0x55, 0xaa]);
+    for (nth, start) in [MIB, 16 * MIB].into_iter().enumerate() {
+        let entry = &mut table[1024 + nth * 128..][..128];
+        // Types and ids of partitions are any that are not zero.
+        entry[..32].fill(nth as u8 + 1);
+        entry[32..40].copy_from_slice(&(start / 512).to_le_bytes());
+        entry[40..48].copy_from_slice(&((start + SIZE) / 512 - 1).to_le_bytes());
+    }
+    let entries = crc32(&table[1024..]);
+    let header = &mut table[512..604];
+    header[..8].copy_from_slice(b"EFI PART");
+    // Revision 1.0, the length of the header; then from byte 24 on its place, the backup's, and what lies between.
+    header[8..16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
+    for (at, value) in [(24, 1), (32, 65_535), (40, 34), (48, 65_502), (72, 2)] {
+        header[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+    }
+    for (at, value) in [(80, 128), (84, 128), (88, entries)] {
+        header[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+    }
+    let sum = crc32(header);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    OpenOptions::new().write(true).open(&image).and_then(|file| file.write_all_at(&table, 0)).expect("a file");
+    image
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ 0xedb8_8320 })
+    })
+}
+
 fn bytes(path: &Path, at: u64, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     File::open(path).and_then(|file| file.read_exact_at(&mut bytes, at)).expect("readable");
@@ -107,7 +144,7 @@ fn a_wrong_window_is_a_mistake_and_not_a_missing_member() {
         ("16M+17M", "the window has bytes 16777216 to 34603008, the file 33554432 bytes"),
         ("32M", "the window has bytes 33554432 to 33554944, the file 33554432 bytes"),
         ("p3", "there is no partition 3, found 1, 2"),
-        ("1Q", "@1Q is no window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition"),
+        ("1Q", "@1Q is not a window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition"),
         ("8M+4M", "a member is named twice"),
     ];
     for (part, expected) in wrong {
@@ -131,18 +168,21 @@ fn a_wrong_window_is_a_mistake_and_not_a_missing_member() {
 
 #[test]
 fn a_disk_without_a_superblock_is_told_the_names_of_its_partitions() {
-    let scratch = Scratch::new();
-    let image = partitioned(&scratch);
-    scratch.create("parts", RAID1, &[at(&image, "p1"), at(&image, "p2")]);
-    let disk = text(&image);
-    let expected = format!("{disk}: no md superblock, but a partition table: its partitions are {disk}@p1, {disk}@p2");
-    for verb in ["examine", "detail", "serve", "copy"] {
-        let mut line = vec![verb, &disk];
-        line.extend((verb == "copy").then_some("out.img"));
-        scratch.uraid(line).expect_refused(&[&expected]);
+    for table in [partitioned, partitioned_by_gpt] {
+        let scratch = Scratch::new();
+        let image = table(&scratch);
+        scratch.create("parts", RAID1, &[at(&image, "p1"), at(&image, "p2")]);
+        let disk = text(&image);
+        let expected =
+            format!("{disk}: no md superblock, but a partition table: its partitions are {disk}@p1, {disk}@p2");
+        for verb in ["examine", "detail", "serve", "copy"] {
+            let mut line = vec![verb, &disk];
+            line.extend((verb == "copy").then_some("out.img"));
+            scratch.uraid(line).expect_refused(&[&expected]);
+        }
+        // A part of a disk has no partitions that a name could say.
+        scratch.uraid(["examine", &text(&at(&image, "0"))]).expect_refused(&["no md superblock: magic is"]);
     }
-    // A part of a disk has no partitions that a name could say.
-    scratch.uraid(["examine", &text(&at(&image, "0"))]).expect_refused(&["no md superblock: magic is"]);
 }
 
 #[test]

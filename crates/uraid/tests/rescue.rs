@@ -54,6 +54,25 @@ impl Broken {
         assert!(fs::read(self.out()).expect("a copy") == expected, "not what is left");
     }
 
+    /// Expects the map to list so many bytes as lost, `-`, and all others as copied.
+    #[track_caller]
+    fn expect_holes(&self, lost: u64) {
+        let map = fs::read_to_string(self.scratch.path("rescued.img.map")).expect("a map");
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("a number");
+        // After the line of the current position: start, length, state.
+        let lines = map.lines().filter(|line| !line.starts_with('#')).skip(1);
+        let parts = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let (mut holes, mut copied) = (0, 0);
+        for part in parts {
+            match part[2] {
+                "-" => holes += number(part[1]),
+                "+" => copied += number(part[1]),
+                other => panic!("{other} in {map}"),
+            }
+        }
+        assert_eq!((holes, copied), (lost, self.bytes.len() as u64 - lost), "{map}");
+    }
+
     #[track_caller]
     fn expect_nothing_copied(&self) {
         assert!(!self.out().exists() && !self.scratch.path("rescued.img.map").exists());
@@ -271,6 +290,7 @@ fn case_11_members_of_an_array_without_redundancy_are_gone() {
         "sectors could not be read and are zeroes in the copy, listed in",
     ]);
     broken.expect_left(|chunk, _| chunk % 4 != 1);
+    broken.expect_holes(broken.bytes.len() as u64 / 4);
     broken.copy("--run --overwrite", &[disk0, disk3]).expect_refused(&["without slot 1", "without slot 2"]);
     broken.expect_left(|chunk, _| ![1, 2].contains(&(chunk % 4)));
 }
@@ -287,6 +307,26 @@ fn case_11_a_superblock_that_cannot_be_read_is_that_of_the_empty_slot() {
         "1 sectors could not be",
     ]);
     broken.expect_left(|chunk, offset| chunk != 2 || offset / 512 != 1);
+}
+
+#[test]
+fn case_11_a_linear_array_with_a_short_and_an_unreadable_member_is_read_around_them() {
+    let broken = Broken::new("-l linear -n 4 --data-offset 1M");
+    let of_each = 7 * MIB;
+    // Half of the data of disk1 is cut off; the superblock and one sector of disk2 cannot be read.
+    File::options().write(true).open(&broken.members[1]).and_then(|file| file.set_len(5 * MIB)).expect("a file");
+    let mut members = broken.members.clone();
+    members[2] = format!("bad:8+8,2049:{}", text(&members[2])).into();
+    broken.copy("", &members).expect_refused(&["--run copies what is left of a linear that lacks members"]);
+    broken.expect_nothing_copied();
+    broken.copy("--run", &members).expect_refused(&[
+        "disk1: has 5.00 MiB, its data needs 8.00 MiB: what is past its end is zeroes in the copy",
+        "disk2: is taken as slot 2 of home, the only one without a member",
+        "6145 sectors could not be read and are zeroes in the copy, listed in",
+    ]);
+    let is_lost = |at: u64| (of_each + 4 * MIB..2 * of_each).contains(&at) || at / 512 == 2 * of_each / 512 + 1;
+    broken.expect_left(|chunk, offset| !is_lost(chunk * CHUNK + offset));
+    broken.expect_holes(3 * MIB + 512);
 }
 
 #[test]

@@ -58,6 +58,23 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
     }
 }
 
+/// Whether a claim of another open file has locks here that a claim for writing would meet. Nothing is locked.
+pub(super) fn are_taken(file: &File, window: Option<Window>) -> Result<bool, Errno> {
+    let (start, length) = window.map_or((0, None), |window| (window.offset, window.length));
+    match sys::are_bytes_locked(file.as_fd(), start, length) {
+        // No byte locks here, so only a whole member can be claimed. The flock that asks ends at once.
+        Err(Errno(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)) => match file.try_lock() {
+            Ok(()) => {
+                release(file);
+                Ok(false)
+            }
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        },
+        answer => answer,
+    }
+}
+
 /// Releases what [`take`] took, while the file stays open.
 pub(super) fn release(file: &File) {
     // A lock that cannot be released ends with the process.

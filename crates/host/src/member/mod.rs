@@ -10,6 +10,7 @@ mod allocation;
 mod claim;
 mod device;
 mod file;
+mod in_use;
 mod locks;
 mod memory;
 mod open;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use claim::{Access, Claimed, Identity, Medium, OpenError};
 pub use device::Member;
+pub use in_use::{Holder, holder};
 pub use path::PathState;
 pub use target::{BadSectors, Target, Window};
 

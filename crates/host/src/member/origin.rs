@@ -61,18 +61,24 @@ impl Origin {
     /// Takes the locks that a claim of the file below a loop device would take; they last as long as the returned file.
     /// `None`: there is no such file, or this user cannot open it, so no process of this user can claim it.
     pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
-        let Some(path) = &self.file else { return Ok(None) };
+        let Some((file, window)) = self.open_under(access) else { return Ok(None) };
+        locks::take(name, &file, access, window)?;
+        Ok(Some(file))
+    }
+
+    /// The file below a loop device, and the window of it that this is; `None` as for [`Origin::lock`].
+    pub(super) fn open_under(&self, access: Access) -> Option<(File, Option<Window>)> {
+        let path = self.file.as_ref()?;
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
-        let Ok(file) = options.open(path) else { return Ok(None) };
+        let file = options.open(path).ok()?;
         if !file.metadata().is_ok_and(|status| identity(&status) == self.identity) {
-            return Ok(None);
+            return None;
         }
         let Range { start, end } = self.bytes;
         let length = (end != u64::MAX).then(|| end - start);
         let window = (start > 0 || length.is_some()).then_some(Window { offset: start, length });
-        locks::take(name, &file, access, window)?;
-        Ok(Some(file))
+        Some((file, window))
     }
 
     /// Moves from a partition to its disk.

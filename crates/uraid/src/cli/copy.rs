@@ -26,21 +26,22 @@ sectors again. It has the format of GNU ddrescue's map files.
 Of a raid0 or linear array that lacks members, or has one that is cut short or whose superblock
 cannot be read, --run copies what is left; what the missing parts held is in the map as well.
 
-What OUT holds is overwritten only with --overwrite.
+Data in OUT is overwritten only with --overwrite.
 
 With --array, once for each, the members are arrays: what is copied is the array that they make up
 (`uraid create --array`). Each of them, and that one, may lack members as far as its level allows.
 
 When the superblocks are lost, --assume copies by the geometry that you give, as `create` would
-lay the array out: the members in the order of their slots, `missing` for one that is gone. What
-the members carry is not looked at. Give what the array was created with; what you leave out is
-what `create` chooses.
+lay the array out: the members in the order of their slots, `missing` for one that is gone. The
+members' own superblocks are ignored. Give the options that the array was created with; for those
+that you leave out, the defaults of `create` are taken.
 
 --order does the same for members in an unknown order: it tries all orders, and the layouts, chunks
 and data offsets that are not given, and prints which fit best: by parity and copies, by the marks
 of file systems and partition tables, and by text and tables that go on from one member to the
-next. It says what it tried and how sure it is. It copies, when OUT is given as one argument more
-than --raid-devices, by the first candidate if that is clearly ahead, or by --candidate N.";
+next. It says what it tried and how sure it is. With OUT as the last argument, it then copies by the
+best candidate if that is clearly ahead of the others; else choose one with --candidate N. Without
+OUT it only prints the ranking.";
 
 pub(super) const COPY_AFTER: &str = "\
 EXAMPLES
@@ -67,10 +68,10 @@ pub struct CopyArgs {
     /// Copy although data may be wrong: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Copy although members that were there last time are not; of a raid0 or linear array: what is left of it
+    /// Copy although members are missing that the superblocks expect; of a raid0 or linear array: copy what is left of it
     #[arg(short = 'R', long)]
     pub run: bool,
-    /// Give up what OUT holds, and an older map of it
+    /// Overwrite what OUT holds, and an older map of it
     #[arg(long)]
     pub overwrite: bool,
     /// The map file [default: OUT.map; none when OUT is a pipe]

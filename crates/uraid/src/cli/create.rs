@@ -23,7 +23,7 @@ takes requests; --assume-clean skips this, and is right only when the members ho
 zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.
 
 With --array, once for each slot, the members are arrays, which exist already. They are started
-for this, made consistent where they are not, and stopped. Arrays of arrays of arrays are not made.";
+for this, made consistent where they are not, and stopped. An array of arrays cannot be a member.";
 
 pub(super) const CREATE_AFTER: &str = "\
 EXAMPLES
@@ -117,10 +117,10 @@ EXAMPLES
 /// Options of `uraid zero-superblock`.
 #[derive(Args, Debug)]
 pub struct ZeroArgs {
-    /// Wipe a superblock that is there but wrong too
+    /// Wipe damaged superblocks too
     #[arg(short, long)]
     pub force: bool,
-    /// Whose superblocks
+    /// The members to wipe
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
 }

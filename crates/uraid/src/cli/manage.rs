@@ -13,8 +13,8 @@ without the members. All members of one command are failed together, or none.
 An array that froze because members have no space takes writes again without these: name all of them.
 One that froze for another reason does not: stop it and start it again.
 
-A member that does not answer is failed all the same: its path is not looked at if it is written as
-it was for `serve`, or as `uraid detail` shows it.";
+A member that does not answer can be failed, too. Name it by its slot, or by its path exactly as it
+was given to `serve` or as `uraid detail` shows it: resolving another path would wait for it.";
 
 pub(super) const FAIL_AFTER: &str = "\
 EXAMPLES
@@ -58,14 +58,13 @@ EXAMPLES
   uraid stop --control /tmp/home.ctl
   uraid stop --all home
 
-While clients are connected that may write, it is refused: one of them may have a file system of the array
-mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from
-systemd, stops the server in any case.
+Refused while clients are connected that may write: one of them may have a file system of the array
+mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from systemd,
+stops the server in any case; so do SIGINT and SIGHUP.
 
-It returns when the array is stopped and its members can be used by others; one that does not answer
-keeps the process, but not the array. Arrays that were given to
-one `uraid serve` end together, and are stopped only with --all. An array of arrays takes those along that
-it is made of.";
+Returns when the array is stopped and its members can be used by others. A member that does not
+answer keeps the process alive, but not the array. Arrays of one `uraid serve` end together, and are
+stopped only with --all. An array of arrays is stopped together with its members.";
 
 /// Options of `uraid stop`.
 #[derive(Args, Debug)]
@@ -73,10 +72,10 @@ pub struct StopArgs {
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with = "array")]
     pub control: Option<PathBuf>,
-    /// Also the other arrays that the same process serves
+    /// Stop the other arrays of the same process, too
     #[arg(long)]
     pub all: bool,
-    /// Although clients are connected that may write: a file system on the array loses its disk
+    /// Stop although clients are connected that may write: a file system that is mounted from the array loses its disk
     #[arg(long)]
     pub force: bool,
     /// The array's name, or its members: one is enough

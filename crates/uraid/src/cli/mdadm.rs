@@ -1,6 +1,9 @@
 //! mdadm's words: what to type instead, or why uraid has nothing for them yet.
-//! Owns: the tables. Not here: uraid's own options (the other files of `cli`), exit codes (`main`).
+//! Owns: the tables, and the answer to an option in the wrong subcommand. Not here: uraid's own options (the other files
+//! of `cli`), exit codes (`main`).
 //! Invariant: no subcommand and no long option of uraid is in a table. Options are looked up only where uraid takes none.
+
+use clap::{Arg, Command};
 
 /// mdadm's mode, and uraid's subcommand for it.
 const INSTEAD: &[(&[&str], &str)] = &[
@@ -25,16 +28,56 @@ const NO_ACCESS: &str = "does not change a running array between read-only and w
 /// mdadm's words that uraid has nothing for, as modes and as options, and why, after "uraid".
 const NOT_YET: &[(&[&str], &str)] = &[
     (
-        &["-G", "--grow", "grow", "--backup-file", "-Z", "--array-size", "--continue", "--freeze-reshape"],
+        &[
+            "-G",
+            "--grow",
+            "grow",
+            "--backup-file",
+            "--invalid-backup",
+            "-Z",
+            "--array-size",
+            "--continue",
+            "--freeze-reshape",
+        ],
         "does not change the geometry of arrays yet. Stop the array and use mdadm --grow",
     ),
     (
-        &["-F", "--follow", "--monitor", "monitor", "follow"],
+        &[
+            "-F",
+            "--follow",
+            "--monitor",
+            "monitor",
+            "follow",
+            "--mail",
+            "--program",
+            "--alert",
+            "--syslog",
+            "-y",
+            "--delay",
+            "--increment",
+            "--daemonise",
+            "--pid-file",
+            "--oneshot",
+            "--no-sharing",
+        ],
         "has no monitor: `uraid serve` logs what happens to members, `uraid detail --json ARRAY` is for scripts",
     ),
     (&["-B", "--build", "build"], "does not make arrays without superblocks. `uraid copy --assume` reads one"),
     (
-        &["-I", "--incremental", "incremental", "--auto-detect", "--config"],
+        &[
+            "-I",
+            "--incremental",
+            "incremental",
+            "--auto-detect",
+            "--config",
+            "--scan",
+            "-s",
+            "--super-minor",
+            "--prefer",
+            "--path",
+            "--rebuild-map",
+            "--udev-rules",
+        ],
         "does not look for members itself: `uraid serve` takes all members of an array",
     ),
     (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
@@ -53,6 +96,21 @@ const NOT_YET: &[(&[&str], &str)] = &[
         "does not change superblocks of arrays that exist, except by serving them. Use mdadm",
     ),
     (&["--nodes", "--home-cluster", "--cluster-confirm"], "has no clusters of hosts that share an array"),
+    (&["--no-degraded"], "needs no such option: it starts with fewer members than last time only with --run"),
+    (&["--nofailfast"], NO_FLAGS),
+    (&["--rounding"], "rounds the members of a linear array to its --chunk"),
+    (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
+    (&["-a"], "has no -a: it does not recover members yet (--add) and makes no device nodes (--auto)"),
+    (
+        &["--test", "-t"],
+        "does not tell the state of an array by exit codes. `uraid detail --json ARRAY` is for scripts",
+    ),
+    (&["--quiet", "-q", "-v"], "says on stderr what needs attention, no more and no less"),
+    (&["--detail-platform", "--subarray", "--offroot"], "does not know the RAID of firmware (IMSM, DDF)"),
+    (&["--examine-badblocks"], "has no command for them alone: `uraid examine MEMBER` shows the list of bad blocks"),
+    (&["--sparc2.2"], "does not repair superblocks of Linux 2.2 on Sparc. Use mdadm"),
+    (&["--logical-block-size"], "does not choose the size of logical blocks: it serves sectors of 512 bytes"),
+    (&["--help-options"], "lists the options of a subcommand with `uraid SUBCOMMAND --help`"),
     (&["--dump", "--restore"], "does not dump superblocks. `uraid examine --json` shows all of their fields"),
 ];
 
@@ -68,15 +126,26 @@ pub(super) fn instead_of_mode(word: &str) -> Option<String> {
 }
 
 /// Why no subcommand takes an option of mdadm.
-pub(super) fn why_not(option: &str) -> Option<String> {
+fn why_not(option: &str) -> Option<String> {
     find(NOT_YET, option).map(|reason| format!("{option}: uraid {reason}"))
+}
+
+/// Why a subcommand of `line` does not take an option: mdadm has it, or another subcommand has.
+pub(super) fn why_not_here(line: &Command, subcommand: &str, option: &str) -> Option<String> {
+    let wanted = option.strip_prefix("--");
+    let takes = |command: &&Command| {
+        command.get_arguments().filter_map(Arg::get_long_and_visible_aliases).flatten().any(|own| Some(own) == wanted)
+    };
+    let others: Vec<&str> = line.get_subcommands().filter(takes).map(Command::get_name).collect();
+    let elsewhere = || format!("{option}: `uraid {subcommand}` does not take it, only {}", others.join(", "));
+    why_not(option).or_else(|| (!others.is_empty()).then(elsewhere)).or_else(|| instead_of_mode(option))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Cli;
     use super::*;
-    use clap::{Arg, CommandFactory};
+    use clap::CommandFactory;
 
     #[test]
     fn uraid_s_own_words_are_in_no_table() {

@@ -22,7 +22,7 @@ impl Processors {
 
 /// `0-3`, `2,4,6`, `0,4-7`: of those that this process may run on.
 pub(super) fn parse_processors(text: &str) -> Result<Processors, String> {
-    let is_none = || format!("{text:?} is no list of processors, expected one like 0-3 or 2,4,6");
+    let is_none = || format!("{text:?} is not a list of processors, expected one like 0-3 or 2,4,6");
     let number = |text: &str| text.parse::<u16>().map_err(|_| is_none());
     let mut list: Vec<u16> = Vec::new();
     for part in text.split(',') {

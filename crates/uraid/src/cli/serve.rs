@@ -17,13 +17,13 @@ pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
-and why is said on stderr. An array that was not stopped cleanly is made consistent before it
+and stderr says why. An array that was not stopped cleanly is made consistent before it
 takes requests. When all is ready, one line with the NBD URI of each array goes to stdout.
 
 With --array, once for each, one process has several arrays. Where they carry the superblocks of
 an array of arrays (`uraid create --array`), that one is assembled over them and served; else each
-of them is an export of its own on one socket. They are started together, and stopped together:
-by a signal, or `uraid stop --all`.";
+of them is an export of its own on one socket. They start together and stop together, by a signal
+or `uraid stop --all`.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
@@ -33,12 +33,12 @@ EXAMPLES
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
 LOG
-  What happens goes to stderr, one line each, with the time and the array. A log that is not read stops nothing:
-  lines that find no room are lost and counted.
+  What happens goes to stderr, one line each, with the time and the array. If nothing reads stderr, serving goes on:
+  lines that do not fit are dropped and counted.
 
 SIGNALS
-  SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one does
-  no harm. Under nohup, SIGHUP stays ignored";
+  SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one changes
+  nothing. Under nohup, SIGHUP stays ignored";
 
 /// Which way to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -82,7 +82,7 @@ pub struct ServeArgs {
     /// Never write a byte to a member, not even its superblock
     #[arg(short = 'o', long, visible_alias = "readonly")]
     pub read_only: bool,
-    /// Start although members that were there last time are not
+    /// Start although members are missing that the superblocks expect: degraded
     #[arg(short = 'R', long)]
     pub run: bool,
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
@@ -97,49 +97,49 @@ pub struct ServeArgs {
     /// How many threads serve [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub shards: Option<u16>,
-    /// Keep each of the threads on one processor of its own, say 0-3 or 2,4,6: as many threads [default: they run where
-    /// the system puts them]
+    /// Pin each thread to one of these processors, such as 0-3 or 2,4,6: one thread for each [default: threads are not
+    /// pinned]
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
-    /// How long a thread that has nothing to do polls for messages of other threads before it sleeps, as long as that finds
-    /// some: less time for each small write of raid5 and raid6, for a busier processor. 0us: never
+    /// How long an idle thread busy-polls for messages of other threads before it sleeps. Small writes of raid5 and raid6
+    /// take less time, and the processor is busier; it polls only as long as that finds messages. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
-    /// How members are read and written: by io_uring, or by helper threads where a sandbox takes it away
+    /// How members are read and written: by io_uring, or by helper threads, for sandboxes that forbid io_uring
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Ring::Auto)]
     pub ring: Ring,
-    /// How long a member may take to answer a read or a write; then it is failed as if it were gone, where the array can
-    /// do without it. Flushes and discards may take four times as long. One that does not answer at the start is given up
-    /// after this time as if it could not be opened. 100ms to 1440m, a bare number is in seconds, or 0: for ever
+    /// How long a member may take to answer a read or a write; after that it is failed as if it were gone, if the array
+    /// can do without it. Flushes and discards may take four times as long. A member that does not answer at the start
+    /// for this time counts as one that cannot be opened. 100ms to 1440m, a bare number is in seconds, or 0: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     pub member_timeout: Duration,
-    /// How much memory the process may take when all its buffers are full, say 200M: fewer and smaller requests at a time,
-    /// fewer clients; a bare number is in KiB. Members in memory count beside it [default: as much as serves best, about
-    /// 423M for each thread]
+    /// The most memory that the process may take, with all its buffers full, such as 200M. Less means fewer and smaller
+    /// requests at a time, and fewer clients. A bare number is in KiB. Members in memory (mem:) are not included [default:
+    /// what serves best, about 423M for each thread]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<Sectors>,
-    /// How many failed reads a member may have; with one more it is failed, where the array can do without it. Only reads
-    /// count that other members made up for, each stretch of sectors once, and the count is halved for every hour without
-    /// one. 0: it is never failed for that
+    /// How many failed reads a member may have; with one more it is failed, if the array can do without it. Only reads
+    /// count whose data other members supplied, each stretch of sectors once, and every hour without one halves the
+    /// count. 0: no limit
     #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
     #[arg(value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub max_read_errors: u32,
-    /// What to do when a write finds no space under a member, as a sparse file on a full file system. freeze: the array takes
-    /// no more writes until `uraid fail` takes the member out, or until there is room and the array was started again; so no
-    /// member is lost where all of them are on one file system. fail: the member is failed where the array can do without it
+    /// What to do when a write finds no space under a member, such as a sparse file on a full file system. freeze: the array
+    /// takes no more writes until `uraid fail` takes the member out, or until there is room and the array is started again;
+    /// no member is lost if all are on one file system. fail: the member is failed if the array can do without it
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Full::Freeze)]
     pub on_full: Full,
     /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl; root: /run/uraid]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
-    /// Allow tcp:, where anybody who reaches the port can read and write the array; on loopback, every user of this machine
+    /// Allow tcp:, where anyone who reaches the port can read and write the array; on loopback, every user of this machine
     #[arg(long)]
     pub insecure: bool,
-    /// The mode of the NBD socket, octal: 660 lets its group in, too. Of use with --nbd unix:PATH in a folder that they can
-    /// enter; the default folder is its owner's alone. Not with tcp: [default: 600]
+    /// The mode of the NBD socket, octal: 660 lets its group connect, too. Give --nbd unix:PATH in a folder that the group
+    /// can enter as well: only the owner can enter the default one. Not with tcp: [default: 600]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     pub export_mode: Option<u32>,
-    /// Refuse the writes of NBD clients. The array itself is started for writing: a resync and its superblocks
+    /// Refuse writes of NBD clients. The array itself may still be written: its superblocks, and a resync
     #[arg(long)]
     pub export_read_only: bool,
     #[command(flatten)]

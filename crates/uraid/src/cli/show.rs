@@ -27,7 +27,7 @@ EXAMPLES
   uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
 
 FIELDS
-  State         clean, or active: there were writes that no clean stop followed
+  State         clean; or active: written, and not stopped cleanly since
   Events        changes of the array's state; the highest among the members is current
   Array State   one letter per slot: A active, . missing, R being replaced";
 
@@ -55,9 +55,10 @@ pub struct ExamineArgs {
 
 pub(super) const DETAIL: &str = "\
 Show the state of an array: from the process that serves it, or, when it does not run, from its
-members: who is left out and why, who was not given, and what would keep it from starting. Then the
-lines for mkfs that fit its stripes, and the one for mdadm.conf that keeps udev's mdadm off it.
-Members that make up no array are shown too, as far as they go; then the exit code is 1.
+members: which are left out and why, which were not given, what would keep it from starting, and
+which are in use by another process or the kernel. Then lines to copy: for mkfs, if the array shows
+no data, and for mdadm.conf, so that mdadm does not assemble it automatically.
+Members that make up no array are shown as far as their superblocks tell; the exit code is 1 then.
 
 With --array, once for each, show arrays that do not run and, where they carry the superblocks of an
 array of arrays, that one as well.
@@ -112,8 +113,8 @@ pub struct DetailArgs {
 /// How long members are waited for.
 #[derive(Args, Debug)]
 pub struct MemberTimeout {
-    /// How long a member may take to answer; then it counts as unreadable. 100ms to 1440m, a bare number is in
-    /// seconds, or 0: for ever
+    /// How long a member may take to answer; after that it counts as unreadable. 100ms to 1440m, a bare number is in
+    /// seconds, or 0: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
     member_timeout: Duration,
 }
@@ -128,7 +129,7 @@ impl MemberTimeout {
 /// An array that is not there: `uraid detail --draw --level ...`.
 #[derive(Args, Debug)]
 pub struct GeometryArgs {
-    /// With --draw, instead of an array: the RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
+    /// With --draw, in place of an array: its RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
     #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["named", "array", "control"])]
     pub level: Option<Level>,

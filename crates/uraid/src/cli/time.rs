@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_round_has_a_bound_and_may_be_never() {
+    fn busy_polling_has_a_bound_and_may_be_off() {
         assert_eq!((parse_spin("0"), parse_spin("0us")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
         assert_eq!((parse_spin(SPIN_TEXT), parse_spin("10ms")), (Ok(SPIN), Ok(Duration::from_millis(10))));
         for text in ["11ms", "1", "1m", "ever", ""] {

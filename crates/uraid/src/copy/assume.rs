@@ -48,7 +48,15 @@ pub enum AssumeError {
     },
     /// Such an array is impossible.
     #[error("no array can have this geometry on these members")]
-    Geometry(#[from] CreateError),
+    Geometry(#[source] CreateError),
+    /// Such an array is impossible because of one member.
+    #[error("no array can have this geometry on these members: {member}")]
+    Member {
+        /// Its name.
+        member: String,
+        /// What is wrong with it.
+        source: CreateError,
+    },
     /// It cannot be started either.
     #[error("cannot start the array")]
     Assemble(#[from] NamedError),
@@ -134,5 +142,14 @@ pub fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Crea
         }
     };
     let listed: Vec<NewMember> = members.iter().enumerate().map(device).collect();
-    Ok(create(&options, &listed)?)
+    create(&options, &listed).map_err(|source| {
+        let member = source.member().and_then(|at| members.get(at));
+        match member {
+            Some(member) => {
+                let member = member.as_ref().map_or("missing", Claimed::name).to_owned();
+                AssumeError::Member { member, source }
+            }
+            None => AssumeError::Geometry(source),
+        }
+    })
 }

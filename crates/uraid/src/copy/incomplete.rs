@@ -104,7 +104,7 @@ fn size_of_others(name: &str, candidates: &[Candidate], empty: &[Slot]) -> Optio
     let size = sizes.into_iter().next()?;
     let text = sizes::binary(size);
     warn(&format!(
-        "{name}: {slots} is taken to have held as much data as each of the others, {text}; --size overrules"
+        "{name}: {slots} is taken to have held as much data as each of the others, {text}; --size says otherwise"
     ));
     Some(size)
 }

@@ -45,7 +45,7 @@ pub enum MapError {
         source: io::Error,
     },
     /// It is not a map.
-    #[error("{}: line {line} is not of a map of uraid copy; --map names another file", path.display())]
+    #[error("{}: line {line} does not belong in a map of uraid copy; --map names another file", path.display())]
     NoMap {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum MapError {
         line: usize,
     },
     /// It is longer than any map.
-    #[error("{}: is no map of uraid copy: it has {found} bytes", path.display())]
+    #[error("{}: is not a map of uraid copy: it has {found} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,

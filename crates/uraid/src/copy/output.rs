@@ -43,13 +43,13 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// It holds something.
-    #[error("{}: is not empty and has no map of an earlier copy; --overwrite gives up what it holds", path.display())]
+    #[error("{}: is not empty and has no map of an earlier copy; --overwrite replaces what it holds", path.display())]
     NotEmpty {
         /// OUT.
         path: PathBuf,
     },
     /// A block device holds something, or may.
-    #[error("{}: is a block device; --overwrite gives up what it holds", path.display())]
+    #[error("{}: is a block device; --overwrite replaces what it holds", path.display())]
     Device {
         /// OUT.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// A directory or a socket.
-    #[error("{}: is no file, block device or pipe", path.display())]
+    #[error("{}: is not a file, block device or pipe", path.display())]
     NoStorage {
         /// OUT.
         path: PathBuf,

@@ -29,8 +29,8 @@ pub fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> Source {
     let stack = Stack::new(vec![as_array(both.below, below), as_array(both.above, above)], is_forced);
     let (of_below, of_above) = (&stack.arrays[0].name, &stack.arrays[1].name);
     let up_to = sizes::binary(position - Sector(0));
-    warn(&format!("{of_below}: {shape_below}: the first {up_to} are read by it"));
-    warn(&format!("{of_above}: {shape_above}: the rest of {} is read by it", sizes::binary(size)));
+    warn(&format!("{of_below}: {shape_below}: the first {up_to} are read in this geometry"));
+    warn(&format!("{of_above}: {shape_above}: the rest of {} is read in this geometry", sizes::binary(size)));
     warn(
         "the reshape stopped half-way; if `mdadm --grow` was given a backup file and the machine crashed, the stripes that \
          were being moved are only in that file: `mdadm --assemble --backup-file` puts them back",

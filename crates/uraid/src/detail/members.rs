@@ -4,11 +4,14 @@
 //! Invariant: every readable member is in a report, even if nothing could be started. Nothing is changed.
 
 use super::DetailError;
+use crate::asking;
 use crate::assembly;
+use crate::blank;
 use crate::client;
+use crate::member_name;
 use crate::names;
 use crate::probe::probe;
-use crate::report::{Geometry, LeftOut, Member, Report, Reshape, Shape};
+use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, Report, Reshape, Shape};
 use crate::serve::{self, Timeouts};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
@@ -17,6 +20,7 @@ use uraid_engine::{
     assemble_half_reshaped,
 };
 use uraid_format::{Features, Role, Superblock, uuid};
+use uraid_host::{Holder, holder};
 use uraid_layout::{Layout, Level, Spec, layout_name};
 
 /// The reports of the members' arrays.
@@ -32,6 +36,8 @@ pub struct Told {
 struct Known {
     names: Vec<String>,
     candidates: Vec<Candidate>,
+    /// By candidate.
+    holders: Vec<Option<Holder>>,
 }
 
 /// Reads the members and reports the arrays that they belong to. Unreadable members are listed on stderr.
@@ -42,6 +48,7 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
         match probe(name, time_max) {
             Ok(found) => {
                 known.names.push(name.clone());
+                known.holders.push(found.holder);
                 known.candidates.push(Candidate { superblock: found.superblock, device_size: found.size });
             }
             Err(error) if members.len() > 1 => {
@@ -60,9 +67,9 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
     let reports = match &outcome {
         Err(AssembleError::SeveralArrays { sets }) => {
             let sets = sets.iter().map(|set| known.only(&set.candidates));
-            sets.map(|set| set.report(&assemble(&set.candidates, &look))).collect()
+            sets.map(|set| set.report(&assemble(&set.candidates, &look), time_max)).collect()
         }
-        Ok(_) | Err(_) => vec![known.report(&outcome)],
+        Ok(_) | Err(_) => vec![known.report(&outcome, time_max)],
     };
     let outcome = outcome.map(drop).map_err(|error| DetailError::Assemble { reason: known.text(&error) });
     Ok(Told { reports, outcome })
@@ -71,11 +78,17 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
 pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
+    // Before they are claimed here.
+    let in_use: Vec<InUse> = groups.iter().flatten().filter_map(|name| in_use_now(name, time_max)).collect();
     let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();
-        Report { name: array.name.clone(), ..report_of(&array.plan, &paths, Vec::new()) }
+        let of_array = in_use.iter().filter(|it| paths.contains(&client::member_path(&it.path)));
+        let of_array = of_array.cloned().collect();
+        let mut report = Report { name: array.name.clone(), ..report_of(&array.plan, &paths, Vec::new()) };
+        report.set_in_use(of_array);
+        report
     };
     Ok(Told { reports: stack.indexes().map(report).collect(), outcome: Ok(()) })
 }
@@ -116,6 +129,7 @@ impl Known {
         Known {
             names: candidates.iter().map(|&at| self.names[at].clone()).collect(),
             candidates: candidates.iter().map(|&at| self.candidates[at].clone()).collect(),
+            holders: candidates.iter().map(|&at| self.holders[at]).collect(),
         }
     }
 
@@ -125,8 +139,8 @@ impl Known {
         std::error::Error::source(error).map_or(text.clone(), |cause| format!("{text}: {cause}"))
     }
 
-    /// `outcome`: of all of them together.
-    fn report(&self, outcome: &Result<StartPlan, AssembleError>) -> Report {
+    /// `outcome`: of all of them together. `time_max`: how long a member may take.
+    fn report(&self, outcome: &Result<StartPlan, AssembleError>, time_max: Option<Duration>) -> Report {
         let mut report = match outcome {
             Ok(plan) => self.report_of_start(plan),
             Err(error) => self.report_of_none(error),
@@ -138,6 +152,10 @@ impl Known {
             report.read_only = assembly::read_only_text(plan, name);
         }
         report.refusal = outcome.as_ref().err().or(as_served.as_ref().err()).map(|error| self.text(error));
+        let held = self.names.iter().zip(&self.holders);
+        report.set_in_use(held.filter_map(|(name, holder)| Some(in_use(name, (*holder)?))).collect());
+        report.is_blank =
+            report.in_use.is_empty() && outcome.as_ref().is_ok_and(|plan| blank::is_blank(plan, &self.names, time_max));
         report
     }
 
@@ -181,7 +199,7 @@ impl Known {
         if matches!(error, AssembleError::TooFewMembers { .. }) {
             state.push("FAILED".to_owned());
         }
-        state.push("Not Started".to_owned());
+        state.push(NOT_STARTED.to_owned());
         let left_out = left_out.into_iter().map(|(at, reason)| LeftOut { path: self.names[at].clone(), reason });
         let left_out = left_out.collect();
         Report { state, members, left_out, ..shape_of(template, layout_of(template).as_ref()) }
@@ -233,13 +251,28 @@ impl Known {
     }
 }
 
+/// Who has a member; `None`, too, if that cannot be told.
+fn in_use_now(name: &str, time_max: Option<Duration>) -> Option<InUse> {
+    let own = name.to_owned();
+    let look = move || holder(&member_name::resolve(&own).ok()?).ok()?;
+    asking::ask(name, time_max, look).ok()?.map(|holder| in_use(name, holder))
+}
+
+fn in_use(name: &str, holder: Holder) -> InUse {
+    let pid = match holder {
+        Holder::Process(pid) => Some(pid),
+        Holder::Unknown => None,
+    };
+    InUse { path: name.to_owned(), pid }
+}
+
 /// The report of an array that could be started. `paths` are those of the plan's members.
 fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Report {
     let mut state = vec![if plan.is_dirty { "active" } else { "clean" }.to_owned()];
     if !plan.missing.is_empty() {
         state.push("degraded".to_owned());
     }
-    state.push("Not Started".to_owned());
+    state.push(NOT_STARTED.to_owned());
     let placed = plan.members.iter().zip(paths).map(|(found, path)| {
         let (slot, state) = match found.place {
             // Only `--force` would take it.
@@ -350,6 +383,8 @@ pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
         left_out: Vec::new(),
         refusal: None,
         read_only: None,
+        is_blank: false,
+        in_use: Vec::new(),
         geometry,
     }
 }

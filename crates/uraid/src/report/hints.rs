@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Lines to copy: mkfs options for the stripe geometry, and a line that stops mdadm from assembling the members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Hints {
-    /// `None` without chunks that a file system could align to; the same for the next field.
+    /// They erase the array. `None` unless it is blank and has chunks that a file system could align to.
     mkfs_xfs: Option<String>,
     mkfs_ext4: Option<String>,
     /// For mdadm.conf.
@@ -30,15 +30,15 @@ impl Report {
     pub(super) fn write_hints(&self, out: &mut String) {
         let hints = self.hints();
         if let (Some(xfs), Some(ext4)) = (&hints.mkfs_xfs, &hints.mkfs_ext4) {
-            out.push_str("\nA file system on it that writes whole stripes where it can:\n");
+            out.push_str("\nTo make a new file system, aligned to its stripes (erases the array):\n");
             writeln!(out, "    {xfs}\n    {ext4}").expect("a string takes all");
         }
-        out.push_str("\nThis line in mdadm.conf keeps udev's mdadm from starting it behind our back:\n");
+        out.push_str("\nThis line in mdadm.conf stops mdadm from assembling it automatically:\n");
         writeln!(out, "    {}", hints.mdadm_conf).expect("a string takes all");
     }
 
     pub(super) fn hints(&self) -> Hints {
-        let stripes = self.stripes();
+        let stripes = self.stripes().filter(|_| self.is_blank);
         Hints {
             mkfs_xfs: stripes
                 .map(|Stripes { chunk_kib, data, .. }| format!("mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE")),
