@@ -22,7 +22,9 @@ const LEAP_STRIPES: u64 = 16;
 impl<W: World> Shared<W> {
     /// The first stretch of one kind in `range`. The caller is inside an epoch.
     pub(crate) async fn allocation_of(&self, range: ArrayRange) -> Result<Allocation, IoError> {
+        assert!(!range.length.is_zero(), "nothing is asked about an empty range");
         let mut known = self.first_piece(range).await?;
+        assert!(known.length <= range.length, "the answer is about the range");
         if known.is_zero {
             // Leap only once: the leap ends where some member stores something.
             known.length = self.leap(range, known.length).await?;
@@ -36,6 +38,7 @@ impl<W: World> Shared<W> {
             if next.is_zero != known.is_zero {
                 break;
             }
+            assert!(!next.length.is_zero() && next.length <= rest.length, "each step goes on, and not past the range");
             known.length += next.length;
         }
         assert!(!known.length.is_zero() && known.length <= range.length);
@@ -47,11 +50,13 @@ impl<W: World> Shared<W> {
         let layout = &self.layout;
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
+        assert!(!piece.is_zero(), "a sector is in a piece");
         let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), CopyChoice::First);
         let Some(run) = plan.runs.first().filter(|run| run.length == piece) else {
             let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
             return Ok(Allocation { length: piece, is_zero });
         };
+        assert!(view.readable().contains(run.slot), "only a member that holds everything is asked");
         let on_member = Range::new(self.on_device(run.slot, run.at), run.length);
         Ok(self.ask_member(run.slot, on_member).await)
     }
@@ -59,11 +64,14 @@ impl<W: World> Shared<W> {
     /// A member that cannot tell counts as data. If it fails, the read that follows finds out and gets the verdict.
     async fn ask_member(&self, slot: Slot, range: Range) -> Allocation {
         let unknown = Allocation { length: range.length, is_zero: false };
-        self.member(slot).allocation(range).await.unwrap_or(unknown)
+        let known = self.member(slot).allocation(range).await.unwrap_or(unknown);
+        assert!(!known.length.is_zero() && known.length <= range.length, "a member answers for the start of the range");
+        known
     }
 
     /// How far from the start of `range` everything is zero. The first `known` sectors are known to be zero already.
     async fn leap(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
+        assert!(known <= range.length, "what is known is in the range");
         let view = self.view();
         let stripe = self.layout.stripe().0.max(1);
         let (mut length, mut step) = (known.0, stripe.saturating_mul(LEAP_STRIPES));
@@ -73,8 +81,10 @@ impl<W: World> Shared<W> {
             if !self.is_all_zero(&view, ahead).await? {
                 break;
             }
+            assert!(next > length, "a leap goes on");
             (length, step) = (next, step.saturating_mul(2));
         }
+        assert!(known.0 <= length && length <= range.length.0);
         Ok(Sectors(length))
     }
 
@@ -112,6 +122,7 @@ impl<W: World> Shared<W> {
         };
         let first = layout.row_start(row_at(range.start));
         let last = layout.row_start(row_at(ArraySector(range.end().0 - 1)));
+        assert!(first <= last, "rows ascend with the array");
         let length = Sectors(last.0 - first.0) + layout.chunk();
         view.readable().iter().map(|slot| (slot, first, length)).collect()
     }

@@ -41,6 +41,7 @@ struct Load {
 
 /// Added when a read ends: one less in the low half, one more in the high half.
 const ENDED: u64 = (1 << 32) - 1;
+const _: () = assert!(1 + ENDED == 1 << 32, "a read that has ended is in the high half alone");
 
 impl Load {
     fn in_flight(&self) -> u32 {
@@ -61,13 +62,16 @@ pub(crate) struct InFlightRead<'a>(&'a Cell<u64>);
 
 impl Drop for InFlightRead<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get().wrapping_add(ENDED));
+        let reads = self.0.get();
+        assert!(reads as u32 > 0, "a read ends once");
+        self.0.set(reads.wrapping_add(ENDED));
     }
 }
 
 impl Balance {
     /// `first_turn` differs between shards, so that they do not all start with the same member.
     pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
+        assert!(write_mostly.is_within(SlotSet::first(slots)), "a write-mostly member is in a slot");
         Balance {
             streams: Trail::new(),
             members: (0..slots).map(|_| Load::default()).collect(),
@@ -117,13 +121,19 @@ impl Balance {
             return SlotSet::EMPTY;
         }
         let slow = (0..).map(Slot).zip(&self.members).filter(|(_, load)| load.is_slow.get());
-        slow.map(|(slot, _)| slot).collect()
+        let slow: SlotSet = slow.map(|(slot, _)| slot).collect();
+        assert_eq!(slow.count(), usize::from(self.slow.get()), "the count is that of the slow members");
+        slow
     }
 
     /// Sets whether reads avoid a member when they can. Returns the old value.
     pub(crate) fn set_slow(&self, slot: Slot, is_slow: bool) -> bool {
         let was_slow = self.members[slot.index()].is_slow.replace(is_slow);
+        if was_slow {
+            assert!(self.slow.get() > 0, "a slow member is counted");
+        }
         self.slow.set(self.slow.get() + u16::from(is_slow) - u16::from(was_slow));
+        assert!(usize::from(self.slow.get()) <= self.members.len());
         was_slow
     }
 
@@ -137,6 +147,7 @@ impl Balance {
             self.turn.set(turn.wrapping_add(1));
             least_loaded(layout.copies_count(), turn, |copy| self.load_of(slot_of(copy), usable))
         });
+        assert!(copy < layout.copies_count(), "a stream was on a copy of this layout");
         self.streams.leave(range.end(), copy);
         copy
     }
@@ -160,6 +171,7 @@ impl Balance {
 /// The copy with the least load; of equals the first from `turn` on, wrapping.
 #[inline]
 fn least_loaded(count: u16, turn: u16, load: impl Fn(u16) -> u64) -> u16 {
+    assert!(count > 0, "each sector has a copy");
     let first = turn % count;
     let (mut least, mut load_min) = (first, load(first));
     let mut copy = first;

@@ -12,13 +12,16 @@ const RETRY_FIRST: Duration = Duration::from_micros(100);
 const RETRY_MAX: Duration = Duration::from_millis(10);
 /// After this time a request allocates its own memory.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+const _: () = assert!(RETRY_FIRST.as_nanos() <= RETRY_MAX.as_nanos() && RETRY_MAX.as_nanos() < WAIT_MAX.as_nanos());
 
 /// Buffers for scratch or a retry. A request holds its own buffers already, so it waits for those that others give back.
 pub(crate) async fn take<W: World>(world: &W, pool: Pool, length: Sectors) -> ReadPieces {
-    match world.arena(pool).take(length.len_bytes()) {
+    let pieces = match world.arena(pool).take(length.len_bytes()) {
         Ok(pieces) => pieces,
         Err(_) => wait_for(world, pool, length, |arena| arena.take(length.len_bytes()).ok()).await,
-    }
+    };
+    assert_eq!(pieces.bytes(), length.len_bytes(), "a pool gives as much as is asked for");
+    pieces
 }
 
 /// Scratch in one piece. The caller's permit guarantees room, at the latest when a device returns its buffers.
@@ -34,6 +37,7 @@ pub(crate) async fn take_contiguous<W: World>(world: &W, pool: Pool, length: Sec
 
 /// Tries an empty pool again until it has room. After [`WAIT_MAX`] the request allocates its own memory.
 async fn wait_for<W: World, T>(world: &W, pool: Pool, length: Sectors, take: impl Fn(&Arena) -> Option<T>) -> T {
+    assert!(!length.is_zero(), "an empty buffer needs no room");
     let (began, mut pause) = (world.now(), RETRY_FIRST);
     loop {
         world.sleep(pause).await;
@@ -49,6 +53,7 @@ async fn wait_for<W: World, T>(world: &W, pool: Pool, length: Sectors, take: imp
 
 /// A lease as a list of one piece.
 pub(crate) fn one_piece(lease: Lease) -> ReadPieces {
+    assert!(!lease.is_empty(), "an empty lease is no piece");
     let mut pieces = ReadPieces::new();
     pieces.push(lease);
     pieces

@@ -44,6 +44,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// How long it waits for a member to take or give a piece of a torn part: as long as a disk may take for a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+const _: () = assert!(DRAIN_MAX.as_secs() < ANSWER_MAX.as_secs(), "readers wait for less than one slow request");
 
 /// Why no member was failed by command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -153,6 +154,8 @@ struct Running<'a>(&'a UnderWay);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        assert!(self.0.running.get() > 0, "a command ends once");
+        assert!(!self.0.are_over.get(), "the end waits for each command");
         self.0.running.set(self.0.running.get() - 1);
         self.0.changed.notify_all();
     }
@@ -161,6 +164,7 @@ impl Drop for Running<'_> {
 impl UnderWay {
     fn begin(&self) -> Option<Running<'_>> {
         if self.are_over.get() {
+            assert_eq!(self.running.get(), 0, "none runs after the end");
             return None;
         }
         self.running.set(self.running.get() + 1);
@@ -169,7 +173,7 @@ impl UnderWay {
 
     async fn end(&self) {
         self.changed.wait_for(|| (self.running.get() == 0).then_some(())).await;
-        self.are_over.set(true);
+        assert!(!self.are_over.replace(true), "an array stops once");
     }
 }
 
@@ -214,7 +218,10 @@ impl<W: World> Commands<W> {
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
         match self.recorder.fail_members(&by_command(slots)).await {
-            FailureOutcome::Recorded => Ok(()),
+            FailureOutcome::Recorded => {
+                assert!(slots.and(self.steward.master().writable()).is_empty(), "what is recorded has happened");
+                Ok(())
+            }
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }
@@ -234,6 +241,7 @@ impl<W: World> Commands<W> {
             return Err(FailError::NoMember { slot });
         }
         let left = usable.minus(self.judge.collected()).minus(slots);
+        assert_eq!(usable, self.steward.master().readable(), "shard 0 has the newest view");
         if !self.steward.shared.is_redundant() || !self.steward.shared.layout.can_serve(&left) {
             mark::hit(Mark::NeededByHand);
             let needed =
@@ -250,6 +258,7 @@ impl<W: World> Commands<W> {
         if steward.is_stopping.get() || !matches!(self.steward.shared.view().gate, Gate::Frozen(_)) {
             return Err(FailError::NotOpen);
         }
+        assert!(self.steward.master().frozen().is_some(), "the view says so");
         self.check_fail_frozen(slots)?;
         let outcome = match self.close_and_drain().await {
             Ok(()) => self.fail_drained(slots).await,
@@ -295,6 +304,7 @@ impl<W: World> Commands<W> {
                 self.steward.drain(epoch).await;
                 self.judge.collection_over().await;
                 if self.steward.shared.view().gate == Gate::Closed {
+                    assert_eq!(self.steward.shared.epochs.in_flight(), 0, "none has entered since the drain");
                     return;
                 }
             }
@@ -314,6 +324,7 @@ impl<W: World> Commands<W> {
         self.check_fail_frozen(slots)?;
         mark::hit(Mark::FailedFrozen);
         let steward = &self.steward;
+        assert_eq!(steward.master().gate(), Gate::Closed, "no request is inside");
         let frozen = steward.master().frozen().expect("it froze before");
         self.steward.publish(Change::Unfreeze(&by_command(slots), self.steward.shared.world.now())).await;
         let version = steward.master().version();
@@ -321,6 +332,7 @@ impl<W: World> Commands<W> {
             steward.apply(Change::Refreeze(frozen));
             return Err(FailError::Frozen(error));
         }
+        assert!(slots.and(steward.master().writable()).is_empty(), "the superblocks name them");
         let is_open = steward.master().frozen().is_none();
         if is_open {
             self.steward.publish(Change::OpenForWrites).await;
@@ -332,6 +344,7 @@ impl<W: World> Commands<W> {
     /// Makes torn parts whole on the members that stay, and flushes these. It runs as a task of its own: a write that
     /// was given up here could reach its member after the array takes writes again.
     async fn make_whole(self: &Rc<Self>, leaving: SlotSet) -> Result<(), StaysFrozen> {
+        assert_eq!(self.steward.shared.view().gate, Gate::Closed, "readers would see a part that is half whole");
         let (sender, whole) = oneshot();
         let commands = self.clone();
         self.steward.shared.world.spawn(async move {
@@ -349,6 +362,7 @@ impl<W: World> Commands<W> {
                 Either::Right(()) => break StaysFrozen::Unanswered,
             }
         };
+        assert!(matches!(cause, StaysFrozen::LostFlush | StaysFrozen::Unanswered));
         // A flush has lost writes, or a write may reach its member later: the array stays frozen for good.
         let is_lost = cause == StaysFrozen::LostFlush;
         let freeze = if is_lost { FreezeCause::LostFlush } else { FreezeCause::TooMany };

@@ -87,7 +87,9 @@ impl<W: World> DirtyMark<W> {
         if !sabotage::is(Sabotage::SkipDirtyMark) {
             let version = steward.master().version();
             self.recorder.record_up_to(version).await?;
+            assert!(steward.master().shows(version), "the mark is durable before the first write");
         }
+        assert!(steward.master().is_dirty());
         self.steward.publish(Change::AdmitWrites).await;
         Ok(())
     }
@@ -102,6 +104,7 @@ impl<W: World> DirtyMark<W> {
         self.clean_up.set(CleanUp::Revoked);
         self.clean_up_changed.notify_all();
         assert!(!steward.master().takes_writes(), "a clean-up is revoked once");
+        assert!(steward.master().is_dirty(), "its superblocks are not begun");
         self.steward.publish(Change::AdmitWrites).await;
         true
     }
@@ -114,7 +117,8 @@ impl<W: World> DirtyMark<W> {
         if !steward.master().can_go_clean() {
             return;
         }
-        self.clean_up.set(CleanUp::Revocable);
+        let before = self.clean_up.replace(CleanUp::Revocable);
+        assert_eq!(before, CleanUp::Committed, "one clean-up at a time");
         let (sender, flushed) = oneshot();
         let mark = self.clone();
         let is_quiet = async {
@@ -139,6 +143,7 @@ impl<W: World> DirtyMark<W> {
         if !self.steward.master().can_go_clean() {
             return;
         }
+        assert!(self.steward.is_stopping.get(), "an idle array is cleaned by `try_clean`");
         self.steward.publish(Change::HoldWrites).await;
         if self.flush_before_clean().await {
             self.record_clean().await;
@@ -161,7 +166,9 @@ impl<W: World> DirtyMark<W> {
         steward.apply(Change::MarkClean);
         let version = steward.master().version();
         // If this fails, the array freezes, and the next write gets that error.
-        let _ = self.recorder.record_up_to(version).await;
+        if self.recorder.record_up_to(version).await.is_ok() {
+            assert!(!steward.master().is_dirty(), "none marks the array dirty during this transition");
+        }
     }
 
     /// Watches for the array to be idle; runs on shard 0 until the array stops.
@@ -173,6 +180,7 @@ impl<W: World> DirtyMark<W> {
                 return;
             }
             let writes = self.writes_so_far().await;
+            assert!(writes >= seen, "the count of writes only grows");
             if writes == seen && self.steward.master().takes_writes() {
                 let _one = self.steward.transition.acquire(1).await;
                 if self.writes_so_far().await == seen && !self.steward.is_stopping.get() {

@@ -26,6 +26,7 @@ pub struct Config {
 
 /// md's limit for mirrors. On its parity levels the limit is the number of stripes in the stripe cache.
 const READ_ERRORS_MAX: u32 = 20;
+const _: () = assert!(READ_ERRORS_MAX > 0, "0 is no limit");
 
 /// A controller that is reset returns the requests of all its disks within about ten milliseconds, and busy shards
 /// report them no later than that. A client waits this long once for each failed member; the disk itself took longer to

@@ -32,7 +32,9 @@ impl Epochs {
         assert!(epoch > before, "views arrive in order");
         let count = self.count.replace(0);
         if count > 0 {
-            self.older.borrow_mut().push((before, count));
+            let mut older = self.older.borrow_mut();
+            assert!(older.last().is_none_or(|(last, _)| *last < before), "older epochs ascend");
+            older.push((before, count));
         }
         self.drained.notify_all();
     }
@@ -56,8 +58,10 @@ impl Epochs {
 
     #[cold]
     fn leave_older(&self, epoch: Epoch) {
+        assert!(epoch < self.current.get(), "a request entered in an epoch of this shard");
         let mut older = self.older.borrow_mut();
         let at = older.iter().position(|(of, _)| *of == epoch).expect("a request leaves its epoch once");
+        assert!(older[at].1 > 0, "an epoch without requests is not kept");
         older[at].1 -= 1;
         if older[at].1 == 0 {
             older.remove(at);

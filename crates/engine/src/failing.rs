@@ -98,9 +98,11 @@ impl<W: World> Judge<W> {
     /// Adds failures to those that are being collected, and waits until they are judged. The first caller of a
     /// collection judges it.
     async fn collect(&self, failures: Vec<Failure>) -> bool {
+        assert!(!failures.is_empty(), "something is to be judged");
         let slot = &self.collecting;
         let joined = slot.borrow().clone();
         if let Some(collection) = joined {
+            assert!(!collection.is_over.get(), "a collection takes failures until it is judged");
             collection.failures.borrow_mut().extend(failures);
             collection.changed.notify_all();
             collection.over.wait_for(|| collection.is_over.get().then_some(())).await;
@@ -114,10 +116,12 @@ impl<W: World> Judge<W> {
             let is_settled = collection.changed.wait_for(|| self.is_settled(&collection).then_some(()));
             race(is_settled, self.steward.shared.world.sleep(moment)).await;
         }
-        slot.borrow_mut().take();
+        let ended = slot.borrow_mut().take();
+        assert!(ended.is_some_and(|ended| Rc::ptr_eq(&ended, &collection)), "one collection at a time");
         let failures = collection.failures.take();
+        assert!(!failures.is_empty());
         let is_new = self.judge_now(&failures).await;
-        collection.is_over.set(true);
+        assert!(!collection.is_over.replace(true), "a collection is judged once");
         collection.over.notify_all();
         is_new
     }
@@ -125,6 +129,7 @@ impl<W: World> Judge<W> {
     /// Whether no later failure could change the result: too many members have failed already, or each was failed by
     /// command meanwhile.
     fn is_settled(&self, collection: &Collection) -> bool {
+        assert!(!collection.failures.borrow().is_empty(), "a collection begins with a failure");
         let master = self.steward.master();
         let is_empty = collection.slots().and(master.writable()).is_empty();
         is_empty || !self.steward.shared.layout.can_serve(&master.readable().minus(collection.slots_of_errors()))
@@ -146,6 +151,7 @@ impl<W: World> Judge<W> {
     async fn judge_now(&self, failures: &[Failure]) -> bool {
         let is_new = self.judge(failures);
         if is_new {
+            assert!(!failures.is_empty(), "nothing changes without a failure");
             self.steward.publish(Change::Nothing).await;
         }
         if let Some(collection) = &*self.collecting.borrow() {
@@ -184,6 +190,8 @@ impl<W: World> Judge<W> {
             }
             is_new = true;
         }
+        let readable = steward.master().readable();
+        assert!(steward.shared.layout.can_serve(&readable), "no verdict takes the last copy of a sector");
         is_new
     }
 
@@ -195,6 +203,8 @@ impl<W: World> Judge<W> {
         mark::hit(if is_flush { Mark::FrozenFlushLost } else { Mark::FrozenNoSpace });
         let cause = if is_flush { FreezeCause::LostFlush } else { FreezeCause::Full };
         self.steward.apply(Change::Freeze(failure.error.kind, cause));
+        let frozen = self.steward.master().frozen().expect("it froze now");
+        assert!(frozen.cause >= cause, "the graver cause counts");
     }
 
     fn can_lose(&self, failures: &[Failure]) -> bool {
@@ -203,6 +213,7 @@ impl<W: World> Judge<W> {
     }
 
     fn fail_or_freeze(&self, grave: &[Failure]) {
+        assert!(!grave.is_empty());
         let steward = &self.steward;
         if grave.len() > 1 {
             mark::hit(Mark::FailedTogether);
@@ -212,16 +223,20 @@ impl<W: World> Judge<W> {
             mark::hit(Mark::FailedWhileRecording);
         }
         if !self.can_lose(grave) {
+            assert!(grave.iter().all(is_error), "too many read errors never freeze the array");
             mark::hit(Mark::FrozenTooMany);
             return steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany)));
         }
         steward.apply(Change::FailMembers(grave, self.steward.shared.world.now()));
+        let writable = steward.master().writable();
+        assert!(!grave.iter().any(|failure| writable.contains(failure.slot)), "a failed member takes no write");
     }
 
     /// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash
     /// keeps. Without that member they would see another one. A flush that failed must not be followed by one that
     /// succeeds.
     fn stay_frozen(&self, grave: &[Failure]) {
+        assert!(self.steward.master().frozen().is_some() && !self.steward.shared.layout.level().is_parity());
         mark::hit(Mark::FailedSinceFrozen);
         self.steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince)));
     }
@@ -229,6 +244,7 @@ impl<W: World> Judge<W> {
 
 /// The cause of a freeze over these failures: a lost flush, or else `other`.
 fn cause_of(grave: &[Failure], other: FreezeCause) -> FreezeCause {
+    assert!(other < FreezeCause::LostFlush, "a lost flush is the gravest cause");
     if grave.iter().any(|failure| failure.operation == Operation::Flush) {
         mark::hit(Mark::FrozenFlushLost);
         return FreezeCause::LostFlush;
@@ -246,6 +262,7 @@ fn fresh(usable: SlotSet, failures: &[Failure]) -> Vec<Failure> {
         }
         fresh.push(*failure);
     }
+    assert!(fresh.len() <= usable.count() && fresh.len() <= failures.len(), "one failure for each member in use");
     fresh
 }
 

@@ -47,6 +47,14 @@ pub enum RequestKind {
     Discard,
 }
 
+const _: () = {
+    let mut at = 0;
+    while at < RequestKind::COUNT {
+        assert!(RequestKind::ALL[at] as usize == at, "counts are indexed by kind");
+        at += 1;
+    }
+};
+
 impl RequestKind {
     /// How many kinds there are.
     pub const COUNT: usize = 4;

@@ -57,8 +57,10 @@ impl<W: World> Flusher<W> {
             }
         }
         let serves = self.tickets.get();
+        assert!(serves >= ticket, "a round serves the caller that runs it");
         let outcome = self.flush_once().await;
-        *self.served.borrow_mut() = (serves, outcome.clone());
+        let before = self.served.replace((serves, outcome.clone()));
+        assert!(before.0 < serves, "rounds serve their callers in turn");
         outcome
     }
 
@@ -74,11 +76,13 @@ impl<W: World> Flusher<W> {
         let failures = self.flush_slots(view.writable()).await;
         if !failures.is_empty() {
             mark::hit(Mark::FlushFailed);
+            assert!(failures.iter().all(|failure| view.writable().contains(failure.slot)));
         }
         self.steward.shared.settle(&view, &failures).await
     }
 
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
+        assert!(slots.is_within(SlotSet::first(self.steward.shared.layout.slots())));
         let outcomes =
             join_all(slots.iter().map(async |slot: Slot| (slot, self.steward.shared.member(slot).flush().await)));
         let outcomes = outcomes.await.into_iter();

@@ -66,6 +66,7 @@ impl Streams {
 
     /// Records a write. Returns the time to the next one of its stream if that is known; it is not for the first two.
     pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
+        assert!(!range.length.is_zero(), "an empty write is no part of a stream");
         let Some(stream) = self.trail.find(range.start) else {
             self.trail.leave(range.end(), None);
             return None;
@@ -74,6 +75,7 @@ impl Streams {
             Some(stream) => (stream, self.paces[usize::from(stream)].get().step(now())),
             None => {
                 let stream = self.next.replace((self.next.get() + 1) % STREAMS);
+                assert!(stream < STREAMS);
                 // The first write belongs to this stream too: its answer counts.
                 self.trail.leave(range.start, Some(stream));
                 (stream, Pace { came: now(), ..Pace::default() })

@@ -66,12 +66,14 @@ impl<W: World> Health<W> {
 
     /// A shard has met an error.
     pub(crate) fn note(&self, report: &ErrorReport) {
+        assert!(report.shard.0 < self.steward.shared.world.shards(), "a report is of a shard of this array");
         let member = &mut self.members.borrow_mut()[report.member];
         let kind = report.kind as usize;
         let before = std::mem::replace(&mut member.shards.entry(report.shard).or_default()[kind], report.count);
         assert!(report.count > before, "mail of a shard comes in order");
         let known = &mut member.errors.of[kind];
         known.count += report.count - before;
+        assert!(known.count >= report.count, "the sum is no less than one shard's count");
         known.last = Some((report.range, report.error));
     }
 
@@ -81,7 +83,9 @@ impl<W: World> Health<W> {
 
     /// Counts read errors, and fails members that are over the limit.
     pub(crate) async fn count_read_errors(&self, errors: &[ReadError], made_up: bool) {
+        assert!(!errors.is_empty(), "a shard asks only about errors");
         for error in errors {
+            assert!(error.slot.0 < self.steward.shared.layout.slots());
             if self.is_over_limit(error, made_up) {
                 mark::hit(Mark::FailedByReadErrors);
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
@@ -98,6 +102,7 @@ impl<W: World> Health<W> {
         if master.gate() != Gate::Open || !master.readable().contains(error.slot) {
             return false;
         }
+        assert_eq!(master.readable(), steward.shared.with_view(|view| view.readable()), "shard 0 has the newest view");
         // Leave out members that are about to be failed, too.
         let can_go =
             steward.shared.layout.can_serve(&master.readable().minus(self.judge.collected()).without(error.slot));

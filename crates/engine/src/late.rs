@@ -41,11 +41,13 @@ const LOOKS_OF_PARITY: u32 = 4;
 
 /// A member that has ended no read for this many looks (three seconds) hangs: its reads are cut, however many there are.
 const LOOKS_OF_HUNG: u32 = 12;
+const _: () = assert!(1 <= LOOKS_OF_PARITY && LOOKS_OF_PARITY < LOOKS_OF_HUNG, "a member is slow before it hangs");
 /// One of this many reads may be cut.
 const READS_A_CUT: u64 = 10;
 /// Reads that may be cut before others have ended, and the most that are saved up.
 const CUTS_FIRST: u64 = 64;
 const CUTS_MAX: u64 = 4096;
+const _: () = assert!(CUTS_FIRST <= CUTS_MAX);
 
 /// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request
 /// from the look before.
@@ -72,10 +74,12 @@ impl Allowance {
     fn new(layout: &Layout) -> Allowance {
         // Of a parity array, all other members are read instead.
         let others = if layout.level().is_parity() { u64::from(layout.slots()) - 1 } else { 1 };
+        assert!(others > 0, "a cut read goes to another member");
         Allowance { saved: CUTS_FIRST * READS_A_CUT, price: others * READS_A_CUT }
     }
 
     fn save(&mut self, ended: u64) {
+        assert!(self.saved <= CUTS_MAX * READS_A_CUT, "more is not saved up");
         self.saved = (self.saved + ended).min(CUTS_MAX * READS_A_CUT);
     }
 
@@ -112,6 +116,7 @@ impl<W: World> ReadWatch<W> {
 
     async fn watch(self: Rc<Self>) {
         let layout = &self.shared.layout;
+        assert!(layout.tolerates() > 0, "reads can go to other members");
         let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
         let mut members = vec![Watched::default(); layout.slots().into()];
         let mut allowance = Allowance::new(layout);
@@ -132,6 +137,7 @@ impl<W: World> ReadWatch<W> {
 
     /// Of a member that is stuck. That new reads of a mirror go elsewhere costs nothing.
     fn leave(self: &Rc<Self>, slot: Slot, member: &mut Watched, allowance: &mut Allowance) {
+        assert!(member.looks > 0, "a member is left because it was stuck");
         let (is_slow, returns) = (self.shared.balance.is_slow(slot), self.members_returned.get());
         if is_slow && member.cut_at == Some(returns) {
             return;
@@ -159,6 +165,7 @@ impl<W: World> ReadWatch<W> {
                 // it.
                 let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error)]).await;
             }
+            assert!(watch.shared.balance.is_slow(slot), "only its probe ends that a member is slow");
             watch.shared.balance.set_slow(slot, false);
             watch.members_returned.set(watch.members_returned.get().wrapping_add(1));
         });

@@ -139,6 +139,8 @@ impl<W: World> Lifecycle<W> {
             mark::hit(Mark::StartStopped);
             return Err(StartError::Stopping);
         }
+        assert_eq!(steward.master().gate(), Gate::Closed, "an array starts once");
+        assert!(!steward.master().has_opened());
         if steward.shared.config.read_only {
             self.steward.publish(Change::OpenReadOnly).await;
             self.read_watch.begin();
@@ -149,6 +151,7 @@ impl<W: World> Lifecycle<W> {
             return Ok(());
         }
         self.recorder.catch_up().await.map_err(StartError::Record)?;
+        assert!(steward.master().lagging_images().is_empty(), "all members have the freshest superblock");
         let (is_left_out, is_dirty) = {
             let master = steward.master();
             (master.leaves_a_slot_out(), master.is_dirty())
@@ -170,6 +173,7 @@ impl<W: World> Lifecycle<W> {
         if steward.is_stopping.get() {
             return Err(StartError::Stopping);
         }
+        assert_eq!(steward.master().is_dirty(), steward.master().is_suspect(), "only a suspect array stays dirty");
         self.steward.publish(Change::Open).await;
         self.read_watch.begin();
         steward.shared.world.spawn(self.dirty_mark.clone().watch_idle());
@@ -177,6 +181,7 @@ impl<W: World> Lifecycle<W> {
     }
 
     async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
+        assert!(self.steward.master().is_dirty() && !self.steward.master().has_opened());
         let found = if sabotage::is(Sabotage::SkipResync) {
             Progress::default()
         } else {
@@ -246,6 +251,8 @@ impl<W: World> Lifecycle<W> {
         drop(last);
         // If the array froze after the gate was closed, reads were admitted again: wait for them.
         self.steward.drain(epoch).await;
+        assert_eq!(steward.shared.epochs.in_flight(), 0, "a stopped array has no request");
+        assert_eq!(steward.master().gate(), Gate::Stopped);
         outcome
     }
 
@@ -255,6 +262,7 @@ impl<W: World> Lifecycle<W> {
         }
         self.dirty_mark.go_clean().await;
         let master = self.steward.master();
+        assert_ne!(master.gate(), Gate::Open, "the stop has closed the gate");
         if let Some(error) = master.frozen_error() {
             return Err(StopError::NotClean(error));
         }
@@ -273,6 +281,8 @@ impl<W: World> Lifecycle<W> {
     pub(crate) fn status(&self) -> Status {
         let steward = &self.steward;
         let master = steward.master();
+        let errors = self.health.errors();
+        assert_eq!(master.members().len(), errors.len(), "both are of the members of the start plan");
         Status {
             level: steward.shared.layout.level(),
             slots: steward.shared.layout.slots(),
@@ -282,7 +292,7 @@ impl<W: World> Lifecycle<W> {
             events: master.events(),
             updated: master.updated(),
             members: master.members().to_vec(),
-            errors: self.health.errors(),
+            errors,
             geometry: steward.shared.geometry.clone(),
             records: self.recorder.rounds(),
             last_record: self.recorder.last_record(),

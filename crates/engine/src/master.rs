@@ -3,6 +3,7 @@
 //! a change is made (`steward`, `failing`, `record`, `lifecycle`, `by_command`), superblocks (`images`).
 //! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
 
+mod check;
 mod images;
 #[cfg(test)]
 mod tests;
@@ -198,6 +199,7 @@ impl Master {
             Place::Slot(slot) => MemberState::Active(slot),
             Place::Spare => MemberState::Spare,
         });
+        assert!(plan.template.events <= plan.events, "the template is the freshest superblock");
         let master = Master {
             slots: plan.layout.slots(),
             is_redundant: plan.layout.level().is_redundant(),
@@ -251,6 +253,7 @@ impl Master {
             };
             let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
             assert!(of_slot.is_none(), "one member a slot");
+            assert!(slot.0 < self.slots);
             *of_slot = Some(SlotMember { index, data_offset: superblock.data_offset, access });
         }
         SlotMap::new(of_slots)
@@ -263,6 +266,8 @@ impl Master {
 
     /// Changes the state.
     pub(crate) fn apply(&mut self, change: Change<'_>) {
+        self.check_change(&change);
+        let before = (self.version, self.recorded, self.events);
         match change {
             Change::Nothing => {}
             Change::OpenReadOnly => self.gate = Gate::ReadOnly,
@@ -319,6 +324,7 @@ impl Master {
             Change::EndRound(round) => self.end_round(round),
             Change::SkipRounds => self.events += 2,
         }
+        self.check_growth(before);
         self.check();
     }
 
@@ -329,29 +335,10 @@ impl Master {
         self.view()
     }
 
-    /// What is true of every state.
-    fn check(&self) {
-        assert_eq!(self.members.len(), self.superblocks.len());
-        assert!(self.recorded <= self.version, "no superblock shows a change that was not made");
-        let is_frozen = self.frozen.is_some();
-        match self.gate {
-            Gate::Open => assert!(!is_frozen && self.has_opened, "a frozen array takes no writes"),
-            Gate::Frozen(_) => assert!(is_frozen),
-            Gate::Closed | Gate::ReadOnly | Gate::Stopped => {}
-        }
-        if self.takes_writes && self.is_redundant {
-            assert!(self.is_dirty, "the dirty mark comes before the first write");
-        }
-        for member in &self.unnamed {
-            assert!(!self.members[*member].is_trusted(), "a member that works is named by its slot");
-        }
-        if !self.is_recorded {
-            assert!(!self.members.iter().all(MemberState::is_trusted), "only failures wait for their record");
-        }
-    }
-
     fn open(&mut self) {
         assert!(self.frozen.is_none(), "a frozen array stays frozen");
+        assert_eq!(self.gate, Gate::Closed, "requests have waited at the gate");
+        assert!(self.is_consistent || self.is_suspect || !self.is_dirty, "the resync comes first");
         self.gate = Gate::Open;
         self.has_opened = true;
         self.is_consistent = true;
@@ -396,10 +383,12 @@ impl Master {
         if !records_once() && !sabotage::is(Sabotage::NameAtOnce) {
             self.unnamed.push(member);
         }
+        assert!(!self.shows(self.version), "no superblock shows a failure of this moment");
     }
 
     fn freeze(&mut self, kind: ErrorKind, cause: FreezeCause) {
         let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
+        assert!(self.gate != Gate::ReadOnly || cause != FreezeCause::Full, "a read-only array writes to no member");
         frozen.cause = frozen.cause.max(cause);
         match self.gate {
             Gate::Open | Gate::Closed => self.gate = Gate::Frozen(kind),
@@ -408,6 +397,12 @@ impl Master {
     }
 
     fn begin_round(&mut self, seconds: u64) {
+        assert!(self.frozen.is_none(), "a frozen array writes no superblock");
+        assert!(!matches!(self.gate, Gate::ReadOnly | Gate::Stopped));
+        assert!(
+            self.lagging.is_empty(),
+            "members one round behind come first, or this round would leave them two behind"
+        );
         let steps_back = sabotage::is(Sabotage::EventsStepBack);
         self.events = if steps_back { self.events.saturating_sub(1) } else { self.events + 1 };
         // Assembly refuses to write long before this count, which could not be read back.
@@ -416,8 +411,11 @@ impl Master {
     }
 
     fn end_round(&mut self, round: &Round) {
+        assert!(round.version <= self.version, "a round shows changes that were made");
+        assert!(round.proven.iter().all(|member| !self.members[*member].is_trusted()));
         self.events_recorded = self.events;
         if round.names_all {
+            assert!(round.version >= self.recorded, "rounds follow one another");
             self.recorded = round.version;
         }
         self.unnamed.retain(|member| !round.proven.contains(member));
@@ -453,6 +451,10 @@ impl Master {
 
     pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty
+    }
+
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.is_suspect
     }
 
     pub(crate) fn has_opened(&self) -> bool {
@@ -502,6 +504,7 @@ impl Master {
     /// Whether a slot has no member and the superblocks do not say so yet.
     pub(crate) fn leaves_a_slot_out(&self) -> bool {
         let present = self.readable().count();
+        assert!(present <= usize::from(self.slots));
         let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
         usize::from(self.slots) > present && named != present
     }

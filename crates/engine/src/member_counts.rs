@@ -106,12 +106,14 @@ impl<W: World> CountedMember<W> {
             bytes: Sectors(cells.sectors.get()).bytes(),
             errors: cells.errors.get(),
         });
+        assert!(of.iter().all(|counts| counts.errors <= counts.requests), "each error is of a request");
         let (made_up, slowest) = (Sectors(self.made_up.get()), self.slowest.get());
         MemberCounts { of, made_up, slowest, unanswered_for: self.member.unanswered_for() }
     }
 
     /// Counts sectors that it failed to read and the others supplied.
     pub(crate) fn note_made_up(&self, sectors: Sectors) {
+        assert!(!sectors.is_zero(), "a read that failed was of some sector");
         self.made_up.set(self.made_up.get() + sectors.0);
     }
 
@@ -159,6 +161,7 @@ impl<W: World> CountedMember<W> {
         let cells = &self.of[kind as usize];
         let count = cells.errors.get() + 1;
         cells.errors.set(count);
+        assert!(count <= cells.requests.get(), "each error is of a request");
         if is_reported(count) {
             let (shard, member) = (self.world.shard(), self.index);
             let report = ErrorReport { shard, member, kind, count, range, error };
@@ -184,6 +187,7 @@ fn is_of_member(error: IoError) -> bool {
 /// the first seven binary digits. So the sum over shards is right to within 1 in 64, and a member that fails every
 /// request causes only a logarithmic number of messages.
 fn is_reported(count: u64) -> bool {
+    assert!(count > 0, "errors are counted from 1");
     let digits = u64::BITS - count.leading_zeros();
     count.trailing_zeros() + 7 >= digits
 }
@@ -243,7 +247,7 @@ impl<W: World> Device for CountedMember<W> {
     }
 
     fn mark_dead(&self) {
-        self.is_dead.set(true);
+        assert!(!self.is_dead.replace(true), "a member is failed once");
         self.member.mark_dead();
     }
 }

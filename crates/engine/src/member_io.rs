@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::world::{Pool, World};
 use uraid_block::buffer::Arena;
-use uraid_block::{Device, Fua, Lease, MemberSector, ReadPieces, Sectors, Slot};
+use uraid_block::{Device, Fua, Lease, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot};
 
 impl<W: World> Shared<W> {
     /// Reads one block into scratch of one piece.
@@ -37,6 +37,7 @@ impl<W: World> Shared<W> {
             let outcome = member.uncounted().read(range.start, into).await;
             member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
             let pieces = outcome.map_err(|error| self.read_error(slot, at, range.length, error))?;
+            assert_eq!(pieces.bytes(), range.length.len_bytes(), "a member gives as much as it is asked for");
             let is_one = pieces.count() == 1;
             Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
         }
@@ -44,6 +45,7 @@ impl<W: World> Shared<W> {
 
     /// Writes one block.
     pub(crate) async fn write_block(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
+        assert!(!bytes.is_empty() && bytes.len().is_multiple_of(SECTOR_BYTES), "a block has whole sectors");
         let mut pieces = ReadPieces::new();
         pieces.push(
             buffers::take_contiguous(&self.world, Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await,
@@ -57,6 +59,7 @@ impl<W: World> Shared<W> {
 /// A member that is an array returns other buffers than it was given if it had to read some of them again. Their bytes
 /// are copied to newly allocated memory: the returned buffers already use up the permit for the pool.
 fn in_one_piece(pieces: &ReadPieces) -> Lease {
+    assert!(pieces.count() > 1, "one piece needs no copy");
     let mut one = Arena::for_one(pieces.bytes()).take_contiguous(pieces.bytes()).expect("it has one block");
     pieces.copy_to(&mut one);
     one

@@ -39,6 +39,7 @@ pub(crate) struct Mender<W: World> {
 
 impl<W: World> Mender<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Mender<W> {
+        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
         Mender { shared, rows, mended: Cell::new(0) }
     }
 
@@ -76,6 +77,7 @@ impl<W: World> Mender<W> {
         let mut at = range.start;
         while at < range.end() {
             let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
+            assert!(!length.is_zero(), "a step goes on");
             let copies = layout.copies(at);
             let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
             let (slot, place) = *places.next().expect("every sector has a usable copy");
@@ -99,6 +101,8 @@ impl<W: World> Mender<W> {
         part: &TornPart,
         leaving: SlotSet,
     ) -> Result<TornState, MendError> {
+        assert!(part.range.start < part.range.end && part.range.end <= rows.layout().chunk(), "a part of a row");
+        assert_ne!(part.state, TornState::Whole, "only torn parts are listed");
         let map = rows.layout().row(row);
         let mut start = part.range.start;
         while start < part.range.end {
@@ -165,6 +169,10 @@ impl<W: World> Mender<W> {
                 }
             }
         }
-        Ok(data.into_iter().map(|block| block.expect("it was read or computed")).collect())
+        assert_eq!(data.len(), map.data.len());
+        let data: SmallVec<[Lease; 8]> =
+            data.into_iter().map(|block| block.expect("it was read or computed")).collect();
+        assert!(data.iter().all(|block| block.len() == length.len_bytes()), "each block is as long as the stretch");
+        Ok(data)
     }
 }

@@ -33,6 +33,8 @@ impl ReadErrors {
     /// does not yet, so a single bad sector that is read again and again must not use up the limit. Such a read does
     /// not update the time either, or it would keep older errors from decaying.
     pub(crate) fn note(&mut self, now: Tick, range: Range) -> u32 {
+        assert!(!range.length.is_zero(), "a read that failed was of some sector");
+        assert!(self.ranges.len() <= RANGES_MAX && self.oldest < RANGES_MAX);
         let hours = now.0.saturating_sub(self.last.0) / HOUR_NANOS;
         if hours > 0 {
             self.count = u32::try_from(hours).ok().and_then(|hours| self.count.checked_shr(hours)).unwrap_or(0);
@@ -50,6 +52,7 @@ impl ReadErrors {
             self.ranges[self.oldest] = range;
             self.oldest = (self.oldest + 1) % RANGES_MAX;
         }
+        assert!(self.count > 0, "this error counts");
         self.count
     }
 }

@@ -75,6 +75,12 @@ impl<W: World> Recorder<W> {
         if is_new && outcome.is_ok() {
             self.last_record.set(Some(self.steward.shared.world.now().since(began)));
         }
+        if outcome.is_ok() {
+            let writable = steward.master().writable();
+            let misses_write =
+                |failure: &Failure| failure.operation == Operation::Write && writable.contains(failure.slot);
+            assert!(!failures.iter().any(misses_write), "a member that missed a write is in use");
+        }
         match outcome {
             Ok(()) => FailureOutcome::Recorded,
             Err(error) => FailureOutcome::Frozen(error),
@@ -88,6 +94,7 @@ impl<W: World> Recorder<W> {
             // Nothing is written, so no answer depends on a record. Reads avoid the lost member.
             return Ok(());
         }
+        assert!(version <= steward.master().version(), "a version is recorded after it was made");
         let _one = self.turn.acquire(1).await;
         let mut is_first = true;
         loop {
@@ -119,6 +126,7 @@ impl<W: World> Recorder<W> {
         let steward = &self.steward;
         let _one = self.turn.acquire(1).await;
         let images = steward.master().lagging_images();
+        assert_eq!(self.rounds.get(), 0, "no round comes before");
         if !images.is_empty() {
             mark::hit(Mark::CaughtUp);
         }
@@ -146,6 +154,7 @@ impl<W: World> Recorder<W> {
             let master = steward.master();
             (master.version(), master.unnamed().is_empty(), master.images())
         };
+        assert!(images.iter().all(|(_, superblock)| superblock.events == steward.master().events()));
         let proven = loop {
             let proven = steward.master().unnamed().to_vec();
             let failed = self.write_round(&images).await;
@@ -161,6 +170,7 @@ impl<W: World> Recorder<W> {
             if master.frozen_error().is_some() || images.len() == before {
                 return;
             }
+            assert!(!images.is_empty(), "an array that is not frozen has members that can take a superblock");
         };
         let was_recorded = steward.master().is_recorded();
         steward.apply(Change::EndRound(&Round { version, names_all, proven }));
@@ -171,6 +181,8 @@ impl<W: World> Recorder<W> {
 
     /// Returns the members whose superblock failed, with the error.
     async fn write_round(&self, images: &[Image]) -> Vec<(usize, IoError)> {
+        let is_alike = |pair: &[Image]| pair[0].1.events == pair[1].1.events && pair[0].0 < pair[1].0;
+        assert!(images.windows(2).all(is_alike), "a round is one superblock with the same events for each member");
         let mut failed: Vec<(usize, IoError)> = Vec::new();
         // Write one member at a time until one succeeds. The others follow in the same round even if an earlier one
         // failed: a member that is left two rounds behind would look stale after a crash, though nothing was answered
@@ -187,6 +199,7 @@ impl<W: World> Recorder<W> {
             }
         }
         failed.extend(self.write_superblocks(waiting).await);
+        assert!(failed.len() <= images.len(), "a superblock fails once in a round");
         failed
     }
 
@@ -200,6 +213,7 @@ impl<W: World> Recorder<W> {
     }
 
     async fn judge_record(&self, failed: &[(usize, IoError)]) {
+        assert!(!failed.is_empty());
         let mut failures: Vec<Failure> = Vec::new();
         for (member, error) in failed {
             let state = self.steward.master().members()[*member];
@@ -223,6 +237,7 @@ impl<W: World> Recorder<W> {
     }
 
     async fn write_superblock(&self, (member, superblock): &Image) -> Result<(), IoError> {
+        assert!(!self.steward.shared.config.read_only, "nothing is written to a member of a read-only array");
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
         let mut pieces = buffers::take(&self.steward.shared.world, Pool::Metadata, length).await;

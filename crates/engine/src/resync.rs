@@ -72,6 +72,7 @@ pub(crate) struct Resync<W: World> {
 
 impl<W: World> Resync<W> {
     pub(crate) fn new(steward: &Rc<Steward<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
+        assert_eq!(steward.shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
         Resync { shared: steward.shared.clone(), steward: steward.clone(), rows }
     }
 
@@ -81,6 +82,7 @@ impl<W: World> Resync<W> {
             Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
             Layout::Copies(_) => self.shared.layout.array_size(),
         };
+        assert!(!self.steward.master().has_opened(), "the resync runs before the first request");
         let mut so_far = Progress { total, ..Progress::default() };
         progress(so_far);
         let at_once = self.windows_at_once();
@@ -103,17 +105,21 @@ impl<W: World> Resync<W> {
                 so_far.unreadable += Sectors(window.unreadable);
             }
             so_far.done = Sectors(at);
+            assert!(so_far.skipped + so_far.unreadable <= so_far.done, "a sector counts once");
             progress(so_far);
         }
+        assert_eq!(so_far.done, total, "the pass has no gap at its end");
         Ok(so_far)
     }
 
     /// Resyncs one window. If something in it cannot be read, the window is repeated in small pieces, so that one bad
     /// sector affects only its own row of sectors.
     async fn resync_window(&self, at: u64, length: Sectors) -> Result<Window, IoError> {
+        assert!(!length.is_zero() && length.0 <= WINDOW, "a window fits one piece of the arena");
         if let Some(window) = self.resync_piece(at, length).await? {
             return Ok(window);
         }
+        assert!(length.0 > 1, "a single sector is always settled");
         mark::hit(Mark::ResyncTakenApart);
         let mut sum = Window::default();
         for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
@@ -143,10 +149,12 @@ impl<W: World> Resync<W> {
         let blocks = self.shared.world.arena(Pool::Pass).large_blocks();
         let room = blocks / (usize::from(self.shared.layout.slots()) + 2);
         assert!(room > 0, "the pass arena holds one window");
+        assert!(room * (usize::from(self.shared.layout.slots()) + 2) <= blocks);
         room.min(WINDOWS_AT_ONCE)
     }
 
     fn window_length(&self, at: u64, total: Sectors) -> u64 {
+        assert!(at < total.0, "a window begins before the end");
         let left = (total.0 - at).min(WINDOW);
         if self.shared.layout.level().is_parity() {
             left
@@ -170,6 +178,7 @@ impl<W: World> Resync<W> {
         let mut window = Window::default();
         let mut failures = Vec::new();
         for index in canonical + 1..found.len() + canonical {
+            assert_ne!(index % found.len(), canonical, "the canonical copy is never written");
             let copy = &found[index % found.len()];
             let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
             if copy.bytes.as_ref().is_some_and(|bytes| bytes[..] == right[..]) {
@@ -197,6 +206,7 @@ impl<W: World> Resync<W> {
         while start < length.0 {
             let member = at.0 + start;
             let cut = Sectors((chunk - member % chunk).min(length.0 - start));
+            assert!(!cut.is_zero() && start + cut.0 <= length.0, "a step goes on, inside the window");
             let map = rows.layout().row(Row(member / chunk));
             window.add(self.resync_row(rows, &map, &found, at, Sectors(start), cut).await?);
             start += cut.0;
@@ -230,6 +240,7 @@ impl<W: World> Resync<W> {
             old.data.push(copy_of(*slot).await);
         }
         let unknown: Vec<usize> = (0..old.data.len()).filter(|index| old.data[*index].is_none()).collect();
+        assert_eq!(old.data.len(), map.data.len());
         let parities = usize::from(old.p.is_some()) + usize::from(old.q.is_some());
         if unknown.len() > parities {
             return Ok(Window { unreadable: length.0, ..Window::default() });
@@ -258,6 +269,7 @@ impl<W: World> Resync<W> {
         healed: &[usize],
         at: MemberSector,
     ) -> Result<(), IoError> {
+        assert!(known.data.iter().all(Option::is_some), "a block is healed from all the others");
         let mut failures = Vec::new();
         if !healed.is_empty() {
             mark::hit(Mark::ResyncHealed);
@@ -278,6 +290,8 @@ impl<W: World> Resync<W> {
     ) -> Result<Window, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
         let (p, q) = parity_of(map, &data);
+        assert_eq!(p.len(), length.len_bytes());
+        assert_eq!(q.is_empty(), map.syndrome.is_none());
         let usable = self.shared.view().writable();
         let mut window = Window::default();
         let mut failures: Vec<Failure> = Vec::new();

@@ -51,6 +51,7 @@ impl<W: World> Rows<W> {
 
     /// Writes a range. It is answered when the superblocks record the members that it missed.
     pub(crate) async fn write(&self, range: ArrayRange, from: WritePieces, fua: Fua) -> Result<Recorded, IoError> {
+        assert_eq!(from.length(), range.length, "each sector of the range has its bytes");
         let hold_time = self.hold_time_after(range);
         let before = sabotage::is(Sabotage::RowFlushByOldView).then(|| self.shared.with_view(|view| view.readable()));
         let outcome = match self.only_own_row(range) {
@@ -93,6 +94,8 @@ impl<W: World> Rows<W> {
         fua: Fua,
         hold_time: Option<Duration>,
     ) -> Result<Recorded, IoError> {
+        assert!(!range.length.is_zero());
+        assert_eq!(from.length(), range.length);
         let mut parts = self.layout.rows(range);
         let mut result = None;
         loop {
@@ -129,6 +132,7 @@ impl<W: World> Rows<W> {
         usable: SlotSet,
         recorded: Recorded,
     ) -> Result<Recorded, IoError> {
+        assert!(usable.is_within(SlotSet::first(self.layout.slots())));
         let lacks_data = |part: RowPart| self.layout.row(part.row).data.iter().any(|slot| !usable.contains(*slot));
         if usable.count() == usize::from(self.layout.slots()) || !self.layout.rows(range).any(lacks_data) {
             return Ok(recorded);
@@ -164,6 +168,7 @@ impl<W: World> Rows<W> {
                 let bytes = block.bytes().min(length.len_bytes() - zeroes.bytes());
                 zeroes.append(block.slice(0, bytes));
             }
+            assert_eq!(zeroes.length(), length);
             result = Some(self.write_rows(ArrayRange::new(at, length), zeroes, Fua::No, None).await?);
             at = at + length;
         }
@@ -183,6 +188,7 @@ impl<W: World> Rows<W> {
         }
         gather::hold(&self.shared.world, &visit, self.layout.stripe()).await;
         let batch = visit.take_waiting();
+        assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");
         if batch.len() > 1 {
             mark::hit(Mark::RowShared);
         }
@@ -191,6 +197,8 @@ impl<W: World> Rows<W> {
         let mut fua = Fua::No;
         let mut writes: SmallVec<[Part; 1]> = SmallVec::new();
         for Waiting { write, outcome } in batch {
+            assert_eq!(write.row, row, "a write waits in its own row");
+            assert!(write.start + write.from.length() <= self.layout.stripe(), "a write stays in its row");
             if write.fua == Fua::Yes {
                 fua = Fua::Yes;
             }
@@ -214,6 +222,7 @@ impl<W: World> Rows<W> {
                 Ok(recorded)
             }
             Err(failed) => {
+                assert!(outcome.is_some() || writes[0].outcome.is_none(), "the first write of a batch is its holder's");
                 let first = Box::pin(self.answer_parts(&map, &writes, &failed)).await;
                 // A write without an outcome found no other task, so it is the first of its batch.
                 outcome.map_or(first, |own| own.take().expect("the holder's own write is in its batch"))
@@ -224,6 +233,7 @@ impl<W: World> Rows<W> {
     /// Answers each write of a batch of which some parts failed: an error only for writes that touch a failed part.
     /// Returns the outcome of the first one.
     async fn answer_parts(&self, map: &RowMap, writes: &[Part], failed: &[FailedPart]) -> Result<Recorded, IoError> {
+        assert!(!writes.is_empty() && !failed.is_empty());
         let chunk = self.layout.chunk();
         // The failures of all written parts are recorded. This returns the proof, or why the array froze since.
         let recorded = self.shared.settle(&self.shared.view(), &[]).await;
@@ -245,6 +255,7 @@ impl<W: World> Rows<W> {
         intervals: SmallVec<[Interval; 1]>,
         fua: Fua,
     ) -> Result<Recorded, Vec<FailedPart>> {
+        assert!(intervals.len() > 1, "a single interval is written without a list");
         let mut recorded = None;
         let mut failed = Vec::new();
         for outcome in join_each(intervals.into_iter().map(|interval| self.io.write_interval(map, interval, fua))).await
@@ -264,6 +275,7 @@ impl<W: World> Rows<W> {
         mut into: ReadPieces,
         avoid: SlotSet,
     ) -> Result<ReadPieces, IoError> {
+        assert_eq!(into.length(), range.length, "each sector of the range has its buffer");
         let mut whole = ReadPieces::new();
         let parts: Vec<_> = self.layout.rows(range).collect();
         for part in parts {
@@ -271,6 +283,7 @@ impl<W: World> Rows<W> {
                 RowRead { row: part.row, start: part.start, into: into.split_to(part.length.len_bytes()), avoid };
             whole.append(self.ask_owner_to_read(read).await?);
         }
+        assert_eq!(whole.length(), range.length, "the rows cover the range");
         Ok(whole)
     }
 
@@ -291,6 +304,8 @@ impl<W: World> Rows<W> {
         let map = self.layout.row(read.row);
         let chunk = self.layout.chunk();
         let mut into = read.into;
+        let wanted = into.length();
+        assert!(read.start + wanted <= self.layout.stripe(), "a read stays in its row");
         let mut whole = ReadPieces::new();
         let mut at = read.start;
         while !into.is_empty() {
@@ -302,6 +317,7 @@ impl<W: World> Rows<W> {
             whole.append(self.io.recover_interval(&map, data, in_chunk, pieces, read.avoid).await?);
             at += length;
         }
+        assert_eq!(whole.length(), wanted);
         Ok(whole)
     }
 }

@@ -38,6 +38,7 @@ pub(crate) struct FailedPart {
 impl FailedPart {
     /// Whether a write of `length` sectors from `start` of the row's data has sectors in this part.
     pub(crate) fn touches(&self, map: &RowMap, chunk: Sectors, start: Sectors, length: Sectors) -> bool {
+        assert!(!length.is_zero() && !self.length.is_zero(), "what is empty touches nothing");
         (0..).zip(&map.data).filter(|(_, slot)| self.covered.contains(**slot)).any(|(data, _)| {
             let part = Sectors(data * chunk.0) + self.start;
             start < part + self.length && part < start + length
@@ -62,6 +63,7 @@ impl<W: World> RowIo<W> {
         let interval = interval_blocks(&layout);
         assert!(blocks >= interval, "the row arena holds one row");
         let to_read = (blocks / 4).max(interval);
+        assert_eq!(layout.slots(), shared.layout.slots());
         let (blocks, blocks_to_read) = if blocks - to_read >= interval {
             (Semaphore::new(blocks - to_read), Semaphore::new(to_read))
         } else {
@@ -82,6 +84,7 @@ impl<W: World> RowIo<W> {
 
     /// The longest interval that is read: one contiguous piece of scratch per member.
     pub(crate) fn partial_max(&self) -> Sectors {
+        assert!(!self.layout.chunk().is_zero(), "a row has chunks");
         Sectors(self.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
     }
 
@@ -100,6 +103,8 @@ impl<W: World> RowIo<W> {
         interval: Interval,
         fua: Fua,
     ) -> Result<Recorded, Vec<FailedPart>> {
+        assert!(!interval.new.is_empty() && !interval.length.is_zero(), "something is to be written");
+        assert!(interval.start + interval.length <= self.layout.chunk(), "an interval stays in its row");
         let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         if self.shared.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {
@@ -129,6 +134,7 @@ impl<W: World> RowIo<W> {
                 Box::pin(self.shared.settle_read_errors(read_errors, false)).await;
                 return Err(failed(lost_error(unreadable)));
             };
+            assert!(wanted.is_within(blocks.readable), "no block is read that cannot be read");
             match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
                 Ok(old) if plan == RowPlan::ReadModifyWrite => {
                     self.shared.count(|counters| counters.rows_modified += 1);
@@ -155,6 +161,7 @@ impl<W: World> RowIo<W> {
     /// fails, the other one is written anyway: they may belong to different requests.
     async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, Vec<FailedPart>> {
         mark::hit(Mark::RowHalved);
+        assert!(interval.length > Sectors(1), "a sector has no halves");
         let half = Sectors(interval.length.0 / 2);
         let first = self.write_interval(map, interval.part(Sectors::ZERO, half), fua).await;
         let rest = interval.part(half, interval.length - half);
@@ -183,6 +190,11 @@ impl<W: World> RowIo<W> {
     ) -> Result<Recorded, IoError> {
         let at = map.start + interval.start;
         let torn = interval.start..interval.start + interval.length;
+        assert!(interval.new.iter().all(|new| new.from.length() == interval.length));
+        assert!(map.syndrome.is_some() || parity.q.is_none(), "only raid6 has Q");
+        for pieces in [&parity.p, &parity.q].into_iter().flatten() {
+            assert_eq!(pieces.length(), interval.length, "parity is as long as the data");
+        }
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
@@ -233,6 +245,7 @@ impl<W: World> RowIo<W> {
                 buffers::one_piece(buffers::take_contiguous(&self.shared.world, Pool::Row, length).await),
             ));
         }
+        assert_eq!(reads.len(), wanted.count(), "the wanted blocks are of this row");
         let reads = reads.into_iter();
         let outcomes = join_each(
             reads.map(|(place, slot, into)| async move { (place, self.shared.read_into(slot, at, into).await) }),
@@ -281,6 +294,8 @@ impl<W: World> RowIo<W> {
         into: ReadPieces,
         avoid: SlotSet,
     ) -> Result<ReadPieces, IoError> {
+        assert!(data < map.data.len(), "a data block of the row");
+        assert!(start + into.length() <= self.layout.chunk(), "the stretch is in one chunk");
         let mut read_errors = Vec::new();
         let outcome = self.recover_around(map, data, start, into, avoid, &mut read_errors).await;
         if !read_errors.is_empty() {
@@ -339,6 +354,7 @@ impl<W: World> RowIo<W> {
                 (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
                 continue;
             };
+            assert!(is_whole || !wanted.contains(slot), "what is to be computed cannot be read");
             match self.read_blocks(map, wanted, map.start + start, length).await {
                 Ok(old) => {
                     let all = if old.data[data].is_some() {
@@ -366,6 +382,7 @@ impl<W: World> RowIo<W> {
         late: &mut SlotSet,
         read_errors: &mut Vec<ReadError>,
     ) -> Result<(), IoError> {
+        assert!(!failures.is_empty(), "a read failed");
         for failed in failures {
             if failed.error.kind == ErrorKind::Late {
                 late.insert(failed.slot);
@@ -388,10 +405,13 @@ impl<W: World> RowIo<W> {
     ) -> Result<ReadPieces, IoError> {
         mark::hit(Mark::RecoveredInHalves);
         let mut rest = into;
-        let half = Sectors(rest.length().0 / 2);
+        let length = rest.length();
+        assert!(length > Sectors(1), "a sector has no halves");
+        let half = Sectors(length.0 / 2);
         let first = rest.split_to(half.len_bytes());
         let mut whole = Box::pin(self.recover_interval(map, data, start, first, SlotSet::EMPTY)).await?;
         whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY)).await?);
+        assert_eq!(whole.length(), length);
         Ok(whole)
     }
 }
@@ -407,6 +427,7 @@ fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
 }
 
 pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
+    assert!(readable.is_within(usable), "a member that is read is written, too");
     let data = map.data.iter().copied().collect();
     Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable }
 }

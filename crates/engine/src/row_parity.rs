@@ -35,6 +35,7 @@ pub(crate) async fn generate<'a, W: World>(
     interval: &'a Interval,
     old: &'a OldBytes,
 ) -> NewParity {
+    assert_eq!(old.data.len(), map.data.len(), "one entry for each data block");
     let mut new = interval.new.iter().peekable();
     let source = |(data, old): (usize, &'a Option<Lease>)| match (new.next_if(|new| new.data == data), old) {
         (Some(new), _) => Slices::of_pieces(&new.from),
@@ -42,6 +43,7 @@ pub(crate) async fn generate<'a, W: World>(
         (None, None) => unreachable!("a plan that generates parity knows every data block"),
     };
     let mut sources: Vec<Slices<'_>> = old.data.iter().enumerate().map(source).collect();
+    assert!(new.peek().is_none(), "the parity is of all new bytes");
     let mut parity = NewParity { p: Some(ReadPieces::new()), q: map.syndrome.map(|_| ReadPieces::new()) };
     let mut left = interval.length.len_bytes();
     while left > 0 {
@@ -65,6 +67,8 @@ pub(crate) async fn generate<'a, W: World>(
         }
         left -= bytes;
     }
+    assert!(parity.p.as_ref().is_some_and(|p| p.length() == interval.length));
+    assert_eq!(parity.q.is_some(), map.syndrome.is_some());
     parity
 }
 
@@ -79,6 +83,8 @@ pub(crate) async fn recover_blocks<W: World>(
     let OldBytes { data, mut p, mut q } = old;
     let lost: SmallVec<[usize; 2]> =
         data.iter().enumerate().filter(|(_, block)| block.is_none()).map(|(index, _)| index).collect();
+    assert_eq!(data.len(), map.data.len(), "one entry for each data block");
+    assert!(lost.len() <= usize::from(p.is_some()) + usize::from(q.is_some()), "each lost block needs a parity");
     let mut all = Vec::with_capacity(data.len());
     for block in data {
         all.push(match block {
@@ -118,6 +124,7 @@ pub(crate) fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewPar
             }
             at += piece.len();
         }
+        assert_eq!(at, interval.length.len_bytes(), "all of the parity is updated");
     }
     NewParity { p: p.map(buffers::one_piece), q: q.map(buffers::one_piece) }
 }
@@ -125,6 +132,8 @@ pub(crate) fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewPar
 /// P and Q of a row's data blocks; Q is empty where the level has none.
 pub(crate) fn parity_of(map: &RowMap, data: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
     let length = data.first().expect("a row has data").len();
+    assert_eq!(data.len(), map.data.len());
+    assert!(data.iter().all(|block| block.len() == length), "blocks of one length");
     let mut p = vec![0; length];
     let mut q = vec![0; if map.syndrome.is_some() { length } else { 0 }];
     match map.syndrome {

@@ -28,6 +28,7 @@ impl Segment {
 
     /// The part of `length` sectors from `start` of the chunk. Panics outside.
     fn cut(&self, start: Sectors, length: Sectors) -> Segment {
+        assert!(self.start <= start && start + length <= self.end());
         Segment { data: self.data, start, from: self.slice(start, length) }
     }
 
@@ -48,6 +49,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// Adds a write over the earlier ones: `from` covers the row's data from `start` on.
     pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, mut from: WritePieces) {
+        assert!(!chunk.is_zero());
         let mut at = start;
         let end = start + from.length();
         while at < end {
@@ -65,9 +67,13 @@ impl Overlay {
             at += length;
             self.end = self.end.max(at);
         }
+        assert!(from.is_empty(), "all of its bytes are laid");
     }
 
     fn lay_behind(&mut self, new: Segment) {
+        if let Some(last) = self.segments.last() {
+            assert!((last.data, last.end()) <= (new.data, new.start), "it lies behind all the others");
+        }
         match self.segments.last_mut() {
             Some(last) if last.data == new.data && last.end() == new.start => last.from.append(new.from),
             Some(_) | None => self.segments.push(new),
@@ -90,6 +96,8 @@ impl Overlay {
                 kept.push(Segment { data: old.data, start: new.end(), from });
             }
         }
+        let overlaps = |old: &Segment| old.data == new.data && old.start < new.end() && new.start < old.end();
+        assert!(!kept.iter().any(overlaps), "each sector has one new version");
         kept.push(new);
         self.segments = kept;
     }
@@ -101,7 +109,8 @@ impl Overlay {
         partial_max: Sectors,
         full_max: Sectors,
     ) -> SmallVec<[Interval; 1]> {
-        assert!(partial_max <= full_max);
+        assert!(!partial_max.is_zero() && partial_max <= full_max);
+        assert!(!self.segments.is_empty(), "a row is taken for a write");
         // A small write is usually one piece of one chunk: there is nothing to cut.
         if self.segments.len() == 1 && self.segments[0].from.length() <= partial_max {
             let only = self.segments.pop().expect("there is one");
@@ -115,6 +124,7 @@ impl Overlay {
         let mut intervals = SmallVec::new();
         for pair in edges.windows(2) {
             let covered = self.covering(pair[0]).count();
+            assert!(covered <= data_chunks, "a chunk is covered once");
             if covered == 0 {
                 continue;
             }
@@ -122,7 +132,8 @@ impl Overlay {
             let mut at = pair[0];
             while at < pair[1] {
                 let length = Sectors(longest.0.min((pair[1] - at).0));
-                let new = self.covering(at).map(|segment| segment.cut(at, length)).collect();
+                let new: SmallVec<[Segment; 1]> = self.covering(at).map(|segment| segment.cut(at, length)).collect();
+                assert_eq!(new.len(), covered, "within an interval a chunk is covered wholly or not at all");
                 intervals.push(Interval { start: at, length, new });
                 at += length;
             }
@@ -148,6 +159,7 @@ pub(crate) struct Interval {
 impl Interval {
     /// The part of `length` sectors from `start` of the interval on.
     pub(crate) fn part(&self, start: Sectors, length: Sectors) -> Interval {
+        assert!(!length.is_zero() && start + length <= self.length, "a part is inside");
         let start = self.start + start;
         Interval { start, length, new: self.new.iter().map(|new| new.cut(start, length)).collect() }
     }
@@ -174,6 +186,7 @@ impl Blocks {
     }
 
     pub(crate) fn parities(&self) -> SlotSet {
+        assert_ne!(self.syndrome, Some(self.parity), "P and Q are on different members");
         let p = SlotSet::EMPTY.with(self.parity);
         self.syndrome.map_or(p, |q| p.with(q))
     }
@@ -204,6 +217,8 @@ pub(crate) enum RowPlan {
 /// `covered`: the slots of the new data.
 pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
     assert!(covered.is_within(blocks.data) && blocks.readable.is_within(blocks.usable));
+    assert!(!covered.is_empty(), "something is to be written");
+    assert!(!blocks.data.contains(blocks.parity), "P and the data are on different members");
     let rest = blocks.data.minus(covered);
     if rest.is_empty() {
         return RowPlan::FullStripe;
@@ -224,6 +239,7 @@ pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
 
 /// The slots that a plan has to read; `None` when the row cannot be written.
 pub(crate) fn reads_of(plan: RowPlan, covered: SlotSet, blocks: &Blocks) -> Option<SlotSet> {
+    assert_eq!(plan == RowPlan::FullStripe, blocks.data.is_within(covered), "only a full stripe knows all new bytes");
     match plan {
         RowPlan::FullStripe | RowPlan::DataOnly => Some(SlotSet::EMPTY),
         RowPlan::ReadModifyWrite => Some(covered.or(blocks.parities().and(blocks.usable))),

@@ -47,6 +47,7 @@ impl RowState {
 
 /// The number of lists in the table of rows, indexed by a hash of the row number.
 const LISTS: usize = 64;
+const _: () = assert!(LISTS.is_power_of_two(), "as `spread` wants it");
 
 /// The rows of this shard that are in use.
 pub(crate) struct RowTable {
@@ -63,6 +64,7 @@ pub(crate) struct Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
+        assert!(self.state.users.get() > 0, "a visit ends once");
         let users = self.state.users.get() - 1;
         self.state.users.set(users);
         if users == 0 {
@@ -104,6 +106,10 @@ impl RowTable {
 impl Visit<'_> {
     pub(crate) fn wait_in_row(&self, write: RowWrite) -> Option<Outcome> {
         // Alone here: this task will hold the row before another task can arrive and write on its behalf.
+        assert_eq!(write.row, self.state.row.get(), "a write waits in its own row");
+        if self.state.users.get() == 1 {
+            assert!(self.state.waiting.borrow().is_empty(), "a write waits while its task visits the row");
+        }
         let outcome = (self.state.users.get() > 1).then(Outcome::default);
         self.state.waiting.borrow_mut().push(Waiting { write, outcome: outcome.clone() });
         outcome

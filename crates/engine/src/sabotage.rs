@@ -112,13 +112,23 @@ impl Sabotage {
     ];
 }
 
+const _: () = {
+    let mut at = 0;
+    while at < Sabotage::ALL.len() {
+        assert!(Sabotage::ALL[at] as usize == at, "each mistake is listed once, in order");
+        at += 1;
+    }
+};
+
 /// raid0's zones by the other layout. Other levels are unchanged.
 pub(crate) fn other_zones(layout: &Layout) -> Layout {
     let mut spec = layout.spec().clone();
     if spec.level == Level::Raid0 {
         spec.layout = 3 - spec.layout;
     }
-    Layout::new(&spec).expect("raid0 has both layouts")
+    let other = Layout::new(&spec).expect("raid0 has both layouts");
+    assert_eq!(other.slots(), layout.slots());
+    other
 }
 
 /// Whether the chosen mistake is made where a write goes to its copies by a plan: such a write must not take the short

@@ -15,13 +15,15 @@ use crate::range_lock::RangeLock;
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::sabotage::{self, Sabotage};
 use crate::torn::Torn;
-use crate::verdict::{self, Verdict};
+use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Copies, Gate, View};
 use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::Notify;
-use uraid_block::{Device, Geometry, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet};
+use uraid_block::{
+    Device, ErrorKind, Geometry, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet,
+};
 use uraid_layout::{Layout, Row};
 
 /// What the request paths count, per shard.
@@ -82,6 +84,7 @@ pub(crate) struct Parts<W: World> {
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
         let Parts { world, layout, geometry, members, config, view, balance, locks } = parts;
+        assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
         }
@@ -151,11 +154,16 @@ impl<W: World> Shared<W> {
     /// Makes `view` the one that requests enter with. Requests already inside keep their epoch and look members up
     /// anew. If they wait for a member that the view leaves out, they are answered now.
     pub(crate) fn switch(&self, view: View) {
+        assert!(self.layout.can_serve(&view.readable()), "every view serves every sector");
         self.epochs.switch(view.epoch);
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
             self.torn.clear();
         }
         let failed = self.with_view(|before| before.writable().minus(view.writable()));
+        let keeps = |slot| {
+            self.with_view(|before| before.has_member(slot) && before.member(slot).index == view.member(slot).index)
+        };
+        assert!(view.writable().iter().all(keeps), "a slot keeps its member");
         self.view.replace(Rc::new(view));
         // Some sabotages do harm only if a failed member continues to work.
         let goes_on = [Sabotage::WaitForDead, Sabotage::FlushTogether, Sabotage::StaleRead];
@@ -191,10 +199,12 @@ impl<W: World> Shared<W> {
         let mut grave = Vec::new();
         let mut answer = FailureOutcome::Recorded;
         for failure in failures {
+            assert!(failure.slot.0 < self.layout.slots(), "a member of a slot failed");
             match self.verdict(failure) {
                 Verdict::FailOrFreeze | Verdict::Freeze => grave.push(*failure),
                 Verdict::ReadElsewhere => {}
                 Verdict::FailRequest => {
+                    assert!(!self.is_redundant(), "other copies answer, or the array freezes");
                     mark::hit(Mark::RequestFailed);
                     answer = FailureOutcome::Frozen(failure.error);
                 }
@@ -215,6 +225,7 @@ impl<W: World> Shared<W> {
 
     /// The read error of a member's run.
     pub(crate) fn read_error(&self, slot: Slot, at: MemberSector, length: Sectors, error: IoError) -> ReadError {
+        assert!(!length.is_zero(), "a read is of some sector");
         ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
     }
 
@@ -222,6 +233,7 @@ impl<W: World> Shared<W> {
     /// members. Waits until the steward has counted the errors and has failed the members over the limit.
     pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, made_up: bool) {
         if made_up {
+            assert!(self.is_redundant(), "no other member has the bytes");
             errors.iter().for_each(|error| self.member(error.slot).note_made_up(error.range.length));
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
@@ -233,6 +245,8 @@ impl<W: World> Shared<W> {
     /// Counts a failed member read, and tells the steward if the member is gone. An error ends the request: no other
     /// member can supply these bytes.
     pub(crate) async fn note_read_failure(&self, failed: Failure) -> Result<(), IoError> {
+        assert_eq!(failed.operation, Operation::Read);
+        assert_ne!(failed.error.kind, ErrorKind::Late, "a read that was cut is no error of its member");
         self.count(|counters| {
             counters.read_errors += 1;
             counters.reads_retried += 1;

@@ -48,8 +48,10 @@ pub(crate) fn walk<'a>(sources: &mut [Slices<'a>], bytes: usize, mut step: impl 
     while at < bytes {
         let length = sources.iter().map(|source| source.front().len()).min().expect("a row has data");
         let length = length.min(bytes - at);
+        assert!(length > 0, "a step goes on");
         slices.clear();
         slices.extend(sources.iter_mut().map(|source| source.take(length)));
+        assert!(slices.iter().all(|slice| slice.len() == length), "a step has slices of one length");
         step(at, &slices);
         at += length;
     }

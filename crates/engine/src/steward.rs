@@ -40,6 +40,7 @@ pub(crate) struct Steward<W: World> {
 impl<W: World> Steward<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, master: Master) -> Rc<Steward<W>> {
         assert_eq!(shared.world.shard(), STEWARD, "the steward lives on one shard");
+        assert!(*shared.view() == master.view(), "shard 0 begins with the view of the state");
         let (master, transition) = (RefCell::new(master), Semaphore::new(1));
         Rc::new(Steward { shared, master, transition, is_stopping: Cell::new(false) })
     }
@@ -59,6 +60,7 @@ impl<W: World> Steward<W> {
     pub(crate) async fn publish(&self, change: Change<'_>) -> Epoch {
         let view = self.master.borrow_mut().apply_and_view(change);
         let epoch = view.epoch;
+        assert_eq!(self.shared.view().epoch.0 + 1, epoch.0, "shard 0 has every view");
         // Post before the first await: views must leave in the order of their epochs.
         let calls: Vec<_> = (1..self.shared.world.shards())
             .map(|shard| self.shared.calls.start(ShardIndex(shard), Call::Switch(view.clone())))
@@ -67,11 +69,13 @@ impl<W: World> Steward<W> {
         for answer in join_all(calls).await {
             answer.expect("every call is answered").done();
         }
+        assert!(self.shared.view().epoch >= epoch, "a later view may have followed");
         epoch
     }
 
     /// Waits until no request that entered before `epoch` is in flight on any shard.
     pub(crate) async fn drain(&self, epoch: Epoch) {
+        assert!(epoch <= self.shared.view().epoch, "a drain follows its view");
         self.shared.calls.call_all(|| Call::Drain(epoch)).await.into_iter().for_each(Answer::done);
     }
 }

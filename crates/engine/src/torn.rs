@@ -54,13 +54,18 @@ pub(crate) struct Torn {
 
 impl Torn {
     pub(crate) fn mark_copies(&self, range: ArrayRange) {
+        assert!(!range.length.is_zero(), "a write is of some sector");
         self.parts.borrow_mut().copies.push(range);
     }
 
     /// `missed`: the slots whose members do not have the write.
     pub(crate) fn mark_row(&self, row: Row, range: Range<Sectors>, missed: SlotSet) {
-        let part = TornPart { range, state: TornState::Missed(missed) };
-        self.parts.borrow_mut().rows.entry(row).or_default().push(part);
+        assert!(range.start < range.end, "a write is of some sector");
+        let mut parts = self.parts.borrow_mut();
+        let of_row = parts.rows.entry(row).or_default();
+        let meets = |part: &TornPart| part.range.start < range.end && range.start < part.range.end;
+        assert!(!of_row.iter().any(meets), "no write goes to a torn part");
+        of_row.push(TornPart { range, state: TornState::Missed(missed) });
     }
 
     /// The state of a part of a row. No write goes to a torn part, so each sector is of one torn part at most; where a
@@ -78,9 +83,11 @@ impl Torn {
 
     /// Replaces the state of the torn part that begins at `start`.
     pub(crate) fn set_state(&self, row: Row, start: Sectors, state: TornState) {
+        assert_ne!(state, TornState::Whole, "a part that is whole is taken off the list with all others");
         let mut parts = self.parts.borrow_mut();
         let of_row = parts.rows.get_mut(&row).into_iter().flatten();
-        of_row.filter(|part| part.range.start == start).for_each(|part| part.state = state);
+        let part = of_row.into_iter().find(|part| part.range.start == start);
+        part.expect("a part that is made whole is torn").state = state;
     }
 
     pub(crate) fn parts(&self) -> TornParts {

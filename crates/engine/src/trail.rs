@@ -8,6 +8,7 @@ use uraid_block::ArraySector;
 
 /// How many ends are remembered: a power of two. Two ends that share a place overwrite one another.
 const PLACES: usize = 128;
+const _: () = assert!(PLACES.is_power_of_two());
 
 #[derive(Clone, Copy)]
 struct End<T> {
@@ -33,6 +34,7 @@ impl<T: Copy + Default> Trail<T> {
     /// Stores a value for a request that ends at `at`.
     #[inline]
     pub(crate) fn leave(&self, at: ArraySector, left: T) {
+        assert!(at.0 > 0, "no request ends at sector 0");
         self.0[spread(at.0, PLACES)].set(End { at: at.0, left });
     }
 }
@@ -40,6 +42,7 @@ impl<T: Copy + Default> Trail<T> {
 /// Hashes numbers to `places`, a power of two; the high bits of the product depend on all bits of the number.
 #[inline]
 pub(crate) fn spread(number: u64, places: usize) -> usize {
+    assert!(places.is_power_of_two());
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - places.trailing_zeros())) as usize
 }
 

@@ -90,6 +90,7 @@ impl SlotMap {
         let readable = having(|access| access == Access::ReadWrite);
         let writable = having(|access| access != Access::None);
         assert!(readable.is_within(writable), "a member that misses writes is not read");
+        assert!(members.len() <= usize::from(SlotSet::SLOTS_MAX), "a set holds all slots");
         SlotMap { members, readable, writable }
     }
 

@@ -25,7 +25,7 @@ impl Pool {
     pub const COUNT: usize = 4;
 
     /// Its index in a list of all pools.
-    pub fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         match self {
             Pool::Request => 0,
             Pool::Row => 1,
@@ -34,6 +34,8 @@ impl Pool {
         }
     }
 }
+
+const _: () = assert!(Pool::Pass.index() + 1 == Pool::COUNT, "a list of all pools has no gap");
 
 /// The machine as one shard sees it. Clones are handles of the same shard.
 pub trait World: Clone + 'static {

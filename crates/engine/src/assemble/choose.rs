@@ -40,6 +40,7 @@ type Table = BTreeMap<u32, Slot>;
 
 pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen, AssembleError> {
     let (set, mut refused) = own_set(candidates)?;
+    assert_eq!(set.len() + refused.len(), candidates.len(), "a candidate is of the array or foreign");
     refuse_copies(candidates, &set)?;
     let mut contenders = Vec::new();
     let mut waiting = Vec::new();
@@ -53,12 +54,17 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
             }
         }
     }
+    assert_eq!(contenders.len() + waiting.len() + refused.len(), candidates.len());
     let Some(events) = contenders.iter().map(|at| candidates[*at].superblock.events).max() else {
         return Err(AssembleError::OnlySpares { found: waiting.len() });
     };
     let (freshest, others): (Vec<usize>, Vec<usize>) =
         contenders.into_iter().partition(|at| candidates[*at].superblock.events == events);
+    assert!(!freshest.is_empty(), "a candidate has the most events");
     let (winners, losers, is_disputed) = freshest_history(candidates, &freshest);
+    if is_disputed {
+        assert!(!losers.is_empty(), "a history does not dispute itself");
+    }
     if is_disputed && !is_forced {
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
@@ -86,7 +92,13 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         sorter.sort_spare(candidate)?;
     }
     sorter.chosen.is_split_brain |= is_disputed;
-    Ok(sorter.chosen)
+    let chosen = sorter.chosen;
+    let placed = chosen.slots.len() + chosen.spares.len();
+    assert_eq!(placed + chosen.refused.len(), candidates.len(), "each candidate is taken or refused, with a reason");
+    if chosen.is_split_brain {
+        assert!(is_forced, "only force chooses a history");
+    }
+    Ok(chosen)
 }
 
 /// The candidates of the array that more than half of them belong to, in an order that does not depend on the list's;
@@ -107,6 +119,7 @@ fn own_set(candidates: &[Candidate]) -> Result<(Vec<usize>, Vec<Refused>), Assem
         });
         return Err(AssembleError::SeveralArrays { sets: sets.collect() });
     }
+    assert!(!own.is_empty(), "a set has the candidate that it was found with");
     let mut own = own.clone();
     own.sort_by_key(|at| {
         let superblock = &candidates[*at].superblock;
@@ -128,10 +141,12 @@ fn refuse_copies(candidates: &[Candidate], set: &[usize]) -> Result<(), Assemble
             return Err(duplicate(Duplicate::DeviceUuid, other, *at));
         }
     }
+    assert_eq!(seen.len(), set.len(), "each has an id of its own");
     Ok(())
 }
 
 fn duplicate(what: Duplicate, one: usize, other: usize) -> AssembleError {
+    assert_ne!(one, other, "a candidate is no duplicate of itself");
     AssembleError::Duplicate { what, candidates: [one.min(other), one.max(other)] }
 }
 
@@ -147,6 +162,7 @@ fn table(superblock: &Superblock) -> Table {
 /// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
 /// dispute. The history with the most members is then listed first, of equal ones the one with the lowest dev_number.
 fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
+    assert!(!freshest.is_empty());
     let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
     for at in freshest {
         let own = table(&candidates[*at].superblock);
@@ -168,12 +184,15 @@ fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>
     let largest = (0..histories.len()).rev().max_by_key(|at| histories[*at].1.len());
     let winner = clear.or(largest).expect("the freshest candidates are at least one");
     let winners = histories.remove(winner).1;
-    let losers = histories.into_iter().flat_map(|(_, members)| members).collect();
+    let losers: Vec<usize> = histories.into_iter().flat_map(|(_, members)| members).collect();
+    assert!(!winners.is_empty(), "a history has the member that it was found on");
+    assert_eq!(winners.len() + losers.len(), freshest.len());
     (winners, losers, clear.is_none())
 }
 
 /// The split-brain error for these candidates, with their histories, freshest first.
 fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
+    assert!(!members.is_empty(), "a history has a member");
     let mut histories: Vec<(Table, History)> = Vec::new();
     for at in members {
         let superblock = &candidates[*at].superblock;
@@ -197,6 +216,8 @@ fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
         history.candidates.sort_unstable();
     }
     histories.sort_by_key(|history| std::cmp::Reverse(history.events));
+    let named: usize = histories.iter().map(|history| history.candidates.len()).sum();
+    assert_eq!(named, members.len(), "each is of one history");
     AssembleError::SplitBrain { histories }
 }
 
@@ -257,6 +278,7 @@ struct Sorter<'a> {
 
 impl<'a> Sorter<'a> {
     fn new(candidates: &'a [Candidate], winners: &[usize], refused: Vec<Refused>) -> Result<Sorter<'a>, AssembleError> {
+        assert!(!winners.is_empty(), "the freshest superblock is that of a candidate");
         let mut template = candidates[winners[0]].superblock.clone();
         // Superblocks with equal events should agree on it. If they do not, take the cautious one.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
@@ -283,6 +305,8 @@ impl<'a> Sorter<'a> {
     }
 
     fn refuse(&mut self, candidate: usize, reason: Refusal) {
+        assert!(candidate < self.candidates.len());
+        assert!(!self.chosen.slots.values().any(|at| *at == candidate), "a member in a slot is not refused as well");
         self.chosen.refused.push(Refused { candidate, reason });
     }
 
@@ -290,6 +314,7 @@ impl<'a> Sorter<'a> {
     fn sort_older(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let superblock = &self.candidates[candidate].superblock;
         let (found, expected) = (superblock.events, self.chosen.template.events);
+        assert!(found < expected, "one that is as fresh as the freshest is of a history with as many events");
         let own = superblock.own_role().slot().expect("a contender has a slot");
         if found.saturating_add(1) < expected {
             mark::hit(Mark::StaleRefused);
@@ -321,6 +346,8 @@ impl<'a> Sorter<'a> {
         if let Some((field, found, expected)) = mismatch(superblock, &self.chosen.template) {
             return Err(AssembleError::Mismatch { candidate, field, found, expected });
         }
+        assert!(u32::from(slot.0) < self.chosen.template.raid_disks, "a contender's slot is in the array");
+        assert_eq!(superblock.own_role().slot(), Some(slot), "its data belongs to the slot that it is given");
         check_features(superblock.features)?;
         self.chosen.features = self.chosen.features.with(superblock.features);
         let data_end = data_end(superblock);
@@ -362,6 +389,7 @@ impl<'a> Sorter<'a> {
             return Err(split_brain(self.candidates, &both));
         }
         let expected = self.chosen.template.events;
+        assert!(is_forced);
         for at in apart {
             let found = self.candidates[self.chosen.refused[at].candidate].superblock.events;
             self.chosen.refused[at].reason = Refusal::SplitBrain { found, expected };
@@ -374,6 +402,7 @@ impl<'a> Sorter<'a> {
     fn sort_spare(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let Candidate { superblock, device_size } = &self.candidates[candidate];
         let number = superblock.dev_number;
+        assert_eq!(superblock.own_role(), Role::Spare, "a member with a slot is sorted by its events");
         let template = &self.chosen.template;
         let (found, expected) = (superblock.events, template.events);
         let same_number = |at: &&usize| self.candidates[**at].superblock.dev_number == number;

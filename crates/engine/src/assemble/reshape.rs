@@ -54,6 +54,8 @@ fn decide(candidates: &[Candidate], options: &AssembleOptions) -> Result<HalfRes
     let Some(plan) = reshape_plan(freshest)? else {
         return Err(AssembleError::Unsupported(Unsupported::Reshape));
     };
+    assert!(from.read_only.is_some() && to.read_only.is_some(), "a half reshaped array is only read");
+    assert_eq!(from.template.set_uuid, to.template.set_uuid, "both geometries are of one array");
     let (below, above) = if plan.is_backwards { (from, to) } else { (to, from) };
     Ok(HalfReshaped { below, above, plan })
 }
@@ -74,6 +76,7 @@ fn in_shape(
 }
 
 fn of_shape(superblock: &Superblock, shape: ReshapeShape) -> Superblock {
+    assert!(superblock.reshape.is_some(), "an array with a plan is being reshaped");
     let marks = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
     let ReshapeShape { level, layout, chunk, raid_disks, data_offset } = shape;
     let features = superblock.features.without(marks);

@@ -45,6 +45,7 @@ pub(super) fn start(
         }
     };
     let layout = if sabotage::is(Sabotage::Raid0OtherZones) { sabotage::other_zones(&layout) } else { layout };
+    assert!(layout.can_serve(&usable), "an array starts with every sector");
     if !options.run && !options.force {
         check_recorded(candidates, &chosen, &usable)?;
     }
@@ -85,7 +86,9 @@ pub(super) fn start(
 fn members(candidates: &[Candidate], slots: &BTreeMap<Slot, usize>, spares: &BTreeMap<u32, usize>) -> Vec<MemberPlan> {
     let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
-    in_slots.chain(spares.values().map(|at| plan(*at, Place::Spare))).collect()
+    let members: Vec<MemberPlan> = in_slots.chain(spares.values().map(|at| plan(*at, Place::Spare))).collect();
+    assert!(members.is_sorted_by_key(|member| member.place), "slots ascending, then spares");
+    members
 }
 
 /// Takes stale members until there are enough: one generation of event counts at a time, the freshest first, each in
@@ -117,6 +120,7 @@ fn raise(
                 let candidates = [other.min(candidate), other.max(candidate)];
                 return Err(AssembleError::Duplicate { what: Duplicate::DevNumber(number_of(candidate)), candidates });
             }
+            assert!(!chosen.slots.contains_key(&slot), "a current member keeps its slot");
             if let Some(other) = taken.insert(slot, candidate) {
                 let candidates = [other.min(candidate), other.max(candidate)];
                 return Err(AssembleError::Duplicate { what: Duplicate::Slot(slot), candidates });
@@ -129,8 +133,11 @@ fn raise(
     for candidate in &raised {
         chosen.features = chosen.features.with(candidates[*candidate].superblock.features);
     }
+    let refused_before = chosen.refused.len();
     chosen.refused.retain(|refused| !raised.contains(&refused.candidate));
+    assert_eq!(chosen.refused.len() + raised.len(), refused_before, "one that is taken was refused before");
     chosen.slots.extend(taken);
+    assert_eq!(chosen.slots.len(), usable.count());
     Ok(raised)
 }
 
@@ -149,7 +156,8 @@ fn raisable(candidate: &Candidate, refused: &Refused, template: &Superblock) -> 
 
 fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Option<&Layout>) -> AssembleError {
     let usable: SlotSet = chosen.slots.keys().copied().collect();
-    let missing = (0..spec.raid_disks).map(Slot).filter(|slot| !usable.contains(*slot)).collect();
+    let missing: SlotSet = (0..spec.raid_disks).map(Slot).filter(|slot| !usable.contains(*slot)).collect();
+    assert!(!missing.is_empty(), "all slots together are enough");
     let expected = match layout {
         None => spec.raid_disks,
         Some(layout) if spec.level == Level::Raid10 => spec.raid_disks.div_ceil(layout.copies_count().max(1)),
@@ -210,11 +218,14 @@ fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     // Layouts repeat after at most as many rows as there are slots.
     let rows = layout.rows_count().min(u64::from(layout.slots()));
     let holds_data = |slot: &Slot| (0..rows).any(|row| layout.row(Row(row)).data.contains(slot));
-    missing.iter().filter(holds_data).collect()
+    let guessed: SlotSet = missing.iter().filter(holds_data).collect();
+    assert!(guessed.is_within(*missing), "a member that is there gives its own data");
+    guessed
 }
 
 fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
     let features = chosen.features;
+    assert!(features.contains(chosen.template.features), "the freshest superblock's features are in use");
     let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
     if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)

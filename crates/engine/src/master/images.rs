@@ -3,6 +3,8 @@
 //! (`record`), their bytes (`uraid_format`).
 
 use super::{Master, MemberState};
+use crate::sabotage::{self, Sabotage};
+use uraid_block::SlotSet;
 use uraid_format::{Features, Role, Superblock};
 
 /// The superblock of one member, by its index in the start plan.
@@ -25,12 +27,22 @@ impl Master {
             superblock.roles.clone_from(&roles);
             (index, superblock)
         };
-        trusted.map(image).collect()
+        let images: Vec<Image> = trusted.map(image).collect();
+        assert!(!images.is_empty(), "an array that records has a member");
+        let is_listed = |(_, superblock): &Image| !matches!(superblock.own_role(), Role::Faulty);
+        assert!(images.iter().all(is_listed), "no member is told that it has failed");
+        images
     }
 
     /// The freshest superblock, for the members that missed it before the start.
     pub(crate) fn lagging_images(&self) -> Vec<Image> {
-        self.lagging.iter().map(|member| self.freshest_image(*member)).collect()
+        assert!(!self.has_opened || self.lagging.is_empty(), "the start brings them up");
+        let images: Vec<Image> = self.lagging.iter().map(|member| self.freshest_image(*member)).collect();
+        if !sabotage::is(Sabotage::EventsSlack) {
+            let is_listed = |(_, superblock): &Image| superblock.own_role().slot().is_some();
+            assert!(images.iter().all(is_listed), "the freshest superblock lists a member that is brought up to it");
+        }
+        images
     }
 
     /// The freshest superblock, for all members in a slot.
@@ -40,6 +52,7 @@ impl Master {
     }
 
     fn freshest_image(&self, member: usize) -> Image {
+        assert!(matches!(self.members[member], MemberState::Active(_)), "a member in use");
         let mut superblock = self.superblocks[member].clone();
         superblock.events = self.template.events;
         superblock.updated = self.template.updated;
@@ -76,6 +89,8 @@ impl Master {
                 MemberState::Faulty { .. } => Role::Faulty,
             };
         }
+        let of_slots = || roles.iter().filter_map(|role| role.slot());
+        assert_eq!(of_slots().collect::<SlotSet>().count(), of_slots().count(), "a slot is listed once");
         roles
     }
 }

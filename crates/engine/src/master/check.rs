@@ -1,0 +1,118 @@
+//! What is true of every state of an array, and of every change.
+//! Owns: the asserts across the fields of [`Master`], what a change may be made on. Not here: what a change does
+//! (`master`).
+//! Invariant: nothing here changes the state, and no byte from a member, a client or the user can fail a check.
+
+use super::{Change, FreezeCause, Master, MemberState};
+use crate::sabotage::{self, Sabotage};
+use crate::view::Gate;
+use uraid_block::SlotSet;
+
+impl Master {
+    /// What is true of every state.
+    pub(super) fn check(&self) {
+        assert_eq!(self.members.len(), self.superblocks.len());
+        assert!(self.recorded <= self.version, "no superblock shows a change that was not made");
+        self.check_gate();
+        self.check_marks();
+        self.check_failed();
+        for member in &self.lagging {
+            assert!(self.superblocks[*member].events < self.events, "a lagging member is behind");
+        }
+        assert!(self.missed_round.is_within(SlotSet::first(self.slots)));
+        if !sabotage::is(Sabotage::EventsStepBack) {
+            assert!(self.events_recorded <= self.events, "no superblock has events that were not counted");
+            assert!(self.events_min <= self.events + 2, "two rounds leave a member behind");
+        }
+    }
+
+    fn check_gate(&self) {
+        let is_frozen = self.frozen.is_some();
+        match self.gate {
+            Gate::Open => {
+                assert!(!is_frozen && self.has_opened, "a frozen array takes no writes");
+                assert!(self.is_consistent, "the gate opens when the array is consistent");
+            }
+            Gate::Frozen(_) => assert!(is_frozen),
+            Gate::ReadOnly => assert!(!self.has_opened && !self.takes_writes, "a read-only array takes no writes"),
+            Gate::Closed | Gate::Stopped => {}
+        }
+    }
+
+    fn check_marks(&self) {
+        if self.takes_writes && self.is_redundant {
+            assert!(self.is_dirty, "the dirty mark comes before the first write");
+        }
+        if self.is_suspect {
+            assert!(self.is_dirty, "a sector that was unreadable may disagree later");
+        }
+        if !self.is_redundant {
+            assert!(!self.is_dirty, "a level without redundancy has nothing that could disagree");
+        }
+        if self.has_opened {
+            assert!(self.is_consistent);
+            assert!(self.lagging.is_empty() || !self.is_redundant, "all members have the freshest superblock");
+        }
+    }
+
+    fn check_failed(&self) {
+        for member in &self.unnamed {
+            let has_slot = matches!(self.members[*member], MemberState::Faulty { slot: Some(_), .. });
+            assert!(has_slot, "a member that works is named by its slot, and a spare has none");
+        }
+        if !self.unnamed.is_empty() {
+            assert!(!self.is_recorded && self.recorded < self.version, "a round is due that names them");
+        }
+        if !self.is_recorded {
+            assert!(!self.members.iter().all(MemberState::is_trusted), "only failures wait for their record");
+        }
+    }
+
+    /// What is true before a change.
+    pub(super) fn check_change(&self, change: &Change<'_>) {
+        match change {
+            Change::OpenReadOnly => assert_eq!(self.gate, Gate::Closed, "an array opens once"),
+            Change::Open => assert!(!self.has_opened, "an array starts once"),
+            Change::OpenFrozen => assert_ne!(self.gate, Gate::Open, "an array with writes inside is not frozen"),
+            Change::Stop => assert_ne!(self.gate, Gate::Open, "the gate closes before the last change"),
+            Change::LeaveOutsiders | Change::CatchUp => assert!(!self.has_opened, "a part of the start"),
+            Change::MarkDirty => {
+                assert!(!self.takes_writes, "the dirty mark comes before the first write");
+                assert!(self.frozen.is_none(), "a frozen array writes no superblock");
+            }
+            Change::AdmitWrites => {
+                assert!(self.has_opened, "writes come after the start");
+                assert_ne!(self.gate, Gate::Stopped, "and before the stop");
+            }
+            Change::HoldWrites => {
+                assert!(self.takes_writes, "writes are held once");
+                assert!(self.is_redundant, "a level without a dirty mark has no reason to hold writes");
+            }
+            Change::MarkSuspect => assert!(self.is_dirty && !self.has_opened, "the resync of a start found it"),
+            Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
+            Change::MissRound(slot) => assert!(slot.0 < self.slots),
+            Change::Unfreeze(..) => {
+                assert!(self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::Full), "no other freeze ends");
+                assert!(self.has_opened, "a start that froze is not continued");
+            }
+            Change::Refreeze(_) => assert_ne!(self.gate, Gate::Open, "it opens when the failure is recorded"),
+            Change::Nothing
+            | Change::Close
+            | Change::OpenForWrites
+            | Change::MarkClean
+            | Change::FailSpare { .. }
+            | Change::Freeze(..)
+            | Change::BeginRound(_)
+            | Change::EndRound(_)
+            | Change::SkipRounds => {}
+        }
+    }
+
+    /// What a change does to the counts: `before` are the version, the recorded version and the events.
+    pub(super) fn check_growth(&self, (version, recorded, events): (u64, u64, u64)) {
+        assert!(self.version >= version && self.recorded >= recorded, "counts of changes only grow");
+        if !sabotage::is(Sabotage::EventsStepBack) {
+            assert!(self.events >= events, "events never step back");
+        }
+    }
+}
