@@ -1,6 +1,6 @@
-//! Buffer leases: memory that a device may read or write on its own time.
+//! Buffer leases: memory that a device may use until its I/O has completed.
 //! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks, lists of them (`pieces`).
-//! Not here: waiting when the arena is full (the caller does that: "full" is an answer).
+//! Not here: waiting when the arena is full: [`ArenaFull`] is an answer, and the caller waits.
 //! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both. A block
 //! returns to its arena when its last piece is dropped. A device keeps the pieces of its operation until the operation
 //! is done, so a dropped future frees no memory that the device still writes.
@@ -10,19 +10,20 @@
 //!                       freeze() -> Shared, cloned to every mirror
 //! ```
 //!
-//! An arena belongs to the thread that made it. There, taking, cutting, cloning and dropping are plain arithmetic: no
-//! atomic is changed. Pieces may travel; what other threads do with them is counted apart and is atomic:
+//! An arena belongs to the thread that made it. On that thread, taking, cutting, cloning and dropping are plain
+//! arithmetic: no atomic is changed. Pieces may be sent to other threads, which count theirs in a separate atomic
+//! (biased reference counting):
 //! ```text
-//!   pieces of a block = home + abroad       home:   made less dropped by the owner, in a cell
-//!                                           abroad: made less dropped by all others, in an atomic; may be negative
+//!   pieces of a block = local + remote      local:  made minus dropped by the owner, in a cell
+//!                                           remote: made minus dropped by all others, in an atomic; may be negative
 //! ```
-//! - The owner frees the block when the sum is zero; a plain load of `abroad` is enough for that. Every piece was cut
+//! - The owner frees the block when the sum is zero; a plain load of `remote` is enough for that. Every piece was cut
 //!   from another one, so each change by other threads happened before the owner's last change and is in the loaded
-//!   value. A piece that another thread still holds is counted in what the owner sees: its making is in the sum, its
-//!   end is not. So if the sum is zero, there is no piece left and no race.
-//! - A drop abroad may be the last one while the owner does nothing. So the dropping thread puts the block into the
-//!   list `back`, once. A bit in `abroad` records that, and the owner must not free the block before it has taken the
-//!   list. The owner takes the list before it leases: one load while the list is empty.
+//!   value. A piece that another thread still holds is counted in what the owner sees: its creation is in the sum, its
+//!   drop is not. So if the sum is zero, there is no piece left and no race.
+//! - A drop on another thread may be the last one while the owner does nothing. So the dropping thread puts the block
+//!   into the list `returned`, once. A bit in `remote` records that, and the owner must not free the block before it has
+//!   taken the list. The owner takes the list before it leases: one load while the list is empty.
 
 use crate::ReadPieces;
 use crate::sync::{AtomicU32, Cell, this_thread};
@@ -41,21 +42,21 @@ const CLASS_BYTES: [usize; 2] = [SMALL_BLOCK_BYTES, LARGE_BLOCK_BYTES];
 const PAGE: usize = 4096;
 const NO_BLOCK: u32 = u32::MAX;
 
-/// The arena does not have this much room now. An answer, not a failure: wait and ask again.
+/// The arena has too little free room now. An answer, not a failure: wait and ask again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the buffer arena has no room for {bytes} bytes now")]
 pub struct ArenaFull {
-    /// How much was asked for.
+    /// The number of bytes that were requested.
     pub bytes: usize,
 }
 
-/// In `abroad`: the block is in the list `back`. The count is above it.
-const IS_BACK: u32 = 1;
-const ONE_ABROAD: u32 = 2;
+/// In `remote`: the block is in the list `returned`. The count is in the bits above it.
+const IS_RETURNED: u32 = 1;
+const ONE_REMOTE: u32 = 2;
 
 /// A fixed amount of page-aligned memory, handed out in leases. Clones are handles of the same arena. It stays on the
-/// thread that made it; leases may move to other threads. Its memory is freed with the last handle and the last piece,
-/// but never if the very last piece is dropped on another thread.
+/// thread that made it; leases may move to other threads. Its memory is freed with the last handle and the last piece;
+/// if the very last piece is dropped on another thread, the memory is never freed.
 pub struct Arena(NonNull<Inner>);
 
 struct Inner {
@@ -67,7 +68,7 @@ struct Inner {
     bytes: usize,
     counts: [u32; 2],
     blocks: Box<[Block]>,
-    /// The thread that made it: only this thread uses the cells.
+    /// The thread that made the arena: only this thread uses the cells.
     owner: u64,
     /// The first free block of each class.
     free: [Cell<u32>; 2],
@@ -75,26 +76,26 @@ struct Inner {
     /// Blocks that are not free.
     leased: Cell<u32>,
     /// The first of the blocks of which another thread has dropped a piece.
-    back: AtomicU32,
+    returned: AtomicU32,
 }
 
-/// On a line of its own: other threads write to `abroad`.
+/// On its own cache line: other threads write to `remote`.
 #[repr(align(64))]
 struct Block {
     inner: NonNull<Inner>,
     start: NonNull<u8>,
     index: u32,
-    /// Pieces that the owner has made, less those it has dropped.
-    home: Cell<i32>,
+    /// Pieces made by the owner, minus those it has dropped.
+    local: Cell<i32>,
     next_free: Cell<u32>,
-    /// The same for all other threads, times [`ONE_ABROAD`]; and [`IS_BACK`].
-    abroad: AtomicU32,
-    next_back: AtomicU32,
+    /// The same for all other threads, times [`ONE_REMOTE`]; plus [`IS_RETURNED`].
+    remote: AtomicU32,
+    next_returned: AtomicU32,
 }
 
 impl Block {
-    fn pieces(&self, abroad: u32) -> i32 {
-        self.home.get() + (abroad.cast_signed() >> 1)
+    fn pieces(&self, remote: u32) -> i32 {
+        self.local.get() + (remote.cast_signed() >> 1)
     }
 
     #[inline]
@@ -105,48 +106,48 @@ impl Block {
 
     #[inline]
     fn add_piece(&self) {
-        if self.inner().is_home() {
-            self.home.set(self.home.get() + 1);
+        if self.inner().is_owner() {
+            self.local.set(self.local.get() + 1);
         } else {
-            self.abroad.fetch_add(ONE_ABROAD, Ordering::Relaxed);
+            self.remote.fetch_add(ONE_REMOTE, Ordering::Relaxed);
         }
     }
 
-    /// Ends a piece that the owner has.
+    /// Drops a piece on the owner's thread.
     #[inline]
-    fn drop_here(&self) {
+    fn drop_local(&self) {
         let inner = self.inner();
-        self.home.set(self.home.get() - 1);
+        self.local.set(self.local.get() - 1);
         // Acquire: what other threads did with the block happens before it is leased again.
-        let abroad = self.abroad.load(Ordering::Acquire);
-        if abroad & IS_BACK == 0 && self.pieces(abroad) == 0 {
-            inner.free(self, abroad);
+        let remote = self.remote.load(Ordering::Acquire);
+        if remote & IS_RETURNED == 0 && self.pieces(remote) == 0 {
+            inner.free(self, remote);
         }
         if inner.handles.get() == 0 {
-            inner.take_back();
+            inner.take_returned();
         }
     }
 
-    /// Ends a piece that another thread has. After the change of `abroad`, this touches the block only if this very
-    /// call puts it into the list: the owner then waits for it.
+    /// Drops a piece on another thread. After the change of `remote`, this touches the block only if this very call
+    /// puts it into the list: the owner then does not free it before it has taken the list.
     #[cold]
-    fn drop_abroad(&self) {
+    fn drop_remote(&self) {
         let inner = self.inner();
-        let mut before = self.abroad.load(Ordering::Relaxed);
+        let mut before = self.remote.load(Ordering::Relaxed);
         loop {
-            let after = before.wrapping_sub(ONE_ABROAD) | IS_BACK;
-            match self.abroad.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
+            let after = before.wrapping_sub(ONE_REMOTE) | IS_RETURNED;
+            match self.remote.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => before = now,
             }
         }
-        if before & IS_BACK != 0 {
+        if before & IS_RETURNED != 0 {
             return;
         }
-        let mut head = inner.back.load(Ordering::Relaxed);
+        let mut head = inner.returned.load(Ordering::Relaxed);
         loop {
-            self.next_back.store(head, Ordering::Relaxed);
-            match inner.back.compare_exchange_weak(head, self.index, Ordering::Release, Ordering::Relaxed) {
+            self.next_returned.store(head, Ordering::Relaxed);
+            match inner.returned.compare_exchange_weak(head, self.index, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -159,7 +160,7 @@ impl Inner {
         usize::from(block >= self.counts[0])
     }
 
-    fn is_home(&self) -> bool {
+    fn is_owner(&self) -> bool {
         self.owner == this_thread()
     }
 
@@ -179,11 +180,11 @@ impl Inner {
     }
 
     /// The owner has found that a block has no pieces left.
-    fn free(&self, block: &Block, abroad: u32) {
-        if abroad != 0 {
-            block.home.set(0);
+    fn free(&self, block: &Block, remote: u32) {
+        if remote != 0 {
+            block.local.set(0);
             // No other thread has a piece, so none changes it.
-            block.abroad.store(0, Ordering::Relaxed);
+            block.remote.store(0, Ordering::Relaxed);
         }
         self.push(block);
         self.leased.set(self.leased.get() - 1);
@@ -191,28 +192,28 @@ impl Inner {
 
     /// Takes the blocks that other threads have put into the list. Owner only.
     #[inline]
-    fn take_back(&self) {
-        if self.back.load(Ordering::Relaxed) != NO_BLOCK {
+    fn take_returned(&self) {
+        if self.returned.load(Ordering::Relaxed) != NO_BLOCK {
             self.take_list();
         }
     }
 
     #[cold]
     fn take_list(&self) {
-        let mut next = self.back.swap(NO_BLOCK, Ordering::Acquire);
+        let mut next = self.returned.swap(NO_BLOCK, Ordering::Acquire);
         while next != NO_BLOCK {
             let block = &self.blocks[next as usize];
-            next = block.next_back.load(Ordering::Relaxed);
+            next = block.next_returned.load(Ordering::Relaxed);
             // From here on other threads may put it into the list again.
-            let abroad = block.abroad.fetch_and(!IS_BACK, Ordering::AcqRel) & !IS_BACK;
-            if block.pieces(abroad) == 0 {
-                self.free(block, abroad);
+            let remote = block.remote.fetch_and(!IS_RETURNED, Ordering::AcqRel) & !IS_RETURNED;
+            if block.pieces(remote) == 0 {
+                self.free(block, remote);
             }
         }
     }
 }
 
-/// Frees everything if there is no handle and no piece. Owner only; if it frees, the caller must not use `inner` again.
+/// Frees everything if no handle and no piece is left. Owner only; if it frees, the caller must not use `inner` again.
 #[inline]
 fn end_if_unused(inner: NonNull<Inner>) {
     // SAFETY: alive: only this function frees it, on the owner's thread, when nothing refers to it any more.
@@ -236,13 +237,13 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let inner = self.inner();
         inner.handles.set(inner.handles.get() - 1);
-        inner.take_back();
+        inner.take_returned();
         end_if_unused(self.0);
     }
 }
 
 impl Arena {
-    /// An arena with room for one request of `bytes` bytes, and no more. Panics on zero bytes.
+    /// An arena with room for exactly one request of `bytes` bytes. Panics on zero bytes.
     pub fn for_one(bytes: usize) -> Arena {
         assert!(bytes > 0);
         if bytes <= SMALL_BLOCK_BYTES {
@@ -257,7 +258,7 @@ impl Arena {
     pub fn new(small_blocks: u32, large_blocks: u32) -> Arena {
         let bytes = small_blocks as usize * SMALL_BLOCK_BYTES + large_blocks as usize * LARGE_BLOCK_BYTES;
         assert!(bytes > 0 && small_blocks < NO_BLOCK / 2 && large_blocks < NO_BLOCK / 2);
-        // Allocate a page more and align here. If asked for page alignment, the allocator would zero, and so touch,
+        // Allocate one page more and align here. If asked for page alignment, the allocator would zero, and so touch,
         // every page; plain zeroed memory comes untouched from the system.
         let memory = alloc::Layout::from_size_align(bytes + PAGE, 16).expect("an arena fits the address space");
         // SAFETY: the size is not zero.
@@ -276,7 +277,7 @@ impl Arena {
             free: [Cell::new(NO_BLOCK), Cell::new(NO_BLOCK)],
             handles: Cell::new(1),
             leased: Cell::new(0),
-            back: AtomicU32::new(NO_BLOCK),
+            returned: AtomicU32::new(NO_BLOCK),
         };
         let mut inner = NonNull::from(Box::leak(Box::new(inner)));
         let block = |index: u32| {
@@ -288,10 +289,10 @@ impl Arena {
                 // SAFETY: inside the allocation, by the assert.
                 start: unsafe { base.add(offset) },
                 index,
-                home: Cell::new(0),
+                local: Cell::new(0),
                 next_free: Cell::new(NO_BLOCK),
-                abroad: AtomicU32::new(0),
-                next_back: AtomicU32::new(NO_BLOCK),
+                remote: AtomicU32::new(0),
+                next_returned: AtomicU32::new(NO_BLOCK),
             }
         };
         let blocks = (0..small_blocks + large_blocks).map(block).collect();
@@ -303,7 +304,7 @@ impl Arena {
     }
 
     fn inner(&self) -> &Inner {
-        // SAFETY: it lives while a handle does.
+        // SAFETY: it exists as long as a handle does.
         unsafe { self.0.as_ref() }
     }
 
@@ -311,7 +312,7 @@ impl Arena {
     pub fn take(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
         assert!(bytes > 0);
         let inner = self.inner();
-        inner.take_back();
+        inner.take_returned();
         let mut pieces = ReadPieces::new();
         while pieces.bytes() < bytes {
             let left = bytes - pieces.bytes();
@@ -326,7 +327,7 @@ impl Arena {
     pub fn take_contiguous(&self, bytes: usize) -> Result<Lease, ArenaFull> {
         assert!(bytes > 0 && bytes <= LARGE_BLOCK_BYTES);
         let inner = self.inner();
-        inner.take_back();
+        inner.take_returned();
         let small = if bytes <= SMALL_BLOCK_BYTES { inner.pop(0) } else { None };
         let block = small.or_else(|| inner.pop(1)).ok_or(ArenaFull { bytes })?;
         Ok(self.lease(block, bytes))
@@ -335,7 +336,7 @@ impl Arena {
     fn lease(&self, block: u32, length: usize) -> Lease {
         assert!(length <= LARGE_BLOCK_BYTES);
         let block = &self.inner().blocks[block as usize];
-        let before = block.home.replace(1);
+        let before = block.local.replace(1);
         assert_eq!(before, 0, "a free block has no pieces");
         Lease(RawPiece { block: NonNull::from(block), offset: 0, length: length as u32 })
     }
@@ -347,35 +348,35 @@ impl Arena {
         Ok(pieces)
     }
 
-    /// How many pieces of up to [`LARGE_BLOCK_BYTES`] it can lease at the same time.
+    /// How many pieces of [`LARGE_BLOCK_BYTES`] it can lease at the same time.
     pub fn large_blocks(&self) -> usize {
         self.inner().counts[1] as usize
     }
 
-    /// Bytes the arena has in all.
+    /// All its memory, free or leased, in bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.inner().bytes
     }
 
-    /// Blocks of both sizes that it has.
+    /// The number of blocks of both sizes, free or leased.
     pub fn blocks(&self) -> usize {
         self.inner().blocks.len()
     }
 
-    /// Blocks that are leased now.
+    /// The number of blocks leased now.
     pub fn blocks_in_use(&self) -> usize {
-        self.inner().take_back();
+        self.inner().take_returned();
         self.inner().leased.get() as usize
     }
 
-    /// The arena's memory, for registering it with the kernel: address and bytes. It stays valid while the arena or
-    /// a piece of it lives.
+    /// The arena's memory, for registering it with the kernel: address and bytes. It stays valid as long as the arena
+    /// or one of its pieces exists.
     pub fn region(&self) -> (*const u8, usize) {
         (self.inner().base.as_ptr(), self.inner().bytes)
     }
 }
 
-/// Kept small: a request passes several of these on.
+/// Kept small: a request moves several of these.
 struct RawPiece {
     block: NonNull<Block>,
     /// In bytes, from the block's start.
@@ -396,11 +397,11 @@ impl Drop for RawPiece {
     fn drop(&mut self) {
         let block = self.block();
         let arena = block.inner;
-        if block.inner().is_home() {
-            block.drop_here();
+        if block.inner().is_owner() {
+            block.drop_local();
             end_if_unused(arena);
         } else {
-            block.drop_abroad();
+            block.drop_remote();
         }
     }
 }
@@ -408,7 +409,7 @@ impl Drop for RawPiece {
 impl RawPiece {
     #[inline]
     fn block(&self) -> &Block {
-        // SAFETY: the arena lives while a piece of one of its blocks does: the block is leased.
+        // SAFETY: the block is leased, so its arena exists as long as this piece does.
         unsafe { self.block.as_ref() }
     }
 
@@ -454,7 +455,7 @@ impl RawPiece {
     }
 }
 
-/// The one owner of some bytes of a block. Splitting and freezing keep every byte in one place.
+/// The only owner of some bytes of a block. Splitting and freezing keep each byte in one place.
 pub struct Lease(RawPiece);
 
 /// Read-only bytes of a block, cheap to clone: the same data is written to several members.
@@ -495,7 +496,7 @@ impl Clone for Shared {
 }
 
 impl Shared {
-    /// `length` bytes from `offset`. Panics outside.
+    /// `length` bytes from `offset`. Panics outside the piece.
     pub fn slice(&self, offset: usize, length: usize) -> Shared {
         Shared(self.0.part(offset, length))
     }
@@ -507,9 +508,9 @@ mod sealed {
 
 /// The operations that [`Lease`] and [`Shared`] share: bytes that can be cut and joined.
 pub trait Piece: sealed::Sealed + Deref<Target = [u8]> + Sized {
-    /// Takes the first `bytes` bytes off. Panics when there are fewer.
+    /// Splits off the first `bytes` bytes. Panics if there are fewer.
     fn split_to(&mut self, bytes: usize) -> Self;
-    /// Appends `next` if it directly follows in the same block; gives it back otherwise.
+    /// Appends `next` if it directly follows in the same block; otherwise returns it.
     fn try_join(&mut self, next: Self) -> Option<Self>;
 }
 
@@ -537,7 +538,7 @@ macro_rules! piece {
 piece!(Lease);
 piece!(Shared);
 
-// By its path: host's loom tests compile this file from elsewhere.
+// With an explicit path, because host's loom tests compile this file from another folder.
 #[cfg(test)]
 #[path = "buffer/tests.rs"]
 mod tests;

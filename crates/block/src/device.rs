@@ -14,18 +14,18 @@ pub enum Fua {
     Yes,
 }
 
-/// What a device is like. All lengths in sectors.
+/// A device's size, limits and abilities. All lengths in sectors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// How many sectors it has.
+    /// The size, in whole sectors.
     pub size: Sectors,
     /// The smallest unit and the alignment of reads and writes: 1, or 8 on a 4Kn disk.
     pub logical_block: Sectors,
-    /// The unit that it writes without reading first: 1 or 8.
+    /// The unit that it can write without a read-modify-write: 1 or 8.
     pub physical_block: Sectors,
-    /// For an array: consecutive sectors on one member. Zero if it has no chunks.
+    /// For an array: the chunk size. Zero if it has no chunks.
     pub chunk: Sectors,
-    /// For an array: the data of one stripe, which a write should cover whole. Zero if it has no stripes.
+    /// For an array: the data of one stripe. Writes of whole stripes are fastest. Zero if it has no stripes.
     pub stripe: Sectors,
     /// The largest read or write that is submitted as one request; the device cuts longer ones itself.
     pub io_max: Sectors,
@@ -39,29 +39,29 @@ pub struct Geometry {
     pub volatile_cache: bool,
 }
 
-/// The state of a stretch of sectors, as far as it is known without reading.
+/// A stretch of sectors of one kind, as far as the kind is known without reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    /// How far it reaches, from the start of the asked range; never zero for a range that is not empty.
+    /// Its length from the start of the requested range; never zero unless the range is empty.
     pub length: Sectors,
-    /// Whether all of it certainly reads as zeroes and takes no space. False: it may hold anything.
+    /// Whether all of it certainly reads as zeroes and occupies no space. False: it may contain anything.
     pub is_zero: bool,
 }
 
 /// Something that stores sectors.
 ///
-/// Many operations may be in flight at once, in any order. Ranges lie inside `geometry().size`; any other range is
-/// answered with `OutOfRange`. Futures stay on the shard they were made on.
+/// Many operations may be in flight at once, in any order. A range that exceeds `geometry().size` is answered with
+/// `OutOfRange`. A future stays on the shard that made it.
 #[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
 pub trait Device {
     /// The device's geometry; constant while it is open.
     fn geometry(&self) -> &Geometry;
 
-    /// Reads `into.length()` sectors from `at` into the buffers, in order, and gives them back filled.
-    /// On error the buffers are gone: they return to their arena when the device lets go of them.
+    /// Reads `into.length()` sectors from `at` into the buffers, in order, and returns them filled. On error the
+    /// buffers are not returned: they go back to their arena when the device releases them.
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError>;
 
-    /// Writes the buffers' bytes, in order, from `at` on.
+    /// Writes the buffers' bytes, in order, starting at `at`.
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError>;
 
     /// Makes every write that was answered before this call stable.
@@ -73,24 +73,23 @@ pub trait Device {
     /// Makes the sectors read as zeroes. Exact.
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError>;
 
-    /// The state of the sectors from the start of `range` on: the first stretch of one kind, at most `range` long. The
-    /// stretch may end before its kind does. Writes in flight meanwhile may or may not be seen.
+    /// The first stretch of one kind from the start of `range`, at most as long as `range`. It may end before its kind
+    /// does. Writes in flight may or may not be included.
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         Ok(Allocation { length: range.length, is_zero: false })
     }
 
-    /// The array has failed this member. Requests in flight are answered `Gone` now, although the device below may
-    /// still work on them, and so are all later ones. The buffers stay leased until the device has let go of them. An
+    /// The array has failed this member. Requests in flight and all later ones are answered `Gone` at once, although
+    /// the device below may still work on those in flight. Their buffers stay leased until it releases them. An
     /// operation that cannot be cut here, such as a request to an array below, ends by itself.
     fn mark_dead(&self) {}
 
-    /// Reads in flight are answered [`ErrorKind::Late`](crate::ErrorKind::Late) now, because another copy will serve
-    /// them. The device below may still work on them; their buffers stay leased as long as it does. A device that does
-    /// not support this leaves them in flight.
+    /// Reads in flight are answered [`ErrorKind::Late`](crate::ErrorKind::Late) at once, because another copy will
+    /// serve them. The device below may still work on them; their buffers stay leased as long as it does. A device that
+    /// does not support this leaves them in flight.
     fn cut_reads(&self) {}
 
-    /// How long the oldest request in flight has been with the device, to within a second or so; zero if that is not
-    /// known.
+    /// How long the oldest request in flight has been with the device, to within about a second; zero if unknown.
     fn unanswered_for(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,12 +1,12 @@
-//! What can go wrong with one I/O, as facts.
+//! Why an I/O failed.
 //! Owns: [`IoError`], [`ErrorKind`]. Not here: what to do about it (`engine::verdict`).
 
-/// Why an I/O failed. What follows from it is one exhaustive function, `engine::verdict`.
+/// Why an I/O failed. `engine::verdict` decides what follows from each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorKind {
     /// The medium could not read or write these sectors (EIO).
     Media,
-    /// The member has gone: vanished, unplugged, closed, or shrank below the range (ENODEV, ENXIO, a short transfer).
+    /// The member is gone: unplugged, closed, or shorter than the range (ENODEV, ENXIO, a short transfer).
     Gone,
     /// No room to store new sectors, as on a sparse file of a full file system (ENOSPC, EDQUOT).
     NoSpace,
@@ -14,9 +14,9 @@ pub enum ErrorKind {
     ReadOnly,
     /// The range reaches past the end of the device.
     OutOfRange,
-    /// The device cannot do this operation (EOPNOTSUPP).
+    /// The device does not support this operation (EOPNOTSUPP).
     Unsupported,
-    /// No memory, no buffer: the request itself is at fault, not the medium (ENOMEM).
+    /// No memory or no buffer: the request failed, the medium is fine (ENOMEM).
     NoMemory,
     /// More members are lost than the level tolerates: these sectors cannot be served.
     TooManyLost,
@@ -24,25 +24,25 @@ pub enum ErrorKind {
     Frozen,
     /// The array is being stopped.
     Stopping,
-    /// The device takes long, and the read was cut: see `Device::cut_reads`.
+    /// The device is slow, and the read was cut: see `Device::cut_reads`.
     Late,
 }
 
 /// A failed I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind}{}", OsSuffix(*os))]
-// Aligned so that buffers beside it in a result are moved by whole words, see `Pieces`: without it a read takes half as
-// long again.
+// Aligned so that the buffers beside it in a `Result` are moved by whole words (see `Pieces`). Without the alignment a
+// read takes 1.5 times as long.
 #[repr(align(8))]
 pub struct IoError {
-    /// What kind of failure, to decide on.
+    /// What to decide on.
     pub kind: ErrorKind,
-    /// The system's errno behind it, to show; 0 where there was none.
+    /// The system's errno, for messages; 0 if there was none.
     pub os: i32,
 }
 
 impl ErrorKind {
-    /// Whether it speaks of the sectors that were asked for, so that others may well be readable.
+    /// Whether the error concerns only the sectors of the request, so that others may be readable.
     pub fn is_of_sectors(self) -> bool {
         match self {
             ErrorKind::Media => true,
@@ -61,12 +61,12 @@ impl ErrorKind {
 }
 
 impl IoError {
-    /// An error that no syscall reported.
+    /// An error that no system call reported.
     pub const fn new(kind: ErrorKind) -> IoError {
         IoError { kind, os: 0 }
     }
 
-    /// Whether a device was asked and the system reported it: not what is refused without asking.
+    /// Whether the system reported it from a device. False for requests that were refused without asking a device.
     pub const fn is_of_device(self) -> bool {
         self.os != 0
     }
@@ -108,9 +108,9 @@ impl std::fmt::Display for OsSuffix {
 mod tests {
     use super::*;
 
-    /// A copy of a member that is gone would go on for ever, and give up every sector of it.
+    /// A copy from a member that is gone would otherwise go on to its end and give up every sector.
     #[test]
-    fn only_a_medium_error_is_about_its_sectors_and_lets_a_copy_go_on() {
+    fn only_a_medium_error_concerns_its_sectors_so_a_copy_continues() {
         let others = [
             ErrorKind::Gone,
             ErrorKind::NoSpace,

@@ -10,14 +10,14 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Wakes all tasks that wait for a condition, so that they check it again.
+/// Wakes all tasks that wait for a condition; each then checks it again.
 #[derive(Default)]
 pub struct Notify {
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Notify {
-    /// A `Notify` without waiters.
+    /// No task waits for it yet.
     pub fn new() -> Notify {
         Notify::default()
     }
@@ -29,7 +29,7 @@ impl Notify {
         }
     }
 
-    /// Waits until `ready` returns a value. It is called now and after every notification.
+    /// Waits until `ready` returns a value. `ready` is called at once and after every notification.
     pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         std::future::poll_fn(|context| match ready() {
             Some(value) => Poll::Ready(value),
@@ -54,17 +54,17 @@ struct OneshotState<T> {
 /// The sending half of a [`oneshot`].
 pub struct Sender<T>(Rc<OneshotState<T>>);
 
-/// The receiving half of a [`oneshot`]; it gives `None` if the sender was dropped without a value.
+/// The receiving half of a [`oneshot`]. Its future yields `None` if the sender was dropped without a value.
 pub struct Receiver<T>(Rc<OneshotState<T>>);
 
-/// One value from one task to another of the same shard.
+/// A channel for one value between two tasks of the same shard.
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let state = Rc::new(OneshotState { value: Cell::new(None), sender_gone: Cell::new(false), waker: Cell::new(None) });
     (Sender(state.clone()), Receiver(state))
 }
 
 impl<T> Sender<T> {
-    /// Sends the value.
+    /// Sends the value and wakes the receiver. No effect if the receiver was dropped.
     pub fn send(self, value: T) {
         self.0.value.set(Some(value));
     }
@@ -99,7 +99,7 @@ struct Waiter {
     waker: Waker,
 }
 
-/// A fixed number of permits, given out in the order of the calls.
+/// A fixed number of permits, granted in the order of the calls.
 pub struct Semaphore {
     free: Cell<usize>,
     tickets: Cell<u64>,
@@ -123,19 +123,18 @@ impl Semaphore {
         self.free.get()
     }
 
-    /// How many permits the first waiter wants; `None` if there is no waiter.
+    /// How many permits the first waiter needs; `None` if there is no waiter.
     pub fn first_wanted(&self) -> Option<usize> {
         self.queue.borrow().front().map(|first| first.amount)
     }
 
-    /// Waits for `amount` permits, after all earlier waiters. The amount must not exceed what the semaphore started
-    /// with, or this waits forever.
+    /// Waits for `amount` permits, after all earlier waiters. Waits for ever if `amount` is larger than the semaphore.
     pub async fn acquire(self: &Rc<Self>, amount: usize) -> Permit {
         let mut wait = AcquireGuard { of: self, ticket: None };
         std::future::poll_fn(|context| self.poll_acquire(&mut wait.ticket, amount, context)).await
     }
 
-    /// Takes `amount` permits if they are free and there is no waiter.
+    /// Takes `amount` permits if they are free and no task waits.
     pub fn try_acquire(self: &Rc<Self>, amount: usize) -> Option<Permit> {
         if !self.queue.borrow().is_empty() || self.free.get() < amount {
             return None;
@@ -216,13 +215,13 @@ enum Stage<F: Future> {
     Taken,
 }
 
-/// Drives all futures to their end and gives their values in order.
+/// Runs all futures to their end and returns their values in order.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     join_each(futures).await.collect()
 }
 
-/// The same without a list of the values: one allocation holds everything. This call makes the futures, and awaiting
-/// the result drives them.
+/// The same without a list of the values: one allocation holds everything. The futures are created by this call and
+/// driven by awaiting the result.
 pub fn join_each<F: Future>(futures: impl IntoIterator<Item = F>) -> JoinEach<F> {
     JoinEach { stages: futures.into_iter().map(Stage::Running).collect() }
 }
@@ -232,7 +231,7 @@ pub struct JoinEach<F: Future> {
     stages: Vec<Stage<F>>,
 }
 
-/// The values of futures that have ended, in the order of the futures.
+/// The values of futures that have all ended, in the order of the futures.
 pub struct Joined<F: Future>(std::vec::IntoIter<Stage<F>>);
 
 impl<F: Future> Future for JoinEach<F> {
@@ -308,9 +307,9 @@ impl<A: Future, B: Future> Future for JoinPair<A, B> {
 
 /// The first of two futures to end, with its value.
 pub enum Either<A, B> {
-    /// The left one.
+    /// The left future ended first.
     Left(A),
-    /// The right one.
+    /// The right future ended first.
     Right(B),
 }
 
@@ -327,7 +326,7 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Drives both until one ends; the other is dropped. If both are ready, the left one wins.
+/// Drives both until one ends, and drops the other. If both are ready, the left one wins.
 pub async fn race<A: Future, B: Future>(left: A, right: B) -> Either<A::Output, B::Output> {
     let mut left = pin!(left);
     let mut right = pin!(right);
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_given_in_order_even_when_a_waiter_gives_up() {
+    fn permits_are_granted_in_order_even_if_a_waiter_is_dropped() {
         let semaphore = Semaphore::new(2);
         let first = semaphore.try_acquire(2).expect("free");
         let mut big = Box::pin(semaphore.acquire(2));

@@ -1,5 +1,5 @@
 //! Lists of buffer pieces: one vectored I/O.
-//! Owns: [`Pieces`], [`Cutter`], cutting, joining and copying over piece edges. Not here: the memory (`buffer`).
+//! Owns: [`Pieces`], [`Cutter`]; cutting, joining and copying across piece boundaries. Not here: the memory (`buffer`).
 //! Invariant: no piece is empty, and pieces that are adjacent in memory are joined.
 
 use crate::buffer::{Lease, Piece, Shared};
@@ -7,6 +7,7 @@ use crate::{SECTOR_BYTES, Sectors};
 use smallvec::SmallVec;
 
 /// Bytes in several pieces, in order: one vectored I/O. Pieces that are adjacent in memory are joined.
+///
 /// Aligned for two reasons: it is moved as two words of 16 bytes, and a `Result` stores the error beside it instead of
 /// overlapping it. Otherwise a load covers several smaller stores, and must wait for all of them (no store forwarding).
 #[derive(Debug)]
@@ -28,22 +29,22 @@ impl<P: Piece> Default for Pieces<P> {
 }
 
 impl<P: Piece> Pieces<P> {
-    /// No pieces.
+    /// An empty list. The first piece is stored inline, without an allocation.
     pub fn new() -> Pieces<P> {
         Pieces { list: SmallVec::new(), bytes: 0 }
     }
 
-    /// How many bytes all pieces have together.
+    /// The total length of all pieces in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// The same in sectors. Panics if it is not a whole number of sectors; I/O of devices always is.
+    /// The total length in sectors. Panics if it is not a whole number of sectors; device I/O always is.
     pub fn length(&self) -> Sectors {
         assert!(self.bytes.is_multiple_of(SECTOR_BYTES));
         Sectors((self.bytes / SECTOR_BYTES) as u64)
@@ -54,12 +55,12 @@ impl<P: Piece> Pieces<P> {
         self.list.iter()
     }
 
-    /// How many pieces there are.
+    /// The number of pieces.
     pub fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// Adds a piece at the end. Empty ones are left out.
+    /// Appends a piece; ignores an empty one.
     pub fn push(&mut self, piece: P) {
         if piece.is_empty() {
             return;
@@ -74,7 +75,7 @@ impl<P: Piece> Pieces<P> {
         }
     }
 
-    /// Adds all of `other` at the end.
+    /// Appends all pieces of `other`.
     pub fn append(&mut self, other: Pieces<P>) {
         for piece in other.list {
             self.push(piece);
@@ -86,12 +87,12 @@ impl<P: Piece> Pieces<P> {
         Pieces { list: SmallVec::with_capacity(pieces), bytes: 0 }
     }
 
-    /// A cutter that hands all bytes on in order, in parts of any length.
+    /// A cutter that moves all bytes on in order, in parts of any length.
     pub fn cutter(self) -> Cutter<P> {
         Cutter { rest: None, list: self.list.into_iter() }
     }
 
-    /// Takes the first `bytes` bytes off. Panics when there are fewer.
+    /// Splits off the first `bytes` bytes. Panics if there are fewer.
     pub fn split_to(&mut self, bytes: usize) -> Pieces<P> {
         assert!(bytes <= self.bytes);
         let mut front = Pieces::new();
@@ -119,7 +120,7 @@ impl<P: Piece> Pieces<P> {
         front
     }
 
-    /// Copies all bytes into `target`. Panics when the lengths differ.
+    /// Copies all bytes into `target`. Panics if the lengths differ.
     pub fn copy_to(&self, target: &mut [u8]) {
         assert_eq!(self.bytes, target.len());
         let mut at = 0;
@@ -137,7 +138,7 @@ impl<P: Piece> Pieces<P> {
     }
 }
 
-/// Hands pieces on in order: each piece is moved once, however many parts there are.
+/// Moves pieces on in order. Each piece is moved once, however many parts are cut.
 pub struct Cutter<P> {
     /// The rest of a piece that was cut.
     rest: Option<P>,
@@ -145,7 +146,7 @@ pub struct Cutter<P> {
 }
 
 impl<P: Piece> Cutter<P> {
-    /// Moves the next `bytes` bytes to the end of `to`. Panics when there are fewer.
+    /// Moves the next `bytes` bytes to the end of `to`. Panics if there are fewer.
     pub fn cut(&mut self, bytes: usize, to: &mut Pieces<P>) {
         let mut wanted = bytes;
         while wanted > 0 {
@@ -160,14 +161,14 @@ impl<P: Piece> Cutter<P> {
         }
     }
 
-    /// Whether all was handed on.
+    /// Whether all bytes were moved on.
     pub fn is_empty(&self) -> bool {
         self.rest.is_none() && self.list.len() == 0
     }
 }
 
 impl ReadPieces {
-    /// The pieces, in order, to write into.
+    /// The pieces, in order, mutable.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Lease> {
         self.list.iter_mut()
     }
@@ -179,7 +180,7 @@ impl ReadPieces {
         }
     }
 
-    /// Copies `source` in. Panics when the lengths differ.
+    /// Copies `source` into the buffers. Panics if the lengths differ.
     pub fn copy_from(&mut self, source: &[u8]) {
         assert_eq!(self.bytes, source.len());
         let mut at = 0;
@@ -190,7 +191,7 @@ impl ReadPieces {
         }
     }
 
-    /// Copies bytes in from `source`, whose pieces may be cut differently. Panics when the lengths differ.
+    /// Copies `source`, whose pieces may have other boundaries, into the buffers. Panics if the lengths differ.
     pub fn copy_from_pieces<P: Piece>(&mut self, source: &Pieces<P>) {
         assert_eq!(self.bytes, source.bytes);
         let mut from = source.list.iter().map(|piece| &piece[..]);
@@ -237,7 +238,7 @@ impl Clone for WritePieces {
 }
 
 impl WritePieces {
-    /// `length` bytes from `offset`, sharing the memory. Panics outside.
+    /// `length` bytes from `offset`, sharing the memory. Panics if they exceed the list.
     pub fn slice(&self, offset: usize, length: usize) -> WritePieces {
         assert!(offset <= self.bytes && length <= self.bytes - offset);
         let mut part = Pieces::new();

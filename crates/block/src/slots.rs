@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Slot(pub u16);
 
 impl Slot {
-    /// For indexing a table with one entry per slot.
+    /// The index into a table with one entry per slot.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -46,18 +46,18 @@ impl SlotSet {
         self.0[slot.index() / 64] |= 1 << (slot.index() % 64);
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub fn remove(&mut self, slot: Slot) {
         self.0[slot.index() / 64] &= !(1 << (slot.index() % 64));
     }
 
-    /// This set and one slot more.
+    /// This set plus one slot.
     pub fn with(mut self, slot: Slot) -> SlotSet {
         self.insert(slot);
         self
     }
 
-    /// This set without one slot.
+    /// This set minus one slot.
     pub fn without(mut self, slot: Slot) -> SlotSet {
         self.remove(slot);
         self
@@ -75,7 +75,7 @@ impl SlotSet {
         SlotSet(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// The slots of both.
+    /// The slots that are in either set.
     #[inline]
     pub fn or(self, other: SlotSet) -> SlotSet {
         SlotSet(std::array::from_fn(|word| self.0[word] | other.0[word]))
@@ -93,12 +93,12 @@ impl SlotSet {
         self.minus(other).is_empty()
     }
 
-    /// How many slots are in it.
+    /// The number of slots in the set.
     pub fn count(&self) -> usize {
         self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether it holds none.
+    /// Whether the set has no slots.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
@@ -141,7 +141,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_set_gives_back_its_slots_in_order() {
+    fn a_set_returns_its_slots_in_order() {
         let set: SlotSet = [Slot(200), Slot(3), Slot(64), Slot(63)].into_iter().collect();
         assert_eq!(set.iter().map(|slot| slot.0).collect::<Vec<_>>(), [3, 63, 64, 200]);
         assert_eq!(set.count(), 4);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_do_what_sets_of_numbers_do() {
+    fn slot_sets_behave_like_sets_of_numbers() {
         const SLOTS: [u16; 8] = [0, 1, 63, 64, 65, 127, 192, 255];
         let numbers = |bits: u32| -> BTreeSet<u16> {
             (0..8).filter(|bit| bits & (1 << bit) != 0).map(|bit| SLOTS[bit as usize]).collect()

@@ -12,7 +12,7 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The number of the calling thread: no other thread of the process has it or ever had it.
+/// The number of the calling thread, unique in the process for all time.
 #[inline]
 pub(crate) fn this_thread() -> u64 {
     match NUMBER.get() {

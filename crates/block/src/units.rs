@@ -15,7 +15,7 @@ impl Sectors {
     /// Zero sectors.
     pub const ZERO: Sectors = Sectors(0);
 
-    /// The length in bytes. Panics above 2^64 bytes: sizes are bounded where they are parsed.
+    /// The length in bytes. Panics at or above 2^64 bytes: sizes are bounded where they are parsed.
     pub const fn bytes(self) -> u64 {
         match self.0.checked_mul(SECTOR_BYTES as u64) {
             Some(bytes) => bytes,
@@ -28,12 +28,12 @@ impl Sectors {
         self.bytes() as usize
     }
 
-    /// A byte count that is a whole number of sectors; `None` otherwise.
+    /// This many bytes as sectors; `None` if it is not a whole number of sectors.
     pub const fn from_bytes(bytes: u64) -> Option<Sectors> {
         if bytes.is_multiple_of(SECTOR_BYTES as u64) { Some(Sectors(bytes / SECTOR_BYTES as u64)) } else { None }
     }
 
-    /// The whole sectors in this many bytes, rounded down.
+    /// This many bytes in whole sectors, rounded down.
     pub const fn from_bytes_floor(bytes: u64) -> Sectors {
         Sectors(bytes / SECTOR_BYTES as u64)
     }
@@ -145,11 +145,11 @@ address! {
 pub struct Extent<A> {
     /// The first sector.
     pub start: A,
-    /// How many sectors.
+    /// The number of sectors.
     pub length: Sectors,
 }
 
-/// A stretch of the array.
+/// A range of the array, as clients address it.
 pub type ArrayRange = Extent<ArraySector>;
 /// A stretch of one member's data.
 pub type MemberRange = Extent<MemberSector>;
@@ -157,12 +157,12 @@ pub type MemberRange = Extent<MemberSector>;
 pub type Range = Extent<Sector>;
 
 impl<A: Address> Extent<A> {
-    /// `length` sectors from `start`.
+    /// `length` sectors from `start`. Does not check that the end fits 64 bits: see [`Extent::end`].
     pub fn new(start: A, length: Sectors) -> Extent<A> {
         Extent { start, length }
     }
 
-    /// From `start` up to, not including, `end`. Panics if `end` lies before `start`.
+    /// From `start` up to, but not including, `end`. Panics if `end` is before `start`.
     pub fn between(start: A, end: A) -> Extent<A> {
         assert!(start <= end);
         Extent { start, length: Sectors(end.get() - start.get()) }
@@ -173,13 +173,13 @@ impl<A: Address> Extent<A> {
         A::at(self.start.get().checked_add(self.length.0).expect("an extent's end fits 64 bits"))
     }
 
-    /// Whether the two share a sector.
+    /// Whether the two have a sector in common.
     pub fn overlaps(self, other: Extent<A>) -> bool {
         self.start < other.end() && other.start < self.end()
     }
 }
 
-/// A moment of the world's monotonic clock, in nanoseconds.
+/// A point in time on the `World`'s monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Tick(pub u64);
 
@@ -191,13 +191,13 @@ impl Add<std::time::Duration> for Tick {
 }
 
 impl Tick {
-    /// The time since `earlier`; zero if `earlier` is later than this.
+    /// The time since `earlier`; zero if `earlier` is later than `self`.
     pub fn since(self, earlier: Tick) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Which shard, from 0.
+/// The number of a shard, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ShardIndex(pub u16);
 
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_only_touch_do_not_overlap() {
+    fn adjacent_ranges_do_not_overlap() {
         let a = ArrayRange::new(ArraySector(8), Sectors(8));
         assert_eq!(a.end(), ArraySector(16));
         assert!(!a.overlaps(ArrayRange::new(ArraySector(16), Sectors(1))));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_whole_sectors_are_refused() {
+    fn byte_counts_that_are_not_whole_sectors_are_refused() {
         assert_eq!(Sectors::from_bytes(1024), Some(Sectors(2)));
         assert_eq!(Sectors::from_bytes(1025), None);
         assert_eq!(Sectors::from_bytes_floor(1025), Sectors(2));

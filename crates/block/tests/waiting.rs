@@ -1,4 +1,5 @@
-//! Waiting on one shard, in every order of polls and drops: no wake is lost, permits are given in order and come back.
+//! Waiting on one shard, in every order of polls and drops: no wake is lost, and permits are granted in order and
+//! returned.
 
 mod every_order;
 
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use uraid_block::local::{Either, Notify, Receiver, Semaphore, Sender, join_all, join_each, oneshot, race, yield_now};
 
-/// Which tasks wait for permits of a semaphore and how many permits are held: what the semaphore does is compared with it.
-struct Book {
+/// A model of a semaphore: which tasks wait for permits, and how many permits are held.
+struct Model {
     semaphore: Rc<Semaphore>,
     permits: usize,
     held: Cell<usize>,
@@ -21,34 +22,34 @@ struct Book {
     names: Cell<u32>,
 }
 
-/// A task in the book. Dropped with the task.
-struct Line {
-    book: Rc<Book>,
+/// A task in the model; removed on drop.
+struct ModelTask {
+    model: Rc<Model>,
     name: u32,
     held: usize,
 }
 
-impl Drop for Line {
+impl Drop for ModelTask {
     fn drop(&mut self) {
-        self.book.waiting.borrow_mut().retain(|name| *name != self.name);
-        self.book.held.set(self.book.held.get() - self.held);
+        self.model.waiting.borrow_mut().retain(|name| *name != self.name);
+        self.model.held.set(self.model.held.get() - self.held);
     }
 }
 
-impl Book {
-    fn new(permits: usize) -> Rc<Book> {
+impl Model {
+    fn new(permits: usize) -> Rc<Model> {
         let semaphore = Semaphore::new(permits);
-        Rc::new(Book { semaphore, permits, held: Cell::new(0), waiting: RefCell::default(), names: Cell::new(0) })
+        Rc::new(Model { semaphore, permits, held: Cell::new(0), waiting: RefCell::default(), names: Cell::new(0) })
     }
 
-    fn line(self: &Rc<Self>) -> Line {
+    fn line(self: &Rc<Self>) -> ModelTask {
         let name = self.names.get();
         self.names.set(name + 1);
         self.waiting.borrow_mut().push(name);
-        Line { book: self.clone(), name, held: 0 }
+        ModelTask { model: self.clone(), name, held: 0 }
     }
 
-    /// Asks for permits, holds them for one turn, gives them back.
+    /// Acquires permits, holds them for one turn, returns them.
     async fn hold(self: Rc<Self>, amount: usize) {
         let mut line = self.line();
         let permit = self.semaphore.acquire(amount).await;
@@ -81,14 +82,14 @@ impl Book {
     }
 }
 
-impl Line {
+impl ModelTask {
     fn granted(&mut self, amount: usize) {
-        let first = self.book.waiting.borrow_mut().remove(0);
+        let first = self.model.waiting.borrow_mut().remove(0);
         assert_eq!(first, self.name, "permits are given in the order in which they were asked for");
         self.held = amount;
-        self.book.held.set(self.book.held.get() + amount);
-        assert!(self.book.held.get() <= self.book.permits, "more permits than there are");
-        assert_eq!(self.book.semaphore.free(), self.book.permits - self.book.held.get());
+        self.model.held.set(self.model.held.get() + amount);
+        assert!(self.model.held.get() <= self.model.permits, "more permits than there are");
+        assert_eq!(self.model.semaphore.free(), self.model.permits - self.model.held.get());
     }
 }
 
@@ -102,37 +103,37 @@ fn a_waiter_is_woken_when_its_permits_are_free_and_no_permit_is_lost() {
         [(1, &[1, 1, 1][..]), (2, &[1, 1, 1]), (2, &[2, 1, 1]), (2, &[1, 2, 1]), (2, &[1, 1, 2]), (3, &[2, 2, 1])]
     {
         let runs = explore(&format!("{permits} permits, {amounts:?}"), bounds(2, 1), || {
-            let book = Book::new(permits);
-            let tasks = amounts.iter().map(|&amount| Box::pin(book.clone().hold(amount)) as Task).collect();
-            book.program(tasks)
+            let model = Model::new(permits);
+            let tasks = amounts.iter().map(|&amount| Box::pin(model.clone().hold(amount)) as Task).collect();
+            model.program(tasks)
         });
         assert!(runs > 1000, "{runs}");
     }
 }
 
 #[test]
-fn two_small_waiters_get_what_one_large_permit_gives_back() {
+fn two_small_waiters_get_the_permits_of_a_large_one() {
     let runs = explore("one large, two small, one that tries", bounds(1, 1), || {
-        let book = Book::new(2);
+        let model = Model::new(2);
         let tasks: Vec<Task> = vec![
-            Box::pin(book.clone().hold(2)),
-            Box::pin(book.clone().hold(1)),
-            Box::pin(book.clone().hold(1)),
-            Box::pin(book.clone().try_to_hold(1)),
+            Box::pin(model.clone().hold(2)),
+            Box::pin(model.clone().hold(1)),
+            Box::pin(model.clone().hold(1)),
+            Box::pin(model.clone().try_to_hold(1)),
         ];
-        book.program(tasks)
+        model.program(tasks)
     });
     assert!(runs > 1000, "{runs}");
 }
 
 #[test]
-fn one_permit_that_is_given_wakes_the_next_waiter_while_there_are_more() {
+fn a_granted_permit_wakes_the_next_waiter_while_permits_remain() {
     explore("two that hold one permit each at the same time", bounds(0, 1), || {
-        let (book, notify, holding) = (Book::new(2), Rc::new(Notify::new()), Rc::new(Cell::new(0)));
+        let (model, notify, holding) = (Model::new(2), Rc::new(Notify::new()), Rc::new(Cell::new(0)));
         let meets = || -> Task {
-            let (book, notify, holding) = (book.clone(), notify.clone(), holding.clone());
+            let (model, notify, holding) = (model.clone(), notify.clone(), holding.clone());
             Box::pin(async move {
-                let _permit = book.semaphore.acquire(1).await;
+                let _permit = model.semaphore.acquire(1).await;
                 step();
                 holding.set(holding.get() + 1);
                 notify.notify_all();
@@ -141,43 +142,43 @@ fn one_permit_that_is_given_wakes_the_next_waiter_while_there_are_more() {
             })
         };
         let (first, second) = (meets(), meets());
-        let all = book.semaphore.try_acquire(2).expect("free");
+        let all = model.semaphore.try_acquire(2).expect("free");
         let gives_back: Task = Box::pin(async move { drop(all) });
-        book.program(vec![first, second, gives_back])
+        model.program(vec![first, second, gives_back])
     });
 }
 
 #[test]
-fn a_waiter_that_gives_up_lets_those_behind_it_go_on() {
+fn a_dropped_waiter_lets_the_ones_behind_it_continue() {
     explore("a large waiter loses a race", bounds(1, 1), || {
-        let (book, notify, is_over) = (Book::new(2), Rc::new(Notify::new()), Rc::new(Cell::new(false)));
+        let (model, notify, is_over) = (Model::new(2), Rc::new(Notify::new()), Rc::new(Cell::new(false)));
         let (ends, over) = (notify.clone(), is_over.clone());
-        let (waits, waits_over, large) = (notify, is_over, book.clone());
+        let (waits, waits_over, large) = (notify, is_over, model.clone());
         let tasks: Vec<Task> = vec![
-            Box::pin(book.clone().hold(1)),
+            Box::pin(model.clone().hold(1)),
             Box::pin(async move {
                 let over = waits.wait_for(|| waits_over.get().then_some(()));
                 match race(large.hold(2), over).await {
                     Either::Left(()) | Either::Right(()) => step(),
                 }
             }),
-            Box::pin(book.clone().hold(1)),
+            Box::pin(model.clone().hold(1)),
             Box::pin(async move {
                 over.set(true);
                 ends.notify_all();
             }),
         ];
-        book.program(tasks)
+        model.program(tasks)
     });
 }
 
 #[test]
-fn one_task_that_waits_at_several_places_is_woken_by_each() {
+fn a_task_that_waits_for_several_things_is_woken_by_each() {
     explore("two permits of one task", bounds(1, 1), || {
-        let book = Book::new(2);
-        let (one, two) = (book.clone(), book.clone());
+        let model = Model::new(2);
+        let (one, two) = (model.clone(), model.clone());
         let tasks: Vec<Task> = vec![
-            Box::pin(book.clone().hold(2)),
+            Box::pin(model.clone().hold(2)),
             Box::pin(async move {
                 join_all([one.clone().hold(1), one.hold(1)]).await;
                 step();
@@ -187,7 +188,7 @@ fn one_task_that_waits_at_several_places_is_woken_by_each() {
                 step();
             }),
         ];
-        book.program(tasks)
+        model.program(tasks)
     });
 }
 
@@ -221,7 +222,7 @@ fn every_waiter_is_woken_by_a_change() {
 }
 
 #[test]
-fn a_value_or_the_end_of_its_sender_wakes_the_receiver() {
+fn a_value_or_a_dropped_sender_wakes_the_receiver() {
     let sends = |sender: Sender<u32>| -> Task {
         Box::pin(async move {
             yield_now().await;
@@ -260,7 +261,7 @@ fn a_value_or_the_end_of_its_sender_wakes_the_receiver() {
 }
 
 #[test]
-fn whichever_part_of_a_race_or_a_join_is_first_the_task_goes_on() {
+fn a_race_or_join_continues_whichever_part_ends_first() {
     for is_joined in [false, true] {
         explore(&format!("two senders, joined: {is_joined}"), bounds(1, 1), || {
             let ((left, from_left), (right, from_right)) = (oneshot(), oneshot());
@@ -336,7 +337,7 @@ impl Wake for Counted {
 }
 
 #[test]
-fn a_waiter_that_is_polled_often_waits_once() {
+fn a_waiter_that_is_polled_repeatedly_queues_once() {
     let (notify, is_open) = (Notify::new(), Cell::new(false));
     let counted = Arc::new(Counted(AtomicU32::new(0)));
     let waker = Waker::from(counted.clone());
@@ -353,7 +354,7 @@ fn a_waiter_that_is_polled_often_waits_once() {
 }
 
 #[test]
-fn only_the_first_waiter_is_woken_and_only_when_its_permits_are_there() {
+fn only_the_first_waiter_is_woken_and_only_if_enough_permits_are_free() {
     let semaphore = Semaphore::new(2);
     let (one, other) = (semaphore.try_acquire(1).expect("free"), semaphore.try_acquire(1).expect("free"));
     let counted = [(); 2].map(|()| Arc::new(Counted(AtomicU32::new(0))));

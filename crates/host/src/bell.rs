@@ -5,7 +5,7 @@
 use crate::sys;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A descriptor that is readable after the bell was rung.
+/// An eventfd: readable once rung.
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
@@ -21,7 +21,6 @@ impl Bell {
         sys::eventfd_take(self.descriptor());
     }
 
-    /// The descriptor to wait for.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }

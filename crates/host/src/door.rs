@@ -1,4 +1,4 @@
-//! How other threads reach a shard: they wake a task, and ring the bell if the shard sleeps.
+//! How other threads reach a shard: they wake one of its tasks, and ring its bell if the shard sleeps.
 //! Owns: [`Door`], the table from executor numbers to doors. Not here: the messages themselves.
 //! Invariant: what a thread stores before [`Door::knock`] is seen by the shard before it sleeps again.
 
@@ -7,15 +7,15 @@ use crate::sync::{AtomicBool, Mutex, RwLock, fence};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// One shard's door.
 pub(crate) struct Door {
     bell: Bell,
-    // The sleeping shard sets one flag and reads the other; a knocking thread does it the other way round. Each has a
-    // SeqCst fence in between, so at least one of them sees the other, however many threads knock. If the knocker's
-    // fence comes first, the sleeper reads its `true`, or its own later `answer`, after which it has checked its
-    // queues. If the sleeper's fence comes first, the knocker reads that the shard sleeps, or that the sleep has been
-    // ended since: by another knocker, which rings, or by the shard itself, which is awake.
-    something_came: AtomicBool,
+    // A Dekker-style handshake: the sleeping shard sets `is_sleeping` and reads `is_knocked`; a knocking thread sets
+    // `is_knocked` and reads `is_sleeping`. Each has a SeqCst fence in between, so at least one of them sees the
+    // other's store, however many threads knock. If the knocker's fence comes first, the sleeper reads `true`, or its
+    // own later `take_knock`, after which it has checked its queues. If the sleeper's fence comes first, the knocker
+    // reads that the shard sleeps, or that the sleep has ended since: ended by another knocker, which rings, or by the
+    // shard itself, which is awake.
+    knocked: AtomicBool,
     is_sleeping: AtomicBool,
     wakes: Mutex<Vec<u32>>,
 }
@@ -24,7 +24,7 @@ impl Door {
     pub(crate) fn new() -> Arc<Door> {
         Arc::new(Door {
             bell: Bell::new(),
-            something_came: AtomicBool::new(false),
+            knocked: AtomicBool::new(false),
             is_sleeping: AtomicBool::new(false),
             wakes: Mutex::default(),
         })
@@ -37,10 +37,10 @@ impl Door {
 
     /// Tells the shard that something was stored for it. From any thread.
     pub(crate) fn knock(&self) {
-        self.something_came.store(true, Ordering::Release);
+        self.knocked.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        // The thread that ends the sleep rings, once. Do not overwrite the state of a shard that is awake or sleeps
-        // again.
+        // The thread that ends the sleep rings, once. The exchange does not overwrite the state of a shard that is
+        // awake or sleeps again.
         let ends_sleep =
             || self.is_sleeping.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if self.is_sleeping.load(Ordering::Relaxed) && ends_sleep() {
@@ -48,39 +48,38 @@ impl Door {
         }
     }
 
-    /// Whether a thread has knocked. It does not reset the flag: [`Door::answer`] will return the same.
+    /// Whether a thread has knocked. Does not reset the flag: [`Door::take_knock`] will still return true.
     pub(crate) fn is_knocked(&self) -> bool {
-        self.something_came.load(Ordering::Relaxed)
+        self.knocked.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread has knocked since the last call. Shard only.
-    pub(crate) fn answer(&self) -> bool {
-        self.something_came.load(Ordering::Relaxed) && self.something_came.swap(false, Ordering::AcqRel)
+    /// Whether a thread has knocked since the last call; resets the flag. Shard only.
+    pub(crate) fn take_knock(&self) -> bool {
+        self.knocked.load(Ordering::Relaxed) && self.knocked.swap(false, Ordering::AcqRel)
     }
 
-    /// Announces sleep. False: a thread has knocked, do not sleep. Shard only.
-    pub(crate) fn may_sleep(&self) -> bool {
+    /// Announces sleep. Returns false if a thread has knocked: do not sleep then. Shard only.
+    pub(crate) fn prepare_sleep(&self) -> bool {
         self.is_sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let may = !self.something_came.load(Ordering::Acquire);
+        let may = !self.knocked.load(Ordering::Acquire);
         if !may {
             self.is_sleeping.store(false, Ordering::Relaxed);
         }
         may
     }
 
-    /// Ends what [`Door::may_sleep`] announced.
-    pub(crate) fn is_awake(&self) {
+    /// Ends the sleep that [`Door::prepare_sleep`] announced.
+    pub(crate) fn end_sleep(&self) {
         self.is_sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Stores a task's index to be woken, and knocks.
+    /// Queues a task's index to be woken, and knocks.
     pub(crate) fn wake(&self, task: u32) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(task);
         self.knock();
     }
 
-    /// Takes the tasks to wake.
     pub(crate) fn take_wakes(&self, into: &mut Vec<u32>) {
         assert!(into.is_empty());
         std::mem::swap(&mut *self.wakes.lock().unwrap_or_else(PoisonError::into_inner), into);
@@ -89,8 +88,8 @@ impl Door {
 
 static DOORS: RwLock<Vec<Option<Arc<Door>>>> = RwLock::new(Vec::new());
 
-/// Gives the door a number that wakers carry. Numbers are reused: a waker that outlived its executor then wakes another
-/// task, and every task must tolerate spurious wakes anyway.
+/// Gives the door a number that wakers carry. Numbers are reused: a waker that outlived its executor may wake a task of
+/// another one, which is harmless because every task tolerates spurious wakes.
 pub(crate) fn register(door: Arc<Door>) -> u32 {
     let mut doors = DOORS.write().unwrap_or_else(PoisonError::into_inner);
     let number = doors.iter().position(Option::is_none).unwrap_or(doors.len());
@@ -101,12 +100,11 @@ pub(crate) fn register(door: Arc<Door>) -> u32 {
     u32::try_from(number).expect("fewer than 2^32 executors live at once")
 }
 
-/// Frees the number.
 pub(crate) fn unregister(number: u32) {
     DOORS.write().unwrap_or_else(PoisonError::into_inner)[number as usize] = None;
 }
 
-/// Wakes a task of the executor with this number, if it lives.
+/// Wakes a task of the executor with this number; no effect if that executor is gone.
 pub(crate) fn wake(number: u32, task: u32) {
     let doors = DOORS.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(Some(door)) = doors.get(number as usize) {

@@ -6,12 +6,12 @@
 mod bell;
 mod door;
 mod executor;
-mod last_words;
 mod limits;
 mod mail;
 pub mod member;
 mod memory;
 pub mod net;
+mod panic_hook;
 mod privileges;
 mod processors;
 mod ring;

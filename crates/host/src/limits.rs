@@ -4,9 +4,9 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Other descriptors: the three standard ones, and some slack for short-lived ones.
+/// Descriptors beside those of shards, members and clients: the three standard ones, and some for short-lived ones.
 const SLACK: u64 = 16;
-/// Descriptors of one shard beside its members: ring, door, signals, timers.
+/// Descriptors per shard beside its members: ring, door, signals, timers.
 const PER_SHARD: u64 = 8;
 /// The least number of clients that must be able to connect.
 const CLIENTS_MIN: u64 = 16;
@@ -22,7 +22,7 @@ pub struct TooFewDescriptors {
 }
 
 /// Makes room for `members` members on `shards` shards: raises the soft limit up to the hard one. Fails if the hard
-/// limit is too low. Each member is open once, and once more on every shard for its flushes.
+/// limit is too low. Each member has one descriptor, and one more per shard for flushes.
 pub fn ensure_descriptors(members: usize, shards: u16) -> Result<(), TooFewDescriptors> {
     let expected = needed(members as u64, u64::from(shards));
     let mut limit = getrlimit(Resource::Nofile);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_members_always_fit_and_too_many_are_refused_with_both_figures() {
+    fn a_few_members_fit_and_too_many_are_refused_with_both_figures() {
         assert_eq!(ensure_descriptors(4, 2), Ok(()));
         let refused = ensure_descriptors(usize::MAX / 8, 2);
         assert!(matches!(refused, Err(TooFewDescriptors { found, expected }) if found < expected) || refused.is_ok());

@@ -49,7 +49,7 @@ pub(crate) struct Post<M> {
     me: ShardIndex,
     outgoing: RefCell<Vec<VecDeque<M>>>,
     has_outgoing: Cell<bool>,
-    // Arrived, also from this shard itself, and not handled yet.
+    // Mail that has arrived, including mail to this shard itself, and is not handled yet.
     arrived: RefCell<VecDeque<M>>,
     handler: RefCell<Option<Handler<M>>>,
 }
@@ -67,7 +67,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// Queues mail: it leaves at the end of the turn.
+    /// Queues mail; it is sent at the end of the turn.
     pub(crate) fn post(&self, to: ShardIndex, mail: M) {
         self.outgoing.borrow_mut()[usize::from(to.0)].push_back(mail);
         self.has_outgoing.set(true);
@@ -77,7 +77,7 @@ impl<M> Post<M> {
         *self.handler.borrow_mut() = Some(Rc::new(handler));
     }
 
-    /// Drops the handler and all mail: the handler may own this `Post`.
+    /// Drops the handler and all mail. Needed because the handler may own this `Post`.
     pub(crate) fn close(&self) {
         let handler = self.handler.take();
         let arrived = self.arrived.take();
@@ -101,7 +101,7 @@ impl<M> Post<M> {
         }
     }
 
-    /// Fetches mail from the other shards. Returns whether there was any.
+    /// Fetches mail from the other shards; returns whether there was any.
     pub(crate) fn fetch(&self) -> bool {
         let mut arrived = self.arrived.borrow_mut();
         let before = arrived.len();
@@ -109,7 +109,7 @@ impl<M> Post<M> {
         arrived.len() > before
     }
 
-    /// Whether mail and a handler are there.
+    /// Whether there is mail to send, or arrived mail and a handler for it.
     pub(crate) fn is_busy(&self) -> bool {
         self.has_outgoing.get() || (!self.arrived.borrow().is_empty() && self.handler.borrow().is_some())
     }

@@ -1,6 +1,6 @@
 //! Checks that the system will give the memory that is about to be allocated.
-//! Owns: the trial, the refusal. Not here: the memory of members (`member`), the arenas (`block`).
-//! Invariant: the trial frees everything again, so a later allocation may still fail.
+//! Owns: the trial mapping, the error. Not here: the memory of members (`member`), the arenas (`block`).
+//! Invariant: the trial releases everything again, so a later allocation may still fail.
 
 use crate::sys;
 use rustix::process::{Resource, getrlimit};
@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 /// The system does not have this much memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
-    /// Bytes of memory, and of address space.
+    /// Bytes of memory, and of address space, that were requested.
     pub wanted: [u64; 2],
     /// The limit on address space of this process, in bytes.
     pub limit: Option<u64>,
@@ -29,7 +29,7 @@ impl std::fmt::Display for NoMemory {
     }
 }
 
-/// Whether the system would give `memory` bytes, and `space` more bytes of addresses without memory.
+/// Checks that the system would give `memory` bytes, and `space` more bytes of address space without memory.
 pub fn ensure_memory(memory: u64, space: u64) -> Result<(), NoMemory> {
     let refused = |_| NoMemory { wanted: [memory, space], limit: getrlimit(Resource::As).current };
     let held = sys::Mapping::new(memory, true).map_err(refused)?;
@@ -43,9 +43,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_had_is_had_and_what_cannot_is_refused_with_what_was_wanted() {
+    fn available_memory_is_granted_and_a_refusal_names_the_amount() {
         assert_eq!(ensure_memory(1 << 20, 1 << 30), Ok(()));
-        let refused = ensure_memory(1 << 20, 1 << 60).expect_err("more than there are addresses");
+        let refused = ensure_memory(1 << 20, 1 << 60).expect_err("more than the address space");
         assert_eq!(refused.wanted, [1 << 20, 1 << 60]);
     }
 }

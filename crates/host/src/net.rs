@@ -1,5 +1,5 @@
 //! Unix and TCP sockets on the shard's ring.
-//! Owns: [`Listener`], [`Stream`]. Not here: any protocol, who a peer is and when it counts as gone (`options`).
+//! Owns: [`Listener`], [`Stream`]. Not here: any protocol; socket options and the identity of peers (`options`).
 //! Invariant: a broken connection is an error value, never a signal.
 
 mod options;
@@ -24,7 +24,7 @@ pub use options::Peer;
 
 /// The longest path of a unix socket in bytes: the system's field without its terminating zero.
 const PATH_BYTES_MAX: usize = 107;
-/// The send buffer of a unix socket: several large replies fit, so that one is prepared while the client receives
+/// The send buffer of a unix socket. Several large replies fit, so one can be prepared while the client receives
 /// another.
 const UNIX_SEND_BYTES: libc::c_int = 512 << 10;
 /// How often to try when other processes create and remove the socket at the same time.
@@ -33,7 +33,7 @@ const BIND_ATTEMPTS: u32 = 8;
 /// Why a socket operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetError {
-    /// The peer went away, or this side has shut down.
+    /// The peer has closed the connection, or this side has shut it down.
     #[error("the connection is closed")]
     Closed,
     /// A live server listens on this unix socket.
@@ -92,7 +92,7 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// Removes the socket's file if it is still ours.
+/// Removes the socket's file on drop, if it is still this one.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -102,7 +102,7 @@ struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // Another process may have removed it already.
+            // It may already be gone.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -136,7 +136,7 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Err(NetError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             if inode(path).is_ok_and(|now| now == before) {
-                // It may be gone by now, which is fine.
+                // It may already be gone.
                 let _ = std::fs::remove_file(path);
             }
             Ok(())
@@ -146,7 +146,7 @@ fn clear_stale(path: &Path) -> Result<(), NetError> {
     }
 }
 
-/// Binds relative to the directory, because the path may be too long for a socket address.
+/// Binds relative to the directory, because the whole path may be too long for a socket address.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if path.as_os_str().len() <= PATH_BYTES_MAX {
         return UnixListener::bind(path);
@@ -158,11 +158,11 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Listener {
-    /// Listens on a unix socket whose file gets this mode (0o600: its owner only). A stale socket is removed first; the
-    /// file is removed with the last handle.
+    /// Listens on a unix socket whose file gets this mode (0o600: its owner only). Removes a stale socket first; the file
+    /// is removed with the last handle.
     ///
-    /// The socket is created under another name and renamed when it listens: no process ever finds it with other
-    /// permissions, or takes it for a stale one. [`NetError::PathTooLong`] above 107 bytes, whatever the other name is.
+    /// The socket is created under a temporary name and renamed once it listens, so no process sees it with other
+    /// permissions or mistakes it for a stale one. [`NetError::PathTooLong`] above 107 bytes.
     pub fn unix(path: &Path, mode: u32) -> Result<Listener, NetError> {
         let found = path.as_os_str().len();
         if found > PATH_BYTES_MAX {
@@ -171,7 +171,7 @@ impl Listener {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let new = path.with_file_name(format!(".uraid-{}-{number}", std::process::id()));
-        // Left behind by an earlier process with our process id.
+        // A leftover of an earlier process with the same process id.
         let _ = std::fs::remove_file(&new);
         let not_made = |error| NetError::NotMade { os: Errno::from(error).0 };
         let socket = bind(&new).map_err(not_made)?;
@@ -202,8 +202,8 @@ impl Listener {
         Ok(Listener(Arc::new(Listening { socket: Socket::Tcp(socket), file: Mutex::default() })))
     }
 
-    /// Removes the socket's file, refuses further clients and hangs up on those that wait, though other handles and
-    /// calls of [`Listener::accept`] are still there: for a process that the kernel cannot end yet.
+    /// Removes the socket's file, refuses further clients and disconnects those in the queue, even while other handles
+    /// and calls of [`Listener::accept`] exist. For a process that the kernel cannot end yet.
     pub fn close(&self) {
         drop(self.0.file.lock().unwrap_or_else(PoisonError::into_inner).take());
         // SAFETY: no pointers. An error means that it is down already.
@@ -219,8 +219,8 @@ impl Listener {
         }
     }
 
-    /// Waits for a client. A `&Shard<M>` derefs to the argument. Errors of one client (it went away in between) are
-    /// skipped; a returned error concerns the listener or the process (EMFILE).
+    /// Waits for a client. A `&Shard<M>` derefs to the argument. Skips errors of one client, such as one that
+    /// disconnected before it was accepted; a returned error concerns the listener or the process (EMFILE).
     pub async fn accept(&self, shard: &Local) -> Result<Stream, NetError> {
         loop {
             match self.0.accept_now() {
@@ -251,7 +251,7 @@ impl Listening {
             }
             Socket::Tcp(socket) => {
                 let (stream, _) = socket.accept()?;
-                // Answers are sent whole: delaying them gains nothing.
+                // Replies are sent whole: Nagle's delay gains nothing.
                 stream.set_nodelay(true)?;
                 options::notice_lost_peer(&stream);
                 Ok(stream.into())
@@ -271,8 +271,8 @@ impl AsRawFd for ListenerHolder {
     }
 }
 
-/// A connection on one shard. One receive and one send may run at the same time. A dropped receive may lose the bytes
-/// that it took; a dropped send may have sent some bytes.
+/// A connection on one shard. One receive and one send may run at the same time. Dropping a receive may lose the bytes
+/// that it has taken; dropping a send may leave some bytes sent.
 pub struct Stream {
     driver: Rc<Driver>,
     socket: Rc<OwnedFd>,
@@ -283,7 +283,7 @@ impl Stream {
         self.driver.start(kind, buffers, Some(self.socket.clone()))
     }
 
-    /// Receives what there is, at least one byte, at most the lease's length. 0: the peer has closed.
+    /// Receives whatever is available: at least one byte, at most the lease's length. 0: the peer has closed.
     pub async fn recv(&self, into: Lease) -> Result<(Lease, usize), NetError> {
         let mut into = into;
         assert!(!into.is_empty());
@@ -299,7 +299,7 @@ impl Stream {
         }
     }
 
-    /// Receives until the buffers are full. [`NetError::Closed`] when the peer closes before.
+    /// Receives until the buffers are full. [`NetError::Closed`] if the peer closes first.
     pub async fn recv_all(&self, into: ReadPieces) -> Result<ReadPieces, NetError> {
         let mut rest = into;
         let mut all = ReadPieces::new();
@@ -319,7 +319,7 @@ impl Stream {
         Ok(all)
     }
 
-    /// Sends all of the bytes, in as few calls as the kernel allows. Leases are sent as `leases.freeze()`.
+    /// Sends all bytes, in as few calls as the kernel allows. Leases are sent as `leases.freeze()`.
     pub async fn send(&self, from: WritePieces) -> Result<(), NetError> {
         let mut rest = from;
         while !rest.is_empty() {
@@ -337,8 +337,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Receives what is there now, without the ring; `None` if there is nothing yet. 0: the peer has closed. Do not
-    /// call it while a receive of the ring is in flight.
+    /// Receives what is available now, bypassing the ring; `None` if there is nothing yet. 0: the peer has closed. Do
+    /// not call it while a receive of the ring is in flight.
     pub fn try_recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, NetError> {
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -348,7 +348,7 @@ impl Stream {
         at_once("recv", result)
     }
 
-    /// Sends as much as the socket accepts now, without the ring, and returns how many bytes, possibly 0. Do not call
+    /// Sends as many bytes as the socket accepts now, bypassing the ring, and returns how many, possibly 0. Do not call
     /// it while a send of the ring is in flight.
     pub fn try_send(&self, from: &[IoSlice<'_>]) -> Result<usize, NetError> {
         // SAFETY: msghdr is plain data; all zeroes is an empty one.
@@ -360,12 +360,13 @@ impl Stream {
         Ok(at_once("send", result)?.unwrap_or(0))
     }
 
-    /// The identity of the peer.
+    /// The user of a unix peer, the host of a TCP one.
     pub fn peer(&self) -> Peer {
         Peer::of(self.socket.as_fd())
     }
 
-    /// Whether the peer has closed its sending side, or the connection broke; what it sent before may still be unread.
+    /// Whether the peer has closed its sending side, or the connection broke. Bytes that it sent before may still be
+    /// unread.
     pub fn is_hung_up(&self) -> bool {
         let events = libc::POLLRDHUP;
         let mut socket = [libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 }];
@@ -373,15 +374,15 @@ impl Stream {
         sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
-    /// Whether the peer takes no answer any more: it has closed both directions, or the connection broke. One that has
-    /// only ended its sending still takes answers.
+    /// Whether the peer can receive no more replies: it has closed both directions, or the connection broke. A peer
+    /// that has only closed its sending side can still receive.
     pub fn is_abandoned(&self) -> bool {
         let mut socket = [libc::pollfd { fd: self.socket.as_raw_fd(), events: 0, revents: 0 }];
         sys::poll(&mut socket, Some(Duration::ZERO)) > 0
     }
 
     /// Bytes that were sent and that the peer has not received, plus the system's overhead; 0 if the system does not
-    /// tell.
+    /// report it.
     pub fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: TIOCOUTQ writes an int, which `bytes` is.
@@ -395,7 +396,7 @@ impl Stream {
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
-    /// The socket without its shard, to hand it to another one. No operation should be in flight.
+    /// Detaches the socket from its shard, to hand it to another one. No operation should be in flight.
     pub fn into_raw(self) -> Result<OwnedFd, NetError> {
         match Rc::try_unwrap(self.socket) {
             Ok(socket) => Ok(socket),

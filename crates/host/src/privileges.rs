@@ -1,5 +1,5 @@
 //! Drops the privileges that this process has beyond its user's.
-//! Owns: dropping them. Not here: what must be open before (the caller).
+//! Owns: dropping them. Not here: what must be open before the drop (the caller).
 //! Invariant: a thread that has dropped its privileges can never regain any, nor can threads that it starts.
 
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities};
 use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
 
-/// The kernel counts its capabilities in 64 bits.
+/// Capability sets of the kernel have 64 bits.
 const CAPABILITIES_MAX: u32 = 64;
 
 /// The system refused to drop a privilege.
@@ -18,12 +18,12 @@ pub struct PrivilegeError {
 }
 
 /// Drops all capabilities of this thread, and of each thread that it starts afterwards. Threads that already run keep
-/// theirs. Call it when everything that needs them is open. Without any capabilities nothing changes.
+/// theirs. Call it when everything that needs them is open. No effect on a process without capabilities.
 pub fn drop_privileges() -> Result<(), PrivilegeError> {
     // Ignore a kernel without this option.
     let _ = set_no_new_privs(true);
     for number in 0..CAPABILITIES_MAX {
-        // Without CAP_SETPCAP the bounding set stays. Executed programs gain nothing from it: see above.
+        // Without CAP_SETPCAP the bounding set stays. Executed programs gain nothing from it because of no_new_privs.
         if remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)).is_err() {
             break;
         }
@@ -34,8 +34,8 @@ pub fn drop_privileges() -> Result<(), PrivilegeError> {
     set_capabilities(None, sets).map_err(|errno| PrivilegeError { errno })
 }
 
-/// Keeps what CAP_IPC_LOCK allowed: without it, memory that is registered with io_uring counts against RLIMIT_MEMLOCK.
-/// No effect without that capability.
+/// Lifts RLIMIT_MEMLOCK, so that dropping CAP_IPC_LOCK does not limit the memory registered with io_uring. No effect
+/// without that capability.
 pub fn keep_locked_memory() {
     let may_lock = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     if may_lock && getrlimit(Resource::Memlock).current.is_some() {

@@ -1,17 +1,17 @@
 //! The processors that threads run on.
-//! Owns: [`processors_allowed`], pinning a thread, keeping a shard's helpers from being pinned with it.
+//! Owns: [`processors_allowed`], pinning a thread, unpinning a shard's helper threads.
 //! Not here: which threads are pinned.
 //! Spec: sched_setaffinity(2): a thread inherits the processors of the thread that created it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors that the calling thread may run on, by the system's numbers, ascending.
+/// The numbers of the processors that the calling thread may run on, ascending.
 pub fn processors_allowed() -> Vec<u16> {
     let set = Roaming::of_this_thread();
     (0..CpuSet::MAX_CPU).filter(|&number| set.0.is_set(number)).map(|number| number as u16).collect()
 }
 
-/// Pins the calling thread to one processor. If the system has taken that processor away, the thread is not pinned.
+/// Pins the calling thread to one processor. If the system has taken that processor away, the thread stays unpinned.
 pub fn pin(number: u16) {
     let mut set = CpuSet::new();
     set.set(number.into());
@@ -23,7 +23,7 @@ pub fn pin(number: u16) {
 pub(crate) struct Roaming(CpuSet);
 
 impl Roaming {
-    /// On a system with more processors than the set has room for, all of the set.
+    /// On a system with more processors than a `CpuSet` can hold, all that it can hold.
     pub(crate) fn of_this_thread() -> Roaming {
         Roaming(sched_getaffinity(None).unwrap_or_else(|_| {
             let mut all = CpuSet::new();
@@ -32,7 +32,7 @@ impl Roaming {
         }))
     }
 
-    /// Lets the calling thread use them: a helper on the shard's processor would only compete with the shard.
+    /// Lets the calling thread run on them. A helper thread on the shard's processor would only compete with the shard.
     pub(crate) fn resume(&self) {
         let _ = sched_setaffinity(None, &self.0);
     }

@@ -9,7 +9,7 @@ use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
 use crate::sync::mpsc;
 use crate::sync::thread::{self, JoinHandle};
 use crate::timers::Timers;
-use crate::{last_words, processors, signals, sys};
+use crate::{panic_hook, processors, signals, sys};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -24,26 +24,25 @@ use uraid_block::{Arena, ShardIndex, Tick};
 
 /// Tasks polled before the shard checks mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
-/// After this many polls the turn ends, if it has taken longer than this: a piece of zeroes or a row of parity takes up to a
-/// millisecond, and 64 of them in a row kept everything else waiting for 50.
-const POLLS_PER_LOOK: usize = 8;
+/// The turn also ends after this many polls if it has taken longer than the limit below. A piece of zeroes or a row of
+/// parity takes up to a millisecond; 64 of them in a row delayed everything else by 50 ms.
+const POLLS_PER_TIME_CHECK: usize = 8;
 const TURN_TIME_MAX: Duration = Duration::from_micros(500);
-/// After this many busy-polls without a message in a row, the shard sleeps at once.
-const SPINS_IN_VAIN_MAX: u32 = 16;
-/// A shard that sleeps at once tries a busy-poll after this many turns that brought mail. In vain, with 50 us, that is
-/// 3 us of processor time for each turn; if it finds mail, busy-polling continues.
-const MAIL_TURNS_PER_TRY: u32 = 16;
-/// Requests' ages are checked at least so often within a member's timeout. A request fails at most one check late.
-const LOOKS_MIN: u32 = 8;
-/// The time between two checks.
-const LOOK_PERIOD_MIN: Duration = Duration::from_millis(1);
-const LOOK_PERIOD_MAX: Duration = Duration::from_secs(1);
+/// The shard stops busy-polling after this many fruitless attempts in a row.
+const FRUITLESS_SPINS_MAX: u32 = 16;
+/// A shard that has stopped busy-polling makes one attempt per this many turns that brought mail. A fruitless attempt
+/// of 50 us costs 3 us of processor time per turn; a successful one resumes busy-polling.
+const MAIL_TURNS_PER_SPIN: u32 = 16;
+/// Requests' ages are checked at least this often within a member's timeout, so a request fails at most one check late.
+const AGE_CHECKS_MIN: u32 = 8;
+const AGE_CHECK_PERIOD_MIN: Duration = Duration::from_millis(1);
+const AGE_CHECK_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// How long a closing shard waits until the kernel releases its buffers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many arenas a shard has: 0 to 3 are the engine's pools, [`CLIENT_ARENA`] is where frontends receive.
+/// How many arenas a shard has. 0 to 3 are the engine's pools; [`CLIENT_ARENA`] is for frontends.
 pub const ARENAS: usize = 5;
-/// The arena that frontends receive client data into and read array data into.
+/// The arena into which frontends receive client data and read array data.
 pub const CLIENT_ARENA: usize = 4;
 
 /// How I/O is submitted to the kernel.
@@ -66,13 +65,12 @@ pub struct ArenaBlocks {
     pub large: u32,
 }
 
-/// Takes names of members.
-type TakesNames = dyn Fn(&[String]) + Send + Sync;
+type NameCallback = dyn Fn(&[String]) + Send + Sync;
 
-/// What is called at the end with the members that have not answered all requests, sorted, each once. The kernel does not
-/// let the process go before they do.
+/// A callback at the end, with the members that have not answered all requests, sorted, without duplicates. The kernel
+/// does not let the process end before they answer.
 #[derive(Clone)]
-pub struct LeftBehind(Arc<TakesNames>);
+pub struct LeftBehind(Arc<NameCallback>);
 
 impl LeftBehind {
     /// Calls `tell`.
@@ -85,7 +83,7 @@ impl Default for LeftBehind {
     fn default() -> LeftBehind {
         LeftBehind::new(|members| {
             let members = members.join(", ");
-            last_words::say(&format!("uraid: {members}: did not answer while closing: its buffers are left behind\n"));
+            panic_hook::say(&format!("uraid: {members}: did not answer while closing: its buffers are left behind\n"));
         })
     }
 }
@@ -96,17 +94,17 @@ impl std::fmt::Debug for LeftBehind {
     }
 }
 
-/// Settings of the shards.
+/// Settings for all shards of one [`run`].
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How I/O is submitted to the kernel.
     pub ring: RingChoice,
     /// The blocks of each shard's arenas. Memory that is never touched costs nothing.
     pub arenas: [ArenaBlocks; ARENAS],
-    /// How long a shard busy-polls for messages before it sleeps, as long as that finds some: waking a sleeping core
-    /// takes tens of microseconds on a virtual machine. Zero: never.
+    /// How long a shard busy-polls for messages before it sleeps, while that finds some: waking a sleeping core takes
+    /// tens of microseconds on a virtual machine. Zero: never.
     pub spin: Duration,
-    /// The processor that each shard is pinned to, by shard; a shard without an entry is not pinned. Take them from
+    /// The processor of each shard, to which it is pinned; a shard without an entry is not pinned. Take them from
     /// [`crate::processors_allowed`].
     pub processors: Vec<u16>,
     /// Whether adjacent reads and writes of one turn on a member are merged. Off: to measure the effect.
@@ -117,7 +115,7 @@ pub struct Options {
     /// may take four times as long. `None`: no limit, and [`Device::unanswered_for`](uraid_block::Device::unanswered_for)
     /// is always zero.
     pub member_timeout: Option<Duration>,
-    /// Who is told which members did not answer until the end.
+    /// Called with the members that have not answered when the process ends.
     pub left_behind: LeftBehind,
 }
 
@@ -149,7 +147,7 @@ pub enum Signal {
 
 /// Runs `main` on `shards` shards, one thread each, and returns their values in shard order.
 ///
-/// A shard ends when its main future has ended: tasks that still run are dropped, mail that still arrives is lost. A
+/// A shard ends when its main future has ended: its other tasks are dropped, and mail that still arrives is lost. A
 /// panic on any shard is reported on standard error and aborts the process.
 pub fn run<M, T, F, Fut>(shards: u16, options: &Options, main: F) -> Vec<T>
 where
@@ -160,37 +158,37 @@ where
 {
     assert!(shards > 0);
     signals::ignore_broken_pipes();
-    last_words::install();
+    panic_hook::install();
     let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
     let (sender, receiver) = mpsc::channel();
     let threads: Vec<JoinHandle<()>> = (0..shards)
         .map(|index| {
             let (inboxes, sender, borrowed) = (inboxes.clone(), sender.clone(), Borrowed(&raw const main, options));
             let body = move || {
-                let _aborts = last_words::abort_on_panic();
+                let _aborts = panic_hook::abort_on_panic();
                 // SAFETY: as `spawn_unchecked` demands, both are used only before the end is sent.
                 let (main, options) = unsafe { borrowed.get() };
                 let end = run_shard(ShardIndex(index), inboxes, options, main);
                 sender.send((index, end)).expect("it is received below");
             };
             let thread = thread::Builder::new().name(format!("uraid-shard-{index}"));
-            // SAFETY: a thread uses what it borrows only before it sends its end. This function waits for all ends, and
-            // nothing unwinds out of it before: it ends the process.
+            // SAFETY: a thread uses what it borrows only before it sends its result. This function waits for all
+            // results, and nothing unwinds out of it earlier: a panic aborts the process.
             let thread = unsafe { thread.spawn_unchecked(body) };
             thread.unwrap_or_else(|error| end_without(index, shards, &error))
         })
         .collect();
     drop(sender);
-    // Without an end a thread has unwound, which must not happen: a panic aborts.
+    // No result means that a thread has unwound, which cannot happen: a panic aborts.
     let end = || receiver.recv().unwrap_or_else(|_| std::process::abort());
     let ends: BTreeMap<u16, Ended<T>> = threads.iter().map(|_| end()).collect();
     for (thread, (_, left)) in threads.into_iter().zip(ends.values()) {
-        // The kernel lets a thread go when all of its requests are answered.
+        // The kernel ends a thread only when all of its requests are answered.
         if left.is_none() {
             thread.join().expect("a panic would have aborted");
         }
     }
-    signals::ignore_no_more();
+    signals::restore_default();
     let (values, left): (Vec<T>, Vec<Option<BTreeSet<String>>>) = ends.into_values().unzip();
     if left.iter().any(Option::is_some) {
         let mut members: Vec<String> = left.into_iter().flatten().flatten().collect();
@@ -207,15 +205,15 @@ where
 /// Ends the process: without this shard the others would wait for ever. Arrays are left as after a kill.
 fn end_without(index: u16, shards: u16, error: &std::io::Error) -> ! {
     let number = index + 1;
-    last_words::say(&format!(
+    panic_hook::say(&format!(
         "uraid: thread {number} of {shards} cannot be started: {error}; how many there may be say `ulimit -u` and the \
          pids limit of the container; --shards asks for fewer\n"
     ));
     std::process::exit(1);
 }
 
-/// What a shard borrows from [`run`]. Addresses, because the kernel may keep the thread longer than `run` lasts, and a
-/// reference among a function's values has to be good until that function ends.
+/// What a shard borrows from [`run`]. Raw pointers, because the kernel may keep the thread longer than `run` lasts, and
+/// a reference held by a function must stay valid until that function ends.
 struct Borrowed<F>(*const F, *const Options);
 
 // SAFETY: only shared references are made of the addresses, and both types are `Sync`.
@@ -223,14 +221,14 @@ unsafe impl<F: Sync> Send for Borrowed<F> {}
 
 impl<F> Borrowed<F> {
     /// # Safety
-    /// Both are there as long as the references are used.
+    /// Both must exist as long as the references are used.
     unsafe fn get<'a>(&self) -> (&'a F, &'a Options) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller's promise.
         unsafe { (&*self.0, &*self.1) }
     }
 }
 
-/// What a shard's main future returned, and the members that have not answered, if there is anything that was not.
+/// What a shard's main future returned, and the members that have not answered, if any operation is unanswered.
 type Ended<T> = (T, Option<BTreeSet<String>>);
 
 fn run_shard<M, T, F, Fut>(index: ShardIndex, inboxes: Arc<[Arc<Inbox<M>>]>, options: &Options, main: &F) -> Ended<T>
@@ -260,7 +258,7 @@ where
     let local = Local(Rc::new(machine));
     let shard = Shard { local: local.clone(), post: Rc::new(Post::new(inboxes, index)) };
     let machine = &*local.0;
-    machine.driver.expect_memory(&machine.arenas);
+    machine.driver.announce_memory(&machine.arenas);
     let entered = machine.executor.enter();
     if let Some(timeout) = options.member_timeout {
         local.spawn(watch_members(local.clone(), timeout));
@@ -278,19 +276,19 @@ where
     shard.post.send_all();
     shard.post.close();
     machine.executor.close();
-    let left = (!machine.driver.close(CLOSE_TIMEOUT)).then(|| machine.driver.members_owing());
+    let left = (!machine.driver.close(CLOSE_TIMEOUT)).then(|| machine.driver.unanswered_members());
     drop(entered);
     (value, left)
 }
 
-/// Notes how old members' requests are, and fails those that they do not answer in time, until dropped.
+/// Checks the ages of the members' requests, and fails those that are late, until dropped.
 async fn watch_members(local: Local, timeout: Duration) {
-    let looks = timeout.as_nanos().div_ceil(LOOK_PERIOD_MAX.as_nanos());
-    let looks = u32::try_from(looks).unwrap_or(u32::MAX).max(LOOKS_MIN);
-    let period = (timeout / looks).clamp(LOOK_PERIOD_MIN, LOOK_PERIOD_MAX);
+    let looks = timeout.as_nanos().div_ceil(AGE_CHECK_PERIOD_MAX.as_nanos());
+    let looks = u32::try_from(looks).unwrap_or(u32::MAX).max(AGE_CHECKS_MIN);
+    let period = (timeout / looks).clamp(AGE_CHECK_PERIOD_MIN, AGE_CHECK_PERIOD_MAX);
     loop {
         local.sleep(period).await;
-        local.driver().look_at_clock(looks, period);
+        local.driver().check_ages(looks, period);
     }
 }
 
@@ -298,7 +296,7 @@ async fn watch_members(local: Local, timeout: Duration) {
 fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     let began = now();
     machine.turn_began.set(began);
-    if door.answer() {
+    if door.take_knock() {
         machine.executor.take_remote_wakes();
         if post.fetch() {
             machine.mail_turns.set(machine.mail_turns.get() + 1);
@@ -310,7 +308,7 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
     }
     run_tasks(&machine.executor, began);
     post.send_all();
-    if machine.executor.is_busy() || post.is_busy() || looks_round(machine, door) {
+    if machine.executor.is_busy() || post.is_busy() || busy_poll(machine, door) {
         machine.driver.wait(Wait::No);
         return;
     }
@@ -319,34 +317,35 @@ fn turn<M>(machine: &Machine, post: &Post<M>, door: &Door) {
         Some(time) => Wait::For(time),
         None => Wait::Forever,
     };
-    machine.driver.wait(if wait != Wait::No && door.may_sleep() { wait } else { Wait::No });
-    door.is_awake();
+    machine.driver.wait(if wait != Wait::No && door.prepare_sleep() { wait } else { Wait::No });
+    door.end_sleep();
 }
 
-/// Polls the tasks that are ready now, and some of those that become ready meanwhile.
+/// Polls the tasks that are ready now, and a limited number of those that become ready meanwhile.
 fn run_tasks(executor: &Executor, began: Tick) {
-    for _ in 0..POLLS_PER_TURN / POLLS_PER_LOOK {
-        if executor.turn(POLLS_PER_LOOK) < POLLS_PER_LOOK || now().since(began) > TURN_TIME_MAX {
+    for _ in 0..POLLS_PER_TURN / POLLS_PER_TIME_CHECK {
+        if executor.turn(POLLS_PER_TIME_CHECK) < POLLS_PER_TIME_CHECK || now().since(began) > TURN_TIME_MAX {
             return;
         }
     }
 }
 
-/// Busy-polls for messages, if that has found some lately or is due for another try. True: something arrived.
-fn looks_round(machine: &Machine, door: &Door) -> bool {
+/// Busy-polls for messages, if that has found some recently or another attempt is due. Returns whether something
+/// arrived.
+fn busy_poll(machine: &Machine, door: &Door) -> bool {
     let is_try = machine.spins_left.get() == 0;
-    if machine.spin.is_zero() || (is_try && machine.mail_turns.get() < MAIL_TURNS_PER_TRY) {
+    if machine.spin.is_zero() || (is_try && machine.mail_turns.get() < MAIL_TURNS_PER_SPIN) {
         return false;
     }
     machine.mail_turns.set(0);
-    // First submit what was started.
+    // Submit started requests first.
     machine.driver.wait(Wait::No);
     let end = now() + machine.spin;
     let deadline = machine.timers.next().map_or(end, |next| next.min(end));
     loop {
         for _ in 0..32 {
             if door.is_knocked() {
-                machine.spins_left.set(SPINS_IN_VAIN_MAX);
+                machine.spins_left.set(FRUITLESS_SPINS_MAX);
                 return true;
             }
             if machine.executor.is_busy() {
@@ -356,7 +355,7 @@ fn looks_round(machine: &Machine, door: &Door) -> bool {
         }
         machine.driver.wait(Wait::No);
         if now() >= deadline {
-            // A timer that is due says nothing about mail.
+            // A busy-poll that a due timer cut short says nothing about mail.
             if deadline == end {
                 machine.spins_left.update(|left| left.saturating_sub(1));
             }
@@ -396,12 +395,12 @@ impl AsRawFd for SignalBell {
 }
 
 impl Local {
-    /// Which shard this is.
+    /// Its number, from 0.
     pub fn index(&self) -> ShardIndex {
         self.0.index
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub fn count(&self) -> u16 {
         self.0.count
     }
@@ -431,7 +430,7 @@ impl Local {
         self.0.executor.spawn(task);
     }
 
-    /// How many tasks there are.
+    /// The number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.0.executor.tasks()
     }
@@ -442,8 +441,8 @@ impl Local {
     }
 
     /// The members that have not answered all requests of this shard.
-    pub fn members_owing(&self) -> Vec<String> {
-        self.0.driver.members_owing().into_iter().collect()
+    pub fn unanswered_members(&self) -> Vec<String> {
+        self.0.driver.unanswered_members().into_iter().collect()
     }
 
     /// How this shard submits I/O: `io_uring` or `threads`.
@@ -451,14 +450,14 @@ impl Local {
         self.0.driver.ring_name()
     }
 
-    /// How many bytes of the arenas the kernel has pinned for direct I/O: it grows as they are used, and stays 0 if the
-    /// system refuses it.
+    /// How many bytes of the arenas the kernel has pinned for direct I/O. It grows as they are used, and stays 0 if the
+    /// system refuses.
     pub fn registered_bytes(&self) -> usize {
         self.0.driver.registered_bytes()
     }
 
-    /// Waits for SIGTERM, SIGINT or SIGHUP. From this call on, not from the first poll, they no longer end the process. There
-    /// may be one waiter in the process; panics on other shards than 0.
+    /// Waits for SIGTERM, SIGINT or SIGHUP. From this call on, not from the first poll, they no longer end the process.
+    /// At most one waiter per process; panics on shards other than 0.
     pub fn terminated(&self) -> impl Future<Output = Signal> + 'static {
         assert_eq!(self.index(), ShardIndex(0), "signals come to shard 0");
         let bell: Holder = Rc::new(SignalBell(signals::listen()));
@@ -498,14 +497,14 @@ impl<M> Deref for Shard<M> {
 }
 
 impl<M: Send + 'static> Shard<M> {
-    /// Sends mail to a shard, also to this one: it is handled later, in order. A shard that has ended drops it. Panics
+    /// Sends mail to a shard, possibly this one; it is handled later, in order. A shard that has ended drops it. Panics
     /// if there is no such shard.
     pub fn post(&self, to: ShardIndex, mail: M) {
         self.post.post(to, mail);
     }
 
-    /// Sets the handler of mail, replacing the one before. Mail that arrived earlier has waited for it. The handler is
-    /// dropped when the shard's main future has ended, so it may own the shard.
+    /// Sets the handler of mail, replacing the previous one. Mail that arrived earlier is kept until there is a
+    /// handler. The handler is dropped when the shard's main future has ended, so it may own the shard.
     pub fn on_mail(&self, handler: impl Fn(M) + 'static) {
         self.post.on_mail(handler);
     }

@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
-static CAME: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
+static ARRIVED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
 
-/// In the order in which they are taken if several came.
+/// In the order in which they are taken if several have arrived.
 const SIGNALS: [(libc::c_int, Signal); 3] =
     [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt), (libc::SIGHUP, Signal::HangUp)];
 
@@ -22,7 +22,7 @@ extern "C" fn note(signal: libc::c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    for ((number, _), came) in SIGNALS.iter().zip(&CAME) {
+    for ((number, _), came) in SIGNALS.iter().zip(&ARRIVED) {
         if *number == signal {
             came.store(true, Ordering::SeqCst);
         }
@@ -50,13 +50,13 @@ fn is_ignored(signal: libc::c_int) -> bool {
     result == 0 && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// The signals that are noted: not a SIGHUP that is ignored.
+/// The signals that are handled: all except an ignored SIGHUP.
 fn noted() -> impl Iterator<Item = libc::c_int> {
     SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal))
 }
 
-/// Handles the signals: they no longer end the process. Returns the file that becomes readable when one arrived; at most one task may
-/// wait for it.
+/// Installs the handlers: the signals no longer end the process. Returns the file that becomes readable when one has
+/// arrived; at most one task may wait for it.
 pub(crate) fn listen() -> &'static OwnedFd {
     let bell = OWNED_BELL.get_or_init(|| sys::eventfd().expect("the system has one more eventfd at start"));
     BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
@@ -68,7 +68,7 @@ pub(crate) fn listen() -> &'static OwnedFd {
 }
 
 /// Restores the default action of the signals.
-pub(crate) fn ignore_no_more() {
+pub(crate) fn restore_default() {
     if BELL.load(Ordering::SeqCst) >= 0 {
         for signal in noted() {
             set_action(signal, libc::SIG_DFL).expect("these signals can be reset");
@@ -86,5 +86,5 @@ pub(crate) fn take() -> Option<Signal> {
     if let Some(bell) = OWNED_BELL.get() {
         sys::eventfd_take(bell.as_raw_fd());
     }
-    SIGNALS.iter().zip(&CAME).find(|(_, came)| came.swap(false, Ordering::SeqCst)).map(|((_, signal), _)| *signal)
+    SIGNALS.iter().zip(&ARRIVED).find(|(_, came)| came.swap(false, Ordering::SeqCst)).map(|((_, signal), _)| *signal)
 }

@@ -1,6 +1,6 @@
 //! The primitives for state that threads share.
 //! Owns: their names. Not here: their implementation; `tests/loom` and the simulator's `tests/shuttle` substitute
-//! others and compile the same files.
+//! their own and compile the same files.
 
 pub(crate) use std::sync::atomic::{AtomicBool, fence};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, mpsc};

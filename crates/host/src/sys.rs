@@ -51,7 +51,7 @@ pub(crate) fn monotonic_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Lets this thread's sleeps end on time: by default Linux may prolong them by 50 us to save wake-ups.
+/// Makes this thread's sleeps end on time: by default Linux may prolong them by 50 us to save wake-ups.
 pub(crate) fn sleep_precisely() {
     // SAFETY: no pointers. If it is refused, sleeps stay as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
@@ -63,7 +63,7 @@ fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A counter that poll can wait for; reads and writes do not block.
+/// A counter that poll can wait for; reading and writing it does not block.
 pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
     // SAFETY: no pointers.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
@@ -94,14 +94,14 @@ pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Reserved addresses of this process, released when dropped.
+/// Reserved address space, released on drop.
 pub(crate) struct Mapping {
     start: *mut libc::c_void,
     bytes: usize,
 }
 
 impl Mapping {
-    /// Maps `bytes` bytes, not zero: with memory, which is never touched, or without.
+    /// Maps `bytes` bytes (not zero), with memory that is never touched, or without memory.
     pub(crate) fn new(bytes: u64, has_memory: bool) -> Result<Mapping, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno(libc::ENOMEM))?;
         let rights = if has_memory { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
@@ -127,7 +127,6 @@ pub(crate) fn allocate(fd: RawFd, mode: i32, at: u64, length: u64) -> i32 {
     as_result(unsafe { libc::fallocate(fd, mode, at, length) } as isize)
 }
 
-/// How long a file is, in bytes.
 pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
     // SAFETY: stat is plain data; all zeroes is a value of it.
     let mut status: libc::stat64 = unsafe { std::mem::zeroed() };
@@ -136,13 +135,13 @@ pub(crate) fn file_bytes(fd: RawFd) -> Result<u64, Errno> {
     Ok(u64::try_from(status.st_size).expect("no file is shorter than nothing"))
 }
 
-/// The first byte from `at` on that is not in a hole; ENXIO: only holes up to the end. On a file system without holes,
-/// all of the file is data. The description's position changes; nothing uses it.
+/// The first byte at or after `at` that is not in a hole; ENXIO: only holes follow. On a file system without holes, all
+/// of the file is data. Moves the description's position, which is not used otherwise.
 pub(crate) fn seek_data(fd: RawFd, at: u64) -> Result<u64, Errno> {
     seek(fd, at, libc::SEEK_DATA)
 }
 
-/// The first byte from `at` on that is in a hole; the end of the file counts as one.
+/// The first byte at or after `at` that is in a hole; the end of the file counts as one.
 pub(crate) fn seek_hole(fd: RawFd, at: u64) -> Result<u64, Errno> {
     seek(fd, at, libc::SEEK_HOLE)
 }
@@ -192,7 +191,7 @@ pub(crate) fn unlock_bytes(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) }).map(drop)
 }
 
-/// Bytes of a page of memory, and so of the page cache.
+/// Bytes of a page of memory.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: no pointers.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -230,17 +229,17 @@ pub(crate) fn connect_now(path: &Path) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Whether the file consists of pages of memory only: its system calls wait for no device (except for swap).
+/// Whether the file consists of memory pages only: its system calls wait for no device (except for swap).
 pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     // From linux/magic.h.
     const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
     matches!(file_system(fd), Some(libc::TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Whether fstat on the file may wait for a server on the network or for a process (FUSE). A file system that is not
-/// listed here counts as one that may.
+/// Whether fstat on the file may wait for a network server or for a process (FUSE). True for every file system that is
+/// not listed here.
 pub(crate) fn is_remote(fd: BorrowedFd<'_>) -> bool {
-    // From linux/magic.h, and from file systems outside of Linux.
+    // From linux/magic.h and from file systems outside the kernel tree.
     const LOCAL: [u32; 13] = [
         0x0000_ef53, // ext2 to ext4
         0x5846_5342, // XFS
@@ -268,8 +267,7 @@ fn file_system(fd: BorrowedFd<'_>) -> Option<libc::__fsword_t> {
     (result == 0).then_some(status.f_type)
 }
 
-/// Opens the file of a descriptor again, for reading and writing, as a separate description. Fails if /proc is not
-/// mounted.
+/// Opens a descriptor's file again, for reading and writing, as a separate description. Fails if /proc is not mounted.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> std::io::Result<std::fs::File> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     std::fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path)
@@ -284,7 +282,7 @@ pub(crate) struct DirectAlignment {
     pub(crate) memory: u32,
 }
 
-/// `None`: the file does not support direct I/O, or the kernel does not report it.
+/// `None` if the file does not support direct I/O, or the kernel does not report the alignment.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<DirectAlignment> {
     // SAFETY: statx is plain data; all zeroes is a value of it.
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
@@ -333,11 +331,12 @@ pub(crate) struct LoopFile {
     /// The device that the file is on.
     pub(crate) device: u64,
     pub(crate) inode: u64,
-    /// Its device number if it is a device; 0: it is a file.
+    /// The device number if it is a device; 0 for a file.
     pub(crate) special: u64,
 }
 
-/// Asks the driver of a loop device, also by a partition of it. ENOTTY, EINVAL: not a loop device; ENXIO: no file.
+/// Queries the driver of a loop device, also through a partition of it. ENOTTY, EINVAL: not a loop device; ENXIO: no
+/// file attached.
 pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
     // From linux/loop.h: struct loop_info64 has 232 bytes and begins with lo_device, lo_inode, lo_rdevice.
     const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
@@ -365,7 +364,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Waits until one of the files is ready or the time is over; returns how many are ready. 0 if interrupted.
+/// Waits until a file is ready or the timeout has passed; returns how many are ready. 0 if interrupted.
 pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
     let time = timeout.map(|time| libc::timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -384,16 +383,16 @@ pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usi
     }
 }
 
-/// Writes as much to standard error as it takes soon. Its reader may be stuck, and the process must end.
-pub(crate) fn last_words(text: &str) {
+/// Writes to standard error without blocking for long: the reader may be stuck, and the process must end.
+pub(crate) fn write_stderr(text: &str) {
     const WAIT_MILLISECONDS_MAX: c_int = 200;
     for part in text.as_bytes().chunks(libc::PIPE_BUF) {
         let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd. A pipe that can be written takes PIPE_BUF bytes without waiting.
+        // SAFETY: one pollfd. A writable pipe takes PIPE_BUF bytes without blocking.
         if unsafe { libc::poll(&raw mut stderr, 1, WAIT_MILLISECONDS_MAX) } <= 0 {
             return;
         }
-        // SAFETY: reads the text's bytes. Nothing can be done about a failure.
+        // SAFETY: reads the text's bytes. A failure is ignored.
         unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
     }
 }

@@ -28,7 +28,7 @@ impl Drop for Registered<'_> {
 }
 
 impl Timers {
-    /// Ends at the first turn at or after `deadline`.
+    /// Completes in the first turn at or after `deadline`.
     pub(crate) async fn sleep_until(&self, deadline: Tick, now: impl Fn() -> Tick) {
         let mut registered = Registered { timers: self, key: None };
         std::future::poll_fn(|context| {
@@ -51,7 +51,7 @@ impl Timers {
         self.waiting.borrow().first_key_value().map(|((deadline, _), _)| *deadline)
     }
 
-    /// Wakes all that are due.
+    /// Wakes all tasks whose deadline has passed.
     pub(crate) fn fire(&self, now: Tick) {
         let mut waiting = self.waiting.borrow_mut();
         while let Some(first) = waiting.first_entry()
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_due_are_woken_at_once_each_by_the_waker_that_polled_it_last() {
+    fn due_timers_wake_together_each_by_the_waker_that_polled_last() {
         let timers = Timers::default();
         let (old, old_waker) = Counted::new();
         let counts = [(); 4].map(|()| Counted::new());

@@ -1,4 +1,4 @@
-//! How a process of shards ends: by a signal it asked for, and by a panic. Both in a process of their own.
+//! How a process of shards ends: by a handled signal, and by a panic. Each runs in its own process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -32,7 +32,7 @@ fn waits_for_signals() {
 }
 
 #[test]
-fn signals_are_events_once_somebody_waits_for_them() {
+fn signals_are_events_once_a_task_waits_for_them() {
     let mut child = start("waits_for_signals");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     for signal in ["-INT", "-TERM", "-HUP"] {
@@ -55,7 +55,7 @@ fn panics_on_the_second_shard() {
 }
 
 #[test]
-fn a_panic_of_one_task_ends_the_process_and_says_why() {
+fn a_panic_of_one_task_ends_the_process_with_its_message() {
     let mut child = start("panics_on_the_second_shard");
     let status = child.wait().expect("waited");
     let mut words = String::new();

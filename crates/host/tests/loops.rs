@@ -1,9 +1,9 @@
-//! Loop devices and their partitions as members: whose bytes they have, and what they say when they shrink.
-//! Needs root and losetup; says SKIPPED where it has not. Files and windows of files are in `windows`.
+//! Loop devices and their partitions as members: whose bytes they have, and how they fail when they shrink.
+//! Needs root and losetup; prints SKIPPED without them. Files and windows of files are in `windows`.
 
 mod common;
 
-use common::Company;
+use common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,14 +12,14 @@ use uraid_host::{Access, Claimed, OpenError, Options, RingChoice, Shard, Target,
 
 const MIB: u64 = 1 << 20;
 
-/// A file of 8 MiB in a folder that goes with the test.
-struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
+/// A file of 8 MiB in a folder, both deleted with the test.
+struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] StartLock);
 
 impl Image {
     fn new(name: &str) -> Image {
         let folder = std::env::temp_dir().join(format!("uraid-loops-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary directory");
-        let image = Image(folder, Company::none());
+        let image = Image(folder, StartLock::exclusive());
         File::create(image.path()).and_then(|file| file.set_len(8 * MIB)).expect("room");
         image
     }
@@ -28,13 +28,13 @@ impl Image {
         self.0.join("image")
     }
 
-    /// Nodes of two partitions of a loop device, from 1 MiB to 2 MiB and from 4 MiB to 6 MiB: the kernel here may read
-    /// no partition tables, and udev may be missing, which makes nodes in `/dev`.
+    /// Device nodes for two partitions of a loop device, from 1 MiB to 2 MiB and from 4 MiB to 6 MiB. Added by hand:
+    /// the kernel here may read no partition tables, and udev, which makes nodes in `/dev`, may be missing.
     fn nodes(&self, device: &LoopDevice) -> Option<[PathBuf; 2]> {
         let name = device.0.file_name().and_then(|name| name.to_str()).expect("loopN");
         let nodes = [("1", "2048", "2048"), ("2", "8192", "4096")].map(|(number, start, sectors)| {
             let added = Command::new("addpart").arg(&device.0).args([number, start, sectors]).status().ok()?;
-            assert!(added.success(), "losetup was told that there may be partitions");
+            assert!(added.success(), "losetup was called with --partscan");
             let numbers = std::fs::read_to_string(format!("/sys/block/{name}/{name}p{number}/dev")).ok()?;
             let (major, minor) = numbers.trim().split_once(':')?;
             let node = self.0.join(format!("p{number}"));
@@ -61,11 +61,11 @@ impl Drop for Image {
     }
 }
 
-/// A loop device, gone with the test.
+/// A loop device, detached with the test.
 struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// `None`, loudly, where that is not allowed.
+    /// `None`, with a message, where that is not allowed.
     fn new(file: &Path, options: &[&str]) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output();
         let Some(output) = output.ok().filter(|output| output.status.success()) else {
@@ -114,7 +114,7 @@ fn a_loop_device_and_its_file_are_one_member() {
         drop(claimed);
     }
     expect_twice(device.claim().and_then(|_held| image.claim(MIB, MIB)));
-    // It is the file that counts, not what has its path now.
+    // The inode counts, not the file that has the path now.
     std::fs::rename(image.path(), image.0.join("renamed")).expect("renamed");
     File::create(image.path()).and_then(|file| file.set_len(8 * MIB)).expect("room");
     let claimed = device.claim().expect("free");
@@ -128,7 +128,7 @@ fn a_loop_device_and_its_file_are_one_member() {
 }
 
 #[test]
-fn a_loop_device_over_a_part_of_a_file_has_that_part() {
+fn a_loop_device_over_a_part_of_a_file_claims_that_part() {
     let image = Image::new("part");
     let options = ["--offset", "2097152", "--sizelimit", "2097152"];
     let Some(device) = LoopDevice::new(&image.path(), &options) else { return };
@@ -170,7 +170,7 @@ fn partitions_of_a_loop_device_are_parts_of_its_file() {
 fn a_loop_device_is_in_use_while_another_process_has_its_file() {
     let image = Image::new("process");
     let Some(device) = LoopDevice::new(&image.path(), &[]) else { return };
-    // Another description of the file is as good as another process: locks belong to it.
+    // Another description of the file stands for another process: locks belong to the description.
     let other = OpenOptions::new().read(true).write(true).open(image.path()).expect("there");
     other.lock().expect("it is free");
     expect_in_use(device.claim());
@@ -180,7 +180,7 @@ fn a_loop_device_is_in_use_while_another_process_has_its_file() {
         Command::new("flock").arg("--nonblock").arg(image.path()).arg("true").status().expect("flock is there");
     assert_eq!(status.code(), Some(1), "its file is locked");
     drop(claimed);
-    // A part of a file is locked alone.
+    // Only the bytes of the window are locked.
     drop(device);
     let Some(device) = LoopDevice::new(&image.path(), &["--offset", "4194304"]) else { return };
     let claimed = device.claim().expect("free");
@@ -207,7 +207,7 @@ async fn write(shard: &Shard<()>, member: &uraid_host::Member, at: u64) -> Resul
 }
 
 #[test]
-fn a_block_device_that_shrank_is_gone_and_not_full() {
+fn a_block_device_that_shrank_is_gone_not_full() {
     let image = Image::new("shrank");
     for ring in [RingChoice::IoUring, RingChoice::Threads] {
         for at in [4096, 4096 - 8] {
@@ -223,14 +223,14 @@ fn a_block_device_that_shrank_is_gone_and_not_full() {
                     let member = claimed.on_shard(&shard);
                     assert_eq!(write(&shard, &member, 1024).await, Ok(()), "{ring:?}: before its end");
                     assert_eq!(write(&shard, &member, at).await, Err(ErrorKind::Gone), "{ring:?}: at {at}");
-                    // From then on all of it is.
+                    // From then on all writes fail.
                     assert_eq!(write(&shard, &member, 1024).await, Err(ErrorKind::Gone), "{ring:?}");
                 }
             });
             assert_eq!(claimed.write_at(4 * MIB, &[1]).map_err(|error| error.kind), Err(ErrorKind::Gone));
             drop(claimed);
             let claimed = device.claim().expect("free");
-            assert_eq!(claimed.size(), Sectors(4096), "what it has now");
+            assert_eq!(claimed.size(), Sectors(4096), "its new size");
             drop(claimed);
         }
         let Some(device) = LoopDevice::new(&image.path(), &[]) else { return };
@@ -248,14 +248,14 @@ fn a_block_device_that_shrank_is_gone_and_not_full() {
     }
 }
 
-/// A process that the kernel keeps lets go of the file under a loop device too.
+/// When a process that the kernel cannot end releases its locks, the file under a loop device becomes free too.
 #[test]
-fn what_is_let_go_of_can_be_had_by_its_file() {
+fn a_loop_device_whose_locks_were_released_can_be_claimed_by_its_file() {
     let image = Image::new("let-go");
     let Some(device) = LoopDevice::new(&image.path(), &[]) else { return };
     let claimed = device.claim().expect("the device is free");
     let file = File::open(image.path()).expect("ours");
     assert!(file.try_lock().is_err(), "the file is in use with the device");
-    claimed.let_others_claim();
+    claimed.release_locks();
     file.try_lock().expect("it was let go of");
 }

@@ -1,4 +1,5 @@
-//! Measures costs, without limits: `cargo test --release -p uraid-host --test measure -- --ignored --nocapture --test-threads 1`.
+//! Measures costs, without limits: `cargo test --release -p uraid-host --test measure -- --ignored --nocapture
+//! --test-threads 1`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -72,7 +73,7 @@ fn four_kib_at_depth_64() {
 
 #[test]
 #[ignore = "measures"]
-fn mail_there_and_back() {
+fn mail_round_trip() {
     for micros in [0, 5, 50] {
         mail_with_spin(Duration::from_micros(micros));
     }

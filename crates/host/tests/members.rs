@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Company;
+use common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ fn options(ring: RingChoice) -> Options {
     Options { ring, arenas: [ArenaBlocks { small: 2048, large: 80 }; 5], ..Options::default() }
 }
 
-/// A directory that goes with the test.
-struct Directory(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
+/// A directory, deleted with the test.
+struct Directory(PathBuf, #[expect(dead_code, reason = "it is held")] StartLock);
 
 impl Directory {
     fn new(name: &str) -> Directory {
-        Directory::of(name, Company::some())
+        Directory::of(name, StartLock::shared())
     }
 
-    /// Of a test that starts processes.
+    /// For a test that starts processes.
     fn alone(name: &str) -> Directory {
-        Directory::of(name, Company::none())
+        Directory::of(name, StartLock::exclusive())
     }
 
-    fn of(name: &str, company: Company) -> Directory {
+    fn of(name: &str, start_lock: StartLock) -> Directory {
         let path = std::env::temp_dir().join(format!("uraid-host-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
-        Directory(path, company)
+        Directory(path, start_lock)
     }
 
     fn file(&self, name: &str, bytes: u64) -> PathBuf {
@@ -93,7 +93,7 @@ async fn everything_works(shard: Shard<()>, claimed: &Claimed) {
     }))
     .await;
     member.flush().await.expect("flushed");
-    // Many pieces in a list, odd in memory: more than one system call takes, and not aligned for direct I/O.
+    // Many pieces with odd lengths in memory: more than one system call takes, and not aligned for direct I/O.
     let mut pieces = ReadPieces::new();
     for _ in 0..1500 {
         let mut page = shard.arena(2).take(700).expect("room");
@@ -113,7 +113,7 @@ async fn everything_works(shard: Shard<()>, claimed: &Claimed) {
     let mut into = shard.arena(1).take(512 + 7).expect("room");
     drop(into.split_to(7));
     let found = member.read(Sector(8), into).await.expect("readable").to_vec();
-    assert_eq!(found, model[8 * 512..][..512], "into odd memory");
+    assert_eq!(found, model[8 * 512..][..512], "into unaligned memory");
 
     member.write_zeroes(range(101, 1000)).await.expect("zeroed");
     model[101 * 512..][..512_000].fill(0);
@@ -136,7 +136,7 @@ async fn everything_works(shard: Shard<()>, claimed: &Claimed) {
 }
 
 #[test]
-fn files_and_memory_do_everything_under_both_rings() {
+fn every_operation_works_on_files_and_memory_under_both_rings() {
     let directory = Directory::new("everything");
     for ring in RINGS {
         let path = directory.file("member", 4 * MIB + 100);
@@ -148,7 +148,7 @@ fn files_and_memory_do_everything_under_both_rings() {
 }
 
 #[test]
-fn holes_are_told_without_reading_them() {
+fn holes_are_found_without_reading() {
     let directory = Directory::new("holes");
     let path = directory.file("member", 4 * MIB);
     let file = OpenOptions::new().write(true).open(&path).expect("there");
@@ -169,7 +169,7 @@ fn holes_are_told_without_reading_them() {
                         assert_eq!(all, Allocation { length: Sectors(8191), is_zero: false });
                         return;
                     }
-                    // File systems allocate in blocks of their own size: the hole ends at the data or a little before.
+                    // File systems allocate in blocks of their own size: the hole ends at the data or slightly before.
                     assert!(all.is_zero && (1900..=2047).contains(&all.length.0), "{}: {all:?}", claimed.name());
                     let data = member.allocation(range(2048, 6144)).await.expect("told");
                     assert!(!data.is_zero && (586..=800).contains(&data.length.0), "{data:?}");
@@ -183,11 +183,11 @@ fn holes_are_told_without_reading_them() {
     }
 }
 
-/// A loop device over a file, gone with the test.
+/// A loop device over a file, detached with the test.
 struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// `None`, loudly, where that is not allowed.
+    /// `None`, with a message, where that is not allowed.
     fn new(file: &Path, test: &str) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         match output {
@@ -209,17 +209,20 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-fn block_devices_do_everything_and_are_exclusive() {
+fn every_operation_works_on_block_devices_which_are_claimed_exclusively() {
     let directory = Directory::alone("block");
     let path = directory.file("member", 4 * MIB);
-    let Some(device) = LoopDevice::new(&path, "block_devices_do_everything_and_are_exclusive") else { return };
+    let Some(device) = LoopDevice::new(&path, "every_operation_works_on_block_devices_which_are_claimed_exclusively")
+    else {
+        return;
+    };
     for ring in RINGS {
         let claimed = Claimed::open(&device.0, Access::ReadWrite).expect("claimed");
         assert!(claimed.is_direct());
         assert!(claimed.geometry().volatile_cache);
         let twice = Claimed::open(&device.0, Access::ReadOnly).err();
         assert!(matches!(twice, Some(OpenError::ClaimedTwice { .. })), "{twice:?}");
-        // An exclusive open, as by mount, must fail too.
+        // An exclusive open, as mount does it, must fail too.
         use std::os::unix::fs::OpenOptionsExt;
         let exclusive = OpenOptions::new().read(true).custom_flags(0x80).open(&device.0);
         assert_eq!(exclusive.err().and_then(|error| error.raw_os_error()), Some(16), "EBUSY");
@@ -311,7 +314,7 @@ fn named_memory_keeps_its_bytes_between_claims() {
 }
 
 #[test]
-fn null_answers_everything_and_lets_others_run() {
+fn null_members_answer_everything_and_yield_to_other_tasks() {
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| async move {
         let member = Claimed::open("null:1T", Access::ReadWrite).expect("claimed").on_shard(&shard);
         assert_eq!(member.geometry().size, Sectors(1 << 31));
@@ -333,7 +336,7 @@ fn null_answers_everything_and_lets_others_run() {
 }
 
 #[test]
-fn one_inode_is_claimed_once_whatever_its_names() {
+fn an_inode_is_claimed_once_under_all_its_names() {
     let directory = Directory::new("twice");
     let path = directory.file("member", MIB);
     let (hard, soft) = (directory.0.join("hard"), directory.0.join("soft"));
@@ -354,7 +357,7 @@ fn one_inode_is_claimed_once_whatever_its_names() {
     Claimed::open(&hard, Access::ReadOnly).expect("free again");
 }
 
-/// Not a test of its own: the other process of the test below runs it.
+/// Not a test by itself: the test below runs it in another process.
 #[test]
 #[ignore = "a part of another test"]
 fn other_process_tries_to_claim() {
@@ -370,7 +373,7 @@ fn other_process_tries_to_claim() {
 }
 
 #[test]
-fn another_process_cannot_claim_what_is_claimed_here() {
+fn another_process_cannot_claim_a_claimed_member() {
     let directory = Directory::alone("process");
     let path = directory.file("member", MIB);
     let other = |can: &str| {
@@ -392,7 +395,7 @@ fn another_process_cannot_claim_what_is_claimed_here() {
 }
 
 #[test]
-fn what_is_no_member_is_refused_with_its_reason() {
+fn invalid_members_are_refused_with_the_reason() {
     let directory = Directory::new("refused");
     let open = |name: &Path| Claimed::open(name, Access::ReadWrite).err();
     assert!(matches!(open(&directory.0), Some(OpenError::IsDirectory { .. })));
@@ -515,7 +518,7 @@ fn buffers_of_dropped_reads_come_back_when_the_kernel_is_done() {
             }
         });
         drop(claimed);
-        Claimed::open(&path, Access::ReadWrite).expect("operations have let go of the claim");
+        Claimed::open(&path, Access::ReadWrite).expect("the operations have released the claim");
     }
 }
 

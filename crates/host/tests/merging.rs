@@ -13,7 +13,7 @@ fn options(ring: RingChoice) -> Options {
     Options { ring, trace: true, arenas: [ArenaBlocks { small: 1024, large: 64 }; 5], ..Options::default() }
 }
 
-/// A file that goes with the test, filled by `byte_at`.
+/// A file, deleted with the test, filled by `byte_at`.
 struct Image(PathBuf);
 
 impl Image {
@@ -35,9 +35,9 @@ fn byte_at(at: usize) -> u8 {
     (at / SECTOR).wrapping_mul(167) as u8 ^ at as u8
 }
 
-struct Luck(u64);
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
@@ -59,7 +59,7 @@ impl Work {
         }
     }
 
-    /// Does it to plain bytes. A read gives them.
+    /// Applies it to plain bytes; a read returns them.
     fn model(&self, disk: &mut [u8]) -> Option<Vec<u8>> {
         let range = self.range();
         let bytes = &mut disk[range.start.0 as usize * SECTOR..range.end().0 as usize * SECTOR];
@@ -90,25 +90,25 @@ impl Work {
     }
 }
 
-/// One turn's requests: short, often adjacent stretches of a disk of this many sectors.
-fn a_turn(luck: &mut Luck, sectors: u64, may_overlap: bool) -> Vec<Work> {
+/// One turn's requests: short, often adjacent stretches of a disk with this many sectors.
+fn a_turn(random: &mut Random, sectors: u64, may_overlap: bool) -> Vec<Work> {
     let mut work: Vec<Work> = Vec::new();
-    let (mut behind, mut kind) = (luck.below(sectors), luck.below(20));
-    for _ in 0..luck.below(24) + 1 {
-        let start = if luck.below(4) == 0 { luck.below(sectors) } else { behind };
-        let length = (luck.below(9) + 1).min(sectors.saturating_sub(start));
+    let (mut behind, mut kind) = (random.below(sectors), random.below(20));
+    for _ in 0..random.below(24) + 1 {
+        let start = if random.below(4) == 0 { random.below(sectors) } else { behind };
+        let length = (random.below(9) + 1).min(sectors.saturating_sub(start));
         let range = Range::new(Sector(start), Sectors(length));
-        behind = if luck.below(8) == 0 { range.start.0.saturating_sub(length) } else { range.end().0 };
+        behind = if random.below(8) == 0 { range.start.0.saturating_sub(length) } else { range.end().0 };
         if length == 0 || !may_overlap && work.iter().any(|other| other.range().overlaps(range)) {
             continue;
         }
-        let fua = if luck.below(4) == 0 { Fua::Yes } else { Fua::No };
-        // Mostly the same as the one before.
-        kind = if luck.below(3) == 0 { luck.below(20) } else { kind };
+        let fua = if random.below(4) == 0 { Fua::Yes } else { Fua::No };
+        // Usually the same kind as the one before.
+        kind = if random.below(3) == 0 { random.below(20) } else { kind };
         work.push(match kind {
             0 => Work::Flush,
             1 => Work::Zero(range),
-            2..=9 => Work::Write(range, luck.below(255) as u8 + 1, fua),
+            2..=9 => Work::Write(range, random.below(255) as u8 + 1, fua),
             _ => Work::Read(range),
         });
     }
@@ -119,9 +119,9 @@ async fn random_turns(shard: Shard<()>, claimed: Claimed, seed: u64, turns: u32,
     let member = claimed.on_shard(&shard);
     let mut disk: Vec<u8> = vec![0; member.geometry().size.len_bytes()];
     claimed.write_at(0, &disk).expect("writable");
-    let mut luck = Luck(seed);
+    let mut random = Random(seed);
     for turn in 0..turns {
-        let work = a_turn(&mut luck, member.geometry().size.0, is_in_order);
+        let work = a_turn(&mut random, member.geometry().size.0, is_in_order);
         let expected: Vec<_> = work.iter().map(|one| one.model(&mut disk)).collect();
         let found = join_all(work.iter().map(|one| one.on_member(&shard, &member))).await;
         assert!(found == expected, "seed {seed}, turn {turn}");
@@ -133,13 +133,13 @@ async fn random_turns(shard: Shard<()>, claimed: Claimed, seed: u64, turns: u32,
     assert!(counts.merged > u64::from(turns), "it was about merging: {counts:?}");
 }
 
-/// A member that takes its time does one after the other, so it must look as if nothing had ever been put into another
-/// order, overlapping or not. A file may do them at once: there nothing overlaps.
+/// A member with a simulated cost serves one request after the other, so the result must look as if requests had never
+/// been reordered, even if they overlap. A file may serve them at the same time: there, no requests overlap.
 #[test]
-fn random_turns_leave_what_a_plain_disk_would_have() {
+fn random_turns_leave_the_same_content_as_a_plain_disk() {
     let image = Image::new("model", 200 * SECTOR);
     for ring in RINGS {
-        // Flushes of a file take their time.
+        // Flushes of a file are slow: fewer turns.
         let file = image.0.to_str().expect("utf-8");
         for (name, turns, is_in_order) in [("mem:100K,request=1ns", 400, true), (file, 40, false)] {
             for seed in 0..4 {
@@ -151,7 +151,7 @@ fn random_turns_leave_what_a_plain_disk_would_have() {
 }
 
 #[test]
-fn an_error_of_a_merged_request_is_that_of_the_bad_sectors_alone() {
+fn only_the_requests_with_bad_sectors_fail_in_a_merged_one() {
     let claimed = Claimed::open("bad:21,40+2:mem:1M,request=1us", Access::ReadWrite).expect("claimed");
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
         let claimed = claimed.clone();
@@ -177,9 +177,9 @@ fn an_error_of_a_merged_request_is_that_of_the_bad_sectors_alone() {
     });
 }
 
-/// Merged reads across the end of a file that has shrunk: those before the end succeed, all others fail.
+/// Merged reads across the end of a file that has shrunk: reads before the end succeed, all others fail.
 #[test]
-fn a_merged_read_that_comes_back_short_is_whole_for_those_before_the_end() {
+fn a_short_merged_read_succeeds_for_its_complete_parts() {
     for ring in RINGS {
         let image = Image::new("short", 64 << 10);
         let claimed = Claimed::open(&image.0, Access::ReadWrite).expect("claimed");
@@ -199,7 +199,7 @@ fn a_merged_read_that_comes_back_short_is_whole_for_those_before_the_end() {
                 }
                 OpenOptions::new().write(true).open(path).expect("there").set_len(20_000).expect("shrunk");
                 let ends = join_all((0..16).map(read)).await;
-                // Tasks that check after the first detection get the error as well.
+                // Tasks that check after the first detection fail as well.
                 assert!(ends[4..].iter().all(|end| end.as_ref().is_err_and(|error| error.kind == ErrorKind::Gone)));
                 for (n, end) in ends.iter().enumerate().take(4) {
                     let expected: Vec<u8> = (n * 4096..(n + 1) * 4096).map(byte_at).collect();
@@ -211,7 +211,7 @@ fn a_merged_read_that_comes_back_short_is_whole_for_those_before_the_end() {
 }
 
 #[test]
-fn many_neighbours_go_down_in_requests_of_as_many_segments_as_the_system_takes() {
+fn merged_requests_have_at_most_as_many_segments_as_the_system_accepts() {
     let image = Image::new("many", 2048 * SECTOR);
     let claimed = Claimed::open(&image.0, Access::ReadWrite).expect("claimed");
     let options = Options { arenas: [ArenaBlocks { small: 2048, large: 0 }; 5], ..options(RingChoice::Auto) };

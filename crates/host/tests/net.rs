@@ -1,4 +1,4 @@
-//! Sockets: everything arrives, whatever the sizes; broken connections and taken sockets are errors.
+//! Sockets: all bytes arrive, whatever the sizes; broken connections and occupied sockets are errors.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -89,7 +89,7 @@ async fn converse(shard: &Local, stream: Stream, seed: usize) {
     assert!(back.to_vec() == content);
 }
 
-/// Both shards serve: a client may be served by the other shard, which must not end before.
+/// Both shards serve. A client may be served by the other shard, which must not end before it.
 async fn serve_and_talk(shard: Shard<()>, listener: Listener, done: &AtomicU32, connect: impl Fn(&Local) -> Stream) {
     shard.spawn({
         let (shard, listener) = (shard.clone(), listener.clone());
@@ -111,7 +111,7 @@ async fn serve_and_talk(shard: Shard<()>, listener: Listener, done: &AtomicU32, 
 }
 
 #[test]
-fn what_is_sent_to_an_echo_comes_back() {
+fn an_echo_returns_the_bytes_sent() {
     let path = SocketPath::new("echo");
     for ring in RINGS {
         let unix = Listener::unix(&path.0, 0o600).expect("listening");
@@ -166,12 +166,12 @@ fn a_connection_moves_to_another_shard() {
 }
 
 #[test]
-fn a_broken_connection_is_an_error_and_waits_can_be_given_up() {
+fn a_broken_connection_is_an_error_and_a_receive_can_be_dropped() {
     for ring in RINGS {
         run(1, &options(ring), |shard: Shard<()>| async move {
             let (here, there) = UnixStream::pair().expect("a pair");
             let stream = Stream::from_raw(&shard, here.into());
-            // Given up: the buffer comes back, and the stream still works.
+            // Dropped: the buffer comes back, and the stream still works.
             let lease = buffers(&shard, 100).into_iter().next().expect("one");
             let first = race(stream.recv(lease), shard.sleep(Duration::from_millis(5))).await;
             assert!(matches!(first, Either::Right(())));
@@ -247,7 +247,7 @@ fn a_slow_reader_gets_everything() {
 }
 
 #[test]
-fn what_does_not_wait_says_how_far_it_came() {
+fn nonblocking_calls_return_the_bytes_transferred() {
     for ring in RINGS {
         run(1, &options(ring), async |shard: Shard<()>| {
             let (ours, mut client) = UnixStream::pair().expect("a pair of sockets");
@@ -283,13 +283,13 @@ fn what_does_not_wait_says_how_far_it_came() {
 #[test]
 fn the_longest_path_of_a_socket_works_and_a_longer_one_is_refused_with_both_figures() {
     let folder = std::env::temp_dir().join(format!("uraid-net-{}", std::process::id()));
-    // A name of one letter: shorter than the temporary name of the socket.
+    // A name of one character: shorter than the temporary name of the socket.
     let fill = 107 - folder.as_os_str().len() - "//s".len();
     let deep = folder.join("d".repeat(fill));
     std::fs::create_dir_all(&deep).expect("a folder");
     let (longest, longer) = (deep.join("s"), deep.join("st"));
     assert_eq!(longest.as_os_str().len(), 107);
-    let listener = Listener::unix(&longest, 0o600).expect("as long as can be");
+    let listener = Listener::unix(&longest, 0o600).expect("the longest path");
     UnixStream::connect(&longest).expect("it listens");
     drop(listener);
     assert!(!longest.exists());
@@ -315,7 +315,7 @@ fn a_unix_socket_is_private_taken_once_and_removed() {
     drop(std::os::unix::net::UnixListener::bind(&path.0).expect("bound"));
     assert!(path.0.exists());
     let listener = Listener::unix(&path.0, 0o600).expect("a stale socket is no obstacle");
-    // Another owner's now: not ours to remove.
+    // The path belongs to another socket now: do not remove it.
     std::fs::remove_file(&path.0).expect("removed");
     std::fs::write(&path.0, b"a file").expect("written");
     drop(listener);
@@ -328,12 +328,12 @@ fn a_unix_socket_is_private_taken_once_and_removed() {
 }
 
 #[test]
-fn a_socket_whose_queue_is_full_is_in_use_and_is_not_waited_for() {
+fn a_socket_with_a_full_queue_is_in_use_and_does_not_block() {
     let path = SocketPath::new("full");
     let busy = std::os::unix::net::UnixListener::bind(&path.0).expect("bound");
     // SAFETY: no pointers.
     assert_eq!(unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&busy), 0) }, 0);
-    // With no room to wait in there is room for one.
+    // With a backlog of 0 there is still room for one.
     let _waiting = std::os::unix::net::UnixStream::connect(&path.0).expect("connected");
     assert_eq!(Listener::unix(&path.0, 0o600).err(), Some(NetError::InUse { path: path.0.clone() }));
     assert!(path.0.exists());

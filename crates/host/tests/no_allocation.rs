@@ -12,7 +12,7 @@ use uraid_host::{Access, ArenaBlocks, Claimed, Options, RingChoice, Shard, run};
 
 const READS: u64 = 4000;
 
-/// Reads page after page, `depth` at once. Gives how often this thread has allocated in the later half.
+/// Reads page after page, `depth` at a time. Returns how often this thread has allocated in the second half.
 async fn allocations_of_reads(shard: Shard<()>, claimed: Claimed, depth: u64) -> u64 {
     let member = Rc::new(claimed.on_shard(&shard));
     let (next, running, half) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(depth)), Rc::new(Cell::new(0)));
@@ -46,11 +46,11 @@ fn a_read_allocates_nothing_alone_or_merged() {
     for name in [path.to_str().expect("utf-8"), "mem:1M", "mem:1M,request=1us"] {
         for depth in [1, 16] {
             let claimed = Claimed::open(name, Access::ReadWrite).expect("claimed");
-            // Helper threads are given boxes: the fast path is io_uring.
+            // Helper threads receive boxed jobs: the path without allocations is io_uring.
             let arenas = [ArenaBlocks { small: 16, large: 0 }; 5];
             let options = Options { arenas, ring: RingChoice::IoUring, ..Options::default() };
             let counted = run(1, &options, |shard| allocations_of_reads(shard, claimed.clone(), depth));
-            // Lists that are used again grow when more is merged at once than ever before.
+            // Reused lists grow when more requests are merged at once than ever before.
             let grown_max = if depth == 1 { 0 } else { 12 };
             assert!(counted[0] <= grown_max, "{name}, {depth} at once: {counted:?} in {} reads", READS / 2);
         }

@@ -1,8 +1,8 @@
-//! What a shard does for a read changes no atomic: another process lets it do one instruction after the other, and looks
-//! at each. x86-64 marks such instructions: by a prefix, or by being an exchange with memory.
+//! A read changes no atomic in the shard's thread: another process single-steps it and checks each instruction. x86-64
+//! marks atomic changes: by a lock prefix, or as an exchange with memory.
 //!
-//! Looked at are: buffers taken, cut, shared and given back, reads of nothing, of memory and of a file by io_uring, alone
-//! and merged, with all that the shard's loop does meanwhile. The engine above has no atomics at all.
+//! Checked: buffers that are taken, cut, shared and returned; reads of null, of memory and of a file by io_uring, alone
+//! and merged; and all that the shard's loop does meanwhile. The engine above has no atomics at all.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -18,13 +18,13 @@ use uraid_host::{Access, ArenaBlocks, Claimed, Member, Options, RingChoice, Shar
 const CANARY: &str = "URAID_TEST_CANARY";
 static CHANGED: AtomicU64 = AtomicU64::new(0);
 
-/// The other process sees this stop, and begins or ends to look.
+/// Stops this process: the tracing process starts or ends its checks here.
 fn mark() {
     // SAFETY: no pointers.
     assert_eq!(unsafe { libc::raise(libc::SIGSTOP) }, 0);
 }
 
-/// A copy is one instruction for each byte here, so all is small.
+/// A copy is single-stepped byte by byte here, so all sizes are small.
 async fn reads(shard: &Shard<()>, members: &[Member]) {
     let take = |bytes| shard.arena(0).take(bytes).expect("room");
     for member in members {
@@ -36,7 +36,7 @@ async fn reads(shard: &Shard<()>, members: &[Member]) {
             assert_eq!(again.bytes(), 8 << 10);
             member.read(Sector(8), take(512)).await.expect("read");
         }
-        // Side by side on the stack: a list of them would be allocated, and that has a lock.
+        // Both on the stack: a list of them would be allocated, and the allocator has a lock.
         let mut reads = [pin!(member.read(Sector(0), take(512))), pin!(member.read(Sector(1), take(512)))];
         let mut ended = [None; 2];
         poll_fn(|context| {
@@ -54,7 +54,7 @@ async fn reads(shard: &Shard<()>, members: &[Member]) {
 
 #[test]
 #[ignore = "a part of another test"]
-fn reads_while_it_is_looked_at() {
+fn reads_while_traced() {
     let path = std::env::temp_dir().join(format!("uraid-no-atomic-{}", std::process::id()));
     std::fs::write(&path, vec![7; 1 << 20]).expect("room");
     let names = ["null:1M", "mem:1M", path.to_str().expect("utf-8")];
@@ -66,12 +66,12 @@ fn reads_while_it_is_looked_at() {
         let claimed = &claimed;
         async move {
             let members: Vec<Member> = claimed.iter().map(|member| member.on_shard(&shard)).collect();
-            // What is made once is made.
+            // Warm up: caches and lists are filled.
             for _ in 0..50 {
                 reads(&shard, &members).await;
             }
             let has_canary = std::env::var_os(CANARY).is_some();
-            // SAFETY: no pointers. The process that started this one looks at this thread from now on.
+            // SAFETY: no pointers. The process that started this one traces this thread from now on.
             assert_eq!(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }, 0);
             mark();
             if has_canary {
@@ -84,8 +84,8 @@ fn reads_while_it_is_looked_at() {
     });
 }
 
-/// Whether an instruction is locked: it has the prefix, or it is an exchange with memory. Not the fence of a shard that
-/// falls asleep, which compilers write as a locked OR of nothing to the thread's own stack.
+/// Whether an instruction is atomic: it has the lock prefix, or it is an exchange with memory. Exempt is the fence of a
+/// shard that falls asleep, which compilers emit as a locked OR of 0 to the thread's own stack.
 fn is_locked(code: &[u8]) -> bool {
     if let [0xf0, 0x83, 0x4c, 0x24, _, 0, ..] = code {
         return false;
@@ -100,7 +100,7 @@ fn is_locked(code: &[u8]) -> bool {
     }
 }
 
-/// Waits until the thread stops; the signal that stopped it.
+/// Waits until the thread stops; returns it and the signal that stopped it.
 fn stopped(thread: i32) -> (i32, i32) {
     let mut status = 0;
     // SAFETY: writes one int.
@@ -109,7 +109,7 @@ fn stopped(thread: i32) -> (i32, i32) {
     (thread, libc::WSTOPSIG(status))
 }
 
-/// What the thread does next.
+/// The bytes of the next instruction.
 fn next_instruction(thread: i32) -> [u8; 8] {
     // SAFETY: plain data; all zeroes is a value of it.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
@@ -120,10 +120,10 @@ fn next_instruction(thread: i32) -> [u8; 8] {
     word.to_ne_bytes()
 }
 
-/// How many instructions there were, and those of them that were locked.
+/// Single-steps the reads. Returns the number of instructions, and the locked ones.
 fn look(canary: bool) -> (u64, Vec<[u8; 8]>) {
     let mut command = Command::new(std::env::current_exe().expect("known"));
-    command.args(["--exact", "reads_while_it_is_looked_at", "--ignored", "--nocapture"]);
+    command.args(["--exact", "reads_while_traced", "--ignored", "--nocapture"]);
     if canary {
         command.env(CANARY, "1");
     }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Company;
+use common::StartLock;
 use std::path::PathBuf;
 use std::process::Command;
 use uraid_block::{Device, Fua, ReadPieces, Sector};
@@ -10,14 +10,14 @@ use uraid_host::{Access, ArenaBlocks, Claimed, Options, RingChoice, Shard, run};
 
 const BYTES: usize = 4 << 20;
 
-/// A file that goes with the test.
-struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
+/// A file, deleted with the test.
+struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] StartLock);
 
 impl Image {
     fn new(name: &str) -> Image {
         let path = std::env::temp_dir().join(format!("uraid-registered-{}-{name}", std::process::id()));
         std::fs::write(&path, vec![0; BYTES]).expect("room");
-        Image(path, Company::some())
+        Image(path, StartLock::shared())
     }
 
     fn claim(&self) -> Claimed {
@@ -31,12 +31,12 @@ impl Drop for Image {
     }
 }
 
-/// An odd number of pages, so that some blocks of 64 KiB lie across the edge of what is registered at once.
+/// An odd number of pages, so that some blocks of 64 KiB cross the boundary of two registered parts.
 fn options(ring: RingChoice) -> Options {
     Options { ring, arenas: [ArenaBlocks { small: 255, large: 64 }; 5], ..Options::default() }
 }
 
-/// Writes and reads in pieces of all sorts, and compares. How much memory the kernel knows then.
+/// Writes and reads pieces of many sizes, and compares. Returns how much memory is registered.
 async fn everything_is_right(shard: Shard<()>, claimed: Claimed) -> usize {
     let member = claimed.on_shard(&shard);
     let fill = |bytes: usize, seed: usize| {
@@ -45,7 +45,7 @@ async fn everything_is_right(shard: Shard<()>, claimed: Claimed) -> usize {
         pieces.copy_from(&bytes);
         (bytes, pieces)
     };
-    // All blocks are used in turn, so that all of the memory is.
+    // Use all blocks in turn, so that all memory is registered.
     let mut held: Vec<ReadPieces> = Vec::new();
     for (n, bytes) in [4096, 512, 64 << 10, 100 << 10, 1 << 20, 12 << 10].into_iter().cycle().take(30).enumerate() {
         let at = Sector((n as u64 * 37) % 4096);
@@ -57,7 +57,7 @@ async fn everything_is_right(shard: Shard<()>, claimed: Claimed) -> usize {
         assert!(found.to_vec() == expected, "{bytes} bytes at {at:?}");
         held.push(shard.arena(4).take(64 << 10).expect("room"));
     }
-    // A piece that begins in the middle of a page.
+    // A piece that starts in the middle of a page.
     let (expected, mut pieces) = fill(8192, 7);
     let tail = {
         pieces.split_to(1536);
@@ -71,7 +71,7 @@ async fn everything_is_right(shard: Shard<()>, claimed: Claimed) -> usize {
 }
 
 #[test]
-fn what_the_ring_knows_is_read_and_written_as_what_it_does_not_know() {
+fn registered_files_and_memory_behave_like_unregistered_ones() {
     for ring in [RingChoice::IoUring, RingChoice::Threads] {
         let image = Image::new("right");
         let is_direct = image.claim().is_direct();
@@ -83,7 +83,7 @@ fn what_the_ring_knows_is_read_and_written_as_what_it_does_not_know() {
 }
 
 #[test]
-fn a_file_that_the_ring_knew_is_free_when_its_members_are_gone() {
+fn a_registered_file_is_closed_when_its_members_are_dropped() {
     let image = Image::new("free");
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
         let image = &image;
@@ -101,9 +101,9 @@ fn a_file_that_the_ring_knew_is_free_when_its_members_are_gone() {
     });
 }
 
-/// Runs the part of a test that spoils its process.
+/// Runs a part of a test that restricts its process.
 fn in_a_process_of_its_own(part: &str) {
-    let _company = Company::none();
+    let _start_lock = StartLock::exclusive();
     let mut command = Command::new(std::env::current_exe().expect("known"));
     let output = command.args(["--exact", part, "--ignored", "--nocapture"]).output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -115,7 +115,7 @@ fn may_lock_no_memory() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads one rlimit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const none) }, 0);
-    // Version 3, this thread; then effective, permitted and inheritable capabilities: none, for root has no limit.
+    // Version 3, this thread; then no effective, permitted or inheritable capabilities, because root has no limit.
     let header = [0x2008_0522u32, 0];
     let sets = [0u32; 6];
     // SAFETY: capset reads a header and two sets of three words.
@@ -126,7 +126,7 @@ fn may_lock_no_memory() {
 }
 
 #[test]
-fn where_no_memory_may_be_locked_requests_name_their_own() {
+fn without_locked_memory_requests_use_unregistered_buffers() {
     in_a_process_of_its_own("may_lock_no_memory");
 }
 
@@ -135,7 +135,7 @@ fn where_no_memory_may_be_locked_requests_name_their_own() {
 fn may_not_use_io_uring() {
     let word = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let setup = u32::try_from(libc::SYS_io_uring_setup).expect("a small number");
-    // Load the call's number; if it is io_uring_setup: EPERM; else go on.
+    // Loads the call's number. For io_uring_setup: EPERM; otherwise: allow.
     let mut filter = [
         word(0x20, 0, 0, 0),
         word(0x15, 0, 1, setup),
@@ -158,6 +158,6 @@ fn may_not_use_io_uring() {
 }
 
 #[test]
-fn where_io_uring_is_refused_threads_do_its_work() {
+fn threads_are_used_where_io_uring_is_refused() {
     in_a_process_of_its_own("may_not_use_io_uring");
 }

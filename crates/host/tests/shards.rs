@@ -46,7 +46,7 @@ async fn exchange(shard: Shard<Message>, messages: u64) -> u64 {
 }
 
 #[test]
-fn mail_comes_once_and_in_order_between_all_shards() {
+fn mail_arrives_once_and_in_order_between_all_shards() {
     for ring in RINGS {
         for shards in [1, 2, 4] {
             let values = run(shards, &options(ring), |shard| exchange(shard, 2000));
@@ -56,7 +56,7 @@ fn mail_comes_once_and_in_order_between_all_shards() {
 }
 
 #[test]
-fn tasks_that_take_long_let_timers_and_completions_in_after_a_few_of_them() {
+fn timers_and_completions_are_served_between_a_few_long_polls() {
     for ring in RINGS {
         run::<(), _, _, _>(1, &options(ring), async |shard| {
             let polls = Rc::new(Cell::new(0));
@@ -105,7 +105,7 @@ fn a_message_wakes_a_shard_that_sleeps() {
 }
 
 #[test]
-fn a_message_to_oneself_comes_later_not_at_once() {
+fn a_message_to_the_own_shard_is_handled_later() {
     run(1, &options(RingChoice::Auto), |shard: Shard<u32>| async move {
         let seen = Rc::new(RefCell::new(Vec::new()));
         shard.post(ShardIndex(0), 1);
@@ -177,7 +177,7 @@ fn tasks_end_with_the_main_future_and_drop_what_they_hold() {
 }
 
 #[test]
-fn shards_give_their_values_in_order_and_borrow_what_is_outside() {
+fn run_returns_the_values_in_shard_order_and_lets_shards_borrow() {
     let outside = [10, 20, 30];
     let values = run(3, &options(RingChoice::Auto), |shard: Shard<()>| {
         let outside = &outside;
@@ -187,7 +187,7 @@ fn shards_give_their_values_in_order_and_borrow_what_is_outside() {
 }
 
 #[test]
-fn a_shard_does_not_sleep_while_tasks_are_ready_however_many() {
+fn a_shard_does_not_sleep_while_tasks_are_ready() {
     for ring in RINGS {
         run(1, &options(ring), |shard: Shard<()>| async move {
             let (left, ended) = (Rc::new(Cell::new(1000)), Rc::new(Notify::new()));
@@ -202,7 +202,7 @@ fn a_shard_does_not_sleep_while_tasks_are_ready_however_many() {
                 });
             }
             let all = ended.wait_for(|| (left.get() == 0).then_some(()));
-            // A shard that sleeps over ready tasks is woken by this timer only.
+            // A shard that sleeps while tasks are ready is only woken by this timer.
             assert!(matches!(race(all, shard.sleep(Duration::from_secs(20))).await, Either::Left(())));
         });
     }

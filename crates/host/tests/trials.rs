@@ -18,7 +18,7 @@ fn page(shard: &Shard<()>, byte: u8) -> WritePieces {
 }
 
 #[test]
-fn requests_of_all_shards_wait_for_each_other() {
+fn requests_of_all_shards_queue_on_one_trial_device() {
     const REQUEST: Duration = Duration::from_millis(3);
     for name in ["mem:1M,request=3ms", "null:1M,request=3ms"] {
         for ring in RINGS {
@@ -45,7 +45,7 @@ fn requests_of_all_shards_wait_for_each_other() {
 }
 
 #[test]
-fn bandwidth_is_time_by_bytes() {
+fn bandwidth_adds_time_in_proportion_to_bytes() {
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| async move {
         let member = Claimed::open("mem:1M,bandwidth=1M", Access::ReadWrite).expect("claimed").on_shard(&shard);
         let before = shard.now();
@@ -55,7 +55,7 @@ fn bandwidth_is_time_by_bytes() {
 }
 
 #[test]
-fn a_trace_tells_what_went_down_to_a_member_of_any_kind() {
+fn a_trace_lists_the_requests_to_a_member_of_any_kind() {
     let path = std::env::temp_dir().join(format!("uraid-trials-{}", std::process::id()));
     std::fs::File::create(&path).expect("a file").set_len(1 << 20).expect("room");
     for name in [path.to_str().expect("utf-8"), "mem:1M", "null:1M", "mem:1M,request=1us", "null:1M,request=1us"] {

@@ -11,7 +11,7 @@ const RINGS: [RingChoice; 2] = [RingChoice::IoUring, RingChoice::Threads];
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 4 * MIB + 100;
 
-/// A file that goes with the test. The second kind of place is tmpfs, where it exists.
+/// A file, deleted with the test. The second location is tmpfs, where it exists.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -73,7 +73,7 @@ async fn assert_gone(shard: &Shard<()>, claimed: &Claimed) {
     assert_eq!(kind(claimed.sync()), gone);
 }
 
-/// Truncates a member, lets `first` be the operation that meets it, and sees that nothing works any more.
+/// Truncates a member, lets `first` be the first operation after that, and checks that nothing works any more.
 fn gone_after(name: &str, first: impl AsyncFn(&Shard<()>, &Member) -> Result<(), IoError> + Sync) {
     for ring in RINGS {
         for scratch in Scratch::everywhere(name) {
@@ -84,7 +84,7 @@ fn gone_after(name: &str, first: impl AsyncFn(&Shard<()>, &Member) -> Result<(),
                 scratch.set_len(MIB);
                 assert_eq!(first(&shard, &member).await.expect_err("short").kind, ErrorKind::Gone);
                 assert_eq!(scratch.len(), MIB, "{name} must not make it longer");
-                // Sectors that read as zeroes now hold no data, whatever the file's length says.
+                // Sectors that read as zeroes now have lost their data, whatever the file's length is.
                 scratch.set_len(BYTES);
                 assert_gone(&shard, &claimed).await;
             });
@@ -126,7 +126,7 @@ fn a_blocking_write_finds_it_gone() {
 }
 
 #[test]
-fn only_whole_sectors_of_the_member_count() {
+fn losing_a_partial_sector_at_the_end_is_harmless() {
     for scratch in Scratch::everywhere("rest") {
         let claimed = Claimed::open(&scratch.0, Access::ReadWrite).expect("claimed");
         scratch.set_len(4 * MIB);
@@ -137,7 +137,7 @@ fn only_whole_sectors_of_the_member_count() {
 }
 
 #[test]
-fn what_one_shard_finds_gone_is_gone_for_all() {
+fn a_file_found_gone_by_one_shard_is_gone_for_all() {
     for scratch in Scratch::everywhere("shards") {
         let claimed = Claimed::open(&scratch.0, Access::ReadWrite).expect("claimed");
         run(2, &options(RingChoice::Auto), async |shard: Shard<()>| {
@@ -157,7 +157,7 @@ fn what_one_shard_finds_gone_is_gone_for_all() {
 }
 
 #[test]
-fn writes_in_flight_while_it_shrinks_leave_no_doubt() {
+fn a_file_that_shrinks_under_writes_in_flight_is_gone_for_good() {
     for ring in RINGS {
         for scratch in Scratch::everywhere("in-flight") {
             let claimed = Claimed::open(&scratch.0, Access::ReadWrite).expect("claimed");

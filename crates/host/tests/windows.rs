@@ -1,8 +1,9 @@
-//! Windows of one file as members, and members with bad sectors: where their bytes are, who may have them.
+//! Windows of one file as members, and members with bad sectors: where their bytes are, and what may be claimed beside
+//! them.
 
 mod common;
 
-use common::Company;
+use common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -17,23 +18,23 @@ fn options(ring: RingChoice) -> Options {
     Options { ring, ..Options::default() }
 }
 
-/// A file that goes with the test, filled with bytes that tell where they are.
-struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] Company);
+/// A file, deleted with the test, filled with bytes that depend on their position.
+struct Image(PathBuf, #[expect(dead_code, reason = "it is held")] StartLock);
 
 impl Image {
     fn new(name: &str, bytes: u64) -> Image {
-        Image::of(name, bytes, Company::some())
+        Image::of(name, bytes, StartLock::shared())
     }
 
-    /// Of a test that starts processes.
+    /// For a test that starts processes.
     fn alone(name: &str, bytes: u64) -> Image {
-        Image::of(name, bytes, Company::none())
+        Image::of(name, bytes, StartLock::exclusive())
     }
 
-    fn of(name: &str, bytes: u64, company: Company) -> Image {
+    fn of(name: &str, bytes: u64, start_lock: StartLock) -> Image {
         let path = std::env::temp_dir().join(format!("uraid-windows-{}-{name}", std::process::id()));
         std::fs::write(&path, ground(0, bytes)).expect("room");
-        Image(path, company)
+        Image(path, start_lock)
     }
 
     fn target(&self, offset: u64, length: Option<u64>) -> Target {
@@ -74,7 +75,7 @@ async fn read(shard: &Shard<()>, member: &Member, at: u64, sectors: u64) -> Resu
     member.read(Sector(at), into).await.map(|pieces| pieces.to_vec())
 }
 
-/// Every operation on a window of 2048 sectors; `model` is what the window holds.
+/// Runs every operation on a window of 2048 sectors; `model` is what the window contains.
 async fn everything_lands_in_the_window(shard: Shard<()>, claimed: &Claimed, mut model: Vec<u8>) -> Vec<u8> {
     let member = claimed.on_shard(&shard);
     assert_eq!(member.geometry().size, Sectors(2048));
@@ -113,7 +114,7 @@ async fn everything_lands_in_the_window(shard: Shard<()>, claimed: &Claimed, mut
 #[test]
 fn every_operation_stays_in_its_window() {
     for ring in RINGS {
-        // At pages, at sectors, and at no boundary at all.
+        // Page-aligned, sector-aligned, and unaligned.
         for offset in [MIB, 63 * 512, 1001] {
             let image = Image::new("inside", 3 * MIB);
             let claimed = image.claim(offset, Some(MIB)).expect("claimed");
@@ -133,11 +134,11 @@ fn every_operation_stays_in_its_window() {
     }
 }
 
-/// A loop device over a file, gone with the test.
+/// A loop device over a file, detached with the test.
 struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// `None`, loudly, where that is not allowed.
+    /// `None`, with a message, where that is not allowed.
     fn new(file: &Path, test: &str) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         let Some(output) = output.ok().filter(|output| output.status.success()) else {
@@ -155,10 +156,12 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-fn windows_of_block_devices_are_windows_too() {
+fn windows_of_block_devices_work_like_windows_of_files() {
     for ring in RINGS {
         let image = Image::alone("device", 4 * MIB);
-        let Some(device) = LoopDevice::new(&image.0, "windows_of_block_devices_are_windows_too") else { return };
+        let Some(device) = LoopDevice::new(&image.0, "windows_of_block_devices_work_like_windows_of_files") else {
+            return;
+        };
         let whole = Target::whole(&device.0).expect("a path");
         let claim = |offset| {
             let window = Some(Window { offset, length: Some(MIB) });
@@ -217,7 +220,7 @@ fn a_window_outside_the_file_is_refused_with_both_ends() {
 }
 
 #[test]
-fn windows_of_one_file_stand_side_by_side_unless_they_overlap() {
+fn windows_of_one_file_coexist_unless_they_overlap() {
     let image = Image::new("beside", 4 * MIB);
     let first = image.claim(MIB, Some(MIB)).expect("claimed");
     let _second = image.claim(2 * MIB, Some(MIB)).expect("beside the first");
@@ -236,7 +239,7 @@ fn windows_of_one_file_stand_side_by_side_unless_they_overlap() {
     let _rest = image.claim(3 * MIB, None).expect("to the end");
 }
 
-/// Not a test of its own: the other process of the test below runs it.
+/// Not a test by itself: the test below runs it in another process.
 #[test]
 #[ignore = "a part of another test"]
 fn other_process_tries_to_claim_windows() {
@@ -284,7 +287,7 @@ fn windows_and_whole_files_exclude_each_other_across_processes() {
 }
 
 #[test]
-fn a_file_cut_inside_a_window_is_gone_and_one_cut_behind_it_is_not() {
+fn a_window_is_gone_only_if_the_file_is_cut_inside_it() {
     for ring in RINGS {
         let image = Image::new("cut", 4 * MIB);
         let claimed = image.claim(MIB, Some(MIB)).expect("claimed");
@@ -353,7 +356,7 @@ fn a_hole_ends_where_the_window_does() {
     let file = File::create(&path).expect("a file");
     file.set_len(4 * MIB).expect("sparse");
     file.write_all_at(&[1], 3 * MIB).expect("room");
-    let image = Image(path, Company::some());
+    let image = Image(path, StartLock::shared());
     let claimed = image.claim(MIB + 512, Some(MIB)).expect("claimed");
     run(1, &options(RingChoice::Auto), |shard: Shard<()>| {
         let claimed = claimed.clone();

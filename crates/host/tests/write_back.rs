@@ -17,8 +17,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("utf-8")
 }
 
-/// A disk of 4 MiB that can store less than one, and is too coarse for direct I/O: what is written to it is taken, and
-/// lost later.
+/// A disk of 4 MiB that can store less than one, and whose blocks are too large for direct I/O: it accepts writes and
+/// loses them later.
 struct LosingDisk {
     mount: PathBuf,
     device: Option<PathBuf>,
@@ -55,7 +55,7 @@ async fn write(shard: &Shard<()>, member: &Member, at: u64, bytes: usize, fua: F
 }
 
 #[test]
-fn a_durable_write_does_not_take_the_report_of_a_lost_one_from_flush() {
+fn a_durable_write_does_not_consume_the_error_that_flush_must_report() {
     for ring in [RingChoice::IoUring, RingChoice::Threads] {
         let Some(disk) = LosingDisk::new() else {
             eprintln!("SKIPPED: a_durable_write_does_not_take_the_report: may not mount or make a loop device here");
@@ -73,7 +73,7 @@ fn a_durable_write_does_not_take_the_report_of_a_lost_one_from_flush() {
             }
             // Another description makes the system write back, as it does by itself after a while.
             OpenOptions::new().write(true).open(device).expect("there").sync_all().expect_err("lost");
-            // This page has its room. The system tells this write of the other ones' loss, once.
+            // There is room for this page. The system reports the other pages' loss to this write, once.
             write(&shard, &member, 0, 4096, Fua::Yes).await.expect_err("told");
             write(&shard, &member, 0, 4096, Fua::Yes).await.expect("told once");
             for flushing in [&member, &other, &member] {

@@ -92,7 +92,7 @@ fn let_others_claim_but(stack: &Stack, left: &[String]) {
     // Without the name of each member that owes answers, any of them may be meant.
     if left.iter().all(is_known) {
         let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
-        answered.for_each(|(_, member)| member.let_others_claim());
+        answered.for_each(|(_, member)| member.release_locks());
     }
 }
 

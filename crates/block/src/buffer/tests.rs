@@ -1,5 +1,5 @@
 //! Tests of arenas, leases and shared pieces.
-//! Owns: one thread, and two that meet. Not here: every order of a few events (host's `tests/loom`).
+//! Owns: tests with one and with two threads. Not here: every order of a few events (host's `tests/loom`).
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn pieces_cut_anywhere_join_to_the_same_bytes() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test is about two threads")]
-fn what_ends_on_another_thread_comes_back() {
+fn a_piece_dropped_on_another_thread_frees_its_block() {
     let arena = Arena::new(8, 0);
     for round in 0..200u8 {
         let mut pieces = arena.take(3 * SMALL_BLOCK_BYTES).expect("what went away has come back");
@@ -96,7 +96,7 @@ fn pieces_outlive_their_arena_on_any_thread() {
     }
 }
 
-/// Pieces of these lengths, each of a block of its own.
+/// Pieces of these lengths, each from its own block.
 fn apart(arena: &Arena, lengths: &[usize]) -> ReadPieces {
     let mut pieces = ReadPieces::new();
     lengths.iter().for_each(|length| pieces.push(arena.take_contiguous(*length).expect("room")));
@@ -104,13 +104,13 @@ fn apart(arena: &Arena, lengths: &[usize]) -> ReadPieces {
     pieces
 }
 
-/// All bytes of some pieces, none of which is empty.
+/// The total length of some pieces, none of which is empty.
 fn sum<'a, P: Piece + 'a>(pieces: impl Iterator<Item = &'a P>) -> usize {
     pieces.inspect(|piece| assert!(!piece.is_empty())).map(|piece| piece.len()).sum()
 }
 
 #[test]
-fn no_cut_leaves_an_empty_piece() {
+fn no_split_leaves_an_empty_piece() {
     let arena = Arena::new(8, 0);
     const LENGTHS: [usize; 3] = [3, 1, 2];
     for cut in 0..=6 {
@@ -133,7 +133,7 @@ fn no_cut_leaves_an_empty_piece() {
 }
 
 #[test]
-fn only_pieces_of_one_block_that_follow_each_other_are_joined() {
+fn only_adjacent_pieces_of_one_block_are_joined() {
     let arena = Arena::new(2, 0);
     let mut blocks = [arena.take_contiguous(1024), arena.take_contiguous(1024)].map(|block| block.expect("room"));
     let [first, other] = blocks.each_mut().map(|block| block.split_to(512));

@@ -1,5 +1,5 @@
-//! The system's allocator, which counts for each thread. By their paths: tests of `engine`, `host` and `export-nbd` that
-//! promise to allocate nothing compile this file and have it as their global allocator.
+//! A global allocator that counts allocations per thread. Tests of `engine`, `host` and `export-nbd` that check for zero
+//! allocations compile this file by its path.
 //! Owns: the count. Not here: what may allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-// SAFETY: the system's allocator does the work; counting touches no memory that it hands out.
+// SAFETY: the system's allocator does the work; counting touches no allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -1,13 +1,13 @@
-//! Runs small programs of tasks in every order. By their paths: tests of `host` and `export-nbd` compile this file too.
+//! Runs small programs of tasks in every order. Tests of `host` and `export-nbd` compile this file by its path too.
 //! Owns: [`explore`], the search over orders. Not here: any program.
 //!
-//! A task is polled only after its waker was used, as by an executor. At every point each woken task may be the next to
-//! be polled, each task may be dropped (at most `drops_max` of them), and each task may be polled without a wake (at
-//! most `spurious_max` times). Each poll brings a new waker and makes the one before it void: a future must wake the
-//! task that polled it last.
+//! As in an executor, a task is polled only after its waker was used. At every point any woken task may be polled next,
+//! any task may be dropped (at most `drops_max` in all), and any task may be polled without a wake (at most
+//! `spurious_max` times). Each poll passes a new waker and invalidates the previous one: a future must wake the task that
+//! polled it last.
 //!
-//! A run ends when no task is woken. Then every task that is left is polled once more. If one of them ends, wakes a task
-//! or calls [`step`], it could have gone on: a wake was lost. If no task was dropped, none may be left at all.
+//! A run ends when no task is woken. Then every remaining task is polled once more. If one of them ends, wakes a task or
+//! calls [`step`], it could have continued: a wake was lost. If no task was dropped, none may remain at all.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,13 +18,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Some tasks, and what must hold when all of them have ended or were dropped.
+/// Some tasks, and a check after all of them have ended or were dropped.
 pub(crate) struct Program {
     pub(crate) tasks: Vec<Task>,
     pub(crate) at_end: Box<dyn FnOnce()>,
 }
 
-/// What may happen beside polls of woken tasks.
+/// What may happen besides polls of woken tasks.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) drops_max: u32,
@@ -35,16 +35,16 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A task of the program got past something that it waited for.
+/// Call it when a task gets past a wait.
 pub(crate) fn step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// What wakers of one task share.
+/// Shared by all wakers of one task.
 #[derive(Default)]
 struct Wakes {
     is_woken: AtomicBool,
-    /// Which poll's waker counts.
+    /// The number of the poll whose waker is valid.
     poll: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ enum Event {
     End,
 }
 
-/// The choices of one run: for each which one was taken, and of how many.
+/// The choices of one run: for each, the one taken and how many there were.
 #[derive(Default)]
 struct Tape {
     choices: Vec<(usize, usize)>,
@@ -87,7 +87,7 @@ impl Tape {
         taken
     }
 
-    /// The next run's choices; false when there is none.
+    /// Advances to the next run's choices; false if there are none left.
     fn advance(&mut self) -> bool {
         self.at = 0;
         while let Some((taken, of)) = self.choices.pop() {
@@ -103,14 +103,14 @@ impl Tape {
 struct Run {
     tasks: Vec<Option<Task>>,
     wakes: Vec<Arc<Wakes>>,
-    story: Vec<Event>,
+    history: Vec<Event>,
 }
 
 impl Run {
     fn new(tasks: Vec<Task>) -> Run {
         let wakes: Vec<Arc<Wakes>> = tasks.iter().map(|_| Arc::default()).collect();
         wakes.iter().for_each(|wakes| wakes.is_woken.store(true, Ordering::Relaxed));
-        Run { tasks: tasks.into_iter().map(Some).collect(), wakes, story: Vec::new() }
+        Run { tasks: tasks.into_iter().map(Some).collect(), wakes, history: Vec::new() }
     }
 
     fn is_woken(&self, task: usize) -> bool {
@@ -122,7 +122,7 @@ impl Run {
     }
 
     fn events(&self, bounds: Bounds) -> Vec<Event> {
-        let count = |wanted: fn(&Event) -> bool| self.story.iter().filter(|event| wanted(event)).count() as u32;
+        let count = |wanted: fn(&Event) -> bool| self.history.iter().filter(|event| wanted(event)).count() as u32;
         let mut events: Vec<Event> = self.left().filter(|&task| self.is_woken(task)).map(Event::Poll).collect();
         if events.is_empty() {
             events.push(Event::End);
@@ -147,13 +147,13 @@ impl Run {
         }
     }
 
-    /// The whole story of one run, by the tape.
+    /// Performs one run, with the choices of the tape.
     fn go(&mut self, name: &str, bounds: Bounds, tape: &mut Tape) {
         loop {
             let events = self.events(bounds);
             let event = events[tape.choose(events.len())];
-            self.story.push(event);
-            assert!(self.story.len() < 200, "{name}: tasks wake each other for ever: {:?}", self.story);
+            self.history.push(event);
+            assert!(self.history.len() < 200, "{name}: tasks wake each other for ever: {:?}", self.history);
             match event {
                 Event::Poll(task) | Event::PollUnwoken(task) => self.poll(task),
                 Event::Drop(task) => self.tasks[task] = None,
@@ -168,15 +168,15 @@ impl Run {
             let before = STEPS.get();
             self.poll(task);
             let goes_on = self.tasks[task].is_none() || STEPS.get() > before || left.iter().any(|&n| self.is_woken(n));
-            assert!(!goes_on, "{name}: task {task} could go on and was not woken: {:?}", self.story);
+            assert!(!goes_on, "{name}: task {task} could go on and was not woken: {:?}", self.history);
         }
-        let was_dropped = self.story.iter().any(|event| matches!(event, Event::Drop(_)));
-        assert!(was_dropped || left.is_empty(), "{name}: tasks {left:?} wait for ever: {:?}", self.story);
+        let was_dropped = self.history.iter().any(|event| matches!(event, Event::Drop(_)));
+        assert!(was_dropped || left.is_empty(), "{name}: tasks {left:?} wait for ever: {:?}", self.history);
     }
 }
 
-/// Runs the program in every order within the bounds; gives how many there were. Panics with the story of the first run
-/// that went wrong.
+/// Runs the program in every order within the bounds and returns the number of orders. Panics with the events of the
+/// first run that fails.
 pub(crate) fn explore(name: &str, bounds: Bounds, program: impl Fn() -> Program) -> u64 {
     let (mut tape, mut runs) = (Tape::default(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! The shard's executor: futures stay in reused slots, one run queue, one thread.
+//! The shard's executor: one thread, one run queue, futures stored in reused slots.
 //! Owns: [`Executor`], task storage, wakers. Not here: sleeping, timers, I/O (`shard`, `ring`).
 //! Invariant: a future never moves once spawned, and is dropped exactly once: when it ends, or with the executor.
 //!
@@ -6,7 +6,7 @@
 //!   waker = one word:  | executor 20 | task 20 | generation 24 |     no count, no pointer: clone and drop are free
 //!   slots:             small 512 B | large 4 KiB | boxed (larger), each with its own free list
 //! ```
-//! A waker that outlived its task finds another generation and does nothing. If the 24 bits have wrapped round, it
+//! A waker that outlived its task finds another generation and does nothing. If the 24 bits have wrapped around, it
 //! causes one spurious poll.
 
 use crate::door::{self, Door};
@@ -20,9 +20,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-/// Bytes of a small slot.
 pub(crate) const SMALL_BYTES: usize = 512;
-/// Bytes of a large slot.
 pub(crate) const LARGE_BYTES: usize = 4096;
 const SLOT_ALIGN: usize = 64;
 const SMALL_PER_CHUNK: usize = 64;
@@ -63,7 +61,7 @@ enum State {
     Queued,
     /// Being polled, or being spawned or dropped.
     Busy,
-    /// Being polled, and was woken meanwhile.
+    /// Being polled, and woken since the poll began.
     BusyWoken,
 }
 
@@ -223,17 +221,17 @@ impl Executor {
         main.poll(&mut Context::from_waker(&waker))
     }
 
-    /// Whether a task, or the main future, waits to be polled.
+    /// Whether any task, or the main future, is ready to be polled.
     pub(crate) fn is_busy(&self) -> bool {
         self.0.main_is_woken.get() || !self.0.queue.borrow().is_empty()
     }
 
-    /// How many tasks there are.
+    /// The number of tasks that have not ended.
     pub(crate) fn tasks(&self) -> usize {
         self.0.live.get()
     }
 
-    /// Drops all tasks, in slot order. What they spawn meanwhile is dropped at once.
+    /// Drops all tasks, in slot order. A task that they spawn while being dropped is dropped at once.
     pub(crate) fn close(&self) {
         let core = &*self.0;
         core.is_closing.set(true);
@@ -242,7 +240,7 @@ impl Executor {
             let state = core.tasks.borrow()[index as usize].state;
             match state {
                 State::Free => {}
-                // Busy: its poll has panicked. The future may still be dropped, as after any unwinding.
+                // Busy: its poll has panicked. Dropping the future is allowed, as after any unwinding.
                 State::Idle | State::Queued | State::Busy | State::BusyWoken => core.end_task(index),
             }
         }
@@ -296,7 +294,7 @@ impl Core {
         self.free.borrow_mut()[class as usize].extend((first..first + count).rev().map(|index| index as u32));
     }
 
-    /// False: the queue's entry was stale.
+    /// Returns false if the queue entry was stale.
     fn poll_task(&self, index: u32) -> bool {
         let task = {
             let task = &mut self.tasks.borrow_mut()[index as usize];
@@ -329,7 +327,7 @@ impl Core {
             assert_ne!(task.state, State::Free);
             task.state = State::Busy;
             let before = *task;
-            // Wakes of the old generation no longer arrive, not even those from the future's own drop.
+            // Wakes of the old generation are ignored from here on, including those from the future's own drop.
             task.generation = (task.generation + 1) & ((1 << GENERATION_BITS) - 1);
             before
         };

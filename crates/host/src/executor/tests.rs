@@ -1,4 +1,4 @@
-//! The executor by itself: slots, wakes, ends.
+//! Tests of the executor by itself: slots, wakes, the end of tasks.
 //! Owns: the tests of `executor`. Not here: whole shards (`tests/shards.rs`).
 
 use super::*;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use uraid_block::local::yield_now;
 
-/// Waits until its waker is used, and tells where that is.
+/// Stores its waker and waits until that was used once.
 async fn wait_once(waker: Rc<RefCell<Option<Waker>>>) {
     let mut has_waited = false;
     std::future::poll_fn(move |context| {
@@ -19,16 +19,16 @@ async fn wait_once(waker: Rc<RefCell<Option<Waker>>>) {
     .await;
 }
 
-struct Told(Rc<RefCell<Vec<u32>>>, u32);
+struct DropLog(Rc<RefCell<Vec<u32>>>, u32);
 
-impl Drop for Told {
+impl Drop for DropLog {
     fn drop(&mut self) {
         self.0.borrow_mut().push(self.1);
     }
 }
 
 #[test]
-fn many_tasks_of_every_size_run_to_their_end_in_slots_used_again() {
+fn tasks_of_every_size_complete_and_their_slots_are_reused() {
     let executor = Executor::new(Door::new());
     let _entered = executor.enter();
     let ended = Rc::new(Cell::new(0usize));
@@ -63,12 +63,12 @@ fn many_tasks_of_every_size_run_to_their_end_in_slots_used_again() {
         assert_eq!(executor.turn(usize::MAX), 2000);
         assert_eq!((executor.tasks(), ended.get()), (0, 1000 * (round + 1)));
     }
-    assert!(executor.0.tasks.borrow().len() <= 1200, "slots are used again");
+    assert!(executor.0.tasks.borrow().len() <= 1200, "slots are reused");
     assert_eq!(executor.0.chunks.borrow().len(), 800usize.div_ceil(SMALL_PER_CHUNK) + 100usize.div_ceil(16));
 }
 
 #[test]
-fn a_future_goes_where_its_size_says() {
+fn the_size_of_a_future_selects_its_slot_class() {
     assert_eq!(class_of(Layout::from_size_align(512, 64).expect("sane")), Class::Small);
     assert_eq!(class_of(Layout::from_size_align(513, 8).expect("sane")), Class::Large);
     assert_eq!(class_of(Layout::from_size_align(4096, 8).expect("sane")), Class::Large);
@@ -77,18 +77,18 @@ fn a_future_goes_where_its_size_says() {
 }
 
 #[test]
-fn tasks_left_at_the_end_are_dropped_once_in_slot_order_and_spawn_nothing_more() {
+fn close_drops_the_remaining_tasks_once_in_slot_order_and_ignores_what_they_spawn() {
     struct SpawnsOnDrop(Rc<Executor>, Rc<RefCell<Vec<u32>>>);
     impl Drop for SpawnsOnDrop {
         fn drop(&mut self) {
-            let told = Told(self.1.clone(), 99);
+            let told = DropLog(self.1.clone(), 99);
             self.0.spawn(async move { drop(told) });
         }
     }
     let dropped = Rc::new(RefCell::new(Vec::new()));
     let executor = Rc::new(Executor::new(Door::new()));
     for n in 0..5 {
-        let told = Told(dropped.clone(), n);
+        let told = DropLog(dropped.clone(), n);
         executor.spawn(async move {
             let _told = told;
             std::future::pending::<()>().await;
@@ -131,7 +131,7 @@ fn a_wake_from_another_thread_arrives() {
     let taken = std::mem::take(&mut *wakers.lock().expect("no panics"));
     let other = std::thread::spawn(move || taken.into_iter().for_each(Waker::wake));
     while ended.get() < 100 {
-        if door.answer() {
+        if door.take_knock() {
             executor.take_remote_wakes();
         }
         executor.turn(usize::MAX);
@@ -140,7 +140,7 @@ fn a_wake_from_another_thread_arrives() {
 }
 
 #[test]
-fn a_waker_that_outlived_its_task_wakes_nobody() {
+fn a_waker_that_outlived_its_task_wakes_no_task() {
     let executor = Executor::new(Door::new());
     let entered = executor.enter();
     let waker = Rc::new(RefCell::new(None));
@@ -150,7 +150,7 @@ fn a_waker_that_outlived_its_task_wakes_nobody() {
     old.wake_by_ref();
     executor.turn(usize::MAX);
     assert_eq!(executor.tasks(), 0);
-    // The slot is used again.
+    // The slot is reused.
     executor.spawn(wait_once(waker.clone()));
     executor.turn(usize::MAX);
     assert!(!waker.borrow().as_ref().expect("polled").will_wake(&old));
@@ -162,11 +162,11 @@ fn a_waker_that_outlived_its_task_wakes_nobody() {
 }
 
 #[test]
-fn a_panic_of_a_task_reaches_whoever_runs_it() {
+fn a_panic_of_a_task_propagates_to_the_caller_of_turn() {
     let executor = Executor::new(Door::new());
     let _entered = executor.enter();
     let dropped = Rc::new(RefCell::new(Vec::new()));
-    let told = Told(dropped.clone(), 7);
+    let told = DropLog(dropped.clone(), 7);
     executor.spawn(async move {
         let _told = told;
         yield_now().await;
@@ -175,7 +175,7 @@ fn a_panic_of_a_task_reaches_whoever_runs_it() {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| executor.turn(usize::MAX)));
     assert!(caught.is_err());
     executor.close();
-    assert_eq!(*dropped.borrow(), [7], "dropped, and only once");
+    assert_eq!(*dropped.borrow(), [7], "dropped once");
 }
 
 #[test]

@@ -7,13 +7,13 @@ use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
 use uraid_block::{Allocation, SECTOR_BYTES, Sectors};
 
-/// The first stretch of one kind in `bytes` bytes from byte `at` of a file; all of them are inside the file. `bytes` is
-/// a whole, nonzero number of sectors, and so is the stretch.
+/// The first stretch of one kind (data or hole) in the `bytes` bytes from byte `at` of a file. The range lies inside
+/// the file. `bytes` is a whole, nonzero number of sectors, and so is the stretch.
 pub(super) fn of_file(fd: RawFd, at: u64, bytes: u64) -> Allocation {
     stretch(at, bytes, sys::seek_data(fd, at), || sys::seek_hole(fd, at))
 }
 
-/// `data` is the first byte from `at` on that is not in a hole, `hole` the first that is.
+/// `data` is the first byte at or after `at` that is not in a hole, `hole` the first that is.
 fn stretch(at: u64, bytes: u64, data: Result<u64, Errno>, hole: impl FnOnce() -> Result<u64, Errno>) -> Allocation {
     const SECTOR: u64 = SECTOR_BYTES as u64;
     assert!(bytes > 0 && bytes.is_multiple_of(SECTOR));

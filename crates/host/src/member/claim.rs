@@ -28,7 +28,7 @@ const BOUNCE_BYTES_MAX: usize = 1 << 20;
 pub enum Access {
     /// Exclusive.
     ReadWrite,
-    /// Other processes may claim it for reading, none for writing.
+    /// Other processes may claim it for reading, not for writing.
     ReadOnly,
 }
 
@@ -64,8 +64,8 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// This process has claimed the same file or device, or an overlapping part of it, perhaps by another name, or
-    /// through a partition or loop device on it.
+    /// This process has already claimed the same file or device, or an overlapping part of it, perhaps by another name,
+    /// or through a partition or loop device on it.
     #[error("{}: already claimed here as {claimed_as}", path.display())]
     ClaimedTwice {
         /// The name given.
@@ -85,7 +85,7 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// It has no whole sector.
+    /// It is smaller than one sector.
     #[error("{}: empty", path.display())]
     Empty {
         /// The name given.
@@ -162,9 +162,9 @@ pub(super) enum Backing {
     File {
         file: std::fs::File,
         is_block_device: bool,
-        // The place of the member's byte 0.
+        // The byte of the file at which the member starts.
         base: u64,
-        // Set if all I/O is direct: the alignment that it needs.
+        // If all I/O is direct: the alignment it needs.
         direct: Option<DirectAlignment>,
     },
     Memory(Arc<Memory>),
@@ -177,7 +177,7 @@ pub(super) struct Registration {
     start: u64,
 }
 
-/// By identity and first byte: the byte after the last one, and the name.
+/// From identity and first byte to the byte after the last one, and the claim's name.
 type Claims = BTreeMap<(Identity, u64), (u64, String)>;
 
 static CLAIMS: Mutex<Claims> = Mutex::new(BTreeMap::new());
@@ -208,14 +208,14 @@ impl Drop for Registration {
     }
 }
 
-// Fields are dropped in this order: the file and its lock first.
+// The order of the fields matters for dropping: the file, which holds the locks, comes first.
 pub(super) struct Claim {
     pub(super) backing: Backing,
-    // The file below a loop device, for its locks.
+    // The file below a loop device, held for its locks.
     pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
-    // Without a window; `mem:...` and `null:...` stand for themselves.
+    // Without the window. For memory and null members, `mem:...` or `null:...`.
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
@@ -223,9 +223,9 @@ pub(super) struct Claim {
     pub(super) bad: BadSectors,
     /// Sectors in the member's bad-block list.
     pub(super) listed: BadSectors,
-    // For memory and null members with a cost.
+    // For memory and null members with a simulated cost.
     pub(super) cost: Option<Cost>,
-    // The file or device itself; the list of claims uses the origin of its bytes.
+    // The file or device itself. (The list of claims records the origin of its bytes instead: see `origin`.)
     pub(super) identity: Identity,
     // For flushes: see `FlushHolder`.
     pub(super) reopened: Mutex<Vec<std::fs::File>>,
@@ -264,16 +264,16 @@ impl Claimed {
         open::open(target, access).map(|claim| Claimed(Arc::new(claim)))
     }
 
-    /// Adds sectors whose reads and writes fail with a medium error without an errno: the device is not asked for
-    /// sectors that are known to be bad. Panics if there is a clone or a [`Member`], which would not know them.
+    /// Adds sectors whose reads and writes fail with a medium error without an errno; the device is not asked for them.
+    /// Panics if there is another handle or a [`Member`], which would not see the new list.
     pub fn add_bad(&mut self, more: BadSectors) {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
         claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
         claim.listed = std::mem::take(&mut claim.listed).with(more);
     }
 
-    /// Gives the member a larger size than its device has: sectors past the device's end fail as bad ones do. Panics
-    /// like [`Claimed::add_bad`], and if the size is not larger.
+    /// Makes the member larger than its device: sectors past the device's end fail like bad sectors. Panics like
+    /// [`Claimed::add_bad`], and if the size is not larger.
     pub fn lengthen(&mut self, size: Sectors) {
         let end = self.size();
         assert!(size > end, "a member of {} cannot be lengthened to {}", end.0, size.0);
@@ -281,27 +281,27 @@ impl Claimed {
         Arc::get_mut(&mut self.0).expect("the only handle of the claim").geometry.size = size;
     }
 
-    /// The name it was opened by.
+    /// The name it was opened by, for messages.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its size, rounded down to whole sectors.
+    /// Its size in whole sectors, rounded down.
     pub fn size(&self) -> Sectors {
         self.0.geometry.size
     }
 
-    /// Releases the locks while this process still has the member open; nothing more is read or written here. It is for
-    /// a process that the kernel cannot end yet because another member does not answer. A block device that was claimed
-    /// whole stays claimed until the process is gone.
-    pub fn let_others_claim(&self) {
+    /// Releases the locks while this process still has the member open. Do no more I/O on it afterwards. For a process
+    /// that the kernel cannot end yet, because another member does not answer. A block device that was claimed whole
+    /// stays claimed until the process is gone.
+    pub fn release_locks(&self) {
         if let Backing::File { file, .. } = &self.0.backing {
             locks::release(file);
         }
         self.0.under.iter().for_each(locks::release);
     }
 
-    /// The inode or device.
+    /// The file or device itself, whatever it lies on.
     pub fn identity(&self) -> Identity {
         self.0.identity
     }
@@ -321,7 +321,7 @@ impl Claimed {
         &self.0.geometry
     }
 
-    /// How it was claimed.
+    /// The access that was asked for when it was claimed.
     pub fn access(&self) -> Access {
         self.0.access
     }
@@ -331,7 +331,7 @@ impl Claimed {
         matches!(self.0.backing, Backing::File { direct: Some(_), .. })
     }
 
-    /// Reads bytes from byte `at`, at any alignment, blocking: for metadata work before serving.
+    /// Reads bytes from byte `at`, at any alignment. Blocks the thread: for metadata work before serving.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
         self.check(at, into.len())?;
         match &self.0.backing {
@@ -349,8 +349,8 @@ impl Claimed {
         Ok(())
     }
 
-    /// Writes bytes from byte `at`, at any alignment, blocking; durable after [`Claimed::sync`]. On a direct file the
-    /// sectors at both ends are read and written back, so no other writer may use them meanwhile.
+    /// Writes bytes from byte `at`, at any alignment. Blocks the thread. Durable after [`Claimed::sync`]. On a direct
+    /// file the sectors at both ends are read and written back, so no other writer may use them meanwhile.
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<(), IoError> {
         if self.0.access == Access::ReadOnly {
             return Err(ErrorKind::ReadOnly.into());
@@ -373,7 +373,7 @@ impl Claimed {
         Ok(())
     }
 
-    /// Makes what was written durable, blocking.
+    /// Makes all earlier writes durable. Blocks the thread.
     pub fn sync(&self) -> Result<(), IoError> {
         match &self.0.backing {
             Backing::Null | Backing::Memory(_) => Ok(()),
@@ -381,20 +381,20 @@ impl Claimed {
         }
     }
 
-    /// Opens the descriptors for `shards` shards now, which [`Claimed::on_shard`] otherwise opens. Call it before
+    /// Opens the flush descriptors of `shards` shards now; [`Claimed::on_shard`] would open them later. Call it before
     /// dropping privileges that opening may need.
     pub fn open_for(&self, shards: u16) {
         let files = (0..shards).map_while(|_| FlushHolder::reopen(&self.0));
         self.0.lock_reopened().extend(files);
     }
 
-    /// The device of this member on one shard. A `&Shard<M>` derefs to the argument.
+    /// The member as a device of one shard. A `&Shard<M>` derefs to the argument.
     pub fn on_shard(&self, shard: &Local) -> Member {
         Member::new(self.0.clone(), shard.driver().clone())
     }
 
-    /// Whether its path still leads to it; `None` if that cannot be found out now. A helper thread of the shard asks the
-    /// system.
+    /// Whether its path still leads to it; `None` if that cannot be found out now. Runs on a helper thread of the
+    /// shard.
     pub async fn path_state(&self, shard: &Local) -> Option<PathState> {
         path::state(self.0.clone(), shard.driver()).await
     }
@@ -424,8 +424,8 @@ impl Claimed {
         self.0.bad.check_bytes(at, length as u64)
     }
 
-    /// Cuts a range of bytes into aligned parts and calls `work` for each, with a buffer for direct I/O and the number
-    /// of bytes of the range before it.
+    /// Cuts a range of bytes into aligned parts. Calls `work` for each, with a buffer for direct I/O and the number of
+    /// bytes of the range that precede the part.
     fn for_bounced(
         &self,
         at: u64,
@@ -452,7 +452,7 @@ impl Claimed {
     }
 }
 
-/// An aligned stretch of a file: from `start`; the caller wants `wanted` bytes after the first `skip`.
+/// An aligned stretch of a file from `start`; the caller wants the `wanted` bytes after the first `skip`.
 struct Part {
     start: u64,
     skip: usize,
@@ -464,20 +464,22 @@ pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
 
 /// Keeps the claim during a flush, and the flush's own open file description if there is one.
 ///
-/// Linux reports a lost write-back once per open file description. A durable write (RWF_DSYNC) waits for write-back,
-/// and gets every loss since the last report on its description, including losses of other writes' sectors. A later
-/// flush on the same description would not get it, and lost data would be answered as stable. So flushes use a
-/// description of their own, one per shard, so that one shard's flush does not consume another's report. The claim's
-/// lock belongs to the first description. Opening and closing others does not affect it (unlike fcntl locks of the
-/// process; byte locks belong to the description too).
-/// Fields are dropped in this order: this file before the claim's.
+/// Flushes use a description of their own, one per shard, because Linux reports a lost write-back once per open file
+/// description. A durable write (RWF_DSYNC) waits for write-back and receives every loss since the last report on its
+/// description, also of sectors that it did not write. A later flush on the same description would succeed, and lost
+/// data would be answered as stable. One description per shard keeps one shard's flush from consuming another's report.
+/// The claim's locks belong to the first description; opening and closing others does not affect them (unlike fcntl
+/// locks of the process).
+///
+/// The order of the fields matters for dropping: this file comes before the claim's.
 pub(super) struct FlushHolder {
     own: Option<std::fs::File>,
     claim: Arc<Claim>,
 }
 
 impl FlushHolder {
-    /// If there is no separate description (no /proc, FUSE, a claim for reading), flushes use the claim's.
+    /// Falls back to the claim's description if no separate one can be opened: without /proc, on FUSE, or for a
+    /// read-only claim.
     pub(super) fn new(claim: Arc<Claim>) -> FlushHolder {
         let before = claim.lock_reopened().pop();
         FlushHolder { own: before.or_else(|| FlushHolder::reopen(&claim)), claim }
@@ -485,7 +487,7 @@ impl FlushHolder {
 
     fn reopen(claim: &Claim) -> Option<std::fs::File> {
         match (&claim.backing, claim.access) {
-            // A FUSE file system may cache writes per handle: a flush must use the handle of the writes.
+            // A FUSE file system may cache writes per handle: a flush must use the handle that wrote.
             (Backing::File { file, .. }, Access::ReadWrite) if !sys::is_fuse(file.as_fd()) => {
                 sys::reopen(file.as_fd()).ok()
             }
@@ -530,13 +532,13 @@ impl From<sys::Errno> for IoError {
 mod tests {
     use super::*;
 
-    /// All ranges of bytes from 0 to below 5 that are not empty.
+    /// All nonempty ranges within the bytes 0..5.
     fn ranges() -> Vec<std::ops::Range<u64>> {
         (0..5).flat_map(|start| (start + 1..=5).map(move |end| start..end)).collect()
     }
 
     #[test]
-    fn a_byte_of_one_identity_is_claimed_once_wherever_the_others_begin_and_end() {
+    fn overlapping_claims_of_one_identity_are_refused_for_every_pair_of_ranges() {
         let identity = |inode| Identity { device: u64::MAX - 7, inode };
         let overlap = |a: &std::ops::Range<u64>, b: &std::ops::Range<u64>| a.start < b.end && b.start < a.end;
         for first in ranges() {

@@ -20,7 +20,7 @@ use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{Allocation, Arena, Device, ErrorKind, Fua, Geometry, IoError, Range};
 use uraid_block::{ReadPieces, Sector, Sectors, WritePieces};
 
-/// A helper thread punches larger holes in memory than this: freeing pages takes time.
+/// Larger holes in memory are punched by a helper thread, because freeing pages takes time.
 const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
 /// Bytes of one write when zeroes have to be written.
 const ZEROES_BYTES: usize = 16 * LARGE_BLOCK_BYTES;
@@ -84,7 +84,7 @@ impl Member {
         Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
     }
 
-    /// The name it was opened by.
+    /// The name it was opened by, for messages.
     pub fn name(&self) -> &str {
         &self.claim.name
     }
@@ -109,7 +109,7 @@ impl Member {
         self.file.lane.note(kind, self.file.place(at.byte()), length.bytes(), 1);
     }
 
-    /// Members with a cost check bad sectors when a request ends, see [`TrialMember`].
+    /// Members with a cost check bad sectors when a request ends instead: see [`TrialMember`].
     #[inline]
     fn check_bad(&self, range: Range) -> Result<(), IoError> {
         if self.claim.cost.is_some() {
@@ -157,7 +157,7 @@ impl Member {
     }
 
     async fn discard_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
-        self.file.look().await?;
+        self.file.check_size().await?;
         if self.claim.geometry.discard_granularity.is_zero() {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -171,7 +171,7 @@ impl Member {
     }
 
     async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
-        self.file.look().await?;
+        self.file.check_size().await?;
         loop {
             let (mode, next) = match self.zero_way.get() {
                 ZeroWay::Range if is_block_device => (libc::FALLOC_FL_ZERO_RANGE, ZeroWay::Buffers),
@@ -182,15 +182,15 @@ impl Member {
             match as_unit(self.allocate(mode, range).await) {
                 Err(IoError { kind: ErrorKind::Unsupported, .. }) => self.zero_way.set(next),
                 Err(error) => return Err(error),
-                Ok(()) => return self.file.look().await,
+                Ok(()) => return self.file.check_size().await,
             }
         }
     }
 
-    /// The holes of a file, asked by a helper thread because the file system may block.
+    /// Finds holes on a helper thread, because the file system may block.
     async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
-        // Check the size before and after: past the end of a file that shrank there are no holes.
-        self.file.look().await?;
+        // Check the size before and after: past the end of a file that shrank, SEEK_HOLE finds no holes.
+        self.file.check_size().await?;
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.lane.as_raw_fd();
         let found = Arc::new(OnceLock::new());
@@ -203,8 +203,8 @@ impl Member {
             })
         };
         let result = self.file.call(call).await;
-        self.file.look().await?;
-        // The call always has a result, unless the member does not answer.
+        self.file.check_size().await?;
+        // Every call sets a result, unless the member does not answer.
         as_unit(result)?;
         Ok(*found.get().expect("the call has ended"))
     }
@@ -257,7 +257,7 @@ impl Device for Member {
                 Reach::Ring { .. } => self.file.read(at.byte(), into).await,
                 Reach::Memory(memory) => {
                     self.note(TracedKind::Read, at, into.length());
-                    self.turns.breathe().await;
+                    self.turns.maybe_yield().await;
                     let mut byte = at.byte();
                     for piece in into.iter_mut() {
                         memory.read(byte, piece);
@@ -268,7 +268,7 @@ impl Device for Member {
                 // The contents are arbitrary: leave the buffers as they are.
                 Reach::Null => {
                     self.note(TracedKind::Read, at, into.length());
-                    self.turns.breathe().await;
+                    self.turns.maybe_yield().await;
                     Ok(into)
                 }
             }
@@ -285,7 +285,7 @@ impl Device for Member {
                 Reach::Ring { .. } => self.file.write(at.byte(), from, fua == Fua::Yes).await,
                 Reach::Memory(memory) => {
                     self.note(TracedKind::Write, at, from.length());
-                    self.turns.breathe().await;
+                    self.turns.maybe_yield().await;
                     let mut byte = at.byte();
                     for piece in from.iter() {
                         memory.write(byte, piece);
@@ -295,7 +295,7 @@ impl Device for Member {
                 }
                 Reach::Null => {
                     self.note(TracedKind::Write, at, from.length());
-                    self.turns.breathe().await;
+                    self.turns.maybe_yield().await;
                     Ok(())
                 }
             }

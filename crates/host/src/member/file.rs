@@ -1,6 +1,6 @@
-//! Reads and writes a file on the ring until the whole range is done.
+//! Reads and writes a file through the ring until the whole range is done.
 //! Owns: [`FileIo`]: continuing short transfers, cutting long lists, buffers for direct I/O. Not here: range checks.
-//! Invariant: an `Ok` answer means that the last byte was transferred, and no write makes a file longer.
+//! Invariant: `Ok` means that the last byte was transferred, and no write makes a file longer.
 
 use super::device_error;
 use super::retry::Retries;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use uraid_block::buffer::Piece;
 use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, WritePieces};
 
-/// Larger transfers of files in memory use the ring, where another processor can copy them meanwhile.
+/// Larger transfers of files in memory use the ring, where another processor can do the copy meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
-/// They are not merged into larger requests than this: one processor would copy what two could.
+/// Transfers of files in memory are not merged beyond this: one processor would copy what two could.
 const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
 
-/// The result of a read that was cut. The kernel never returns this errno to user space, so no device gives it.
+/// The result of a read that was cut off because it was late. The kernel never returns this errno to user space.
 const IS_LATE: i32 = libc::ERESTART;
 
 /// How a file's bytes move.
@@ -47,7 +47,7 @@ pub(super) struct FileIo {
     turns: Turns,
     /// The driver's turn in which the file's size was last checked.
     looked: Cell<u64>,
-    /// Whether one call can write durably; the first try finds out.
+    /// Whether the file accepts durable writes (RWF_DSYNC); the first attempt finds out.
     has_durable_write: Cell<bool>,
 }
 
@@ -60,7 +60,7 @@ enum Stop {
     Failed(i32),
 }
 
-/// The progress of a transfer of `count` bytes, in whole sectors: direct I/O can continue only at one.
+/// The progress of a transfer of `count` bytes. Counts whole sectors, because direct I/O can continue only at one.
 #[derive(Default)]
 struct Progress {
     failed_once: bool,
@@ -68,7 +68,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// The bytes transferred; `Err` if the transfer must end.
+    /// The bytes transferred. `Err` if the transfer must end.
     fn step(&mut self, count: i32, bytes: usize) -> Result<usize, Stop> {
         if count < 0 {
             return Err(Stop::Failed(-count));
@@ -79,7 +79,8 @@ impl Progress {
             return Ok(bytes);
         }
         let step = count - count % SECTOR_BYTES;
-        // The file ends here or inside this sector: it shrank. Try once more, because a device may stop anywhere.
+        // The file ends here or inside this sector, so it shrank. Try once more first: a device may return short
+        // anywhere.
         if step == 0 && (count == 0 || std::mem::replace(&mut self.failed_once, true)) {
             return Err(Stop::Ended);
         }
@@ -98,22 +99,23 @@ impl Way {
 }
 
 impl FileIo {
-    /// `flush_holder`: the same file by another description, which only flushes use.
+    /// `flush_holder`: another open file description of the same file, which only flushes use.
     pub(super) fn new(driver: Rc<Driver>, lane: Lane, flush_holder: Holder, watch: Arc<Watch>, way: Way) -> FileIo {
         let depth = match way {
             Way::Direct { .. } if !lane.is_remote() => Depth::DIRECT,
             Way::Direct { .. } | Way::Cached | Way::InMemory => Depth::CACHED,
         };
-        let lane = driver.add_lane(lane.sharing(watch.owed_changes.clone()), depth);
+        let lane = driver.add_lane(lane.sharing(watch.unanswered_changes.clone()), depth);
         if let Way::Direct { memory_align } = way {
-            // The rest of a short transfer is then aligned too.
+            // With at most a sector's alignment, the rest of a short transfer is aligned too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
         FileIo { driver, lane, flush_holder, watch, way, turns, looked, has_durable_write }
     }
 
-    /// The array has failed the member: requests in flight and later ones end as `Gone`, whatever the device does.
+    /// The array has failed the member: requests in flight and later ones end as `Gone`, whether or not the device
+    /// answers.
     pub(super) fn mark_dead(&self) {
         self.watch.lost();
         self.driver.mark_dead(&self.lane, libc::ENODEV);
@@ -134,45 +136,45 @@ impl FileIo {
         self.lane.base() + at
     }
 
-    /// Checks that the file still has all its sectors. Called before and after every change of the file.
+    /// Checks that the file still has all its sectors. Call it before and after every change of the file.
     #[inline]
-    pub(super) async fn look(&self) -> Result<(), IoError> {
+    pub(super) async fn check_size(&self) -> Result<(), IoError> {
         if self.lane.is_remote() {
-            return Box::pin(self.look_by_helper()).await;
+            return Box::pin(self.check_size_by_helper()).await;
         }
-        self.watch.look(self.lane.as_raw_fd())
+        self.watch.check_size(self.lane.as_raw_fd())
     }
 
-    /// The same after a write of the ring: one check covers all writes that had ended when the turn began.
+    /// The check after a write by the ring. One check covers all writes that had ended when the turn began.
     #[inline]
-    async fn look_after(&self) -> Result<(), IoError> {
+    async fn check_size_after_write(&self) -> Result<(), IoError> {
         let turn = self.driver.turns();
         if self.looked.get() == turn {
             return self.watch.check();
         }
-        self.look().await?;
+        self.check_size().await?;
         self.looked.set(turn);
         Ok(())
     }
 
-    /// The check on a helper thread: a server that does not answer must not block the shard.
-    async fn look_by_helper(&self) -> Result<(), IoError> {
+    /// Checks the size on a helper thread: a file server that does not answer must not block the shard.
+    async fn check_size_by_helper(&self) -> Result<(), IoError> {
         self.watch.check()?;
         let fd = self.lane.as_raw_fd();
         // The operation holds the claim, so the descriptor stays open.
         let call = || {
             let watch = self.watch.clone();
-            Kind::look(move || watch.look(fd).map_or_else(|error| -error.os.max(1), |()| 0))
+            Kind::short_call(move || watch.check_size(fd).map_or_else(|error| -error.os.max(1), |()| 0))
         };
         let result = self.call(call).await;
         self.watch.check()?;
         if result < 0 { Err(device_error(-result)) } else { Ok(()) }
     }
 
-    /// The bytes transferred. After a transient error it waits and returns 0: the caller tries the same again.
+    /// The bytes transferred. After a transient error it waits and returns 0, so that the caller tries the same again.
     async fn step(&self, progress: &mut Progress, count: i32, bytes: usize) -> Result<usize, IoError> {
         match progress.step(count, bytes) {
-            Err(Stop::Failed(os)) if progress.retries.outlast(&self.driver, os).await => Ok(0),
+            Err(Stop::Failed(os)) if progress.retries.wait_to_retry(&self.driver, os).await => Ok(0),
             step => {
                 progress.retries = Retries::default();
                 self.noted(step)
@@ -180,7 +182,7 @@ impl FileIo {
         }
     }
 
-    /// Records in `watch` that a transfer ended too early.
+    /// Records in `watch` if a transfer ended early.
     fn noted(&self, step: Result<usize, Stop>) -> Result<usize, IoError> {
         step.map_err(|stop| match stop {
             Stop::Ended => self.watch.lost(),
@@ -202,9 +204,9 @@ impl FileIo {
         self.driver.start_on(&self.lane, kind, buffers)
     }
 
-    /// Whether to bypass the ring: a small transfer of memory is not worth it. io_uring would hand it to a kernel
-    /// thread, which takes several times as long as the copy. (For file systems that can report "would block", io_uring
-    /// itself tries the copy inline first.)
+    /// Whether to bypass the ring: it is not worth it for a small transfer of memory. io_uring would hand it to a
+    /// kernel thread, which takes several times as long as the copy. (For file systems that can report "would block",
+    /// io_uring itself tries the copy inline first.)
     #[inline]
     fn is_quick(&self, bytes: usize) -> bool {
         self.way == Way::InMemory && bytes <= AT_ONCE_BYTES_MAX
@@ -224,7 +226,7 @@ impl FileIo {
 
     async fn transfer(&self, kind: Kind, buffers: Buffers, bytes: usize) -> (Buffers, i32) {
         if self.is_quick(bytes) {
-            self.turns.breathe().await;
+            self.turns.maybe_yield().await;
             return self.at_once(kind, buffers);
         }
         self.start(kind, buffers).await
@@ -235,7 +237,7 @@ impl FileIo {
         let mut retries = Retries::default();
         loop {
             let (_, result) = self.start(kind(), Buffers::None).await;
-            if !retries.outlast(&self.driver, -result).await {
+            if !retries.wait_to_retry(&self.driver, -result).await {
                 return result;
             }
         }
@@ -250,14 +252,14 @@ impl FileIo {
                 return Box::pin(self.read_slowly(at, into, 0, Progress::default())).await;
             }
             let bytes = into.bytes();
-            // Like `transfer`, but without room for the buffers in one more future.
+            // Like `transfer`, but inlined so that the buffers are not stored in one more future.
             let (buffers, result) = if self.is_quick(bytes) {
-                self.turns.breathe().await;
+                self.turns.maybe_yield().await;
                 self.at_once(Kind::Read { at: self.place(at) }, Buffers::Read(into))
             } else {
                 self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
             };
-            // Check again: if the file was short meanwhile, the read bytes may be a hole that a later write made.
+            // Check again: if the file was short meanwhile, the bytes read may be a hole that a later write made.
             self.watch.check()?;
             let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
             if usize::try_from(result) == Ok(bytes) {
@@ -313,16 +315,16 @@ impl FileIo {
                 return Box::pin(self.write_slowly(at, from, sync, 0, Progress::default())).await;
             }
             let bytes = from.bytes();
-            self.look().await?;
+            self.check_size().await?;
             let is_quick = self.is_quick(bytes);
             let (buffers, result) = if is_quick {
-                self.turns.breathe().await;
+                self.turns.maybe_yield().await;
                 self.at_once(Kind::Write { at: self.place(at), sync }, Buffers::Write(from))
             } else {
                 self.start(Kind::Write { at: self.place(at), sync }, Buffers::Write(from)).await
             };
             if usize::try_from(result) == Ok(bytes) {
-                return if is_quick { self.look().await } else { self.look_after().await };
+                return if is_quick { self.check_size().await } else { self.check_size_after_write().await };
             }
             let Buffers::Write(pieces) = buffers else { return Err(not_answered(result)) };
             Box::pin(self.write_on(at, pieces, sync, result)).await
@@ -355,14 +357,14 @@ impl FileIo {
         }
         drop(rest.split_to(done));
         at += done as u64;
-        // A durable first call that was cut short made durable what it wrote.
+        // A first durable call that was cut short has made durable what it wrote.
         let mut is_stable = true;
         while !rest.is_empty() {
             let part = cut(&mut rest);
             let bytes = part.bytes();
             let sync_now = sync && self.has_durable_write.get();
             is_stable &= sync_now;
-            self.look().await?;
+            self.check_size().await?;
             let (buffers, result) =
                 self.transfer(Kind::Write { at: self.place(at), sync: sync_now }, Buffers::Write(part), bytes).await;
             let Buffers::Write(mut part) = buffers else { return Err(not_answered(result)) };
@@ -376,11 +378,11 @@ impl FileIo {
             part.append(rest);
             rest = part;
         }
-        self.look().await?;
+        self.check_size().await?;
         if sync && !is_stable { self.flush().await } else { Ok(()) }
     }
 
-    /// Whether a durable write is not supported in one call: then write and flush.
+    /// Whether the kernel refused a durable write. The caller then writes and flushes instead.
     fn cannot_write_durably(&self, sync: bool, result: i32) -> bool {
         let cannot = sync && result == -libc::EOPNOTSUPP;
         if cannot {
@@ -389,9 +391,9 @@ impl FileIo {
         cannot
     }
 
-    /// Whether a failed flush may be repeated. An error may report writes that the page cache has lost, and does so
-    /// only once: the next flush succeeds. Safe to repeat are interruptions, and a device's own errors if no page cache
-    /// is used.
+    /// Whether a failed flush may be repeated. With a page cache an error may report lost writes, and does so only
+    /// once: the next flush would succeed. Interruptions are safe to repeat, and so are a device's own errors if no
+    /// page cache is used.
     fn may_flush_again(&self, os: i32) -> bool {
         os == libc::EINTR || matches!(self.way, Way::Direct { .. })
     }
@@ -404,7 +406,7 @@ impl FileIo {
             let operation = self.driver.start_with(&self.lane, self.flush_holder.clone(), Kind::Sync, Buffers::None);
             match operation.await.1 {
                 0.. => break Ok(()),
-                os if self.may_flush_again(-os) && retries.outlast(&self.driver, -os).await => {}
+                os if self.may_flush_again(-os) && retries.wait_to_retry(&self.driver, -os).await => {}
                 os => {
                     self.watch.error(self.lane.as_raw_fd(), -os);
                     break Err(Errno(-os));
@@ -415,13 +417,13 @@ impl FileIo {
     }
 }
 
-/// The error for a request without an answer: the device still has the buffers.
+/// The error for a request without an answer. Its buffers stay with the device.
 fn not_answered(result: i32) -> IoError {
     assert!(result < 0, "what ends well gives its buffers back");
     if result == -IS_LATE { ErrorKind::Late.into() } else { device_error(-result) }
 }
 
-/// Newly allocated, page-aligned memory. Rare: buffers filled from the network are aligned.
+/// Newly allocated, page-aligned memory. Rarely needed: buffers filled from the network are aligned.
 fn bounce(bytes: usize) -> ReadPieces {
     Arena::for_one(bytes).take(bytes).expect("the arena was made for this")
 }

@@ -1,4 +1,4 @@
-//! Locks that keep members apart from each other, also across processes.
+//! Locks that exclude conflicting claims, also between processes.
 //! Owns: which locks a claim takes. Not here: the list of claims of this process (`claim`).
 //! Invariant: of two claims that share a byte and of which one may write, at most one gets its locks.
 //!
@@ -21,9 +21,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Locks may be held briefly by others: udev locks a block device while it probes it; a forked process has its parent's
-/// locks until it executes another program; the locks of a killed process end with its ring, which the kernel tears
-/// down in the background in 30 to 70 ms. So this retries, at most this often.
+/// Locks may be held briefly by others. udev locks a block device while it probes it. A forked process holds its
+/// parent's locks until it executes another program. The locks of a killed process last until the kernel has torn down
+/// its ring, in the background, in 30 to 70 ms. So locking is retried, at most this often.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -52,7 +52,7 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
     match sys::lock_bytes(file.as_fd(), access == Access::ReadWrite, start, length) {
         Ok(()) => Ok(()),
         Err(Errno(libc::EAGAIN | libc::EACCES)) => Err(OpenError::InUse { path: path.into() }),
-        // There are no byte locks here, so no process can have claimed a window: the flock is enough.
+        // There are no byte locks on this file system, so no process can have claimed a window: the flock is enough.
         Err(Errno(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)) if window.is_none() => Ok(()),
         Err(errno) => Err(failed_with(path, "fcntl", errno)),
     }
@@ -77,7 +77,7 @@ pub(super) fn are_taken(file: &File, window: Option<Window>) -> Result<bool, Err
 
 /// Releases what [`take`] took, while the file stays open.
 pub(super) fn release(file: &File) {
-    // A lock that cannot be released ends with the process.
+    // If a lock cannot be released, it ends with the process.
     let _ = file.unlock();
     let _ = sys::unlock_bytes(file.as_fd());
 }
@@ -86,7 +86,7 @@ pub(super) fn release(file: &File) {
 mod tests {
     use super::*;
 
-    /// The whole file, and all windows of up to 3 of its 4 bytes, and those that go on to the end.
+    /// The whole file, each window of up to 3 of its 4 bytes, and each window that extends to the end.
     fn windows() -> Vec<Option<Window>> {
         let lengths = |offset: u64| (1..=4 - offset).map(Some).chain([None]);
         let window = |offset| lengths(offset).map(move |length| Some(Window { offset, length }));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_claims_that_share_a_byte_and_write_one_gets_its_locks() {
+    fn of_two_overlapping_claims_for_writing_one_gets_its_locks() {
         let path = std::env::temp_dir().join(format!("uraid-locks-{}", std::process::id()));
         std::fs::write(&path, [0; 4]).expect("room");
         let open = || File::options().read(true).write(true).open(&path).expect("there");
@@ -107,7 +107,7 @@ mod tests {
             .flat_map(|window| [Access::ReadWrite, Access::ReadOnly].map(|access| (access, window)))
             .collect();
         for &(first_access, first) in &claims {
-            // Two descriptions, like two processes.
+            // Two open file descriptions, like two processes.
             let holder = open();
             try_take(&path, &holder, first_access, first).expect("nothing is claimed");
             for &(access, window) in &claims {
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_member_is_kept_by_its_flock_where_a_file_system_has_no_locks_of_bytes() {
+    fn the_flock_is_enough_for_whole_members_without_byte_locks() {
         let path = std::env::temp_dir().join(format!("uraid-flock-{}", std::process::id()));
         std::fs::write(&path, [0; 4]).expect("room");
         let open = || File::options().read(true).write(true).open(&path).expect("there");
         let may_claim = |access| try_take(&path, &open(), access, None).is_ok();
         let other = open();
         assert!(may_claim(Access::ReadWrite) && may_claim(Access::ReadOnly));
-        // What another process would have of such a file system.
+        // What another process would get on such a file system.
         other.try_lock_shared().expect("free");
         assert_eq!((may_claim(Access::ReadWrite), may_claim(Access::ReadOnly)), (false, true));
         other.unlock().expect("ours");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_let_go_of_can_be_claimed_though_the_file_is_open() {
+    fn released_locks_can_be_taken_while_the_file_is_open() {
         let path = std::env::temp_dir().join(format!("uraid-let-go-{}", std::process::id()));
         std::fs::write(&path, [0; 4]).expect("room");
         let open = || File::options().read(true).write(true).open(&path).expect("there");

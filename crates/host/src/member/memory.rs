@@ -1,5 +1,5 @@
 //! Memory that behaves like a disk.
-//! Owns: [`Memory`]: zeroed pages, seen by all shards, freed by discard. Not here: its claim, its async operations.
+//! Owns: [`Memory`]: zeroed pages, shared by all shards, freed by discard. Not here: its claim, its async operations.
 //! Invariant: its bytes are accessed only through `copy`, which is opaque to the compiler. Two shards may read and
 //! write the same sectors at once, as on a disk. They get either's bytes, never undefined behaviour.
 
@@ -7,7 +7,7 @@ use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// A RAM disk: a mapped file without a name.
+/// A RAM disk: a mapped memfd.
 pub(super) struct Memory {
     file: OwnedFd,
     base: NonNull<u8>,
@@ -50,21 +50,21 @@ impl Memory {
         &self.file
     }
 
-    /// Panics outside.
+    /// Panics outside the memory.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         let from = self.address(at, into.len());
         // SAFETY: both ends are valid for the length, and distinct: no slice points into the mapping.
         unsafe { copy(into.as_mut_ptr(), from, into.len()) }
     }
 
-    /// Panics outside.
+    /// Panics outside the memory.
     pub(super) fn write(&self, at: u64, from: &[u8]) {
         let to = self.address(at, from.len());
         // SAFETY: as above.
         unsafe { copy(to, from.as_ptr(), from.len()) }
     }
 
-    /// Gives the pages back; the bytes read as zeroes.
+    /// Frees the pages; the bytes then read as zeroes.
     pub(super) fn zero(&self, at: u64, length: u64) -> i32 {
         sys::allocate(self.file.as_raw_fd(), libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, length)
     }
@@ -78,7 +78,7 @@ impl Memory {
 }
 
 /// # Safety
-/// `target` and `source` are valid for `bytes` bytes and do not overlap. Threads may change one of them meanwhile.
+/// `target` and `source` are valid for `bytes` bytes and do not overlap. Other threads may change one of them meanwhile.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
@@ -94,7 +94,7 @@ unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
 }
 
 /// # Safety
-/// `target` and `source` are valid for `bytes` bytes and do not overlap. Threads may change one of them meanwhile.
+/// `target` and `source` are valid for `bytes` bytes and do not overlap. Other threads may change one of them meanwhile.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     for n in 0..bytes {

@@ -9,6 +9,8 @@
 mod allocation;
 mod claim;
 mod device;
+#[cfg(test)]
+mod fake_ring;
 mod file;
 mod in_use;
 mod locks;
@@ -16,8 +18,6 @@ mod memory;
 mod open;
 mod origin;
 mod path;
-#[cfg(test)]
-mod pretend;
 mod retry;
 mod target;
 mod trial;
@@ -32,7 +32,7 @@ pub use target::{BadSectors, Target, Window};
 
 use uraid_block::{ErrorKind, IoError};
 
-/// What an errno of a device means.
+/// Classifies an errno of a device.
 pub(crate) fn device_error(os: i32) -> IoError {
     let kind = match os {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,

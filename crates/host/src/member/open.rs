@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use uraid_block::{Geometry, SECTOR_BYTES, Sectors};
 
-/// The largest I/O of a member: 1 GiB. Transfers above the system's limit are continued.
+/// The largest I/O of a member: 1 GiB. The system moves less per call; transfers are continued.
 const IO_MAX: Sectors = Sectors(1 << 21);
 /// A page, in sectors.
 const PAGE: Sectors = Sectors(8);
@@ -169,7 +169,7 @@ fn memory_geometry(size: Sectors, zeroes: bool) -> Geometry {
 
 fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let (path, name, window) = (&target.path, Path::new(&target.name), target.window);
-    // Check the type before opening: opening a FIFO would wait, opening a tape would move it.
+    // Check the type before opening: opening a FIFO would block, opening a tape would move it.
     let before = std::fs::metadata(path).map_err(|error| failed(name, "stat", &error))?;
     let kind = before.file_type();
     if kind.is_dir() {
@@ -198,7 +198,8 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
         return Err(OpenError::InUse { path: name.into() });
     }
     let span = || Span::new(name, window, file_bytes(name, &file, is_block_device)?);
-    // Report an invalid window even if another process holds the locks. The place that counts is taken under the locks.
+    // Report an invalid window even if another process holds the locks. The position that is used is computed under the
+    // locks.
     span()?;
     locks::take(name, &file, access, window)?;
     let under = origin.lock(name, access)?;
@@ -221,7 +222,7 @@ fn file_bytes(name: &Path, file: &File, is_block_device: bool) -> Result<u64, Op
     }
 }
 
-/// The place of a member in its file.
+/// A member's bytes in its file.
 struct Span {
     /// Its first byte.
     base: u64,
@@ -244,8 +245,8 @@ impl Span {
         Ok(Span { base: start, size, file_bytes })
     }
 
-    /// Whether both ends are at multiples of `bytes`, or at the file's own ends. Then no other member has a byte of any
-    /// of these blocks.
+    /// Whether both ends are at multiples of `bytes`, or at the file's own ends. Then no other member shares one of
+    /// these blocks.
     fn has_own_blocks(&self, bytes: u64) -> bool {
         let end = self.base + self.size.bytes();
         let is_last = self.file_bytes - end < SECTOR_BYTES as u64;
@@ -253,7 +254,7 @@ impl Span {
     }
 
     /// Turns direct I/O on if it accepts whole sectors in sector-aligned memory. Not if a page is shared with a
-    /// neighbour: stale data in the neighbour's cached page would overwrite a direct write.
+    /// neighbouring window: writing back the neighbour's cached page would overwrite a direct write with stale data.
     fn make_direct(&self, file: &File, status: &Metadata, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
         let align = align.filter(takes_sectors)?;
         let own = self.has_own_blocks(sys::page_bytes()) && self.has_own_blocks(status.blksize().max(1));
@@ -266,7 +267,7 @@ impl Span {
     }
 }
 
-/// Whether a transfer may begin and end at any sector, as the continuation of another one does.
+/// Whether a transfer may begin and end at any sector, as the continuation of a short one does.
 fn takes_sectors(align: &DirectAlignment) -> bool {
     align.offset as usize <= SECTOR_BYTES && align.memory as usize <= SECTOR_BYTES
 }
@@ -300,12 +301,12 @@ fn block_device(
     span: &Span,
 ) -> Result<(Option<DirectAlignment>, Geometry), OpenError> {
     let (logical, physical) = sys::block_sizes(file.as_fd()).map_err(|errno| failed_with(path, "ioctl", errno))?;
-    // Kernels before 6.1 do not report it; direct I/O then needs the logical block.
+    // Kernels before 6.1 do not report the alignment; direct I/O then needs the logical block.
     let told = sys::direct_alignment(file.as_fd()).unwrap_or(DirectAlignment { offset: logical, memory: 512 });
     let direct = span.make_direct(file, status, Some(told));
     let queue = |name: &str| queue_attribute(status.rdev(), name);
     let discard = queue("discard_granularity").and_then(|text| text.parse().ok()).unwrap_or(0);
-    // A device discards its own granules: a window that starts inside one cannot discard.
+    // A device discards whole granules: a window that starts inside one cannot discard.
     let can_discard = queue("discard_max_bytes").is_some_and(|text| text != "0")
         && span.base.is_multiple_of(u64::from(logical.max(512)));
     let logical_block = Sectors::from_bytes_floor(u64::from(logical.max(512)));
@@ -329,7 +330,7 @@ fn block_device(
     Ok((direct, geometry))
 }
 
-/// What sysfs says of a block device, or of the disk that a partition is on.
+/// A queue attribute in sysfs, of a block device or of the disk that a partition is on.
 fn queue_attribute(device: u64, name: &str) -> Option<String> {
     let base = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
     let text = std::fs::read_to_string(format!("{base}/queue/{name}"))
@@ -342,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn direct_io_is_for_what_takes_sectors_in_memory_and_on_the_device() {
+    fn direct_io_needs_sector_alignment_in_memory_and_on_the_device() {
         for (offset, memory, expected) in
             [(512, 4, true), (512, 512, true), (1, 1, true), (4096, 512, false), (512, 1024, false), (512, 4096, false)]
         {

@@ -1,6 +1,6 @@
-//! The origin of a member's bytes: a partition's disk, the file or device below a loop device.
-//! Owns: following it down, the locks of a file below a loop device. Not here: the list of claims (`claim`), which
-//! locks there are (`locks`).
+//! The origin of a member's bytes: a partition's disk, or the file or device below a loop device.
+//! Owns: following the stack down, and the locks of a file below a loop device. Not here: the list of claims (`claim`),
+//! which locks exist (`locks`).
 //! Invariant: two names of one byte lead to one identity and one place, as far as sysfs and the loop driver report it.
 
 use super::claim::{Access, Identity, OpenError};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use uraid_block::SECTOR_BYTES;
 
-/// How many loop devices over loop devices are followed; the kernel allows fewer.
+/// How deep stacked loop devices are followed; the kernel allows fewer.
 const FLOORS_MAX: usize = 16;
 
-/// The identity of a file or block device. Two nodes of one device have different inodes, so a device's own number
-/// counts.
+/// The identity of a file or block device. For a device its device number is used, because two nodes of one device have
+/// different inodes.
 pub(super) fn identity(status: &Metadata) -> Identity {
     if status.file_type().is_block_device() {
         Identity { device: status.rdev(), inode: 0 }
@@ -28,11 +28,11 @@ pub(super) fn identity(status: &Metadata) -> Identity {
     }
 }
 
-/// The final place of a member's bytes.
+/// Where a member's bytes finally are.
 pub(super) struct Origin {
-    /// The file or device that has them.
+    /// The file or device that stores them.
     pub(super) identity: Identity,
-    /// The range of its bytes; up to `u64::MAX` if it reaches to the end.
+    /// The byte range in it; the end is `u64::MAX` if it extends to the end.
     pub(super) bytes: Range<u64>,
     /// The path of the file below a loop device, as the system reports it.
     file: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl Origin {
             origin.leave_partition();
             let Some(under) = under_loop(origin.identity.device, &path) else { break };
             origin.step(under.offset, under.length, under.identity);
-            // If the file was deleted, or another was renamed over it, no path leads to it.
+            // If the file was deleted, or replaced by a rename, no path leads to it.
             let is_there = std::fs::metadata(&under.path).is_ok_and(|status| identity(&status) == under.identity);
             origin.file = (is_there && under.identity.inode != 0).then(|| under.path.clone());
             path = under.path;
@@ -59,7 +59,8 @@ impl Origin {
     }
 
     /// Takes the locks that a claim of the file below a loop device would take; they last as long as the returned file.
-    /// `None`: there is no such file, or this user cannot open it, so no process of this user can claim it.
+    /// `None` if there is no such file, or if this user cannot open it: then no process of this user can claim it
+    /// either.
     pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
         let Some((file, window)) = self.open_under(access) else { return Ok(None) };
         locks::take(name, &file, access, window)?;
@@ -92,9 +93,9 @@ impl Origin {
         self.step(start, Some(length), Identity { device: disk, inode: 0 });
     }
 
-    /// Moves to the file or device below, in which these are `length` bytes from `offset` on.
+    /// Moves to the file or device below, where the device's `length` bytes start at `offset`.
     ///
-    /// Bytes 100 to 200 of a partition at 1000 with 150 bytes are 1100 to 1150 of the disk.
+    /// Example: bytes 100 to 200 of a 150-byte partition at 1000 are bytes 1100 to 1150 of the disk.
     fn step(&mut self, offset: u64, length: Option<u64>, identity: Identity) {
         let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
         let start = self.bytes.start.saturating_add(offset).min(end);
@@ -111,11 +112,11 @@ struct UnderLoop {
     length: Option<u64>,
 }
 
-/// `None`: it is not a loop device, or has no file. `path` is a node of it or of a partition of it.
+/// `None` if it is not a loop device or has no file. `path` is a node of the device or of one of its partitions.
 fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
     let under: PathBuf = attribute::<String>(device, "loop/backing_file")?.into();
     let (offset, length) = (attribute::<u64>(device, "loop/offset")?, attribute::<u64>(device, "loop/sizelimit")?);
-    // The driver knows the inode, which counts; sysfs knows only the last path.
+    // The driver knows the inode, which identifies the file; sysfs reports only a path.
     let told = File::open(path).ok().and_then(|file| sys::loop_file(file.as_fd()).ok());
     let identity = match told {
         Some(LoopFile { special, .. }) if special != 0 => Identity { device: special, inode: 0 },
@@ -125,7 +126,7 @@ fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
     Some(UnderLoop { identity, path: under, offset, length: (length > 0).then_some(length) })
 }
 
-/// What sysfs says of a block device.
+/// A sysfs attribute of a block device.
 fn attribute<T: FromStr>(device: u64, name: &str) -> Option<T> {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{name}")).ok()?;
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_a_part_are_inside_it() {
+    fn the_bytes_of_a_partition_stay_inside_it() {
         let disk = Identity { device: 1, inode: 0 };
         let step = |bytes: Range<u64>, offset, length| {
             let mut origin = Origin { identity: Identity { device: 2, inode: 0 }, bytes, file: None };

@@ -27,14 +27,14 @@ pub enum PathState {
 pub(super) async fn state(claim: Arc<Claim>, driver: &Driver) -> Option<PathState> {
     let found = Arc::new(OnceLock::new());
     let answer = found.clone();
-    let is_asked = driver.ask_about(&claim.name);
+    let has_begun = driver.register_query(&claim.name);
     let call = move || {
-        is_asked.store(true, Ordering::Release);
+        has_begun.store(true, Ordering::Release);
         answer.get_or_init(|| look(&claim));
         0
     };
-    driver.start(Kind::look(call), Buffers::None, None).await;
-    // Nothing where no thread could be had to ask.
+    driver.start(Kind::short_call(call), Buffers::None, None).await;
+    // `None` if no thread could be started to look.
     found.get().copied().flatten()
 }
 

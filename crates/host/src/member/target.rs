@@ -28,7 +28,7 @@ impl Window {
 /// What to claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Its name in messages: the words that were given.
+    /// Its name in messages, as the user gave it.
     pub name: String,
     /// A path, or `mem:...` or `null:...`, see [`super::Claimed::open`].
     pub path: PathBuf,
@@ -39,7 +39,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The whole of what a name means; `bad:LIST:NAME` adds sectors that fail. `None`: the list is invalid.
+    /// The target that a name means, without a window; `bad:LIST:NAME` adds sectors that fail. `None` if the list is
+    /// invalid.
     pub fn whole(name: &Path) -> Option<Target> {
         let text = name.to_string_lossy();
         let (bad, path) = match text.strip_prefix("bad:") {
@@ -58,7 +59,7 @@ impl Target {
 pub struct BadSectors(Vec<Range>);
 
 impl BadSectors {
-    /// A list of these stretches, which may overlap and come in any order.
+    /// A list of these stretches; they may overlap and be unsorted.
     pub fn new(stretches: impl IntoIterator<Item = Range>) -> BadSectors {
         let mut stretches: Vec<Range> = stretches.into_iter().collect();
         stretches.sort_by_key(|stretch| stretch.start);
@@ -91,7 +92,7 @@ impl BadSectors {
         self.0.iter().copied().find(|stretch| stretch.overlaps(range))
     }
 
-    /// The result of a read or write of these sectors on a disk with these bad sectors.
+    /// `Ok` if no sector of the range is bad, else a medium error without an errno.
     #[inline]
     pub fn check(&self, range: Range) -> Result<(), IoError> {
         if self.0.is_empty() || range.length.is_zero() || self.first_in(range).is_none() {
@@ -100,7 +101,7 @@ impl BadSectors {
         Err(IoError { kind: ErrorKind::Media, os: libc::EIO })
     }
 
-    /// The same for bytes.
+    /// The same, for a range in bytes.
     pub fn check_bytes(&self, at: u64, length: u64) -> Result<(), IoError> {
         let (first, behind) = (at / SECTOR_BYTES as u64, at.saturating_add(length).div_ceil(SECTOR_BYTES as u64));
         self.check(Range::between(Sector(first), Sector(behind)))
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bad_stretch_is_found_in_any_order_and_added_ones_beside_those_that_were_there() {
+    fn the_first_bad_stretch_is_found_in_any_order_and_after_additions() {
         let range = |start, length| Range::new(Sector(start), Sectors(length));
         let bad = BadSectors::new([range(50, 4), range(10, 1)]).with(BadSectors::new([range(30, 8), range(28, 3)]));
         assert_eq!(bad.first_in(range(0, 100)), Some(range(10, 1)));

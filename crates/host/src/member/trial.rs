@@ -1,4 +1,5 @@
-//! Memory with a simulated cost per request, like a disk or a controller: it shows what splitting and merging cost.
+//! Memory with a simulated cost per request, like a disk or a controller: it shows the cost of splitting and the gain
+//! of merging.
 //! Owns: [`Cost`], its syntax, [`TrialMember`]. Not here: waiting until the time has passed (`ring::trials`).
 //! Invariant: a member serves one request after the other, whichever shards they come from.
 //!
@@ -16,7 +17,7 @@ use uraid_block::Tick;
 
 /// The longest that one request may take: a minute.
 const REQUEST_NANOS_MAX: u64 = 60_000_000_000;
-/// The most bytes that one call to Linux moves.
+/// The most bytes that one Linux system call transfers.
 const TRANSFER_MAX: usize = 0x7fff_f000;
 
 /// The cost of a member's requests, and the time until which it is busy.
@@ -25,7 +26,7 @@ pub(super) struct Cost {
     request_nanos: u64,
     /// Bytes per second; 0: unlimited.
     bandwidth: u64,
-    /// The end of the last request. Relaxed is enough: it guards no other data.
+    /// When the last request ends. Relaxed is enough: it guards no other data.
     busy_until: AtomicU64,
 }
 
@@ -74,7 +75,7 @@ fn parse_nanos(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|nanos| *nanos <= REQUEST_NANOS_MAX)
 }
 
-/// A claimed member with a cost; it replaces the ring.
+/// A claimed member with a cost; its requests bypass the ring.
 pub(super) struct TrialMember {
     claim: Arc<Claim>,
 }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_line_up_behind_each_other() {
+    fn requests_queue_behind_each_other() {
         let cost = Cost::parse("request=20us").expect("a cost");
         assert_eq!(cost.due(Tick(100), 512), Tick(20_100));
         assert_eq!(cost.due(Tick(200), 1 << 20), Tick(40_100), "behind the first, however large");

@@ -10,7 +10,7 @@ const KEEPALIVE_IDLE_SECONDS: libc::c_int = 60;
 /// ... and then again at this interval, this many times in all.
 const KEEPALIVE_INTERVAL_SECONDS: libc::c_int = 15;
 const KEEPALIVE_PROBES: libc::c_int = 4;
-/// How long data may stay unacknowledged: as long as an idle peer may be silent.
+/// How long sent data may stay unacknowledged: the time after which an idle peer is given up, too.
 const USER_TIMEOUT_MILLIS: libc::c_int =
     1000 * (KEEPALIVE_IDLE_SECONDS + KEEPALIVE_PROBES * KEEPALIVE_INTERVAL_SECONDS);
 
@@ -21,7 +21,7 @@ pub enum Peer {
     User(u32),
     /// A host; for IPv6 its 64-bit network, which one host usually gets as a whole.
     Host(IpAddr),
-    /// The connection is gone, or of another kind.
+    /// The connection is closed, or neither unix nor TCP.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl Peer {
     }
 }
 
-/// Lets the system detect that the TCP peer has vanished silently: power, cable, a lost route.
+/// Lets the system detect a TCP peer that has vanished silently: power loss, a pulled cable, a lost route.
 pub(super) fn notice_lost_peer(socket: &impl AsFd) {
     for (level, name, value) in [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -59,7 +59,7 @@ pub(super) fn notice_lost_peer(socket: &impl AsFd) {
     }
 }
 
-/// Asks for this send buffer in bytes; the system may give less. TCP tunes its own.
+/// Requests this send buffer in bytes; the system may give less. For unix sockets: TCP tunes its own.
 pub(super) fn set_send_buffer(socket: &impl AsFd, bytes: libc::c_int) {
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, bytes);
 }

@@ -1,17 +1,18 @@
 //! Submits started requests: at once, or at the end of the turn together with adjacent ones.
-//! Owns: starting on a lane, sending what waits in lanes, splitting the result of a merged request over its parts.
+//! Owns: starting on a lane, submitting what waits in lanes, splitting the result of a merged request over its parts.
 //! Not here: what may be merged (`merge`), slots and futures (`ring`).
 //! Invariant: a request that was merged ends as if it had been alone. If the merged one failed or came back short, its
 //! incomplete parts are submitted again, each by itself. So an error concerns only its own request's sectors.
 //!
-//! A request that is held (see `merge`) always goes out, and is delayed by at most one other request:
+//! A request that is held (see `merge`) is always submitted, and is delayed by at most one other request:
 //! - It is held once, for one numbered request that is in flight now. When that one has ended, it is submitted in its
 //!   group, whatever else is in flight.
-//! - The one in flight does not depend on any held request: the device has it already, and ends it like any other.
-//! - A held request never sleeps. Its lane stays among the busy ones, which are all checked before each sleep. The end
-//!   of the request in flight ends the next sleep, whether of the ring or of a trial device. The lane is then checked
-//!   again before the next sleep, or in the same call if there was no sleep.
-//! - A flush, and everything else that is no read or write, first sends what is held in all lanes. So does closing.
+//! - The request in flight does not depend on any held request: the device already has it.
+//! - The shard does not sleep over a held request. Its lane stays among the busy ones, which are all checked before each
+//!   sleep. The end of the request in flight ends the next sleep, whether of the ring or of a trial device. The lane is
+//!   then checked again before the next sleep, or in the same call if there was no sleep.
+//! - A flush, and everything else that is no read or write, first submits all held requests of all lanes. So does
+//!   closing.
 
 use super::answers::is_change;
 use super::lane::Lane;
@@ -23,15 +24,15 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use uraid_block::Tick;
 
-/// Which of the waiting requests to send.
+/// Which of the waiting requests to submit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     All,
-    /// All but what is held.
+    /// All except held ones.
     Due,
 }
 
-/// A merged request: its parts, with their bytes.
+/// A merged request: the tokens of its parts, with their bytes.
 pub(super) struct Merged {
     lane: Rc<Lane>,
     parts: Vec<(u32, u64)>,
@@ -54,7 +55,7 @@ fn direction(kind: &Kind) -> Option<(Direction, u64)> {
 }
 
 impl Merged {
-    /// The requests in it.
+    /// The tokens of the requests in it.
     pub(super) fn tokens(&self) -> impl Iterator<Item = u32> {
         self.parts.iter().map(|(token, _)| *token)
     }
@@ -89,7 +90,7 @@ impl Request {
 }
 
 impl Driver {
-    /// Starts an operation on a member. Reads and writes wait for the end of the shard's turn, when adjacent ones are
+    /// Starts an operation on a member. Reads and writes wait until the end of the shard's turn, when adjacent ones are
     /// merged. All others are submitted at once, after the waiting ones.
     pub(crate) fn start_on(&self, lane: &Rc<Lane>, kind: Kind, buffers: Buffers) -> Operation<'_> {
         let mut request = Request::new(kind, buffers, Some(lane.clone()));
@@ -97,7 +98,7 @@ impl Driver {
         self.start_request(lane, request)
     }
 
-    /// The same with another file description of the member, as flushes use.
+    /// The same, through another file description of the member, as flushes use.
     pub(crate) fn start_with(&self, lane: &Rc<Lane>, holder: Holder, kind: Kind, buffers: Buffers) -> Operation<'_> {
         self.start_request(lane, Request::new(kind, buffers, Some(holder)))
     }
@@ -113,7 +114,7 @@ impl Driver {
             self.send_waiting(Which::All);
             let is_call = matches!(request.kind, Kind::Call(_));
             let token = self.put(request);
-            // A question to the system on a helper thread is not a request to the device.
+            // A query by a helper thread is not a request to the device.
             if is_call {
                 self.start_call(token)
             } else {
@@ -136,15 +137,15 @@ impl Driver {
         self.operation(token)
     }
 
-    /// Sends what waits in the lanes.
+    /// Submits what waits in the lanes.
     pub(super) fn send_waiting(&self, which: Which) {
         self.busy.borrow_mut().retain(|lane| self.send_lane(lane, which));
     }
 
-    /// Sends one lane's requests. Returns whether some are held.
+    /// Submits one lane's requests. Returns whether some are held.
     fn send_lane(&self, lane: &Rc<Lane>, which: Which) -> bool {
         let waiting = &mut *lane.waiting.borrow_mut();
-        // If some overlap, keep their order.
+        // If some overlap, they stay in order.
         let can_merge = self.merges && (waiting.len() == 1 || arrange(waiting));
         let (mut at, mut held) = (0, 0);
         while at < waiting.len() {
@@ -159,7 +160,7 @@ impl Driver {
             at += count;
         }
         waiting.truncate(held);
-        // Nothing overlapped, so their order does not matter; later requests come after them.
+        // Nothing overlapped, so their order does not matter. Later requests come after them.
         waiting.iter_mut().zip(0..).for_each(|(one, order)| one.order = order);
         held > 0
     }
@@ -171,18 +172,18 @@ impl Driver {
         let token = if group.len() == 1 { first.token } else { self.merged(lane, group) };
         if self.merges {
             let identity = Identity { token, number: self.with_slot(token, |slot| slot.number.get()) };
-            lane.lately.borrow_mut().note(group, identity);
+            lane.recent.borrow_mut().note(group, identity);
         }
         self.submit(lane, token);
     }
 
-    /// Whether a group is held: it continues a request in flight, and is smaller than that one's parts.
+    /// Whether a group is held: it continues a request in flight, and is smaller than that request's parts.
     fn is_held(&self, lane: &Lane, group: &mut [Waiting]) -> bool {
         if group.iter().any(|one| one.held.is_some_and(|before| !self.is_under_way(before))) {
             return false;
         }
-        let lately = lane.lately.borrow();
-        let Some(before) = lately.before(group).find(|sent| self.is_under_way(sent.identity)).copied() else {
+        let recent = lane.recent.borrow();
+        let Some(before) = recent.before(group).find(|sent| self.is_under_way(sent.identity)).copied() else {
             return false;
         };
         let bytes: u64 = group.iter().map(|one| one.bytes).sum();
@@ -221,7 +222,7 @@ impl Driver {
         token
     }
 
-    /// A merged request has ended, and with it those of its parts that are complete.
+    /// A merged request has ended: ends its parts that are complete, and submits the others again.
     pub(super) fn end_merged(&self, token: u32, merged: Merged, result: i32) {
         let (request, _) = self.take_request(token);
         let Merged { lane, mut parts } = merged;
@@ -269,7 +270,7 @@ impl Driver {
         }
     }
 
-    /// Runs the requests whose time on trial devices is over.
+    /// Runs the requests that are due on trial devices.
     pub(super) fn end_trials(&self) {
         if self.trials.next().is_none() {
             return;

@@ -1,9 +1,9 @@
 //! One member's path to the ring, on one shard.
-//! Owns: [`Lane`]: the holder of the member's file, its trace, and the trial device, if one replaces the ring.
+//! Owns: [`Lane`]: the holder of the member's file, its trace, and the trial device if one replaces the ring.
 //! Not here: when waiting requests are sent (`ring`), what may be merged (`merge`).
 //! Invariant: all reads and writes of a member go through its lane, so order and counts are decided in one place.
 
-use super::merge::{Lately, Limits, Waiting};
+use super::merge::{Limits, RecentRequests, Waiting};
 use super::trace::{Trace, TracedKind};
 use super::{FileSlot, Holder, Kind, LaneNumber};
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Tick};
 
-/// A device that works in this process and takes time for it, in place of the ring: see `mem:SIZE,request=TIME`.
+/// A device simulated in this process, in place of the ring: see `mem:SIZE,request=TIME`.
 pub(crate) trait Trial {
     /// When a request of `bytes` bytes that is submitted `now` ends. Requests end one after the other.
     fn due(&self, now: Tick, bytes: u64) -> Tick;
@@ -25,21 +25,22 @@ pub(crate) trait Trial {
     unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32;
 }
 
-/// How many requests of one member may be with the system at once: a member that hangs must not block all its threads.
+/// The most requests of one member that the system may have at once: a member that hangs must not block all its
+/// threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Depth(pub(crate) u32);
 
 impl Depth {
     /// Each request through the page cache occupies a kernel thread while it waits.
     pub(crate) const CACHED: Depth = Depth(32);
-    /// Direct requests occupy one only when a queue is full.
+    /// A direct request occupies a kernel thread only when a queue is full.
     pub(crate) const DIRECT: Depth = Depth(256);
 }
 
 /// One member as one shard reaches it.
 pub(crate) struct Lane {
     number: LaneNumber,
-    /// What its member is called.
+    /// The member's name in messages.
     pub(super) name: Rc<str>,
     // Dropped before the file is closed: the file's locks end when its last user closes it.
     slot: Option<FileSlot>,
@@ -50,11 +51,11 @@ pub(crate) struct Lane {
     pub(super) trial: Option<Box<dyn Trial>>,
     is_remote: bool,
     trace: Option<Rc<Trace>>,
-    /// See `answers`; shared by all shards' lanes of one member.
-    pub(super) owed_changes: Arc<AtomicUsize>,
+    /// The count of unanswered changes, see `answers`; shared by all shards' lanes of one member.
+    pub(super) unanswered_changes: Arc<AtomicUsize>,
     /// Requests that were started in this turn, and held ones.
     pub(super) waiting: RefCell<Vec<Waiting>>,
-    pub(super) lately: RefCell<Lately>,
+    pub(super) recent: RefCell<RecentRequests>,
 }
 
 impl AsRawFd for Lane {
@@ -64,7 +65,7 @@ impl AsRawFd for Lane {
 }
 
 impl Lane {
-    /// `base`: the place of the member's byte 0 in the file that `holder` keeps open.
+    /// `base`: the byte at which the member starts in the file that `holder` keeps open.
     pub(crate) fn new(holder: Holder, base: u64, limits: Limits, trial: Option<Box<dyn Trial>>) -> Lane {
         Lane {
             number: LaneNumber::NONE,
@@ -76,20 +77,20 @@ impl Lane {
             trial,
             is_remote: false,
             trace: None,
-            owed_changes: Arc::default(),
+            unanswered_changes: Arc::default(),
             waiting: RefCell::default(),
-            lately: RefCell::default(),
+            recent: RefCell::default(),
         }
     }
 
-    /// The same, with a trace if `is_traced`.
+    /// Adds a trace if `is_traced`.
     pub(crate) fn traced(self, is_traced: bool) -> Lane {
         Lane { trace: is_traced.then(Rc::default), ..self }
     }
 
-    /// The same, of a file on a file system that waits for a server or a process (NFS, FUSE). Its requests go to the
-    /// kernel's worker threads at once: some, such as reads of a FUSE file without FUSE_ASYNC_READ, would otherwise wait
-    /// where they are submitted, and hold up the shard.
+    /// Marks a file on a file system that waits for a server or a process (NFS, FUSE). Its requests go to the kernel's
+    /// worker threads at once: some, such as reads of a FUSE file without FUSE_ASYNC_READ, would otherwise block the
+    /// shard while they are submitted.
     pub(crate) fn remote(self, is_remote: bool) -> Lane {
         Lane { is_remote, ..self }
     }
@@ -100,28 +101,26 @@ impl Lane {
         self.is_remote
     }
 
-    /// The same, with the count that all shards' lanes of its member share.
-    pub(crate) fn sharing(self, owed_changes: Arc<AtomicUsize>) -> Lane {
-        Lane { owed_changes, ..self }
+    /// Sets the count that all shards' lanes of its member share.
+    pub(crate) fn sharing(self, unanswered_changes: Arc<AtomicUsize>) -> Lane {
+        Lane { unanswered_changes, ..self }
     }
 
-    /// The same, of a member with this name.
+    /// Sets the member's name.
     pub(crate) fn called(self, name: &str) -> Lane {
         Lane { name: name.into(), ..self }
     }
 
-    /// The same, with a number of its own.
     pub(super) fn numbered(self, number: LaneNumber) -> Lane {
         Lane { number, ..self }
     }
 
-    /// Which one it is.
     #[inline]
     pub(super) fn number(&self) -> LaneNumber {
         self.number
     }
 
-    /// The same, for a file that has a slot in the ring.
+    /// Sets the file's slot in the ring.
     pub(crate) fn with_slot(self, slot: Option<FileSlot>) -> Lane {
         Lane { slot, ..self }
     }

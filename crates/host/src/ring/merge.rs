@@ -1,9 +1,10 @@
 //! Which requests of one turn are merged into one request to a member, and in which order.
-//! Owns: [`Waiting`], [`Limits`], [`Lately`], [`arrange`], [`together`]: pure. Not here: submitting them (`ring`).
+//! Owns: [`Waiting`], [`Limits`], [`RecentRequests`], [`arrange`], [`together`]: pure. Not here: submitting them
+//! (`ring`).
 //! Invariant: if requests overlap and one of them is a write, they are submitted in the order in which they came.
 //!
 //! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So the
-//! parts of a stream's next requests arrive one by one, each after a request that is already in flight, and would be
+//! parts of a stream's next requests arrive one by one, each behind a request that is already in flight, and would be
 //! submitted as fragments. Such a part, smaller than the requests it continues, is held until the request in flight has
 //! ended, and is merged with what arrives meanwhile:
 //! ```text
@@ -24,7 +25,7 @@ pub(super) enum Direction {
 pub(super) struct Waiting {
     pub(super) at: u64,
     pub(super) bytes: u64,
-    /// The number of pieces of memory.
+    /// The number of memory segments.
     pub(super) segments: u32,
     pub(super) direction: Direction,
     /// How many requests were started before it in this turn.
@@ -34,7 +35,7 @@ pub(super) struct Waiting {
     pub(super) held: Option<Identity>,
 }
 
-/// Identifies one operation among all that ever have its token.
+/// Identifies one operation: tokens are reused, numbers are not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     pub(super) token: u32,
@@ -47,8 +48,8 @@ impl Waiting {
     }
 }
 
-/// How many of a lane's last requests are remembered to be continued.
-const LATELY: usize = 16;
+/// How many of a lane's last requests are remembered; a new request may continue one of them.
+const RECENT_MAX: usize = 16;
 
 /// A request that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,23 +61,23 @@ pub(super) struct Sent {
     pub(super) part_bytes: u64,
 }
 
-/// The last requests of a lane; the oldest is forgotten first.
+/// The last requests of a lane; the oldest one is dropped first.
 #[derive(Default, Debug)]
-pub(super) struct Lately {
-    sent: [Option<Sent>; LATELY],
+pub(super) struct RecentRequests {
+    sent: [Option<Sent>; RECENT_MAX],
     next: usize,
 }
 
-impl Lately {
-    /// Notes a group that was submitted as one, as `identity`.
+impl RecentRequests {
+    /// Records a group that was submitted as one request, `identity`.
     pub(super) fn note(&mut self, group: &[Waiting], identity: Identity) {
         let last = group.last().expect("something goes down");
         let part_bytes = group.iter().map(|one| one.bytes).max().expect("as before");
         self.sent[self.next] = Some(Sent { identity, direction: last.direction, end: last.end(), part_bytes });
-        self.next = (self.next + 1) % LATELY;
+        self.next = (self.next + 1) % RECENT_MAX;
     }
 
-    /// The requests that a group may have to be held for: the one it was held for already, or those it continues.
+    /// The requests for which a group may be held: the one for which it is held already, or those that it continues.
     pub(super) fn before<'a>(&'a self, group: &'a [Waiting]) -> impl Iterator<Item = &'a Sent> {
         let first = group[0];
         let held = group.iter().find_map(|one| one.held);
@@ -94,8 +95,8 @@ pub(crate) struct Limits {
     pub(crate) segments_max: usize,
 }
 
-/// Sorts requests in ascending order and returns true: they may be merged. If a write overlaps another request, they
-/// stay in the order in which they came, and it returns false.
+/// Sorts the requests in ascending order and returns true: they may be merged. If a write overlaps another request,
+/// returns false and leaves them in the order in which they came.
 pub(super) fn arrange(waiting: &mut [Waiting]) -> bool {
     if !waiting.is_sorted_by_key(|one| one.at) {
         waiting.sort_unstable_by_key(|one| (one.at, one.order));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_kind_go_down_as_one_and_ascending() {
+    fn adjacent_requests_of_one_kind_are_merged_in_ascending_order() {
         use Direction::{Read, Write, WriteDurably};
         assert_eq!(groups(&[(10, 5, Read), (0, 5, Read), (5, 5, Read), (20, 1, Read)]), [vec![1, 2, 0], vec![3]]);
         assert_eq!(groups(&[(0, 5, Write), (5, 5, WriteDurably), (10, 5, WriteDurably)]), [vec![0], vec![1, 2]]);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_a_write_stays_in_order() {
+    fn requests_that_overlap_a_write_stay_in_order() {
         use Direction::{Read, Write};
         for overlapping in [
             [(8, 8, Write), (4, 8, Write), (0, 4, Write)],

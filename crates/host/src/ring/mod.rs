@@ -1,4 +1,4 @@
-//! Kernel operations as futures, and who holds their memory until the kernel is done with it.
+//! Kernel operations as futures, and the ownership of their memory until the kernel is done with it.
 //! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`), what is
 //! merged for a member (`merge`, `dispatch`).
 //! Invariant: the buffers, addresses and file of an operation stay where they are until its completion, even if the
@@ -21,7 +21,7 @@ pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
 use crate::timers::Timers;
-use answers::{Answer, Owed, Question};
+use answers::{Answer, LaneState, Query};
 use dispatch::{Merged, Spare, Which};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -51,7 +51,7 @@ pub(crate) enum Buffers {
     Lease(Lease),
 }
 
-/// The operation. Addresses in bytes.
+/// An operation. Addresses are in bytes.
 pub(crate) enum Kind {
     /// Into the buffers, from `at` of the file.
     Read { at: u64 },
@@ -61,17 +61,17 @@ pub(crate) enum Kind {
     Sync,
     /// fallocate.
     Allocate { mode: i32, at: u64, length: u64 },
-    /// Into the buffers, from the socket; all of them or until the end of the stream, if `whole`.
+    /// Into the buffers, from the socket. If `whole`: until all are full or the stream ends.
     Receive { whole: bool },
     /// From the buffers, to the socket.
     Send,
-    /// Until the file is readable.
+    /// Waits until the file is readable.
     Poll,
     /// Anything that blocks, on a helper thread. Its return value is the result.
     Call(pool::Call),
 }
 
-/// The first [`SEGMENTS_MAX`] pieces, cut off.
+/// Splits off the first [`SEGMENTS_MAX`] pieces.
 pub(crate) fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
     if pieces.count() <= SEGMENTS_MAX {
         return std::mem::take(pieces);
@@ -81,7 +81,7 @@ pub(crate) fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
 }
 
 impl Kind {
-    /// Whether the operation may wait for ever for a peer: it is then cancelled when its future is dropped.
+    /// Whether the operation may wait for a peer for ever. It is then cancelled when its future is dropped.
     fn may_wait_forever(&self) -> bool {
         match self {
             Kind::Receive { .. } | Kind::Send | Kind::Poll => true,
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// Everything that the kernel or a helper thread uses of an operation. In flight, it belongs to the ring.
+/// Everything of an operation that the kernel or a helper thread uses. While in flight, it belongs to the ring.
 pub(crate) struct Request {
     pub(crate) kind: Kind,
     pub(crate) fd: RawFd,
@@ -106,7 +106,7 @@ pub(crate) struct Request {
     _holder: Option<Holder>,
 }
 
-/// The number of a lane of one driver. [`LaneNumber::NONE`] is for sockets and for questions to no member.
+/// The number of a lane of one driver. [`LaneNumber::NONE`] is for sockets and calls that concern no member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneNumber(pub(crate) u32);
 
@@ -131,7 +131,7 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// A way to the kernel.
+/// A backend that is_transient operations to the kernel.
 pub(crate) trait Ring {
     /// Starts an operation, or queues it until the next [`Ring::wait`].
     ///
@@ -139,19 +139,19 @@ pub(crate) trait Ring {
     /// `request` stays where it is, and nothing else touches it, until the completion with this token was returned.
     unsafe fn start(&mut self, token: u32, request: *mut Request);
 
-    /// Asks an operation to end early. Its completion still comes.
+    /// Asks an operation to end early. Its completion still arrives.
     fn cancel(&mut self, token: u32);
 
     /// Submits what is queued, waits, and returns completions.
     fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>);
 
     /// Registers memory that operations will often use: the shard's arenas. At most once.
-    fn expect_memory(&mut self, _arenas: &[Arena]) {}
+    fn announce_memory(&mut self, _arenas: &[Arena]) {}
 
-    /// There is one more member, with up to `depth` requests in flight at once.
-    fn expect_member(&mut self, _depth: Depth) {}
+    /// Announces one more member, with up to `depth` requests in flight at once.
+    fn announce_member(&mut self, _depth: Depth) {}
 
-    /// How much of it is registered with the kernel.
+    /// How many bytes of it are registered with the kernel.
     fn registered_bytes(&self) -> usize {
         0
     }
@@ -166,19 +166,19 @@ pub(crate) trait Ring {
         panic!("no file has a slot here")
     }
 
-    /// Which one it is.
+    /// `io_uring` or `threads`.
     fn name(&self) -> &'static str;
 }
 
 enum State {
     Free,
-    /// The waker of its future; `None` before the future was polled.
+    /// The waker of its future; `None` before the first poll.
     Started(Option<Waker>),
     /// Started, and its future was dropped.
     Abandoned,
-    /// Started for several others; it has no future of its own.
+    /// Carries several other operations; it has no future of its own.
     Merged(Merged),
-    /// Its future failed with this errno, though its completion has not come.
+    /// Its future has failed with this errno, but its completion has not arrived.
     Cut(i32),
     Done(i32),
 }
@@ -208,10 +208,10 @@ pub(crate) struct Driver {
     busy: RefCell<Vec<Rc<Lane>>>,
     trials: Trials,
     spare: RefCell<Vec<Spare>>,
-    /// What each lane owes, by its number less one.
-    owed: RefCell<Vec<Rc<Owed>>>,
+    /// The state of each lane, by its number less one.
+    lane_states: RefCell<Vec<Rc<LaneState>>>,
     lanes: RefCell<Vec<Weak<Lane>>>,
-    questions: RefCell<Vec<Question>>,
+    queries: RefCell<Vec<Query>>,
     merges: bool,
     traces: bool,
     timers: Rc<Timers>,
@@ -232,7 +232,6 @@ impl Drop for FileSlot {
     }
 }
 
-/// An operation that was started.
 pub(crate) struct Operation<'a> {
     driver: &'a Driver,
     token: u32,
@@ -257,7 +256,7 @@ impl Driver {
         Driver::with_ring(ring, options)
     }
 
-    /// With a ring that was made already.
+    /// Uses the given ring.
     pub(crate) fn with_ring(ring: Box<dyn Ring>, options: &crate::Options) -> Driver {
         Driver {
             ring: RefCell::new(ring),
@@ -270,16 +269,16 @@ impl Driver {
             busy: RefCell::default(),
             trials: Trials::default(),
             spare: RefCell::default(),
-            owed: RefCell::default(),
+            lane_states: RefCell::default(),
             lanes: RefCell::default(),
-            questions: RefCell::default(),
+            queries: RefCell::default(),
             merges: options.merging,
             traces: options.trace,
             timers: Rc::default(),
         }
     }
 
-    /// The timers of the shard; it fires them.
+    /// The shard's timers; the shard fires them.
     pub(crate) fn timers(&self) -> &Rc<Timers> {
         &self.timers
     }
@@ -299,9 +298,9 @@ impl Driver {
         self.ring.borrow().name()
     }
 
-    /// Registers memory that operations will often use. At most once.
-    pub(crate) fn expect_memory(&self, arenas: &[Arena]) {
-        self.ring.borrow_mut().expect_memory(arenas);
+    /// Registers memory that operations will often use. Call it at most once.
+    pub(crate) fn announce_memory(&self, arenas: &[Arena]) {
+        self.ring.borrow_mut().announce_memory(arenas);
     }
 
     /// How much of that memory is registered with the kernel, in bytes.
@@ -315,17 +314,17 @@ impl Driver {
         Some(FileSlot { driver: Rc::downgrade(self), slot })
     }
 
-    /// How often completions were taken in. An operation that is seen to have ended did so before the last increment.
+    /// How often completions were processed. An operation that has visibly ended did so before the last increment.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.get()
     }
 
-    /// Operations whose completion has not come.
+    /// Operations whose completion has not arrived.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.get()
     }
 
-    /// Reads or writes on this thread, without the ring: for files that never block.
+    /// Reads or writes on this thread, bypassing the ring: for files that never block.
     pub(crate) fn at_once(kind: Kind, buffers: Buffers, holder: Holder) -> (Buffers, i32) {
         let mut request = Request::new(kind, buffers, Some(holder));
         let result = pool::run_here(&mut request);
@@ -390,7 +389,7 @@ impl Driver {
         token
     }
 
-    /// Reads the contents of a slot that the ring does not have: it waits in a lane, or is on a trial device.
+    /// Reads the contents of a slot that the ring does not have: the request waits in a lane, or is on a trial device.
     #[inline]
     fn with_request<T>(&self, token: u32, work: impl FnOnce(&Request) -> T) -> T {
         self.with_slot(token, |slot| {
@@ -412,8 +411,9 @@ impl Driver {
         unsafe { self.ring.borrow_mut().start(token, place) };
     }
 
-    /// Cancels what may wait forever and waits until nothing is in flight, so that the kernel writes into nothing that
-    /// will be freed. False: an operation did not end in time, or was cut before; its memory must never be freed.
+    /// Cancels what may wait for ever, then waits until nothing is in flight, so that the kernel does not write into
+    /// freed memory. Returns false if an operation did not end in time, or was cut before: its memory must never be
+    /// freed.
     pub(crate) fn close(&self, time_max: Duration) -> bool {
         let deadline = crate::sys::monotonic_nanos() + time_max.as_nanos() as u64;
         let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
@@ -421,13 +421,13 @@ impl Driver {
             self.cancel(token);
         }
         self.send_waiting(Which::All);
-        while self.in_flight() > self.owed_count() && crate::sys::monotonic_nanos() < deadline {
+        while self.in_flight() > self.unanswered_count() && crate::sys::monotonic_nanos() < deadline {
             self.wait(Wait::For(Duration::from_millis(20)));
         }
         self.in_flight() == 0
     }
 
-    /// Cancels an operation in flight if it could last forever. Reads and writes of files run to their end.
+    /// Cancels an operation in flight if it could last for ever. Reads and writes of files run to their end.
     fn cancel(&self, token: u32) {
         let wanted = self.with_slot(token, |slot| match *slot.state.borrow() {
             State::Started(_) | State::Abandoned => slot.may_wait_forever.get(),
@@ -438,7 +438,7 @@ impl Driver {
         }
     }
 
-    /// The future was dropped: the slot empties itself when the operation ends.
+    /// The future was dropped: the slot is emptied when the operation ends.
     fn abandon(&self, token: u32) {
         let is_done = self.with_slot(token, |slot| match &mut *slot.state.borrow_mut() {
             State::Done(_) => true,
@@ -510,7 +510,7 @@ enum Seen {
 }
 
 impl Future for Operation<'_> {
-    /// Its buffers and the system's result: a count, or a negative errno. Without the buffers if the member did not
+    /// The buffers, and the system's result: a count or a negative errno. Without the buffers if the member did not
     /// answer: the device still has them.
     type Output = (Buffers, i32);
 

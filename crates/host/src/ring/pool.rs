@@ -1,7 +1,7 @@
-//! Helper threads for blocking operations: each member has its own, so that one that hangs blocks no other.
+//! Helper threads for blocking operations. Each member has its own, so one that hangs blocks no other.
 //! Owns: [`Pools`]. Not here: sockets (waiting for them needs no thread).
-//! Invariant: every job that was started gives one completion. Dropping the pools waits for no thread that has a job:
-//! the owner has waited for the jobs' ends, or leaks their memory.
+//! Invariant: every job that was started gives one completion. Dropping the pools does not wait for a thread that has a
+//! job: the owner has waited for the jobs to end, or leaks their memory.
 
 use super::{Completion, Kind, Request};
 use crate::door::Door;
@@ -31,7 +31,7 @@ enum Work {
 /// Work that blocks: one system call or several.
 pub(crate) struct Call {
     work: Option<Box<dyn FnOnce() -> i32 + Send>>,
-    /// It takes no longer than a read or a write.
+    /// Whether it takes no longer than a read or a write.
     pub(super) is_short: bool,
 }
 
@@ -47,8 +47,8 @@ impl Kind {
         Kind::Call(Call { work: Some(Box::new(work)), is_short: false })
     }
 
-    /// A call that reads or writes nothing, such as fstat: a write waits for it.
-    pub(crate) fn look(work: impl FnOnce() -> i32 + Send + 'static) -> Kind {
+    /// A call that does no I/O, such as fstat: a write waits for it.
+    pub(crate) fn short_call(work: impl FnOnce() -> i32 + Send + 'static) -> Kind {
         Kind::Call(Call { work: Some(Box::new(work)), is_short: true })
     }
 }
@@ -79,7 +79,7 @@ struct Shared {
     done: Arc<Done>,
 }
 
-/// Helper threads of one shard: up to `workers_max` for each lane, started when they are first needed.
+/// The helper threads of one shard: up to `workers_max` per lane, started when first needed.
 pub(super) struct Pools {
     of_lanes: BTreeMap<u32, Pool>,
     done: Arc<Done>,
@@ -108,14 +108,14 @@ impl Pools {
     /// Queues a job. Panics for sockets.
     ///
     /// # Safety
-    /// The operation's segments and what they point to stay until the completion was returned.
+    /// The operation's segments and what they point to must stay valid until the completion was returned.
     pub(super) unsafe fn start(&mut self, token: u32, request: &mut Request) {
         let job = Job { token, fd: request.fd, work: work(request) };
         let pool = self.of_lanes.entry(request.lane.0).or_insert_with(|| Pool::new(self.done.clone()));
         pool.start(job, self.workers_max, |shared| worker(shared, &self.roaming));
     }
 
-    /// Returns the completions so far.
+    /// Takes the completions so far.
     pub(super) fn take(&self, completions: &mut Vec<Completion>) {
         if self.done.has_some.load(Ordering::Acquire) {
             let mut list = self.done.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ impl Pool {
                     self.shared.lock().jobs.clear();
                     self.shared.done.add(Completion { token, result: -libc::EAGAIN });
                 }
-                // The running threads take the job.
+                // The threads that already run take the job.
                 Err(_) => {}
             }
         }
@@ -181,7 +181,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.is_closing = true;
-        // A thread whose job hangs is left until the process ends, with the job's memory: see the driver's drop.
+        // A thread whose job hangs is left running until the process ends, with the job's memory: see the driver's
+        // drop.
         queue.jobs.clear();
         let is_quiet = queue.idle == self.workers.len();
         drop(queue);
@@ -213,7 +214,7 @@ fn work_off(shared: &Shared) {
     }
 }
 
-/// The work of a helper thread for an operation. Panics for sockets.
+/// The work of an operation, in a form for a helper thread. Panics for sockets.
 fn work(request: &mut Request) -> Work {
     let segments = || Segments(request.segments.as_ptr(), request.segments.len());
     match &mut request.kind {
@@ -264,7 +265,7 @@ fn write_durably(fd: RawFd, Segments(list, count): &Segments, at: u64) -> i32 {
     )
 }
 
-/// Writes durably in one call; if the file refuses that, by a plain write and a sync.
+/// Writes durably in one call, or by a plain write and a sync if the file refuses that.
 fn durably(in_one_call: impl FnOnce() -> i32, plain: impl FnOnce() -> i32, sync: impl FnOnce() -> i32) -> i32 {
     let result = in_one_call();
     if result != -libc::EOPNOTSUPP && result != -libc::ENOSYS {
@@ -285,7 +286,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::sync::atomic::AtomicU64;
 
-    /// The calls in their order, and the result.
+    /// The calls in order, and the result.
     fn outcome(in_one_call: i32, plain: i32, synced: i32) -> (Vec<&'static str>, i32) {
         let calls = RefCell::default();
         let call = |name, result| {
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_call_cannot_write_durably_a_sync_follows_and_its_failure_counts() {
+    fn a_refused_durable_write_is_followed_by_a_sync_whose_failure_counts() {
         assert_eq!(outcome(4096, 0, 0), (vec!["durable"], 4096));
         assert_eq!(outcome(512, 0, 0), (vec!["durable"], 512), "the caller continues a short write");
         for failure in [libc::EIO, libc::EINTR, libc::EINVAL, libc::ENOSPC] {
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_no_thread_can_be_started_for_is_refused_and_the_next_one_tries_again() {
+    fn a_job_without_a_thread_fails_and_the_next_one_tries_again() {
         let done = Arc::new(Done { list: Mutex::default(), has_some: AtomicBool::new(false), door: Door::new() });
         let mut pool = Pool::new(done.clone());
         let job = |token| Job { token, fd: -1, work: Work::Call(Box::new(|| 7)) };
@@ -336,9 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_no_durable_writes_gets_a_plain_one_and_a_sync() {
-        // /proc/self/mem has no durable writes and no sync: the kernel refuses the first call, accepts a plain write,
-        // and answers the sync with EINVAL.
+    fn a_file_without_durable_writes_gets_a_plain_one_and_a_sync() {
+        // /proc/self/mem supports neither durable writes nor sync: the kernel refuses the first call, accepts a plain
+        // write, and answers the sync with EINVAL.
         let file = std::fs::File::options().write(true).open("/proc/self/mem").expect("Linux has it");
         let target = AtomicU64::new(0);
         let text = b"durable.";

@@ -1,9 +1,8 @@
-//! Files and memory that are registered with an io_uring. With a registered file no request counts a reference that
-//! other
-//! shards count too; with registered memory no request pins its pages.
+//! Files and memory registered with an io_uring. With a registered file, a request does not take a reference count that
+//! all shards share; with registered memory, it does not pin pages.
 //! Owns: [`Registered`]: which file has which slot, which parts of the arenas are registered. Not here: their use
 //! (`uring`).
-//! Invariant: memory that is registered is held here, so an address in it means the pages that the kernel has.
+//! Invariant: registered memory is held here, so its addresses keep meaning the pages that the kernel has.
 //!
 //! Memory is registered in parts, each when it is first used: memory that is never touched costs nothing and is not
 //! pinned. If the system refuses (memlock, an old kernel), requests pass the file descriptor and the addresses as
@@ -13,11 +12,11 @@ use io_uring::Submitter;
 use std::os::fd::RawFd;
 use uraid_block::Arena;
 
-/// A slot for each direct member; the others have none.
+/// One slot for each member with direct I/O; the others have none.
 const FILES_MAX: u32 = 1024;
-/// Bytes that are registered at once.
+/// Memory is registered in parts of this many bytes.
 const PART_BYTES: usize = 1 << 20;
-/// The most buffers that Linux accepts.
+/// The most registered buffers that Linux accepts.
 const PARTS_MAX: usize = 1 << 14;
 
 struct Region {
@@ -35,19 +34,19 @@ pub(super) struct Registered {
     /// Whether each part is registered.
     parts: Vec<bool>,
     takes_memory: bool,
-    /// After the first refusal, such as a limit, no more is tried.
+    /// False after the first refusal, such as a limit: then no more is registered.
     takes_more: bool,
 }
 
 impl Registered {
-    /// Nothing registered yet. If the system gives no table, nothing will be.
+    /// Starts with nothing registered. If the system refuses the tables, nothing will be.
     pub(super) fn new(submitter: &Submitter<'_>) -> Registered {
         let has_files = submitter.register_files_sparse(FILES_MAX).is_ok();
         let free_files = if has_files { (0..FILES_MAX).rev().collect() } else { Vec::new() };
         Registered { free_files, regions: Vec::new(), parts: Vec::new(), takes_memory: false, takes_more: true }
     }
 
-    /// The slot of a file from now on; `None`: it has no slot.
+    /// Registers a file and returns its slot; `None` if it cannot be registered.
     pub(super) fn add_file(&mut self, submitter: &Submitter<'_>, fd: RawFd) -> Option<u32> {
         let slot = self.free_files.pop()?;
         if submitter.register_files_update(slot, &[fd]).is_err() {
@@ -59,14 +58,14 @@ impl Registered {
 
     /// Frees the slot. Requests in flight hold their file themselves.
     pub(super) fn remove_file(&mut self, submitter: &Submitter<'_>, slot: u32) {
-        // If it fails, the file stays open with its locks in a slot that is never reused. That cannot be helped.
+        // If this fails, the file stays open with its locks, in a slot that is never reused. There is no remedy.
         if submitter.register_files_update(slot, &[-1]).is_ok() {
             self.free_files.push(slot);
         }
     }
 
-    /// Memory that requests will often use. Call it once.
-    pub(super) fn expect_memory(&mut self, submitter: &Submitter<'_>, arenas: &[Arena]) {
+    /// Announces memory that requests will often use. Call it once.
+    pub(super) fn announce_memory(&mut self, submitter: &Submitter<'_>, arenas: &[Arena]) {
         assert!(self.regions.is_empty());
         for arena in arenas {
             let (start, bytes) = arena.region();
@@ -80,7 +79,7 @@ impl Registered {
         self.takes_memory = submitter.register_buffers_sparse(self.parts.len() as u32).is_ok();
     }
 
-    /// The number of the registered part that contains all these bytes.
+    /// The number of the registered part that contains all these bytes, registering it first if needed.
     #[inline]
     pub(super) fn memory(&mut self, submitter: &Submitter<'_>, at: usize, bytes: usize) -> Option<u16> {
         if !self.takes_memory {
@@ -89,7 +88,7 @@ impl Registered {
         let region = self.regions.iter().find(|region| at.wrapping_sub(region.start) < region.bytes)?;
         let offset = at - region.start;
         let part = offset / PART_BYTES;
-        // A block may cross the edge of two parts if an odd number of pages precedes it in the arena.
+        // A block may cross the boundary of two parts if an odd number of pages precedes it in the arena.
         if (offset + bytes - 1) / PART_BYTES != part {
             return None;
         }

@@ -1,6 +1,6 @@
 //! The ring for systems without io_uring: helper threads for files, poll for sockets.
 //! Owns: [`Threads`]. Not here: the helper threads themselves (`pool`).
-//! Invariant: as [`Ring`] says. A socket operation is tried at once, and again whenever its socket is ready.
+//! Invariant: that of [`Ring`]. A socket operation is tried at once, and again whenever its socket is ready.
 
 use super::pool::Pools;
 use super::{Completion, Kind, Request, Ring, Wait};
@@ -16,7 +16,6 @@ struct Waiting {
     request: *mut Request,
 }
 
-/// Helper threads and poll.
 pub(super) struct Threads {
     door: Arc<Door>,
     pools: Pools,

@@ -1,6 +1,6 @@
-//! The trace of one shard's requests to one member: how many, how large, in which order.
-//! Owns: [`Trace`], [`TraceCounts`]. Not here: when something is counted (`lane`, the member).
-//! Invariant: counts are of what reached the member: merged requests count as one, and as merged.
+//! The trace of one shard's requests to one member: their number, sizes and order.
+//! Owns: [`Trace`], [`TraceCounts`]. Not here: when a request is counted (`lane`, the member).
+//! Invariant: counts are of what reached the member: a merged request counts as one, and its parts as merged.
 
 use std::cell::{Ref, RefCell};
 use uraid_block::{Range, Sector, Sectors};
@@ -30,7 +30,7 @@ impl TracedKind {
     pub const ALL: [TracedKind; 5] =
         [TracedKind::Read, TracedKind::Write, TracedKind::Flush, TracedKind::Discard, TracedKind::Zero];
 
-    /// Reads and writes: only these can be merged, and have an order on the disk.
+    /// Whether it is a read or a write: only these can be merged, and have a position on the disk.
     fn moves_bytes(self) -> bool {
         match self {
             TracedKind::Read | TracedKind::Write => true,
@@ -44,14 +44,14 @@ impl TracedKind {
 pub struct Traced {
     /// Its kind.
     pub kind: TracedKind,
-    /// Its sectors on the member; none for a flush.
+    /// Its sectors on the member; empty for a flush.
     pub range: Range,
-    /// How many requests were merged into it: 1 if it is a single request.
+    /// How many requests were merged into it; 1 if none.
     pub parts: u32,
 }
 
 impl Traced {
-    /// Whether it begins before the end of the request before it: a disk has to seek back for it.
+    /// Whether it begins before the end of the request before it, so that a disk has to seek backwards.
     pub fn is_behind(&self, before: &Traced) -> bool {
         self.range.start < before.range.end()
     }
@@ -69,14 +69,14 @@ pub struct TraceCounts {
     /// Reads and writes that were merged into another one. They are not in `requests`.
     pub merged: u64,
     /// Those of them that were submitted again by themselves, because the merged one failed or came back short. They
-    /// are counted in `requests`, and so is the one that failed.
+    /// are counted in `requests`, and so is the merged one.
     pub parted: u64,
     /// Consecutive reads or writes of which the second began before the end of the first.
     pub descending: u64,
 }
 
 impl TraceCounts {
-    /// How many requests of one kind.
+    /// Requests of this kind; a merged request counts as one.
     pub fn of(&self, kind: TracedKind) -> u64 {
         self.requests[kind as usize]
     }
@@ -126,7 +126,7 @@ impl Trace {
         self.0.take();
     }
 
-    /// A request is submitted.
+    /// Records a submitted request.
     pub(crate) fn note(&self, kind: TracedKind, start: Sector, length: Sectors, parts: u32) {
         let book = &mut *self.0.borrow_mut();
         let traced = Traced { kind, range: Range::new(start, length), parts };
@@ -143,7 +143,7 @@ impl Trace {
         }
     }
 
-    /// The last noted request is a part of a merged request, and is submitted again by itself.
+    /// Records that the last noted request is a part of a merged request, submitted again by itself.
     pub(crate) fn note_parted(&self) {
         self.0.borrow_mut().counts.parted += 1;
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_counts_sizes_and_steps_back() {
+    fn a_trace_counts_sizes_and_backward_seeks() {
         let trace = Trace::default();
         let all = [(0, 8, 1), (8, 15, 2), (16, 1, 1), (17, 1 << 20, 3)];
         for (start, length, parts) in all {

@@ -1,6 +1,6 @@
-//! Requests to devices with a simulated cost, until their time is over.
+//! Pending requests of devices with a simulated cost.
 //! Owns: [`Trials`]: when each request is due. Not here: how long requests take and what they do (`lane::Trial`).
-//! Invariant: requests of one shard end in the order of their times; equal times in the order in which they began.
+//! Invariant: requests of one shard end in the order of their due times; with equal times, in the order of their start.
 
 use super::lane::Lane;
 use crate::sys;
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 use uraid_block::Tick;
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Pending {
     due: Tick,
     number: u64,
@@ -39,7 +39,7 @@ impl PartialOrd for Pending {
 }
 
 impl Ord for Pending {
-    /// `BinaryHeap` pops the greatest: make it the first due.
+    /// Reversed, because `BinaryHeap` pops the greatest and the first due is wanted.
     fn cmp(&self, other: &Pending) -> Ordering {
         other.key().cmp(&self.key())
     }
@@ -63,12 +63,12 @@ impl Trials {
         self.pending.borrow_mut().push(Pending { due, number, token, lane });
     }
 
-    /// When the next one ends.
+    /// When the next request ends.
     pub(super) fn next(&self) -> Option<Tick> {
         self.pending.borrow().peek().map(|pending| pending.due)
     }
 
-    /// One that has ended.
+    /// The next request that has ended by `now`.
     pub(super) fn take(&self, now: Tick) -> Option<Pending> {
         let mut pending = self.pending.borrow_mut();
         if pending.peek()?.due <= now { pending.pop() } else { None }

@@ -1,6 +1,6 @@
 //! The ring over io_uring.
 //! Owns: [`Uring`]. Not here: operation slots and futures (`ring`).
-//! Invariant: as [`Ring`] says. Queued entries point only into requests and buffers, which stay until the completion.
+//! Invariant: that of [`Ring`]. Queued entries point only into requests and buffers, which stay until the completion.
 
 use super::pool::Pools;
 use super::registered::Registered;
@@ -18,23 +18,23 @@ const COMPLETIONS: u32 = 4096;
 const BELL: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 const TRIAL: u64 = u64::MAX - 2;
-/// Only ioctls on a block device, and operations that may wait for a file's server, run on this thread per member.
+/// Per member, one thread for ioctls on a block device and for operations that may wait for a file server.
 const WORKERS_MAX: usize = 1;
 
-/// How many operations are submitted at once. The kernel starts the operations of one call only when it has read them
-/// all, so a device could work on the first one while the last is still read. With 32 in flight, this bound makes 4 KiB
-/// reads through a loop device 1.2 times as fast as without it; bounds from 2 to 8 are equally good.
+/// The most operations submitted by one call. The kernel starts the operations of a call only after it has read them
+/// all, so a device could already work on the first one. With 32 in flight, this bound makes 4 KiB reads through a loop
+/// device 1.2 times as fast as without it; bounds from 2 to 8 are equally good.
 const BATCH_MAX: usize = 4;
 
 /// An io_uring of one thread.
 pub(super) struct Uring {
-    // Dropped before what it refers to.
+    // Dropped before the memory that it refers to.
     ring: IoUring,
     registered: Registered,
     door: Arc<Door>,
     pools: Pools,
     bell_is_armed: bool,
-    // Reaped to make room, not returned yet.
+    // Completions that were reaped to make room in the queue, not yet returned.
     early: Vec<Completion>,
     // The most kernel worker threads for files and block devices; 0: no limit.
     workers_max: u32,
@@ -72,7 +72,7 @@ impl Uring {
         }
     }
 
-    /// Submits the queue to the kernel, and with `wait` waits for a completion.
+    /// Submits the queue to the kernel; with `wait`, also waits for a completion.
     fn enter(&mut self, wait: Option<Wait>) {
         let result = match wait {
             None | Some(Wait::No) => self.ring.submit(),
@@ -84,7 +84,7 @@ impl Uring {
         };
         match result.map_err(|error| error.raw_os_error()) {
             Ok(_) => {}
-            // Timeout, interrupted, or short of memory or room in the completion queue: reap, then try again.
+            // Timeout, interrupted, out of memory, or completion queue full: reap, then try again.
             Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => {}
             Err(os) => panic!("io_uring_enter refused its arguments, errno {os:?}"),
         }
@@ -117,15 +117,16 @@ fn build() -> io::Result<IoUring> {
 }
 
 fn flags(is_remote: bool, has_slot: bool) -> squeue::Flags {
-    // A submission that waits for a server would hold up the shard: such requests go to a worker thread at once.
+    // Submitting a request that waits for a file server would block the shard: such requests go to a worker thread at
+    // once.
     let by_worker = if is_remote { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
     // The entry then names a slot instead of a descriptor.
     let by_slot = if has_slot { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() };
     by_worker | by_slot
 }
 
-/// The entry for an operation; `None`: it is for the helper thread. `memory`: the number of the registered memory that
-/// holds its one piece.
+/// The entry for an operation; `None` if it is for the helper thread. `memory`: the index of the registered buffer that
+/// contains the operation's single piece.
 fn entry(request: &mut Request, memory: Option<u16>) -> Option<squeue::Entry> {
     let fd = types::Fd(request.slot.map_or(request.fd, u32::cast_signed));
     let (list, count) = (request.segments.as_ptr(), request.segments.len() as u32);
@@ -204,7 +205,8 @@ impl Ring for Uring {
                 let bell = types::Fd(self.door.bell().descriptor());
                 self.push(&opcode::PollAdd::new(bell, libc::POLLIN as u32).build().user_data(BELL));
             }
-            // The completions that were reaped to make room for the bell may be all that were in flight.
+            // Completions reaped to make room for the bell's poll may be all that were in flight, so there is nothing
+            // to wait for.
             completions.append(&mut self.early);
             self.enter(Some(if completions.is_empty() { wait } else { Wait::No }));
             self.reap(completions);
@@ -219,13 +221,13 @@ impl Ring for Uring {
         }
     }
 
-    fn expect_memory(&mut self, arenas: &[Arena]) {
-        self.registered.expect_memory(&self.ring.submitter(), arenas);
+    fn announce_memory(&mut self, arenas: &[Arena]) {
+        self.registered.announce_memory(&self.ring.submitter(), arenas);
     }
 
-    /// Requests that would block go to kernel threads, by default a few for all files: one member that hangs would
-    /// occupy all of them.
-    fn expect_member(&mut self, depth: Depth) {
+    /// Requests that would block go to kernel threads. By default a few threads serve all files, and one member that
+    /// hangs would occupy all of them.
+    fn announce_member(&mut self, depth: Depth) {
         let mut now = [0, 0];
         if self.workers_max == 0 && self.ring.submitter().register_iowq_max_workers(&mut now).is_ok() {
             self.workers_max = now[0];
@@ -258,10 +260,10 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_ended_while_the_queue_was_full_is_given_out_before_a_sleep() {
+    fn completions_reaped_while_the_queue_was_full_are_returned_before_a_sleep() {
         // If io_uring is refused, there is nothing to test.
         let Ok(mut ring) = Uring::new(Door::new()) else { return };
-        // As after a time in which the system took no entry.
+        // As after a time in which the system accepted no entry.
         for token in 0..ENTRIES {
             let entry = opcode::Nop::new().build().user_data(u64::from(token));
             // SAFETY: the entry contains no pointer.
@@ -282,7 +284,7 @@ mod tests {
         (bytes[0], offset, flags)
     }
 
-    /// A FUSE file without FUSE_ASYNC_READ is read where the request is submitted, if it is not by a worker.
+    /// A read of a FUSE file without FUSE_ASYNC_READ blocks its submitter, unless a worker submits it.
     #[test]
     fn requests_to_remote_files_are_submitted_by_workers() {
         let seen =
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_of_a_durable_write_says_so_to_the_kernel_and_a_sync_is_one_of_data() {
+    fn every_form_of_a_durable_write_has_its_flag_and_a_sync_is_fdatasync() {
         // From linux/io_uring.h.
         const WRITEV: u8 = 2;
         const FSYNC: u8 = 3;

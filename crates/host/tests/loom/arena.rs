@@ -1,17 +1,18 @@
-//! Pieces of an arena's blocks that end on other threads than the arena's own.
-//! Owns: the models of `block::buffer`. The block has a cell beside it that its owner touches: loom reports two owners
-//! at once, and an owner that does not see the last one's end; the arena's own cells are loom's too. Shown: that, for one
-//! block and three threads. Not shown: the arithmetic of pieces, more blocks or threads, an arena that ends first.
+//! Pieces of an arena's blocks that are dropped on other threads than the arena's own.
+//! Owns: the models of `block::buffer`. Each block has a loom cell beside it that its owner accesses: loom reports two
+//! owners at once, and an owner that does not see the previous owner's accesses. The arena's own cells are loom's too.
+//! Covered: one block and three threads. Not covered: the arithmetic of pieces, more blocks or threads, an arena that is
+//! dropped first.
 
 use crate::buffer::{Arena, Lease, SMALL_BLOCK_BYTES};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
 
-/// What stands in the block.
+/// Stands for the block's content.
 struct Content(UnsafeCell<u32>);
 
-// SAFETY: loom's cells watch who touches them; that is what the models are about.
+// SAFETY: loom checks who accesses its cells; that is the purpose of the models.
 unsafe impl Sync for Content {}
 // SAFETY: as above.
 unsafe impl Send for Content {}
@@ -32,14 +33,14 @@ impl Content {
     }
 }
 
-/// The block, if it is free, written as its owner does.
+/// Takes the block if it is free, and writes it as its owner does.
 fn take(arena: &Arena, content: &Content) -> Option<Lease> {
     let lease = arena.take_contiguous(SMALL_BLOCK_BYTES).ok()?;
     content.write();
     Some(lease)
 }
 
-/// Another thread writes the block and ends it, while the arena's own looks for a free one.
+/// Another thread writes the block and drops it, while the arena's thread looks for a free one.
 pub(crate) fn one_owner() {
     let (arena, content) = (Arena::new(1, 0), Content::new());
     let (lease, other) = (take(&arena, &content).expect("it is free"), content.clone());
@@ -47,7 +48,7 @@ pub(crate) fn one_owner() {
         other.write();
         drop(lease);
     });
-    // Without it loom tries no other order than the one in which this thread comes first.
+    // Without the yield, loom only tries the order in which this thread comes first.
     thread::yield_now();
     drop(take(&arena, &content));
     drop(take(&arena, &content));
@@ -56,7 +57,7 @@ pub(crate) fn one_owner() {
     assert_eq!(arena.blocks_in_use(), 0);
 }
 
-/// Readers on three threads, one of which makes one more; whichever ends last, it is written again.
+/// Readers on three threads, one of which clones its piece. Whichever is dropped last, the block is then written again.
 pub(crate) fn last_reader() {
     let (arena, content) = (Arena::new(1, 0), Content::new());
     let mine = take(&arena, &content).expect("it is free").freeze();
@@ -81,7 +82,8 @@ pub(crate) fn last_reader() {
     assert_eq!(arena.blocks_in_use(), 0);
 }
 
-/// A piece that was made and read elsewhere comes back and ends here: that it is the last is found without the list.
+/// A piece that was shared and read on another thread is dropped here: the drop finds that it is the last without the
+/// list.
 pub(crate) fn back_and_forth() {
     let (arena, content) = (Arena::new(1, 0), Content::new());
     let (mine, other) = (take(&arena, &content).expect("it is free").freeze(), content.clone());

@@ -1,5 +1,5 @@
 //! A bell whose waiters loom can see, in place of `src/bell.rs`.
-//! Owns: [`Bell`]. Invariant: as there: once rung it is heard by its one listener, who may also wake for nothing.
+//! Owns: [`Bell`]. Invariant: as there: once rung, it wakes its one waiter; that one may also wake spuriously.
 
 use loom::sync::Notify;
 
@@ -14,7 +14,7 @@ impl Bell {
         self.0.notify();
     }
 
-    /// What a ring does while the shard sleeps, and silences the bell.
+    /// What a ring does while the shard sleeps: waits for the bell and silences it.
     pub(crate) fn wait(&self) {
         self.0.wait();
     }

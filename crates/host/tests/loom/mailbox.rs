@@ -1,7 +1,7 @@
 //! Mail between shards, and wakes from other threads, against shards that fall asleep.
-//! Owns: the models of `door` and `mail`. A shard here takes its turns as `shard::turn` does, and waits for nothing but
-//! its bell. Shown: no shard sleeps while mail or a wake waits, mail arrives once and in order, no wait lasts for ever.
-//! Not shown: that a bell wakes a ring (the eventfd is loom's here), time, more than three threads.
+//! Owns: the models of `door` and `mail`. A shard here takes turns as `shard::turn` does, and waits only for its bell.
+//! Covered: no shard sleeps while mail or a wake is pending, mail arrives once and in order, no wait lasts for ever.
+//! Not covered: that a bell wakes a ring (the eventfd is loom's here), time, more than three threads.
 
 use crate::door::Door;
 use crate::mail::{Inbox, Post};
@@ -39,10 +39,10 @@ impl Shard {
         self.post.send_all();
     }
 
-    /// Runs turns until this many pieces of mail have arrived.
+    /// Runs turns until this many messages have arrived.
     fn receive(&self, count: usize) -> Vec<u32> {
         loop {
-            if self.door.answer() {
+            if self.door.take_knock() {
                 self.post.fetch();
             }
             self.post.deliver();
@@ -54,12 +54,12 @@ impl Shard {
     }
 }
 
-/// As the end of a shard's turn: with nothing to do it waits for its bell.
+/// The end of a shard's turn: with nothing to do, it waits for its bell.
 fn sleep(door: &Door) {
-    if door.may_sleep() {
+    if door.prepare_sleep() {
         door.bell().wait();
     }
-    door.is_awake();
+    door.end_sleep();
 }
 
 pub(crate) fn one_message() {
@@ -137,7 +137,7 @@ pub(crate) fn wakes() {
         .collect();
     let (mut woken, mut taken) = (Vec::new(), Vec::new());
     loop {
-        if door.answer() {
+        if door.take_knock() {
             door.take_wakes(&mut taken);
             woken.append(&mut taken);
         }

@@ -1,49 +1,50 @@
-//! loom's atomics and locks under the names of `src/sync.rs`, which can be spoilt on purpose.
-//! Owns: [`Spoilt`]. Not here: the models.
-//! Invariant: not spoilt, each does what loom's does.
+//! loom's atomics and locks under the names of `src/sync.rs`, which can be sabotaged.
+//! Owns: [`Sabotage`]. Not here: the models.
+//! Invariant: unless sabotaged, each behaves as loom's does.
 
 pub(crate) use loom::cell::Cell;
 pub(crate) use loom::sync::Mutex;
 pub(crate) use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A mistake that a model must notice.
+/// A mistake that a model must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spoilt {
+pub(crate) enum Sabotage {
     Not,
     /// Fences do nothing.
     NoFence,
     /// Every access is relaxed.
     AllRelaxed,
-    /// What is exchanged has no lowest bit: a block of an arena never says that it is in the list of those that came back.
+    /// The lowest bit of exchanged values is cleared: a block of an arena never says that it is in the list of returned
+    /// ones.
     NoBit,
 }
 
 thread_local! {
     // loom runs all threads of a model on the one that explores it.
-    static SPOILT: std::cell::Cell<Spoilt> = const { std::cell::Cell::new(Spoilt::Not) };
+    static SABOTAGE: std::cell::Cell<Sabotage> = const { std::cell::Cell::new(Sabotage::Not) };
     static STORES_ARE_SWAPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// From now on every store of a bool is a swap. A swap stands right behind what it read, so what its own thread stores
-/// later comes behind both. loom does not know that: to it, the stores X1 X2 of one thread and a swap S that read X1
-/// may come in the order X1 X2 S, and a load that must see X2 may see S. It does order swaps.
+/// From now on every store of a bool is a swap. A swap directly follows the value that it read, so a later store of the
+/// same thread follows both. loom does not know that: with the stores X1 X2 of one thread and a swap S that read X1, it
+/// allows the order X1 X2 S, and a load that must see X2 may see S. It does order swaps correctly.
 pub(crate) fn stores_are_swaps() {
     STORES_ARE_SWAPS.set(true);
 }
 
-pub(crate) fn spoil(how: Spoilt) {
-    SPOILT.set(how);
+pub(crate) fn set_sabotage(how: Sabotage) {
+    SABOTAGE.set(how);
 }
 
 pub(crate) fn fence(order: Ordering) {
-    if SPOILT.get() != Spoilt::NoFence {
+    if SABOTAGE.get() != Sabotage::NoFence {
         loom::sync::atomic::fence(order);
     }
 }
 
 fn weak(order: Ordering) -> Ordering {
-    if SPOILT.get() == Spoilt::AllRelaxed { Ordering::Relaxed } else { order }
+    if SABOTAGE.get() == Sabotage::AllRelaxed { Ordering::Relaxed } else { order }
 }
 
 pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
@@ -92,7 +93,7 @@ impl AtomicU32 {
         self.0.fetch_and(value, weak(order))
     }
     pub(crate) fn compare_exchange_weak(&self, old: u32, new: u32, set: Ordering, not: Ordering) -> Result<u32, u32> {
-        let new = if SPOILT.get() == Spoilt::NoBit { new & !1 } else { new };
+        let new = if SABOTAGE.get() == Sabotage::NoBit { new & !1 } else { new };
         self.0.compare_exchange(old, new, weak(set), weak(not))
     }
 }

@@ -2,7 +2,7 @@
 //! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), waiting for it (`sys::poll`).
 //! Invariant: as there: once rung it is heard by its one listener until it is silenced.
 
-use crate::sync::{Spoilt, is_spoilt};
+use crate::sync::{MachineSabotage, is_sabotaged};
 use shuttle::sync::{Condvar, Mutex};
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -40,7 +40,7 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        if !is_spoilt(Spoilt::SilentBell) {
+        if !is_sabotaged(MachineSabotage::SilentBell) {
             *self.rung.is_rung.lock().expect("no thread panics while it holds the lock") = true;
             self.rung.came.notify_one();
         }

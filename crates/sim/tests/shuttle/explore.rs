@@ -3,7 +3,7 @@
 //! Invariant: a seed gives the same schedules again; an exploration starts with nothing left of the one before.
 
 use crate::life::{Scenario, live};
-use crate::sync::{Spoilt, spoil};
+use crate::sync::{MachineSabotage, set_sabotage};
 use crate::{bell, sys};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -27,7 +27,7 @@ pub(crate) enum Mistake {
     /// The engine's.
     Engine(Sabotage),
     /// The machine's under it.
-    Machine(Spoilt),
+    Machine(MachineSabotage),
 }
 
 /// Which schedules.
@@ -118,7 +118,7 @@ pub(crate) fn explore(scenario: &Scenario, schedules: &Schedules, mistake: Mista
         match mistake {
             Mistake::None => {}
             Mistake::Engine(sabotage) => sabotage::set(Some(sabotage)),
-            Mistake::Machine(spoilt) => spoil(spoilt),
+            Mistake::Machine(sabotage) => set_sabotage(sabotage),
         }
         let model = Arc::new(Model::new(scenario.shape.clone()));
         let execution = move || {

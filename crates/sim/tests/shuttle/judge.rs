@@ -146,13 +146,13 @@ impl Judge {
         };
         let judge = Judge { model, disks, setup, is_over_budget, history: Mutex::new(history) };
         if starts_dirty {
-            judge.spoil_redundancy();
+            judge.corrupt_redundancy();
         }
         judge
     }
 
     /// As if power had failed: nothing but the first copies, and the data of parity levels, is what it should be.
-    fn spoil_redundancy(&self) {
+    fn corrupt_redundancy(&self) {
         let copies = self.model.copies.iter().flat_map(|places| &places[1..]);
         let parity = self.model.rows.iter().flat_map(|row| std::iter::once(&row.p).chain(&row.q));
         for &place in copies.chain(parity) {

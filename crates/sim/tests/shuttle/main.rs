@@ -37,10 +37,10 @@ mod world;
 
 use explore::{Mistake, Schedules, explore, install_hooks};
 use life::{Scenario, Trouble};
-use process::{last_words, processors, signals};
+use process::{panic_hook, processors, signals};
 use shard::{Options, RingChoice};
 use std::time::Instant;
-use sync::Spoilt;
+use sync::MachineSabotage;
 use uraid_engine::sabotage::Sabotage;
 use uraid_sim::model::Shape;
 
@@ -89,8 +89,8 @@ const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
         "stop",
         Trouble::None,
         &[
-            Mistake::Machine(Spoilt::SilentBell),
-            Mistake::Machine(Spoilt::LostNotify),
+            Mistake::Machine(MachineSabotage::SilentBell),
+            Mistake::Machine(MachineSabotage::LostNotify),
             Mistake::Engine(Sabotage::SkipDirtyMark),
             Mistake::Engine(Sabotage::SkipFlush),
             Mistake::Engine(Sabotage::SkipCleanFlush),

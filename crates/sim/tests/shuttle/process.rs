@@ -1,4 +1,4 @@
-//! What the host's shards do to the process they are in, in place of the host's `src/signals.rs` and `src/last_words.rs`.
+//! What the host's shards do to the process they are in, in place of the host's `src/signals.rs` and `src/panic_hook.rs`.
 //! Owns: nothing but their names: no signal comes here, and a panic is a finding that shuttle reports.
 
 pub(crate) mod signals {
@@ -7,7 +7,7 @@ pub(crate) mod signals {
 
     pub(crate) fn ignore_broken_pipes() {}
 
-    pub(crate) fn ignore_no_more() {}
+    pub(crate) fn restore_default() {}
 
     pub(crate) fn listen() -> &'static OwnedFd {
         panic!("these tests have no signals")
@@ -18,7 +18,7 @@ pub(crate) mod signals {
     }
 }
 
-pub(crate) mod last_words {
+pub(crate) mod panic_hook {
     pub(crate) struct NoAbort;
 
     pub(crate) fn install() {}

@@ -1,7 +1,7 @@
-//! shuttle's threads, locks and atomics under the names of the host's `src/sync.rs`, which can be spoilt on purpose.
-//! Owns: [`Spoilt`]. Not here: the scenarios. shuttle runs all of them on one thread of the system, in an order of its
+//! shuttle's threads, locks and atomics under the names of the host's `src/sync.rs`, which can be sabotaged.
+//! Owns: [`MachineSabotage`]. Not here: the scenarios. shuttle runs all of them on one thread of the system, in an order of its
 //! own, and never two at once: what is weaker than sequential consistency is for the models in the host's `tests/loom`.
-//! Invariant: not spoilt, each does what the standard library's does.
+//! Invariant: unless sabotaged, each does what the standard library's does.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, mpsc};
 
 /// A mistake of the machine that a scenario must notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Spoilt {
+pub(crate) enum MachineSabotage {
     Not,
     /// A knock at the door rings no bell: a sleeping shard sleeps on.
     SilentBell,
@@ -23,15 +23,15 @@ pub(crate) enum Spoilt {
 
 std::thread_local! {
     // One thread of the system explores, and is all threads of the scenario.
-    static SPOILT: Cell<Spoilt> = const { Cell::new(Spoilt::Not) };
+    static SABOTAGE: Cell<MachineSabotage> = const { Cell::new(MachineSabotage::Not) };
 }
 
-pub(crate) fn spoil(how: Spoilt) {
-    SPOILT.set(how);
+pub(crate) fn set_sabotage(how: MachineSabotage) {
+    SABOTAGE.set(how);
 }
 
-pub(crate) fn is_spoilt(how: Spoilt) -> bool {
-    SPOILT.get() == how
+pub(crate) fn is_sabotaged(how: MachineSabotage) -> bool {
+    SABOTAGE.get() == how
 }
 
 pub(crate) struct Condvar(shuttle::sync::Condvar);
@@ -46,7 +46,7 @@ impl Condvar {
     }
 
     pub(crate) fn notify_one(&self) {
-        if !is_spoilt(Spoilt::LostNotify) {
+        if !is_sabotaged(MachineSabotage::LostNotify) {
             self.0.notify_one();
         }
     }

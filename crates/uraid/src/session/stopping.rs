@@ -161,7 +161,7 @@ impl Session {
         let states = self.station.arrays[index.0].status().members;
         for (member, state) in members.iter().zip(states) {
             match state {
-                MemberState::Active(_) | MemberState::Spare => member.let_others_claim(),
+                MemberState::Active(_) | MemberState::Spare => member.release_locks(),
                 // It may still work on requests from before it failed.
                 MemberState::Faulty { .. } => {}
             }
@@ -181,7 +181,7 @@ impl Session {
             let stopping = self.station.arrays[index.0].stop();
             let limit = async {
                 self.station.shard.sleep(UNANSWERED_MIN).await;
-                self.say_stop_waits(index, self.station.shard.members_owing(), end);
+                self.say_stop_waits(index, self.station.shard.unanswered_members(), end);
                 self.station.shard.sleep(end.saturating_sub(self.stopping_for())).await;
             };
             let stopped = match race(stopping, limit).await {
@@ -198,7 +198,7 @@ impl Session {
                     // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();
                     let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
-                    let (array, members) = (name.clone(), self.station.shard.members_owing());
+                    let (array, members) = (name.clone(), self.station.shard.unanswered_members());
                     Err(StackError::NotAnswering { array, members, requests, after: end, is_redundant })
                 }
             };

@@ -1,17 +1,17 @@
 //! A claimed file over a ring that the test controls.
-//! Owns: tests of `device`. Not here: the ring (`pretend`), short and refused transfers (`file`), real rings (`tests/`).
+//! Owns: tests of `device`. Not here: the ring (`fake_ring`), short and refused transfers (`file`), real rings (`tests/`).
 
 use super::*;
 use crate::BadSectors;
 use crate::member::Claimed;
-use crate::member::pretend::{Disk, drive};
+use crate::member::fake_ring::{Disk, drive};
 use std::fs::File;
 use std::path::PathBuf;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 
 const SIZE: Sectors = Sectors(256);
 
-/// A file that is claimed, as a member on a ring of `disk`. Gone with the test.
+/// A claimed file as a member, on a fake ring over `disk`; deleted with the test.
 struct Rig {
     path: PathBuf,
     file: File,
@@ -36,7 +36,7 @@ impl Rig {
         Rig { path, file, disk, driver, member }
     }
 
-    /// The file loses its last sector while the next operation is in flight.
+    /// Cuts the last sector off the file while the next operation is in flight.
     fn shrink_at_next_end(&self) {
         let file = self.file.try_clone().expect("a descriptor");
         self.disk.at_next_end(-1, move |_| file.set_len(SIZE.bytes() - 512).expect("shrunk"));
@@ -74,7 +74,7 @@ fn a_write_with_fua_is_stable_when_answered_and_others_after_a_flush() {
 }
 
 #[test]
-fn where_nothing_else_gives_zeroes_they_are_written_to_the_last_sector() {
+fn zeroes_are_written_as_data_when_fallocate_is_refused() {
     let long = ZEROES_BYTES as u64 / 512;
     for (start, length) in [(0, 1), (1, long - 1), (long, long), (2 * long + 3, 7), (0, 2 * long + 5)] {
         let rig = Rig::sized("written-zeroes", Sectors(3 * long));
@@ -91,7 +91,7 @@ fn where_nothing_else_gives_zeroes_they_are_written_to_the_last_sector() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_zeroed_written_or_asked_for_holes_is_gone() {
+fn a_file_that_shrinks_during_any_operation_is_gone() {
     let rig = Rig::new("zeroes");
     rig.shrink_at_next_end();
     assert_eq!(drive(&rig.driver, rig.member.write_zeroes(all())), GONE);
@@ -104,7 +104,7 @@ fn a_file_that_shrinks_while_it_is_zeroed_written_or_asked_for_holes_is_gone() {
 }
 
 #[test]
-fn no_operation_reaches_past_the_end_and_each_reaches_the_last_sector() {
+fn every_operation_reaches_the_last_sector_and_none_goes_beyond() {
     let rig = Rig::new("bounds");
     let last = SIZE.0 - 8;
     for (at, is_inside) in [(last, true), (last + 1, false), (SIZE.0, false), (u64::MAX, false), (u64::MAX - 7, false)]
@@ -121,7 +121,7 @@ fn no_operation_reaches_past_the_end_and_each_reaches_the_last_sector() {
 }
 
 #[test]
-fn a_sector_that_a_list_calls_bad_is_no_error_of_the_device() {
+fn an_error_on_a_listed_bad_sector_is_not_counted_as_a_device_error() {
     let path = std::env::temp_dir().join(format!("uraid-device-{}-listed", std::process::id()));
     File::create(&path).and_then(|file| file.set_len(SIZE.bytes())).expect("room");
     let pretended = BadSectors::new([Range::new(Sector(8), Sectors(1))]);
@@ -138,10 +138,10 @@ fn a_sector_that_a_list_calls_bad_is_no_error_of_the_device() {
 }
 
 #[test]
-fn the_futures_of_two_requests_fit_an_allocation_that_is_kept_for_reuse() {
+fn two_request_futures_fit_an_allocation_that_the_allocator_caches() {
     let rig = Rig::new("futures");
     let (read, write) = (rig.member.read(Sector(0), ReadPieces::new()), rig.member.write(Sector(0), page(), Fua::No));
-    // A small write of a row waits for two members at a time. The engine adds 176 bytes to each future, and the allocator
-    // keeps blocks of up to 1,032 bytes at hand; larger ones made such a write 5 % slower.
+    // A small row write waits for two members at a time. The engine adds 176 bytes to each future. The allocator caches
+    // blocks of up to 1,032 bytes; larger futures made such a write 5 % slower.
     assert!(size_of_val(&read) <= 208 && size_of_val(&write) <= 256, "{} {}", size_of_val(&read), size_of_val(&write));
 }

@@ -1,8 +1,8 @@
-//! A file over a ring that does what a test says: durable writes that are refused, files that shrink during an operation.
-//! Owns: tests of `file`. Not here: the ring (`pretend`), whole members (`device`).
+//! A file over a fake ring: refused durable writes, files that shrink during an operation.
+//! Owns: tests of `file`. Not here: the ring (`fake_ring`), whole members (`device`).
 
 use super::*;
-use crate::member::pretend::{Answer, Disk, drive, poll_once};
+use crate::member::fake_ring::{Answer, Disk, drive, poll_once};
 use crate::ring::Limits;
 use crate::{Options, RingChoice, Shard, run, sys};
 use uraid_block::ErrorKind;
@@ -17,20 +17,20 @@ impl AsRawFd for Owned {
 }
 
 #[test]
-fn a_transfer_goes_on_at_a_sector_or_not_at_all() {
+fn a_short_transfer_continues_at_a_sector_boundary() {
     let mut progress = Progress::default();
     assert_eq!(progress.step(4096, 4096), Ok(4096));
     assert_eq!(progress.step(1000, 4096), Ok(512));
     assert_eq!(progress.step(-libc::EINTR, 4096), Err(Stop::Failed(libc::EINTR)));
     assert_eq!(progress.step(-libc::EIO, 4096), Err(Stop::Failed(libc::EIO)));
-    assert_eq!(progress.step(100, 4096), Ok(0), "one more look");
+    assert_eq!(progress.step(100, 4096), Ok(0), "one more attempt");
     assert_eq!(progress.step(100, 4096), Err(Stop::Ended));
     assert_eq!(Progress::default().step(0, 512), Err(Stop::Ended));
 }
 
 #[test]
 #[ignore = "measures; run with --release --nocapture"]
-fn what_a_cached_read_costs() {
+fn measure_a_cached_read() {
     let path = std::env::temp_dir().join(format!("uraid-cached-{}", std::process::id()));
     std::fs::write(&path, vec![7; 64 << 20]).expect("room");
     for ring in [RingChoice::IoUring, RingChoice::Threads] {
@@ -65,7 +65,7 @@ fn what_a_cached_read_costs() {
     std::fs::remove_file(&path).expect("removed");
 }
 
-/// Cuts or prolongs a file.
+/// Truncates or extends a file.
 fn set_len(fd: i32, bytes: u64) {
     // SAFETY: no pointers.
     assert_eq!(unsafe { libc::ftruncate(fd, bytes as i64) }, 0);
@@ -74,7 +74,7 @@ fn set_len(fd: i32, bytes: u64) {
 /// How a file's bytes can move through the ring.
 const WAYS: [Way; 4] = [Way::Cached, Way::InMemory, Way::Direct { memory_align: 4 }, Way::Direct { memory_align: 512 }];
 
-/// A memory file of this many bytes on a ring of `disk`. Small transfers bypass the ring.
+/// An anonymous file of this many bytes on a fake ring over `disk`. Small transfers bypass the ring.
 fn file_on(disk: &Rc<Disk>, way: Way, bytes: u64) -> FileIo {
     let file = Rc::new(Owned(sys::memory_file(bytes).expect("a file").into()));
     let limits = Limits { bytes_max: 1 << 30, segments_max: SEGMENTS_MAX };
@@ -82,7 +82,7 @@ fn file_on(disk: &Rc<Disk>, way: Way, bytes: u64) -> FileIo {
     FileIo::new(disk.driver(), Lane::new(file.clone(), 0, limits, None), file, watch, way)
 }
 
-/// This many bytes in pieces of 512 bytes or of blocks; pieces of 512 do not suit direct I/O on pages.
+/// This many bytes in pieces of 512 bytes or of blocks. Pieces of 512 do not suit direct I/O with page alignment.
 fn pieces(bytes: usize, in_sectors: bool) -> WritePieces {
     let block = bounce(bytes).freeze();
     if !in_sectors {
@@ -94,15 +94,16 @@ fn pieces(bytes: usize, in_sectors: bool) -> WritePieces {
 }
 
 #[test]
-fn a_durable_write_is_stable_when_answered_however_the_ring_takes_it() {
+fn a_durable_write_is_stable_when_answered_for_every_short_or_refused_call() {
     use Answer::{All, Bytes, Interrupted};
     const ANSWERS: [Answer; 4] = [All, Bytes(512), Bytes(100), Interrupted];
     let scripts = ANSWERS.iter().flat_map(|first| ANSWERS.iter().map(move |second| [*first, *second]));
     for (script, way) in scripts.flat_map(|script| WAYS.map(|way| (script, way))) {
-        // Below a piece, some pieces, and more pieces than one call takes. Above what is quick in memory.
+        // Less than a piece, several pieces, and more pieces than one call takes. All above the size that bypasses the
+        // ring.
         for (bytes, in_sectors) in [(20 << 10, false), (20 << 10, true), (SEGMENTS_MAX * 512 + 4096, true)] {
             if script == [Bytes(100); 2] {
-                // A file that twice ends inside a sector has shrunk.
+                // A file that ends inside a sector twice has shrunk.
                 continue;
             }
             for refused_from in [0, 1, 2, u32::MAX] {
@@ -117,14 +118,14 @@ fn a_durable_write_is_stable_when_answered_however_the_ring_takes_it() {
                     assert!(disk.is_stable(at..at + bytes), "{case}, at {at}");
                 }
                 assert_eq!(disk.syncs() > 0, disk.refusals() > 0, "{case}");
-                assert!(disk.refusals() <= 1, "{case}: asked again for what was refused");
+                assert!(disk.refusals() <= 1, "{case}: a refused durable write was tried again");
             }
         }
     }
 }
 
 #[test]
-fn where_durable_writes_are_refused_a_sync_that_fails_fails_the_write() {
+fn a_failed_sync_fails_a_write_whose_durable_form_was_refused() {
     for way in WAYS {
         let disk = Disk::new(64 << 10);
         disk.refuse_durable_writes_from(0);
@@ -132,7 +133,7 @@ fn where_durable_writes_are_refused_a_sync_that_fails_fails_the_write() {
         let file = file_on(&disk, way, 64 << 10);
         let written = drive(&file.driver, file.write(0, pieces(20 << 10, false), true));
         assert_eq!(written, Err(IoError { kind: ErrorKind::Media, os: libc::EIO }));
-        // What a failed sync has lost is never asked about again.
+        // What a failed sync has lost is not flushed again.
         disk.fail_syncs(0);
         assert!(drive(&file.driver, file.write(0, pieces(20 << 10, false), true)).is_err());
         assert!(drive(&file.driver, file.flush()).is_err());
@@ -140,7 +141,7 @@ fn where_durable_writes_are_refused_a_sync_that_fails_fails_the_write() {
 }
 
 #[test]
-fn a_write_that_need_not_be_durable_costs_no_sync() {
+fn a_plain_write_does_no_sync() {
     for way in WAYS {
         let disk = Disk::new(64 << 10);
         let file = file_on(&disk, way, 64 << 10);
@@ -152,7 +153,7 @@ fn a_write_that_need_not_be_durable_costs_no_sync() {
 }
 
 #[test]
-fn any_number_of_sectors_moves_by_direct_io() {
+fn direct_io_transfers_any_number_of_sectors() {
     for memory_align in [1, 4, 512] {
         for bytes in [512, 4608, 64 << 10, (64 << 10) + 512, SEGMENTS_MAX * 512 + 512] {
             let disk = Disk::new(bytes);
@@ -168,7 +169,7 @@ fn any_number_of_sectors_moves_by_direct_io() {
 }
 
 #[test]
-fn what_goes_to_a_direct_file_is_aligned_in_memory_and_whole_sectors_long() {
+fn direct_io_is_aligned_in_memory_and_in_whole_sectors() {
     let disk = Disk::new(0);
     for memory_align in [4usize, 512] {
         let file = file_on(&disk, Way::Direct { memory_align }, 512);
@@ -190,7 +191,7 @@ fn a_file_that_shrinks_during_a_write_is_gone_before_the_answer() {
             let disk = Disk::new(bytes);
             let file = file_on(&disk, way, bytes as u64);
             let length = if in_sectors { SEGMENTS_MAX * 512 + 4096 } else { 20 << 10 };
-            // One look does for one turn, not for those after it.
+            // One size check is enough within a turn, but not for later turns.
             for _ in 0..3 {
                 assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), sync)), Ok(()));
             }
@@ -202,25 +203,25 @@ fn a_file_that_shrinks_during_a_write_is_gone_before_the_answer() {
 }
 
 #[test]
-fn a_file_that_is_short_is_not_written_and_no_write_goes_on_in_one() {
+fn a_short_file_is_not_written_and_a_short_write_in_it_does_not_continue() {
     for (way, in_sectors) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
         let length = if in_sectors { SEGMENTS_MAX * 512 + 4096 } else { 20 << 10 };
         let disk = Disk::new(1 << 20);
         let file = file_on(&disk, way, 1 << 20);
         set_len(file.lane.as_raw_fd(), 4096);
         assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), false)), GONE);
-        assert_eq!(disk.writes(), 0, "{way:?}: it would be made longer again");
+        assert_eq!(disk.writes(), 0, "{way:?}: a write would make it longer again");
         let disk = Disk::new(1 << 20);
         let file = file_on(&disk, way, 1 << 20);
         disk.answer(&[Answer::Bytes(512)]);
         disk.at_next_end(file.lane.as_raw_fd(), |fd| set_len(fd, 4096));
         assert_eq!(drive(&file.driver, file.write(0, pieces(length, in_sectors), false)), GONE);
-        assert_eq!(disk.writes(), 1, "{way:?}: nor by the rest of a short write");
+        assert_eq!(disk.writes(), 1, "{way:?}: the rest of a short write is not written");
     }
 }
 
 #[test]
-fn writes_of_one_turn_share_a_look_and_none_is_answered_over_a_file_that_shrank() {
+fn writes_of_one_turn_share_a_size_check_and_all_fail_if_the_file_shrank() {
     let disk = Disk::new(1 << 20);
     let file = file_on(&disk, Way::Cached, 1 << 20);
     let write = |n: u64| file.write(n * (64 << 10), pieces(20 << 10, false), false);
@@ -234,7 +235,7 @@ fn writes_of_one_turn_share_a_look_and_none_is_answered_over_a_file_that_shrank(
 }
 
 #[test]
-fn a_file_that_is_found_gone_during_a_read_gives_no_bytes_for_it() {
+fn a_read_returns_no_bytes_if_the_file_is_found_gone_meanwhile() {
     for way in WAYS {
         for (bytes, in_sectors) in [(20 << 10, false), ((SEGMENTS_MAX + 1) * 512, true)] {
             let disk = Disk::new(1 << 20);
@@ -256,7 +257,7 @@ fn a_file_that_is_found_gone_during_a_read_gives_no_bytes_for_it() {
 }
 
 #[test]
-fn a_small_file_in_memory_that_shrinks_between_look_and_write_is_gone_before_the_answer() {
+fn a_file_in_memory_that_shrinks_between_size_check_and_write_is_gone_before_the_answer() {
     for is_slow in [false, true] {
         let disk = Disk::new(0);
         let file = file_on(&disk, Way::InMemory, 64 << 10);
@@ -264,18 +265,18 @@ fn a_small_file_in_memory_that_shrinks_between_look_and_write_is_gone_before_the
             true => file.write_slowly(0, pieces(4096, false), false, 0, Progress::default()).await,
             false => file.write(0, pieces(4096, false), false).await,
         };
-        // Now and then a write lets other tasks run, between its look at the file and what it does.
+        // Now and then a write yields to other tasks between its size check and its transfer.
         let waiting = (0..1000).find_map(|_| {
             let mut write = Box::pin(write());
             poll_once(write.as_mut()).is_pending().then_some(write)
         });
         set_len(file.lane.as_raw_fd(), 8192);
-        assert_eq!(drive(&file.driver, waiting.expect("it waits now and then")), GONE, "slowly: {is_slow}");
+        assert_eq!(drive(&file.driver, waiting.expect("it yields now and then")), GONE, "slowly: {is_slow}");
     }
 }
 
 #[test]
-fn a_read_of_more_pieces_than_one_call_takes_gets_each_its_own_bytes() {
+fn a_read_of_more_pieces_than_one_call_takes_fills_each_with_its_own_bytes() {
     const SECTORS: usize = 2 * SEGMENTS_MAX + 3;
     let path = std::env::temp_dir().join(format!("uraid-many-pieces-{}", std::process::id()));
     let stamp = |sector: usize| [(sector % 251) as u8; SECTOR_BYTES];
@@ -289,7 +290,7 @@ fn a_read_of_more_pieces_than_one_call_takes_gets_each_its_own_bytes() {
                 let lane = Lane::new(owned.clone(), 0, limits, None);
                 let io = FileIo::new(shard.driver().clone(), lane, owned, Arc::default(), way);
                 for (first, count) in [(0, SECTORS), (1, SEGMENTS_MAX + 1), (2, SECTORS - 2), (5, 3)] {
-                    // Each in a block of its own, for what adjoins is one piece.
+                    // Each in its own block, because adjacent pieces are merged into one.
                     let arena = Arena::new(count as u32, 0);
                     let mut into = ReadPieces::new();
                     (0..count).for_each(|_| into.append(arena.take(SECTOR_BYTES).expect("room")));
@@ -304,13 +305,13 @@ fn a_read_of_more_pieces_than_one_call_takes_gets_each_its_own_bytes() {
     std::fs::remove_file(&path).expect("removed");
 }
 
-/// Errors that are about the system at this moment.
-const PASSING: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
+/// Errnos of the system's current state.
+const TRANSIENT: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::ENOMEM, libc::ENOBUFS];
 
 #[test]
-fn errors_that_pass_by_themselves_are_outlasted() {
+fn transient_errors_are_retried() {
     const BYTES: usize = 20 << 10;
-    for (way, os) in WAYS.into_iter().flat_map(|way| PASSING.map(|os| (way, os))) {
+    for (way, os) in WAYS.into_iter().flat_map(|way| TRANSIENT.map(|os| (way, os))) {
         let disk = Disk::new(2 * BYTES);
         let file = file_on(&disk, way, 2 * BYTES as u64);
         let case = format!("{way:?}, errno {os}");
@@ -331,9 +332,9 @@ fn errors_that_pass_by_themselves_are_outlasted() {
 }
 
 #[test]
-fn an_error_that_does_not_pass_is_told_of_after_some_tries() {
+fn a_transient_error_that_persists_is_reported_after_the_last_retry() {
     const BYTES: usize = 20 << 10;
-    for os in PASSING {
+    for os in TRANSIENT {
         let disk = Disk::new(BYTES);
         let file = file_on(&disk, Way::Cached, BYTES as u64);
         disk.fail_next([os; 1000]);
@@ -352,10 +353,10 @@ fn an_error_that_does_not_pass_is_told_of_after_some_tries() {
     }
 }
 
-/// The page cache tells of a lost write once, with the errno that the device gave: a second flush would say that all is
-/// well. A flush of a device says nothing of any page.
+/// The page cache reports a lost write once, with the device's errno: a second flush would succeed. A flush of a device
+/// reports nothing about pages.
 #[test]
-fn a_flush_that_may_tell_of_lost_writes_is_never_repeated() {
+fn a_flush_that_may_have_reported_lost_writes_is_not_retried() {
     for (way, os) in WAYS.into_iter().flat_map(|way| [libc::EIO, libc::ENOMEM, libc::EAGAIN].map(|os| (way, os))) {
         let disk = Disk::new(4096);
         let file = file_on(&disk, way, 4096);

@@ -1,5 +1,5 @@
 //! Merged requests over a ring whose results the test controls.
-//! Owns: tests of `dispatch`, the ring with a script. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
+//! Owns: tests of `dispatch`. Not here: what may be merged (`merge`), real rings (`tests/merging.rs`).
 
 mod held;
 
@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use uraid_block::{Arena, WritePieces};
 
-/// What a scripted ring was given: kind, first byte, bytes.
+/// The operations given to a scripted ring: kind, first byte, bytes.
 type Seen = Rc<RefCell<Vec<(&'static str, u64, u64)>>>;
 
-/// Ends each operation with the next result of its list; with all its bytes where the list has ended.
+/// Completes each operation with the next result of its list, or with all its bytes once the list is used up.
 struct Scripted {
     seen: Seen,
     results: Vec<i32>,
     started: Vec<Completion>,
-    /// Operations that end at each look, the oldest first.
+    /// How many operations complete per wait, the oldest first.
     ends: usize,
 }
 
@@ -97,7 +97,7 @@ impl Rig {
         self.driver.start_on(&self.lane, Kind::Write { at, sync }, Buffers::Write(from))
     }
 
-    /// The results of all, after at most this many turns.
+    /// The results of all operations, after at most this many turns.
     fn results(&self, operations: Vec<Operation<'_>>, turns: u32) -> Vec<i32> {
         for _ in 0..turns {
             self.driver.wait(Wait::No);
@@ -116,7 +116,7 @@ impl Rig {
 }
 
 #[test]
-fn neighbours_of_a_turn_go_down_as_one_and_each_gets_its_own_end() {
+fn adjacent_requests_of_a_turn_are_merged_and_each_gets_its_own_result() {
     let rig = rig(&[]);
     let reads = [(8192, 4096), (0, 8192), (20480, 512), (12288, 4096)].map(|(at, bytes)| rig.read(at, bytes));
     assert!(rig.seen().is_empty(), "the turn has not ended");
@@ -148,7 +148,7 @@ impl Counted {
 }
 
 #[test]
-fn the_end_of_an_operation_wakes_the_task_that_polled_it_last_also_where_it_was_merged() {
+fn a_completion_wakes_the_task_that_polled_last_also_if_merged() {
     let rig = rig(&[]);
     let mut all = [rig.read(0, 4096), rig.read(4096, 4096), rig.read(1 << 20, 4096)];
     let (old, old_waker) = Counted::new();
@@ -165,7 +165,7 @@ fn the_end_of_an_operation_wakes_the_task_that_polled_it_last_also_where_it_was_
 }
 
 #[test]
-fn nothing_waits_beyond_a_flush() {
+fn a_flush_submits_all_waiting_requests_first() {
     let rig = rig(&[]);
     let page = || rig.arena.take(4096).expect("room").freeze();
     let mut all = vec![rig.write(4096, page(), false), rig.write(0, page(), false)];
@@ -186,7 +186,7 @@ fn writes_that_overlap_keep_their_order() {
 }
 
 #[test]
-fn where_a_merged_one_fails_each_is_asked_by_itself() {
+fn after_a_merged_request_failed_its_parts_are_submitted_one_by_one() {
     let rig = rig(&[-libc::EIO, 4096, -libc::EIO, 4096]);
     let reads = [0, 4096, 8192].map(|at| rig.read(at, 4096));
     assert_eq!(rig.results(reads.into(), 2), [4096, -libc::EIO, 4096]);
@@ -197,7 +197,7 @@ fn where_a_merged_one_fails_each_is_asked_by_itself() {
 }
 
 #[test]
-fn of_a_merged_one_that_comes_back_short_what_is_whole_has_ended() {
+fn complete_parts_of_a_short_merged_request_have_ended() {
     for (count, whole) in [(0, 0), (511, 0), (4095, 0), (4096, 1), (4608, 1), (8192, 2), (12287, 2)] {
         let rig = rig(&[count]);
         let reads = [0, 4096, 8192].map(|at| rig.read(at, 4096));
@@ -209,7 +209,7 @@ fn of_a_merged_one_that_comes_back_short_what_is_whole_has_ended() {
 }
 
 #[test]
-fn a_part_whose_future_was_dropped_is_still_done_and_its_buffers_come_back() {
+fn a_part_whose_future_was_dropped_still_completes_and_frees_its_buffers() {
     let rig = rig(&[-libc::EIO]);
     drop(rig.write(0, rig.arena.take(4096).expect("room").freeze(), false));
     let other = rig.write(4096, rig.arena.take(4096).expect("room").freeze(), false);
@@ -220,30 +220,30 @@ fn a_part_whose_future_was_dropped_is_still_done_and_its_buffers_come_back() {
 }
 
 #[test]
-fn a_fragment_that_continues_a_request_under_way_is_held_until_that_has_ended() {
+fn a_fragment_that_continues_a_request_in_flight_is_held_until_that_ends() {
     let rig = slow_rig(&[], 1);
     let turn = || rig.driver.wait(Wait::No);
     let mut all = vec![rig.read(0, 4096), rig.read(1 << 20, 8192), rig.read((1 << 20) + 8192, 4096)];
     turn();
     assert_eq!(rig.seen(), [("read", 0, 4096), ("read", 1 << 20, 12288)]);
-    // The largest part of the merged one is 8192. A request as large as the one that it continues is not held.
+    // The largest part of the merged one is 8192 bytes. A request as large as the part that it continues is not held.
     all.push(rig.read(4096, 4096));
     rig.driver.send_waiting(Which::Due);
     assert_eq!(rig.seen(), [("read", 4096, 4096)]);
     all.push(rig.read((1 << 20) + 12288, 4096));
     all.push(rig.read(1 << 21, 512));
     rig.driver.send_waiting(Which::Due);
-    assert_eq!(rig.seen(), [("read", 1 << 21, 512)], "the other one is held");
+    assert_eq!(rig.seen(), [("read", 1 << 21, 512)], "the fragment is held");
     rig.driver.send_waiting(Which::Due);
     assert!(rig.seen().is_empty());
     turn();
     turn();
-    assert_eq!(rig.seen(), [("read", (1 << 20) + 12288, 4096)], "what it was held for has ended");
+    assert_eq!(rig.seen(), [("read", (1 << 20) + 12288, 4096)], "the request it was held for has ended");
     assert_eq!(rig.results(all, 4), [4096, 8192, 4096, 4096, 4096, 512]);
 }
 
 #[test]
-fn a_fragment_goes_down_as_soon_as_it_has_grown_or_a_flush_comes() {
+fn a_held_fragment_is_submitted_when_it_has_grown_or_before_a_flush() {
     let page = |rig: &Rig| rig.arena.take(4096).expect("room").freeze();
     let large = |rig: &Rig| rig.arena.take(8192).expect("room").freeze();
     let rig = slow_rig(&[], 0);
@@ -257,7 +257,7 @@ fn a_fragment_goes_down_as_soon_as_it_has_grown_or_a_flush_comes() {
     assert_eq!(rig.seen(), [("write", 8192, 8192)]);
     all.push(rig.write(16384, page(&rig).slice(0, 2048), false));
     rig.driver.wait(Wait::No);
-    assert!(rig.seen().is_empty(), "held for the next one");
+    assert!(rig.seen().is_empty(), "held for the request in flight");
     // An overlapping request is submitted after it.
     all.push(rig.write(17408, page(&rig), false));
     rig.driver.wait(Wait::No);
@@ -271,7 +271,7 @@ fn a_fragment_goes_down_as_soon_as_it_has_grown_or_a_flush_comes() {
 }
 
 #[test]
-fn a_merged_request_is_no_larger_than_the_member_takes() {
+fn a_merged_request_is_at_most_as_large_as_the_member_accepts() {
     let rig = rig(&[]);
     let reads = (0..20).map(|n| rig.read(n * 4096, 4096)).collect();
     assert_eq!(rig.results(reads, 1), [4096; 20]);
@@ -281,13 +281,13 @@ fn a_merged_request_is_no_larger_than_the_member_takes() {
 
 #[test]
 #[ignore = "measures; run with --release --nocapture"]
-fn what_a_lane_costs() {
+fn measure_a_lane() {
     const TURNS: u64 = 20_000;
     let limits = Limits { bytes_max: 64 << 10, segments_max: 8 };
     let rig = Rig { lane: Rc::new(Lane::new(Rc::new(NoFile), 0, limits, None)), ..rig(&[]) };
     let mut leases: Vec<_> = (0..64).map(|_| Some(rig.arena.take(4096).expect("room"))).collect();
     let mut measure = |what: &str, in_lane: bool, at_once: u64, spread: u64| {
-        // The best turn: others use the machine, too.
+        // Measure the best turn, because other processes use the machine too.
         let mut best = u64::MAX;
         for turn in 0..TURNS {
             let start = sys::monotonic_nanos();
@@ -324,7 +324,7 @@ fn what_a_lane_costs() {
 }
 
 #[test]
-fn without_merging_everything_goes_down_at_once_and_as_it_came() {
+fn without_merging_requests_are_submitted_at_once_and_unchanged() {
     let seen = Seen::default();
     let ring = Scripted { seen: seen.clone(), results: Vec::new(), started: Vec::new(), ends: usize::MAX };
     let driver = Driver::with_ring(Box::new(ring), &Options { merging: false, ..Options::default() });
@@ -334,29 +334,29 @@ fn without_merging_everything_goes_down_at_once_and_as_it_came() {
     assert_eq!(rig.results(reads, 1), [4096; 2]);
 }
 
-struct Luck(u64);
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
 
-/// A disk that ends its operations in any order, some of them in part or not at all.
+/// A disk that completes its operations in any order, some of them partly or not at all.
 struct Unruly {
     disk: Rc<RefCell<Vec<u8>>>,
     started: Vec<(u32, *mut Request)>,
-    luck: Luck,
+    random: Random,
 }
 
 impl Unruly {
-    /// Does the first bytes of it, or fails.
+    /// Performs the first bytes of it, or fails.
     fn end(&mut self, request: &Request) -> i32 {
         let all = bytes(&request.segments);
-        let count = match self.luck.below(8) {
+        let count = match self.random.below(8) {
             0 => return -libc::EIO,
-            1 => self.luck.below(all + 1),
+            1 => self.random.below(all + 1),
             _ => all,
         };
         let (Kind::Read { at } | Kind::Write { at, .. }) = request.kind else { return 0 };
@@ -380,7 +380,7 @@ impl Unruly {
 
 impl Ring for Unruly {
     unsafe fn start(&mut self, token: u32, request: *mut Request) {
-        assert!(self.started.iter().all(|(other, _)| *other != token), "it is under way already");
+        assert!(self.started.iter().all(|(other, _)| *other != token), "it is already in flight");
         self.started.push((token, request));
     }
 
@@ -390,8 +390,8 @@ impl Ring for Unruly {
 
     fn wait(&mut self, wait: Wait, completions: &mut Vec<Completion>) {
         let count = self.started.len() as u64;
-        for _ in 0..if wait == Wait::Forever { count } else { self.luck.below(count + 1) } {
-            let place = self.luck.below(self.started.len() as u64) as usize;
+        for _ in 0..if wait == Wait::Forever { count } else { self.random.below(count + 1) } {
+            let place = self.random.below(self.started.len() as u64) as usize;
             let (token, request) = self.started.swap_remove(place);
             // SAFETY: in flight, so it exists and belongs to the ring.
             completions.push(Completion { token, result: self.end(unsafe { &*request }) });
@@ -403,7 +403,7 @@ impl Ring for Unruly {
     }
 }
 
-/// One that was started, and what it should find or leave.
+/// An operation that was started, and what a read should find or a write should leave.
 struct Started<'a> {
     operation: Option<Operation<'a>>,
     range: std::ops::Range<usize>,
@@ -411,7 +411,8 @@ struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Whether it has ended; then it has done as much as it says, to its own bytes. What a write left undone may be anything.
+    /// Whether it has ended. If so, it has done as much as it reports, to its own bytes. The rest of a short write is
+    /// arbitrary.
     fn has_ended(&mut self, disk: &[u8]) -> bool {
         let Some(operation) = &mut self.operation else { return false };
         let Poll::Ready((buffers, result)) = pin!(operation).poll(&mut Context::from_waker(Waker::noop())) else {
@@ -433,34 +434,35 @@ impl Started<'_> {
 fn unruly_turns(seed: u64) -> TraceCounts {
     const DISK: usize = 1 << 16;
     let disk = Rc::new(RefCell::new(vec![0; DISK]));
-    let ring = Unruly { disk: disk.clone(), started: Vec::new(), luck: Luck(!seed) };
+    let ring = Unruly { disk: disk.clone(), started: Vec::new(), random: Random(!seed) };
     let rig = Rig { driver: Driver::with_ring(Box::new(ring), &Options::default()), ..rig(&[]) };
-    let (mut luck, mut all, mut behind) = (Luck(seed), Vec::<Started<'_>>::new(), 0);
+    let (mut random, mut all, mut behind) = (Random(seed), Vec::<Started<'_>>::new(), 0);
     for turn in 0..3000 {
-        for _ in 0..luck.below(6) {
-            let start = if luck.below(3) == 0 { luck.below(DISK as u64 / 512) as usize * 512 } else { behind };
-            let range = start..(start + (luck.below(8) as usize + 1) * 512).min(DISK);
+        for _ in 0..random.below(6) {
+            let start = if random.below(3) == 0 { random.below(DISK as u64 / 512) as usize * 512 } else { behind };
+            let range = start..(start + (random.below(8) as usize + 1) * 512).min(DISK);
             behind = range.end % DISK;
             if all.iter().any(|one| one.range.start < range.end && range.start < one.range.end) {
                 continue;
             }
             let Ok(mut buffer) = rig.arena.take(range.len()) else { continue };
-            let written = (luck.below(2) == 0).then(|| luck.below(256) as u8);
+            let written = (random.below(2) == 0).then(|| random.below(256) as u8);
             let operation = match written {
                 None => rig.read(range.start as u64, range.len()),
                 Some(byte) => {
                     buffer.fill(byte);
-                    rig.write(range.start as u64, buffer.freeze(), luck.below(4) == 0)
+                    rig.write(range.start as u64, buffer.freeze(), random.below(4) == 0)
                 }
             };
-            let operation = (luck.below(16) > 0).then_some(operation);
+            let operation = (random.below(16) > 0).then_some(operation);
             all.push(Started { operation, range, written });
         }
-        if luck.below(50) == 0 {
+        if random.below(50) == 0 {
             drop(rig.driver.start_with(&rig.lane, rig.lane.clone(), Kind::Sync, Buffers::None));
         }
         if turn % 100 == 99 {
-            // Whatever is held goes within the next ends, and each part that goes again may fail but once.
+            // All held requests are submitted within the next completions, and each resubmitted part may fail only
+            // once.
             for _ in 0..4 {
                 rig.driver.wait(Wait::Forever);
             }
@@ -479,7 +481,7 @@ fn unruly_turns(seed: u64) -> TraceCounts {
 }
 
 #[test]
-fn everybody_gets_his_own_end_in_whatever_order_a_disk_ends_and_however_much_it_does() {
+fn every_request_gets_its_own_result_in_any_order_of_full_and_short_completions() {
     for seed in 0..20 {
         let counts = unruly_turns(seed);
         assert!(counts.merged > 500 && counts.parted > 100, "{counts:?}");

@@ -1,18 +1,18 @@
-//! Requests that are held for one under way: how long, and that none is held twice.
-//! Owns: tests of holding, step by step. Not here: merging (`tests`), whether all of it ends (there, with an unruly disk).
+//! Requests that are held for one in flight: for how long, and that none is held twice.
+//! Owns: tests of holding, step by step. Not here: merging (`tests`), whether everything ends (there, with an unruly disk).
 
 use super::*;
 
 /// The start of fragments that continue a request in flight.
 const P: u64 = 1 << 20;
 
-/// Ends the requests in flight one by one, the oldest first.
+/// Completes the requests in flight one by one, the oldest first.
 fn one_by_one() -> Rig {
     slow_rig(&[], 1)
 }
 
 impl Rig {
-    /// Passes on what is due, and ends nothing.
+    /// Submits what is due, and completes nothing.
     fn send(&self) -> Vec<(&'static str, u64, u64)> {
         self.driver.send_waiting(Which::Due);
         self.seen()
@@ -24,7 +24,7 @@ impl Rig {
     }
 }
 
-/// Two requests under way, the older one ending at `P + 1024`, the other at `P`; and a fragment held for each.
+/// Two requests in flight, the older one ending at `P + 1024`, the other at `P`, and a fragment held for each.
 fn two_held(rig: &Rig) -> Vec<Operation<'_>> {
     let mut all = vec![rig.read(P + 1024 - 8192, 8192)];
     assert_eq!(rig.send().len(), 1);
@@ -36,8 +36,8 @@ fn two_held(rig: &Rig) -> Vec<Operation<'_>> {
 }
 
 #[test]
-fn what_was_held_for_one_that_ended_takes_its_neighbours_along_whatever_those_are_held_for() {
-    // The request that joins the two fragments arrives when the older request has ended, or before.
+fn a_fragment_whose_request_ended_is_submitted_with_its_held_neighbours() {
+    // The request that joins the two fragments arrives after the older request has ended, or before.
     for comes_later in [true, false] {
         let rig = one_by_one();
         let mut all = two_held(&rig);
@@ -68,7 +68,7 @@ fn each_of_two_fragments_waits_for_its_own_request() {
 #[test]
 fn a_fragment_is_not_held_for_a_second_request_that_ends_where_it_begins() {
     let rig = one_by_one();
-    // Both end at P: the fragment is held for one of them, and no longer.
+    // Both end at P. The fragment is held for one of them only.
     let mut all = vec![rig.read(P - 8192, 8192), rig.read(P - 4096, 4096)];
     assert_eq!(rig.send().len(), 2);
     all.push(rig.read(P, 512));
@@ -109,7 +109,7 @@ fn a_fragment_that_gets_a_neighbour_in_front_stays_held_for_the_same_request() {
 }
 
 #[test]
-fn a_write_that_overlaps_a_held_one_goes_down_behind_it_however_many_came_in_its_turn() {
+fn a_write_that_overlaps_a_held_one_is_submitted_after_it() {
     let rig = one_by_one();
     let page = || rig.arena.take(8192).expect("room").freeze();
     let mut all = vec![rig.write(P - 8192, page(), false)];
@@ -123,7 +123,7 @@ fn a_write_that_overlaps_a_held_one_goes_down_behind_it_however_many_came_in_its
 }
 
 #[test]
-fn what_is_held_goes_down_before_a_flush_of_any_member_and_when_the_driver_closes() {
+fn held_requests_are_submitted_before_any_flush_and_when_the_driver_closes() {
     let rig = one_by_one();
     let other = Rc::new(Lane::new(Rc::new(NoFile), 0, Limits { bytes_max: 64 << 10, segments_max: 8 }, None));
     let page = || rig.arena.take(8192).expect("room").freeze();

@@ -26,7 +26,7 @@ pub(crate) fn abort_on_panic() -> AbortOnPanic {
 
 /// Writes to standard error directly, even if a test captures output.
 pub(crate) fn say(text: &str) {
-    crate::sys::last_words(text);
+    crate::sys::write_stderr(text);
 }
 
 /// Installs the hook, once.

@@ -65,7 +65,7 @@ impl Disk {
 
     /// A driver whose ring works on this disk.
     pub(super) fn driver(self: &Rc<Self>) -> Rc<Driver> {
-        let ring = PretendRing { disk: self.clone(), started: Vec::new() };
+        let ring = FakeRing { disk: self.clone(), started: Vec::new() };
         Rc::new(Driver::with_ring(Box::new(ring), &Options::default()))
     }
 
@@ -146,12 +146,12 @@ impl Disk {
     }
 }
 
-struct PretendRing {
+struct FakeRing {
     disk: Rc<Disk>,
     started: Vec<(u32, *mut Request)>,
 }
 
-impl Ring for PretendRing {
+impl Ring for FakeRing {
     unsafe fn start(&mut self, token: u32, request: *mut Request) {
         self.started.push((token, request));
     }
@@ -186,7 +186,7 @@ impl Ring for PretendRing {
     }
 
     fn name(&self) -> &'static str {
-        "pretend"
+        "fake_ring"
     }
 }
 
