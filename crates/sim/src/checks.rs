@@ -1,5 +1,5 @@
-//! What is checked where: one checker a file.
-//! Owns: the list. Not here: I1 to I3 of running reads (`oracle`, asked by `client`), I8, I9, M1, M8 of every access
+//! The end-of-run checks, one per file.
+//! Owns: the list. Not here: I1 to I3 of running reads (`oracle`, called by `client`), I8, I9, M1, M8 of every access
 //! (`watch`), L1 and L3 (`rig`).
 
 mod content_after_cut;

@@ -1,6 +1,6 @@
-//! Clients: they send requests to the array, and check every answer against the oracle.
-//! Owns: [`Client`], [`Mix`], the ranges of requests, when an error is legal. Not here: injected faults (`scenario`).
-//! Invariant: the oracle is told of every request before it is made and when it is answered, never in between.
+//! Clients: they send requests to the array and check every answer against the oracle.
+//! Owns: [`Client`], [`Mix`], the ranges of requests. Not here: injected faults (`scenario`), legal errors (`legal_errors`).
+//! Invariant: the oracle learns of every request before it is made, and again when it is answered, never in between.
 
 use crate::executor::Executor;
 use crate::faults::FaultKind;
@@ -20,10 +20,10 @@ use uraid_block::{Arena, Device, ErrorKind, Fua, IoError, Range, ReadPieces, Sec
 use uraid_engine::Array;
 use uraid_engine::view::Gate;
 
-/// Scattered buffers take a small block per piece; larger requests would empty the pool.
+/// Scattered buffers use one small block per piece; larger requests would empty the pool.
 const SCATTERED_BYTES_MAX: usize = 8 * 512;
 
-/// What clients do, as weights; zero: never.
+/// The relative frequencies of requests; zero: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
     /// Reads.
@@ -38,84 +38,84 @@ pub struct Mix {
     pub discard: u64,
     /// Zeroes.
     pub zeroes: u64,
-    /// Pauses, long enough for the array to go clean.
+    /// Pauses that are long enough for the array to become clean.
     pub pause: u64,
     /// Largest request in sectors.
     pub length_max: u64,
-    /// Whether writes of one sector may be in flight at the same time.
+    /// Whether several writes of one sector may be in flight.
     pub may_overlap: bool,
 }
 
-/// What a run has seen, for reports.
+/// The counts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// Client requests answered well.
+    /// Client requests answered with success.
     pub done: u64,
     /// Client requests answered with a legal error.
     pub failed: u64,
-    /// Power cuts imagined and checked.
+    /// Crash images judged while the run continued.
     pub images: u64,
-    /// Power cuts made.
+    /// Power cuts that ended a run of the array.
     pub crashes: u64,
     /// Clean stops checked.
     pub stops: u64,
-    /// Faults that hit.
+    /// Faults that changed a result or a byte.
     pub faults: u64,
-    /// Starts refused because dirty and degraded.
+    /// Starts refused as dirty and degraded.
     pub refusals: u64,
     /// Resyncs at start.
     pub resyncs: u64,
     /// Rounds started with a member missing.
     pub degraded: u64,
-    /// Ranges that block status called zero, and that were checked.
+    /// Ranges reported as zero by block status, all checked.
     pub zero_claims: u64,
-    /// What clients did, the reading of everything left out.
+    /// Client requests, without the reads that check the whole array.
     pub operations: u64,
     /// Faults by kind, in the order of `FaultKind::ALL`.
     pub kinds: [u64; FaultKind::COUNT],
-    /// Members that were rebuilt while the array was off.
+    /// Members rebuilt while the array was stopped.
     pub rebuilds: u64,
 }
 
-/// What the clients of one round share.
+/// Shared by the clients of one round.
 pub struct Session {
     /// The executor.
     pub executor: Executor,
-    /// Where everything is.
+    /// The slow model of where each sector lies.
     pub model: Rc<Model>,
-    /// What everything may hold.
+    /// The legal contents of every sector.
     pub oracle: Rc<RefCell<Oracle>>,
-    /// What may be written.
+    /// The watch over every member access.
     pub guard: Rc<Guard>,
-    /// What is done.
+    /// The frequencies of requests.
     pub mix: Mix,
-    /// Numbers of operations.
+    /// The number of the next operation.
     pub op_next: Rc<Cell<u64>>,
-    /// When a request may fail.
+    /// The rule for legal errors.
     pub legal_errors: LegalErrors,
-    /// Judges what a power cut now would leave.
+    /// Judges the crash images that a power cut now could leave.
     pub cut_power: Rc<dyn Fn()>,
-    /// 1 answer in N is followed by it.
+    /// 1 answer in N calls `cut_power`.
     pub cut_one_in: u64,
     /// Running operations, by their numbers.
     pub running: RefCell<BTreeMap<u64, Request>>,
     /// Counts.
     pub tally: Rc<RefCell<Tally>>,
-    /// An operation has ended.
+    /// Notified whenever an operation has ended.
     pub ended: Notify,
-    /// The array is being stopped: requests may be refused, and clients give up.
+    /// The array is being stopped: requests may be refused, and clients end.
     pub is_stopping: Cell<bool>,
 }
 
 /// One client on one shard.
 pub struct Client {
-    /// What is shared.
+    /// Shared with the other clients.
     pub session: Rc<Session>,
     /// The array as this shard drives it.
     pub array: Rc<Array<SimWorld>>,
     /// The shard.
     pub world: SimWorld,
-    /// Luck.
+    /// Its random choices.
     pub rng: Rng,
 }
 
@@ -130,7 +130,7 @@ enum Kind {
 }
 
 impl Session {
-    /// What is running, to read.
+    /// The running operations, for a report.
     pub fn describe_running(&self) -> String {
         let running = self.running.borrow();
         let list: Vec<String> =
@@ -139,7 +139,7 @@ impl Session {
     }
 
     fn answered(&self) {
-        if self.executor.luck(|rng| rng.chance(1, self.cut_one_in)) {
+        if self.executor.random(|rng| rng.chance(1, self.cut_one_in)) {
             (self.cut_power)();
         }
     }
@@ -164,7 +164,7 @@ impl Session {
 }
 
 impl Client {
-    /// Makes this many requests, one after the other.
+    /// Makes `requests` requests, one after the other.
     pub async fn run(mut self, requests: u64) {
         for _ in 0..requests {
             if self.session.is_stopping.get() || !self.rng.goes_on() {
@@ -180,13 +180,13 @@ impl Client {
                 (mix.zeroes, Kind::Zeroes),
                 (mix.pause, Kind::Pause),
             ];
-            let mut luck = self.rng.below(kinds.iter().map(|(weight, _)| weight).sum());
+            let mut draw = self.rng.below(kinds.iter().map(|(weight, _)| weight).sum());
             let kind = kinds.iter().find(|(weight, _)| {
-                let is_it = luck < *weight;
-                luck = luck.saturating_sub(*weight);
+                let is_it = draw < *weight;
+                draw = draw.saturating_sub(*weight);
                 is_it
             });
-            let (_, kind) = kind.expect("luck is below the sum of the weights");
+            let (_, kind) = kind.expect("draw is below the sum of the weights");
             let (at, length) = self.session.draw_range(&mut self.rng);
             self.session.tally.borrow_mut().operations += u64::from(*kind != Kind::Pause);
             match *kind {
@@ -238,7 +238,7 @@ impl Client {
         }
     }
 
-    /// Buffers of the clients' pool, in one go or in many pieces of odd sizes.
+    /// Leases buffers from the clients' pool, in one piece or in many of odd sizes.
     async fn take(&mut self, bytes: usize) -> ReadPieces {
         let is_scattered = bytes <= SCATTERED_BYTES_MAX && self.rng.chance(1, 2);
         let began = self.session.executor.now();
@@ -246,7 +246,7 @@ impl Client {
             let mut pieces = ReadPieces::new();
             while pieces.bytes() < bytes {
                 let left = bytes - pieces.bytes();
-                // The simplest choice is a large piece: in single bytes a request may need more blocks than there are.
+                // The simplest choice is a large piece: in single bytes a request may need more blocks than exist.
                 let next = match is_scattered.then(|| self.rng.below(1500) as usize) {
                     Some(0) => 1500.min(left),
                     Some(more) => (1 + more).min(left),
@@ -262,14 +262,14 @@ impl Client {
             }
             drop(pieces);
             if self.session.executor.now().since(began) >= Duration::from_secs(1) {
-                // As the server does: a device that does not answer keeps what it was given.
+                // As the server does: a device that does not answer keeps the buffers that it was given.
                 return Arena::for_one(bytes).take(bytes).expect("it was made for this");
             }
             self.session.executor.sleep(Duration::from_micros(100)).await;
         }
     }
 
-    /// A range that is called zero is checked as if zeroes had been read from it.
+    /// Checks a range that is reported as zero as if zeroes had been read from it.
     async fn check_allocation(&self, op: u64, at: u64, length: u64) {
         let claim = u64::MAX - op;
         self.session.oracle.borrow_mut().begin_read(claim, at, length);

@@ -3,14 +3,15 @@
 //! Invariant: the counts do not depend on the number of threads. Every finding is printed with the command that
 //! reproduces it.
 //!
-//! At every moment of a script of concurrent requests, every subset of the sectors in flight or not yet flushed, those
-//! of superblocks among them, with every set of members that may be lost: each such *image* is assembled by the real
-//! assembly, brought to clean by the real engine, read from end to end, compared with what the oracle allows, and its
-//! copies and parity are recomputed by the slow model. At depth 2 the same is done at every moment of those restarts.
+//! A script of concurrent requests is stopped at every moment. For each moment, take every subset of the sectors
+//! (superblocks included) that are in flight or not yet flushed, and every set of members that may be lost: together
+//! they give one *image*. Each image is assembled by the real assembly, brought to clean by the real engine, read from
+//! end to end, and compared with what the oracle allows; its copies and parity are recomputed by the slow model. At
+//! depth 2 the same is done at every moment of those restarts.
 //!
-//! Images differ if the contents of the present members differ, or the set of lost members.
+//! Two images are different if the contents of the present members or the sets of lost members differ.
 //!
-//! It does not check: several shards (the seeds do), errors other than a member that is gone, torn sectors, restarts
+//! Not covered: several shards (the seeds cover them), errors other than a member that is gone, torn sectors, restarts
 //! of restarts (depth 3; `exhaust` does it for superblocks), bitmaps, partial parity logs, spares.
 
 pub mod catalogue;
@@ -37,19 +38,19 @@ use std::time::{Duration, Instant};
 
 /// What to explore.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct Selection {
     /// Only this level, as "raid5".
     pub level: Option<String>,
-    /// How much of the catalogue.
+    /// Which part of the catalogue.
     pub portion: Portion,
-    /// No script starts later than this.
+    /// No script is started after this time.
     pub time: Option<Duration>,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// Explores the catalogue. `on_thread` runs first on each thread.
-pub fn run(wanted: &Wanted, on_thread: impl Fn() + Sync) -> Report {
+/// Explores the catalogue. Calls `on_thread` first on each thread.
+pub fn run(wanted: &Selection, on_thread: impl Fn() + Sync) -> Report {
     let start = Instant::now();
     let mut entries = catalogue::arrays(wanted.portion);
     entries.retain(|entry| wanted.level.as_ref().is_none_or(|level| level == entry.tiny.level_name()));
@@ -109,7 +110,7 @@ fn run_array(entry: &Entry, end: Option<Instant>) -> (Group, Option<Finding>) {
     group.counts = explorer.counts;
     group.seconds = start.elapsed().as_secs_f64();
     if finding.is_some() {
-        // What is half done is leaked: after a panic its destructors could panic again.
+        // Leak what is half done: after a panic its destructors could panic again.
         std::mem::forget(explorer);
     }
     (group, finding)
@@ -125,7 +126,7 @@ fn run_caught(explorer: &mut Explorer, job: &catalogue::Job) -> Result<(), Found
     })
 }
 
-/// Reproduces a finding: prints the image and its outcome. Without a crash in it, explores its script.
+/// Reproduces a finding: prints the image and its outcome. If the finding has no crash, explores its script.
 pub fn replay(finding: &Finding) -> Result<report::Counts, Found> {
     let mut explorer = Explorer::new(Lab::new(finding.tiny.clone()));
     if !finding.found.crashes.is_empty() {

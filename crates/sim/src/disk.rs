@@ -1,4 +1,4 @@
-//! A simulated member's medium: durable and cached sectors, and what a power cut leaves.
+//! A simulated member's medium: durable and cached sectors, and what a power cut leaves of them.
 //! Owns: [`Medium`], versions of sectors, flush, [`CrashMode`]. Not here: latency, faults, the `Device` implementation
 //! (`member`).
 //! Invariant: a sector is written whole or not at all. After a crash it holds its durable bytes or those of one write
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::SECTOR_BYTES;
 
-/// Bytes that one write brought for a sector, not yet durable.
+/// A sector's bytes by one write, not yet durable.
 #[derive(Clone)]
 struct Version {
     // The order in which writes became visible.
@@ -39,20 +39,20 @@ struct Write {
     is_fua: bool,
 }
 
-/// What a power cut leaves of writes that no flush covered.
+/// What a power cut leaves of writes that no flush covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashMode {
     /// Everything.
     All,
     /// Nothing.
     None,
-    /// Everything up to a moment.
+    /// Everything up to a random moment.
     Prefix,
     /// Any version of each sector.
     Random,
     /// Each write whole or not at all.
     Whole,
-    /// Each write up to some sector of it.
+    /// Each write up to a random sector of it.
     Torn,
     /// Superblocks kept, data lost.
     OnlySuper,
@@ -91,7 +91,7 @@ fn span(sector: u64) -> std::ops::Range<usize> {
 }
 
 impl Medium {
-    /// A medium with these bytes, all durable. What lies below sector `data_start` is metadata.
+    /// A medium with these bytes, all durable. Sectors below `data_start` are metadata.
     pub fn new(bytes: Vec<u8>, data_start: u64) -> Medium {
         assert!(bytes.len().is_multiple_of(SECTOR_BYTES));
         Medium {
@@ -115,7 +115,7 @@ impl Medium {
         &self.durable
     }
 
-    /// Takes a write in; it is neither visible nor complete yet. Gives its number.
+    /// Starts a write, neither visible nor complete yet. Returns its number.
     pub fn submit(&mut self, at: u64, bytes: Vec<u8>, is_fua: bool) -> u64 {
         let number = self.write_next;
         self.write_next += 1;
@@ -123,7 +123,7 @@ impl Medium {
         number
     }
 
-    /// Lets reads see a write.
+    /// Makes a write visible to reads.
     pub fn show(&mut self, number: u64) {
         let Some(write) = self.writes.get_mut(&number) else { return };
         if std::mem::replace(&mut write.is_visible, true) {
@@ -144,7 +144,7 @@ impl Medium {
         }
     }
 
-    /// Ends a write that is answered: visible, and durable if it was FUA.
+    /// Completes a write: visible, and durable if it was FUA.
     pub fn complete(&mut self, number: u64) {
         self.show(number);
         let write = self.writes.remove(&number).expect("a write is completed once");
@@ -159,7 +159,7 @@ impl Medium {
         }
     }
 
-    /// Ends a write that is answered with an error, with or without an effect.
+    /// Ends a write that is answered with an error, performed or not.
     pub fn abandon(&mut self, number: u64, has_effect: bool) {
         if has_effect {
             self.show(number);
@@ -167,14 +167,14 @@ impl Medium {
         self.writes.remove(&number);
     }
 
-    /// What a flush that is submitted now will cover.
+    /// The writes that a flush submitted now will cover.
     pub fn flush_mark(&self) -> FlushMark {
         let complete =
             self.cache.values().flatten().filter(|version| version.is_complete).map(|version| version.write).collect();
         FlushMark(complete)
     }
 
-    /// Makes durable what the flush covers.
+    /// Makes the covered writes durable.
     pub fn flush(&mut self, mark: &FlushMark) {
         let sectors: Vec<u64> = self.cache.keys().copied().collect();
         for sector in sectors {
@@ -182,8 +182,8 @@ impl Medium {
         }
     }
 
-    /// A flush that failed: part of what it should have covered will not survive a power cut, and no later flush
-    /// reports it again. Until then reads still find it, as in a page cache.
+    /// A failed flush: some of the covered writes will not survive a power cut, and no later flush reports them again.
+    /// Until then reads still return them, as from a page cache.
     pub fn flush_failed(&mut self, mark: &FlushMark, rng: &mut Rng) {
         for versions in self.cache.values_mut() {
             if rng.chance(1, 2) {
@@ -204,20 +204,20 @@ impl Medium {
         }
     }
 
-    /// Lets everything cached become durable: a stop without a crash.
+    /// Makes all cached writes durable: a stop without a crash.
     pub fn settle_all(&mut self) {
         self.writes.clear();
         self.cache.clear();
         self.durable.copy_from_slice(&self.current);
     }
 
-    /// Whether a write to metadata is under way: power failure may tear it.
+    /// Whether a metadata write is in flight, which a power cut may tear.
     pub fn writes_super(&self) -> bool {
         self.writes.values().any(|write| write.at < self.data_start)
     }
 
-    /// Data sectors that are not certain to survive power failure.
-    pub fn loose_data(&self) -> BTreeSet<u64> {
+    /// Data sectors that may not survive a power cut.
+    pub fn uncertain_data(&self) -> BTreeSet<u64> {
         let flying = self.writes.values().flat_map(|write| {
             let length = (write.bytes.len() / SECTOR_BYTES) as u64;
             write.at..write.at + length
@@ -226,8 +226,8 @@ impl Medium {
         all.filter(|sector| *sector >= self.data_start).collect()
     }
 
-    /// The writes to metadata that a crash may keep or drop, oldest first: visible or not.
-    pub fn loose_super_writes(&self) -> Vec<u64> {
+    /// The metadata writes that a crash may keep or drop, oldest first, visible or not.
+    pub fn uncertain_super_writes(&self) -> Vec<u64> {
         let cached = (self.cache.range(..self.data_start)).flat_map(|(_, versions)| versions).map(|one| one.write);
         let flying = (self.writes.iter()).filter(|(_, write)| write.at < self.data_start).map(|(&number, _)| number);
         let mut list: Vec<u64> = cached.chain(flying).collect();
@@ -236,7 +236,7 @@ impl Medium {
         list
     }
 
-    /// What power failure could leave now: metadata writes kept when `keeps_super` says so, data as in `mode`.
+    /// The bytes that a power cut now could leave: metadata writes as `keeps_super` decides, data as in `mode`.
     pub fn image(&self, mode: CrashMode, rng: &mut Rng, keeps_super: Option<&dyn Fn(u64) -> bool>) -> Vec<u8> {
         let mut image = self.durable.clone();
         let mut loose = self.cache.clone();
@@ -263,16 +263,16 @@ impl Medium {
                 if is_super && let Some(keeps) = keeps_super {
                     return keeps(version.write);
                 }
-                let luck = crate::rng::mix(cut ^ version.write);
+                let draw = crate::rng::mix(cut ^ version.write);
                 match mode {
                     CrashMode::All => true,
                     CrashMode::None => false,
                     CrashMode::Prefix => version.effect < prefix,
-                    CrashMode::Random => crate::rng::mix(luck ^ sector) & 1 == 0,
-                    CrashMode::Whole => luck & 1 == 0,
+                    CrashMode::Random => crate::rng::mix(draw ^ sector) & 1 == 0,
+                    CrashMode::Whole => draw & 1 == 0,
                     CrashMode::Torn => {
                         let sectors = (version.bytes.len() / SECTOR_BYTES) as u64;
-                        ((version.offset / SECTOR_BYTES) as u64) < luck % (sectors + 1)
+                        ((version.offset / SECTOR_BYTES) as u64) < draw % (sectors + 1)
                     }
                     CrashMode::OnlySuper => is_super,
                     CrashMode::OnlyData => !is_super,
@@ -285,13 +285,13 @@ impl Medium {
         image
     }
 
-    /// A power cut: what survives becomes the durable contents.
+    /// A power cut: the surviving bytes become the durable contents.
     pub fn crash(&mut self, mode: CrashMode, rng: &mut Rng) {
         let image = self.image(mode, rng, None);
         self.replace(image);
     }
 
-    /// Other bytes, all durable.
+    /// Replaces the contents; all are durable.
     pub fn replace(&mut self, image: Vec<u8>) {
         assert_eq!(image.len(), self.current.len());
         self.current.copy_from_slice(&image);
@@ -301,7 +301,7 @@ impl Medium {
     }
 }
 
-/// The writes that a flush covers: those complete when it was submitted.
+/// The writes that a flush covers: those that were complete when it was submitted.
 pub struct FlushMark(std::collections::BTreeSet<u64>);
 
 #[cfg(test)]
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_is_durable_and_overtakes_what_it_covers() {
+    fn fua_is_durable_and_replaces_older_versions() {
         let mut medium = Medium::new(vec![0; 2 * SECTOR_BYTES], 0);
         write(&mut medium, 0, 1);
         let number = medium.submit(0, sector(2), true);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_loses_writes_and_the_next_one_knows_nothing() {
+    fn a_failed_flush_loses_writes_and_the_next_one_succeeds() {
         let mut medium = Medium::new(vec![0; 64 * SECTOR_BYTES], 0);
         for at in 0..64 {
             write(&mut medium, at, 9);
@@ -368,7 +368,7 @@ mod tests {
         let mut medium = Medium::new(vec![0; 4 * SECTOR_BYTES], 1);
         write(&mut medium, 0, 1);
         medium.submit(0, sector(2), true);
-        assert_eq!(medium.loose_super_writes(), [0, 1]);
+        assert_eq!(medium.uncertain_super_writes(), [0, 1]);
         let only = |number: u64| medium.image(CrashMode::None, &mut Rng::new(1), Some(&move |n| n == number))[0];
         assert_eq!((only(0), only(1), only(2)), (1, 2, 0));
     }

@@ -16,18 +16,18 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use uraid_block::Tick;
 
-/// Which ready task is next.
+/// How the next ready task is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Any.
+    /// A random one.
     Random,
-    /// The one that waits longest.
+    /// The one that has been ready longest.
     Fifo,
     /// The one that was woken last.
     Lifo,
-    /// Any, but one shard's tasks only when nothing else is ready.
+    /// A random one, but this shard's tasks only if nothing else is ready.
     Starve(u16),
-    /// Any, but every fourth task, by number, only when nothing else is ready.
+    /// A random one, but every fourth task, by number, only if nothing else is ready.
     StarveSome,
 }
 
@@ -40,22 +40,22 @@ pub enum Ended {
     Steps,
     /// The clock reached the limit.
     Time,
-    /// No task is ready and no event is to come.
+    /// No task is ready and no event is pending.
     Stuck,
-    /// A checker found something: see [`Executor::violation`].
+    /// A checker found a violation: see [`Executor::violation`].
     Violation,
 }
 
-/// The uses of random choices: each has its own stream, so that a tape can be cut in one and keep the others.
+/// What a random choice is for. Each purpose has its own stream, so that a tape can be cut in one and keep the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Luck {
+pub enum Purpose {
     /// Which task is next.
     Order,
     /// Latencies of members, and when their operations take effect.
     Latency,
     /// How long mail takes.
     Mail,
-    /// Everything else: when power failure is imagined, and what it leaves.
+    /// Everything else: when crash images are judged, and what a crash leaves.
     Judging,
 }
 
@@ -132,15 +132,15 @@ impl Executor {
         executor
     }
 
-    /// Draws another order of tasks, with this many shards to starve one of.
+    /// Draws a new order of tasks; `shards` is the number of shards, one of which may be starved.
     pub fn draw_order(&self, shards: u16) {
         let mut core = self.core.borrow_mut();
-        core.order = match core.rngs[Luck::Order as usize].below(8) {
+        core.order = match core.rngs[Purpose::Order as usize].below(8) {
             0..=3 => Order::Random,
             4 => Order::Fifo,
             5 => Order::Lifo,
             6 => Order::StarveSome,
-            _ => Order::Starve(core.rngs[Luck::Order as usize].below(u64::from(shards.max(1))) as u16),
+            _ => Order::Starve(core.rngs[Purpose::Order as usize].below(u64::from(shards.max(1))) as u16),
         };
     }
 
@@ -149,50 +149,50 @@ impl Executor {
         Tick(self.core.borrow().now)
     }
 
-    /// How many polls and events there were.
+    /// The number of polls and events so far.
     pub fn steps(&self) -> u64 {
         self.core.borrow().steps
     }
 
-    /// The trace's hash, and how many events it took in.
+    /// The trace's hash, and the number of events in it.
     pub fn trace_hash(&self) -> (u64, u64) {
         let core = self.core.borrow();
         (core.trace.hash(), core.trace.events())
     }
 
-    /// The last events to read.
+    /// The last events, as text.
     pub fn trace_tail(&self) -> String {
         self.core.borrow().trace.tail()
     }
 
-    /// Takes an event into the trace.
+    /// Adds an event to the trace.
     pub fn record(&self, event: Event) {
         let mut core = self.core.borrow_mut();
         let now = core.now;
         core.trace.add(now, event);
     }
 
-    /// Keeps the events of the run from now on, for a readable log.
-    pub fn keep_story(&self) {
-        self.core.borrow_mut().trace.keep_story();
+    /// Keeps the events from now on, for a readable log.
+    pub fn keep_log(&self) {
+        self.core.borrow_mut().trace.keep_log();
     }
 
-    /// Those events, one a line.
-    pub fn story(&self) -> String {
-        self.core.borrow().trace.story()
+    /// The kept events, one per line.
+    pub fn log(&self) -> String {
+        self.core.borrow().trace.log()
     }
 
-    /// Lets a choice be made that is neither order nor time.
-    pub fn luck<T>(&self, choose: impl FnOnce(&mut Rng) -> T) -> T {
-        self.luck_in(Luck::Judging, choose)
+    /// Makes a random choice for [`Purpose::Judging`].
+    pub fn random<T>(&self, choose: impl FnOnce(&mut Rng) -> T) -> T {
+        self.choose_for(Purpose::Judging, choose)
     }
 
-    /// Lets a choice be made.
-    pub fn luck_in<T>(&self, luck: Luck, choose: impl FnOnce(&mut Rng) -> T) -> T {
-        choose(&mut self.core.borrow_mut().rngs[luck as usize])
+    /// Makes a random choice for this purpose.
+    pub fn choose_for<T>(&self, purpose: Purpose, choose: impl FnOnce(&mut Rng) -> T) -> T {
+        choose(&mut self.core.borrow_mut().rngs[purpose as usize])
     }
 
-    /// A checker found something that must not be. The first finding is kept and stops the run.
+    /// A checker found a violation. The first one is kept and stops the run.
     pub fn violate(&self, what: String) {
         let mut core = self.core.borrow_mut();
         if core.violation.is_none() {
@@ -202,12 +202,12 @@ impl Executor {
         }
     }
 
-    /// What a checker found.
+    /// The first violation.
     pub fn violation(&self) -> Option<String> {
         self.core.borrow().violation.clone()
     }
 
-    /// Starts a task of a shard. The name is for reports.
+    /// Starts a task of a shard and returns its number. The name is for reports.
     pub fn spawn(&self, shard: u16, name: &'static str, task: impl Future<Output = ()> + 'static) -> u64 {
         let mut core = self.core.borrow_mut();
         let number = core.task_next;
@@ -226,7 +226,7 @@ impl Executor {
         self.core.borrow().tasks.contains_key(&task)
     }
 
-    /// Lets `action` happen when `wait` has passed.
+    /// Runs `action` after `wait`.
     pub fn after(&self, wait: Duration, action: impl FnOnce() + 'static) {
         let at = self.core.borrow().now + wait.as_nanos() as u64;
         self.at(Tick(at), action);
@@ -240,14 +240,14 @@ impl Executor {
         core.events.insert((moment.0, number), Box::new(action));
     }
 
-    /// Ends when `wait` has passed.
+    /// Completes after `wait`.
     pub async fn sleep(&self, wait: Duration) {
         let (sender, receiver) = uraid_block::local::oneshot();
         self.after(wait, move || sender.send(()));
         receiver.await;
     }
 
-    /// Runs until `done`, at most `steps_max` steps more and up to the moment `until`.
+    /// Runs until `done`, for at most `steps_max` steps and up to the moment `until`.
     pub fn run(&self, steps_max: u64, until: Tick, mut done: impl FnMut() -> bool) -> Ended {
         let end = self.steps().saturating_add(steps_max);
         loop {
@@ -269,7 +269,7 @@ impl Executor {
         }
     }
 
-    /// One poll, or one event when it is due or nothing is ready. False when there is neither.
+    /// Performs one poll, or the next event if it is due or no task is ready. False if there is neither.
     fn step(&self) -> bool {
         self.take_woken();
         let mut core = self.core.borrow_mut();
@@ -325,7 +325,7 @@ impl Executor {
         }
     }
 
-    /// Ends every task and event at once, as when power fails.
+    /// Drops every task and event at once, as a power cut does.
     pub fn cut(&self) {
         self.record(Event::Note { what: "power is cut", value: 0 });
         self.end_all(drop);
@@ -353,12 +353,12 @@ impl Executor {
         self.woken.lock().expect("one thread, no panic inside").clear();
     }
 
-    /// How many tasks have not ended.
+    /// The number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.core.borrow().tasks.len()
     }
 
-    /// The tasks that have not ended, to read.
+    /// The tasks that have not ended, as text.
     pub fn waiting(&self) -> String {
         let core = self.core.borrow();
         let list: Vec<String> = (core.tasks.iter())
@@ -371,10 +371,10 @@ impl Executor {
 impl Core {
     fn choose(&mut self) -> u64 {
         let count = self.ready.len();
-        let rng = &mut self.rngs[Luck::Order as usize];
+        let rng = &mut self.rngs[Purpose::Order as usize];
         let at = match self.order {
             Order::Fifo => 0,
-            // Not for ever: two tasks that wake each other must not keep a third one out.
+            // With exceptions: two tasks that wake each other must not starve a third one for ever.
             Order::Lifo if rng.chance(1, 32) => rng.below(count as u64) as usize,
             Order::Lifo => count - 1,
             Order::Random => rng.below(count as u64) as usize,
@@ -390,9 +390,9 @@ impl Core {
         self.ready.remove(at)
     }
 
-    // Starving is hard but not for ever: a task that polls itself while it waits must not stop the world.
+    // Starving has exceptions: a task that polls itself while it waits must not block the others for ever.
     fn first_from(&mut self, start: usize, is_liked: impl Fn(&Entry, u64) -> bool) -> usize {
-        if self.rngs[Luck::Order as usize].chance(1, 64) {
+        if self.rngs[Purpose::Order as usize].chance(1, 64) {
             return start;
         }
         let count = self.ready.len();
@@ -426,14 +426,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_order_and_seeds_give_many() {
+    fn a_seed_fixes_the_order_and_seeds_differ() {
         assert_eq!(racing(7), racing(7));
         let orders: std::collections::BTreeSet<Vec<u64>> = (0..20).map(|seed| racing(seed).0).collect();
         assert!(orders.len() > 3, "{orders:?}");
     }
 
     #[test]
-    fn time_jumps_when_nothing_is_ready() {
+    fn time_jumps_if_no_task_is_ready() {
         let executor = Executor::new(Rng::new(1), false);
         let inside = executor.clone();
         let start = executor.now();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_for_nothing_is_named() {
+    fn a_task_that_waits_for_ever_is_named() {
         let executor = Executor::new(Rng::new(1), false);
         executor.spawn(2, "lost", std::future::pending());
         assert_eq!(executor.run(100, Tick(u64::MAX), || executor.tasks() == 0), Ended::Stuck);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_ends_everything() {
+    fn a_cut_drops_all_tasks_and_events() {
         let executor = Executor::new(Rng::new(1), false);
         let ended = Rc::new(Cell::new(false));
         let (inside, seen) = (executor.clone(), ended.clone());

@@ -1,6 +1,6 @@
-//! Every partial round of superblock writes: at each moment, each subset of those that are not yet certain.
-//! Owns: [`Enumerator`], the script that makes superblocks be written. Not here: what makes an image right (`judge`).
-//! Invariant: no subset is left out while at most `LOOSE_MAX` writes are uncertain; more is a failure.
+//! Every partial round of superblock writes: at each moment, each subset of the writes that are not yet certain.
+//! Owns: [`Enumerator`], the script that causes superblock writes. Not here: when an image is right (`judge`).
+//! Invariant: no subset is left out while at most `UNCERTAIN_MAX` writes are uncertain; more is a failure.
 //!
 //! ```text
 //!   round:   member 0 |==FUA==|
@@ -20,49 +20,50 @@ use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::Config;
 
-/// Uncertain superblock writes at a time, at most.
-const LOOSE_MAX: usize = 10;
+/// The most superblock writes that may be uncertain at a time.
+const UNCERTAIN_MAX: usize = 10;
 
-/// Goes through all partial rounds.
+/// Enumerates all partial rounds.
 pub struct Enumerator {
     depth: u32,
     last: Vec<(u16, u64)>,
     seen: BTreeSet<Vec<u64>>,
-    /// Images checked, starts in them included.
+    /// Images checked, including those in starts.
     pub images: u64,
     /// Starts from an image.
     pub starts: u64,
 }
 
 impl Enumerator {
-    /// At depth 0 images are checked; at depth n the array is started from each, with depth n - 1 meanwhile.
+    /// At depth 0 images are checked. At depth n the array is also started from each, with depth n - 1 during the
+    /// start.
     pub fn new(depth: u32) -> Enumerator {
         Enumerator { depth, last: Vec::new(), seen: BTreeSet::new(), images: 0, starts: 0 }
     }
 
-    /// Looks at the members as they are now; does nothing when no superblock write came or went since the last look.
-    pub fn look(&mut self, rig: &Rig) -> Result<(), String> {
+    /// Checks the members at this moment; does nothing if no superblock write started or ended since the last call.
+    pub fn check_moment(&mut self, rig: &Rig) -> Result<(), String> {
         let of_disk = |(slot, disk): (usize, &Rc<crate::member::Disk>)| -> Vec<(u16, u64)> {
-            disk.medium().loose_super_writes().into_iter().map(|write| (slot as u16, write)).collect()
+            disk.medium().uncertain_super_writes().into_iter().map(|write| (slot as u16, write)).collect()
         };
-        let loose: Vec<(u16, u64)> = rig.judge.disks.iter().enumerate().flat_map(of_disk).collect();
-        if loose == self.last {
+        let uncertain: Vec<(u16, u64)> = rig.judge.disks.iter().enumerate().flat_map(of_disk).collect();
+        if uncertain == self.last {
             return Ok(());
         }
-        self.last.clone_from(&loose);
-        if loose.len() > LOOSE_MAX {
-            return Err(format!("{} superblock writes are uncertain at once", loose.len()));
+        self.last.clone_from(&uncertain);
+        if uncertain.len() > UNCERTAIN_MAX {
+            return Err(format!("{} superblock writes are uncertain at once", uncertain.len()));
         }
-        for subset in 0..1u32 << loose.len() {
+        for subset in 0..1u32 << uncertain.len() {
             for mode in [CrashMode::None, CrashMode::All] {
                 let keeps = |slot: u16, write: u64| {
-                    let index = loose.iter().position(|one| *one == (slot, write));
+                    let index = uncertain.iter().position(|one| *one == (slot, write));
                     index.is_some_and(|index| subset & (1 << index) != 0)
                 };
                 let mut rng = Rng::new(u64::from(subset));
                 let images = rig.judge.images_keeping(mode, &mut rng, &keeps);
                 self.images += 1;
-                let which = format!("superblock writes {loose:?}, subset {subset:#b}, data {mode:?}");
+                let which = format!("superblock writes {uncertain:?}, subset {subset:#b}, data {mode:?}");
                 rig.judge.check_power_cut(&images).map_err(|found| format!("{which}: {found}"))?;
                 if self.depth > 0 && self.is_new(&images) {
                     self.start(rig, images).map_err(|found| format!("{which}; then: {found}"))?;
@@ -72,7 +73,7 @@ impl Enumerator {
         Ok(())
     }
 
-    /// Whether the superblocks of these images have not been started from yet.
+    /// Whether the array was not started yet from the superblocks of these images.
     fn is_new(&mut self, images: &[Option<Vec<u8>>]) -> bool {
         let sum = |bytes: &[u8]| bytes.iter().fold(7u64, |sum, byte| crate::rng::mix(sum ^ u64::from(*byte)));
         self.seen.insert(images.iter().flatten().map(|image| sum(image)).collect())
@@ -104,12 +105,12 @@ impl Enumerator {
         result
     }
 
-    /// Runs with a look at every step.
+    /// Runs with a check at every step.
     fn run_until(&mut self, rig: &Rig, live: &Live, is_done: impl Fn() -> bool) -> Result<(), String> {
         let end = rig.executor.now() + TIMEOUT;
         let found = RefCell::new(None);
         let ended = rig.executor.run(STEPS_MAX, end, || {
-            let result = self.look(rig);
+            let result = self.check_moment(rig);
             let is_over = result.is_err() || is_done();
             if let Err(text) = result {
                 found.replace(Some(text));
@@ -124,7 +125,7 @@ impl Enumerator {
         }
     }
 
-    /// The script: start, writes and flushes, a member taken out in the middle, going clean, dirty again, stop.
+    /// Runs the script: start, writes and flushes, a member failed in the middle, clean, dirty again, stop.
     pub fn run_script(&mut self, rig: &mut Rig, failing: u16) -> Result<(), String> {
         let plan = rig.assemble(&BTreeSet::new())?.ok_or("it cannot be assembled")?;
         rig.prepare_oracle(&plan, &BTreeSet::new());

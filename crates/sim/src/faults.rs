@@ -1,19 +1,19 @@
 //! Faults of members, and how many may occur at a time.
-//! Owns: [`FaultKind`], [`Kinds`], what a round plans to go wrong, the budget of every stripe. Not here: carrying it out
-//! (`member`), what power failure leaves (`disk`).
-//! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to go beyond. A fault
-//! counts when it changed a result or a byte: a delay does not, nor does a second error of a member that fails for good.
+//! Owns: [`FaultKind`], [`Kinds`], the planned faults of a round, the fault budget of every stripe. Not here: performing
+//! them (`member`), what a power cut leaves (`disk`).
+//! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to exceed that. A fault
+//! counts if it changed a result or a byte: a delay does not, nor does a second error of a member that keeps failing.
 //! Spec: docs/reliability.md#failure-model.
 //!
 //! ```text
-//!   a member    errors, vanishing, becoming smaller, an old image, lost metadata, flushes that lie    a slot of the budget
-//!   a sector    unreadable                                       a block of its stripe, if its members leave one to spare
-//!   bytes       rot, writes that are lost or land elsewhere      md has no checksums: nothing is promised of the stripe
-//!                                                                 any more, and of everything else all that it was before
+//!   a member    errors, vanishing, becoming smaller, an old image, lost metadata, flushes that lie    uses a slot of the budget
+//!   a sector    unreadable                                       uses a block of its stripe, if the members leave one to spare
+//!   bytes       rot, writes that are lost or misdirected         md has no checksums: no guarantee for the stripe any
+//!                                                                 more; all guarantees stay for everything else
 //! ```
 
 use crate::client::Tally;
-use crate::member::{Effect, Fault, Victim};
+use crate::member::{Effect, Fault, Target};
 use crate::model::Place;
 use crate::rig::Rig;
 use crate::rng::Rng;
@@ -23,8 +23,8 @@ use std::time::Duration;
 use uraid_block::ErrorKind;
 use uraid_engine::verdict::OnFull;
 
-/// Unreadable sectors of one round, at most, and the limit of read errors that seeds run with: a member that has nothing but
-/// these is never failed for them.
+/// The most unreadable sectors of one round, and the limit of read errors that seeds use: a member that has no other
+/// fault is never failed for them.
 pub const READ_ERRORS_MAX: u32 = 6;
 
 /// What can go wrong.
@@ -36,7 +36,7 @@ pub enum FaultKind {
     WriteError,
     /// A write of a superblock fails.
     SuperError,
-    /// A flush fails, and part of what it covered is lost.
+    /// A flush fails, and part of what it covers is lost.
     FlushError,
     /// The member is gone.
     Vanish,
@@ -46,9 +46,9 @@ pub enum FaultKind {
     Unreadable,
     /// There is no space for a write.
     NoSpace,
-    /// The member comes back as it was rounds ago.
+    /// The member comes back as it was several rounds ago.
     OldImage,
-    /// Flushes are answered and do nothing, and power fails.
+    /// Flushes are answered without effect, and power fails.
     LyingFlush,
     /// Power fails in the middle of a superblock.
     TornSuper,
@@ -56,26 +56,26 @@ pub enum FaultKind {
     SuperRot,
     /// A bit of the data flips.
     BitRot,
-    /// A write is answered and lands elsewhere.
+    /// A write is answered and performed at another place.
     Misdirected,
-    /// A write is answered and not done.
+    /// A write is answered and not performed.
     LostWrite,
     /// The member is missing at a start.
     Away,
-    /// The operator takes the member out.
+    /// The operator fails the member.
     ByHand,
     /// An operation takes seconds. Never counted: it changes no result.
     Hang,
-    /// Nothing is answered any more: what was asked fails when it has taken too long, or when the member is given up,
-    /// and may be done much later.
+    /// The member stops answering. Its requests fail when they time out or when the member is failed, and may be
+    /// performed much later.
     NeverAnswers,
-    /// What several members hang on fails, and they answer nothing well any more: more of them than the level survives.
-    /// None of them may be left out because of it.
+    /// A shared bus fails: several members, more than the level survives, fail every request from then on. None of them
+    /// may be left out because of it.
     Bus,
 }
 
 impl FaultKind {
-    /// How many kinds there are.
+    /// The length of [`FaultKind::ALL`].
     pub const COUNT: usize = 20;
     /// All of them.
     pub const ALL: [FaultKind; FaultKind::COUNT] = [
@@ -102,16 +102,17 @@ impl FaultKind {
     ];
 }
 
-/// The kinds that exist for a seed.
+/// The fault kinds that a seed uses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Kinds(u32);
 
 impl Kinds {
-    /// Each kind in half of all seeds, and of those that every level can have at least one.
+    /// Each kind is used in half of all seeds, and at least one of those that every level supports.
     pub fn draw(rng: &mut Rng) -> Kinds {
         let drawn = FaultKind::NeverAnswers as usize;
         let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
-        // In a quarter, for a hang takes half a minute. Not drawn, so that the choices of the other seeds stay what they were.
+        // Hangs only in a quarter, because one takes half a minute. Derived from drawn bits, so that the choices of
+        // existing seeds stay the same.
         let hangs = bits & (1 << FaultKind::Hang as u32) != 0 && bits & (1 << FaultKind::Vanish as u32) != 0;
         let is_on_bus =
             bits & (1 << FaultKind::SuperError as u32) != 0 && bits & (1 << FaultKind::WriteError as u32) != 0;
@@ -120,44 +121,44 @@ impl Kinds {
         Kinds(bits | 1 << sure as u32)
     }
 
-    /// These but one.
+    /// These kinds without one.
     pub fn without(self, kind: FaultKind) -> Kinds {
         Kinds(self.0 & !(1 << kind as u32))
     }
 
-    /// What happens to full members, by a number that is drawn anyway, as above.
+    /// How the array treats full members; derived from drawn bits, as above.
     pub fn on_full(self) -> OnFull {
         if self.has(FaultKind::NoSpace) && self.has(FaultKind::Shrink) { OnFull::Fail } else { OnFull::Freeze }
     }
 
-    /// Whether this kind exists.
+    /// Whether this kind is used.
     pub fn has(self, kind: FaultKind) -> bool {
         self.0 & (1 << kind as u32) != 0
     }
 }
 
-/// What a round plans.
+/// The planned faults of a round.
 #[derive(Default)]
 pub struct Plan {
-    /// Members that will be hurt.
+    /// Members that will get a fault.
     pub victims: BTreeSet<u16>,
     /// Sectors that cannot be read, counted from the start of each member's data.
     pub unreadable: BTreeMap<u16, BTreeSet<u64>>,
     faults: Vec<(u16, Fault)>,
     liar: Option<u16>,
-    /// Members that vanish together because of a shared bus.
+    /// Members that fail together because of a shared bus.
     pub(crate) bus: BTreeSet<u16>,
 }
 
 impl Plan {
-    /// Members whose data may not be there when it is needed.
+    /// Members whose data may be missing when it is needed.
     pub fn unsure(&self) -> BTreeSet<u16> {
         self.victims.iter().chain(self.unreadable.keys()).copied().collect()
     }
 }
 
 impl Tally {
-    /// A fault has changed a result or a byte.
+    /// Counts a fault that has changed a result or a byte.
     pub fn count_fault(&mut self, kind: FaultKind, count: u64) {
         self.faults += count;
         self.kinds[kind as usize] += count;
@@ -169,8 +170,8 @@ impl Rig {
         self.setup.has_faults && self.setup.kinds.has(kind)
     }
 
-    /// Members that a bus takes away, one more than the array can do without. None where others are hurt or out: it
-    /// would be hard to say which of them may be left out.
+    /// Draws members that fail with a bus, one more than the array can lose. None if others have faults or are out: it
+    /// would be unclear which of them may be left out.
     pub(crate) fn draw_bus(&mut self, plan: &Plan) -> BTreeSet<u16> {
         let mut away = BTreeSet::new();
         let missing = self.judge.missing(&BTreeSet::new());
@@ -190,12 +191,12 @@ impl Rig {
         self.rng.below(u64::from(self.setup.shape.slots)) as u16
     }
 
-    /// Whether the array can do without these as well.
+    /// Whether the array can serve without these members in addition.
     fn is_within(&self, more: &BTreeSet<u16>) -> bool {
         !self.setup.is_redundant() || self.judge.model.can_serve_without(&self.judge.missing(more))
     }
 
-    /// Some members that are not there this time, as many as may be.
+    /// Draws members that are missing at this start, within the budget.
     pub fn draw_away(&mut self) -> BTreeSet<u16> {
         let mut away = BTreeSet::new();
         if !self.has(FaultKind::Away) || !self.setup.is_redundant() || !self.rng.chance(1, 2) {
@@ -213,7 +214,7 @@ impl Rig {
         away
     }
 
-    /// Members that will be hurt this time, as many as may be; any number when the budget is off.
+    /// Draws members that get a fault, within the budget; any number if the budget is off.
     fn draw_victims(&mut self) -> BTreeSet<u16> {
         let mut victims = BTreeSet::new();
         let is_over = self.judge.is_over_budget.get();
@@ -230,7 +231,7 @@ impl Rig {
         victims
     }
 
-    /// Everything that will go wrong while this round runs.
+    /// Draws all faults of a round.
     pub fn draw_plan(&mut self) -> Plan {
         let mut plan = Plan { victims: self.draw_victims(), ..Plan::default() };
         for slot in plan.victims.clone() {
@@ -248,7 +249,7 @@ impl Rig {
             self.draw_unreadable(&mut plan);
         }
         if self.has(FaultKind::NoSpace) && self.rng.chance(1, 5) {
-            let victim = *self.rng.pick(&[Victim::Writes, Victim::SuperWrites]);
+            let victim = *self.rng.pick(&[Target::Writes, Target::SuperWrites]);
             let effect = *self.rng.pick(&[Effect::Error, Effect::ErrorsFromNow]);
             let fault = Fault { victim, after: self.rng.below(30), effect: effect(ErrorKind::NoSpace) };
             let slot = self.any_slot();
@@ -262,19 +263,19 @@ impl Rig {
             }
         }
         for (kind, effect) in [(FaultKind::LostWrite, Effect::LoseWrite), (FaultKind::Misdirected, Effect::Misdirect)] {
-            if self.has(kind) && self.may_spoil() && self.rng.chance(1, 8) {
+            if self.has(kind) && self.may_corrupt() && self.rng.chance(1, 8) {
                 plan.faults
-                    .push((self.any_slot(), Fault { victim: Victim::Writes, after: self.rng.below(20), effect }));
+                    .push((self.any_slot(), Fault { victim: Target::Writes, after: self.rng.below(20), effect }));
             }
         }
-        if self.has(FaultKind::LyingFlush) && self.setup.is_redundant() && self.may_spoil() && self.rng.chance(1, 3) {
-            // What it loses is lost for good, also where errors pass.
+        if self.has(FaultKind::LyingFlush) && self.setup.is_redundant() && self.may_corrupt() && self.rng.chance(1, 3) {
+            // What it loses is lost for good, even if errors are temporary.
             plan.liar = plan.victims.first().copied().filter(|slot| self.is_within(&BTreeSet::from([*slot])));
         }
         plan
     }
 
-    /// Unreadable sectors on any members, as long as each of their stripes can do without.
+    /// Draws unreadable sectors on any members, as long as each stripe can lose them.
     fn draw_unreadable(&mut self, plan: &mut Plan) {
         let missing = self.judge.missing(&plan.victims);
         for _ in 0..self.rng.between(0, u64::from(READ_ERRORS_MAX)) {
@@ -292,35 +293,35 @@ impl Rig {
         }
     }
 
-    /// Whether promises may be given up for some more stripes: for a third of the array at most.
-    fn may_spoil(&self) -> bool {
-        self.judge.oracle.borrow().spoilt() * 3 < self.judge.model.array_size()
+    /// Whether more stripes may be corrupted silently: at most a third of the array.
+    fn may_corrupt(&self) -> bool {
+        self.judge.oracle.borrow().corrupted_sectors() * 3 < self.judge.model.array_size()
     }
 
     fn draw_fault(&mut self) -> Option<Fault> {
         let is_over = self.judge.is_over_budget.get();
         let is_passing = is_over && self.setup.over_budget == OverBudget::Passing;
         let kinds = [
-            (FaultKind::ReadError, Victim::Reads),
-            (FaultKind::WriteError, Victim::Writes),
-            (FaultKind::SuperError, Victim::SuperWrites),
-            (FaultKind::FlushError, Victim::Flushes),
-            (FaultKind::Vanish, Victim::Any),
-            (FaultKind::Shrink, Victim::Any),
-            (FaultKind::Hang, Victim::Any),
-            (FaultKind::NeverAnswers, Victim::Any),
+            (FaultKind::ReadError, Target::Reads),
+            (FaultKind::WriteError, Target::Writes),
+            (FaultKind::SuperError, Target::SuperWrites),
+            (FaultKind::FlushError, Target::Flushes),
+            (FaultKind::Vanish, Target::Any),
+            (FaultKind::Shrink, Target::Any),
+            (FaultKind::Hang, Target::Any),
+            (FaultKind::NeverAnswers, Target::Any),
         ];
         let loses = [FaultKind::FlushError, FaultKind::Vanish, FaultKind::Shrink, FaultKind::NeverAnswers];
         let is_redundant = self.setup.is_redundant();
-        // What a level without redundancy loses for good it cannot start without.
-        // On a level without redundancy a late write may land after a read of the same sector.
+        // A level without redundancy cannot start after a permanent loss, and a late write may be performed after a read of
+        // the same sector.
         let is_final = |kind: FaultKind| {
             (kind == FaultKind::Shrink && !is_redundant && !is_over)
                 || (kind == FaultKind::NeverAnswers && (!is_redundant || is_over))
         };
         let exists = |kind: FaultKind| (is_over || self.has(kind)) && !is_final(kind);
         let exists = |kind: FaultKind| exists(kind) && !(is_passing && loses.contains(&kind));
-        let kinds: Vec<(FaultKind, Victim)> = kinds.into_iter().filter(|(kind, _)| exists(*kind)).collect();
+        let kinds: Vec<(FaultKind, Target)> = kinds.into_iter().filter(|(kind, _)| exists(*kind)).collect();
         if kinds.is_empty() {
             return None;
         }
@@ -355,15 +356,15 @@ impl Rig {
         }
     }
 
-    /// What happens to members while the array is off.
-    pub fn hurt_at_rest(&mut self) {
-        if self.has(FaultKind::BitRot) && self.may_spoil() && self.rng.chance(1, 4) {
+    /// Damages members while the array is stopped.
+    pub fn damage_while_stopped(&mut self) {
+        if self.has(FaultKind::BitRot) && self.may_corrupt() && self.rng.chance(1, 4) {
             let slot = self.any_slot();
             let used = self.guard.used(slot);
             if used > 0 {
                 let (sector, bit) = (self.rng.below(used), self.rng.below(4096) as usize);
                 self.disk(slot).flip(self.setup.data_offsets[usize::from(slot)] + sector, bit);
-                self.judge.spoil(slot, sector, 1);
+                self.judge.mark_corrupted(slot, sector, 1);
                 self.tally.borrow_mut().count_fault(FaultKind::BitRot, 1);
             }
         }
@@ -385,8 +386,8 @@ impl Rig {
         }
     }
 
-    /// A member as it was some rounds ago. Only when all that are whole have recorded two changes since: of fewer than
-    /// that no superblock tells.
+    /// Replaces a member by its image of several rounds ago. Only if all intact members have recorded two changes
+    /// since: fewer do not show in any superblock.
     fn put_back_old_image(&mut self) {
         let missing = self.judge.missing(&BTreeSet::new());
         let whole: Vec<u16> = (0..self.setup.shape.slots).filter(|slot| !missing.contains(slot)).collect();

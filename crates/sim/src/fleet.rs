@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and their sum.
+//! Runs many seeds on all cores, and sums up their results.
 //! Owns: [`run_seeds`], [`Sum`]. Not here: a single seed (`scenario`).
 //! Invariant: the sum does not depend on which core ran which seed.
 
@@ -13,12 +13,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uraid_engine::mark::Mark;
 
-/// What many seeds came to.
+/// The summed results of many seeds.
 #[derive(Clone, Default, Debug)]
 pub struct Sum {
     /// Seeds run.
     pub seeds: u64,
-    /// Whether they were long ones.
+    /// Whether they were long seeds.
     pub is_long: bool,
     /// Counts of all.
     pub tally: Tally,
@@ -30,27 +30,27 @@ pub struct Sum {
     pub time: u64,
     /// Sectors compared with the oracle.
     pub sectors: u64,
-    /// All trace hashes in one.
+    /// All trace hashes combined.
     pub hash: u64,
     /// How often each rare branch of the engine was taken, in the order of `Mark::ALL`.
     pub marks: Vec<u64>,
-    /// The fewest client operations and the fewest faults that a seed had.
+    /// The smallest numbers of client operations and of faults in a seed.
     pub least: Option<(u64, u64)>,
-    /// Seeds with as many operations and faults as a long one is meant to have; some end without.
+    /// Seeds that reached the operations and faults of a long seed; some end earlier.
     pub full: u64,
-    /// Seeds with findings, and the findings.
+    /// The seeds with findings, and the findings.
     pub failures: BTreeMap<u64, String>,
 }
 
 impl Sum {
-    /// Takes a seed in.
+    /// Adds the outcome of a seed.
     pub fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         *self.kinds.entry(outcome.kind.clone()).or_default() += 1;
         self.steps += outcome.steps;
         self.time += outcome.time;
         self.sectors += outcome.sectors;
-        // A sum, so that the order does not matter.
+        // A sum does not depend on the order.
         self.hash = self.hash.wrapping_add(mix(outcome.hash ^ mix(outcome.seed)));
         if let Some(found) = &outcome.failure {
             self.failures.insert(outcome.seed, format!("({}) {found}", outcome.kind));
@@ -81,7 +81,7 @@ impl Sum {
         }
     }
 
-    /// Rare branches of the engine, most taken first, and those that were never taken.
+    /// Rare branches of the engine, most frequent first, and those that were never taken.
     pub fn marks_report(&self) -> String {
         let mut hits: Vec<(u64, Mark)> = self.marks.iter().copied().zip(Mark::ALL.iter().copied()).collect();
         hits.sort_by_key(|(count, mark)| (std::cmp::Reverse(*count), *mark));
@@ -102,7 +102,7 @@ impl Sum {
         self.marks.iter().filter(|count| **count > 0).count()
     }
 
-    /// The failures, each with the command that shows it again.
+    /// The failures, each with the command that reproduces it.
     pub fn report(&self) -> String {
         let class = if self.is_long { "--swarm --" } else { "--" };
         let one = |(seed, found): (&u64, &String)| {
@@ -152,12 +152,12 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Runs the seeds on this many threads. `on_thread` runs first on each.
+/// Runs the seeds on this many threads. Calls `on_thread` first on each.
 pub fn run_seeds(seeds: Range<u64>, threads: usize, options: Options, on_thread: impl Fn() + Sync) -> Sum {
     run_seeds_while(seeds, threads, options, on_thread, || true)
 }
 
-/// The same, as long as `goes_on` before each seed.
+/// The same, but stops as soon as `goes_on` returns false before a seed.
 pub fn run_seeds_while(
     seeds: Range<u64>,
     threads: usize,

@@ -1,7 +1,7 @@
-//! What a power cut now would leave, and whether that is legal.
+//! Decides whether what a power cut now would leave is legal.
 //! Owns: [`Judge`]: images of all members, the real assembly on them. Not here: the checks on the chosen members
 //! (`checks`), starting an engine on them (`scenario`).
-//! Invariant: reads only images; changes nothing.
+//! Invariant: only reads images; changes nothing.
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
@@ -22,51 +22,51 @@ use uraid_format::Superblock;
 pub struct Judge {
     /// The array.
     pub setup: Rc<Setup>,
-    /// Where everything is.
+    /// The slow model of where each sector lies.
     pub model: Rc<Model>,
-    /// What everything may hold.
+    /// The legal contents of every sector.
     pub oracle: Rc<RefCell<Oracle>>,
-    /// The members; number n stands in slot n, and those behind the last slot are spares.
+    /// The members. Number n is in slot n; those after the last slot are spares.
     pub disks: Vec<Rc<Disk>>,
-    /// Slots that may be left out of the array: they had a fault, or were absent.
+    /// Slots whose member may be left out: it had a fault, or was absent.
     pub lost: RefCell<BTreeSet<u16>>,
-    /// Row sectors whose parity may be wrong until a resync is through.
+    /// Row sectors whose parity may be wrong until a resync has completed.
     pub suspect: RefCell<BTreeSet<usize>>,
-    /// Who was missing in earlier rounds, one set a round.
+    /// The members that were missing in each earlier round.
     pub missing_before: RefCell<Vec<BTreeSet<u16>>>,
-    /// One round ran without a member, a later one with it and without another: they may tell different histories, and
-    /// to refuse them is right.
+    /// Whether the members may have diverged: one round ran without a member, a later one with it and without another.
+    /// Refusing them as split brain is then right.
     pub may_be_split: Cell<bool>,
-    /// More has failed than the level survives: only wrong bytes count.
+    /// Whether more has failed than the level survives: then only wrong bytes count.
     pub is_over_budget: Cell<bool>,
-    /// Members whose superblock is damaged; they are among the lost.
+    /// Members whose superblock is damaged; a subset of the lost ones.
     pub unreadable: RefCell<BTreeSet<u16>>,
-    /// Members whose superblock the last imagined power failure has torn.
+    /// Members whose superblock is torn in the last judged crash image.
     pub torn: RefCell<BTreeSet<u16>>,
-    /// Sectors that the resync of the running array could not make consistent.
+    /// The result of the running array's resync.
     pub resynced: Cell<Resynced>,
     /// Members that are older than all others by more than one change.
     pub must_stay_out: RefCell<BTreeSet<u16>>,
 }
 
-/// How to assemble. Always with `--run`: that members are missing is meant.
+/// The options for assembly. `--run` is always given, because missing members are intended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
-    /// Plainly.
+pub enum AssembleMode {
+    /// Without `--force`.
     Plain,
     /// With `--force`.
     Forced,
-    /// To look at, not to touch.
+    /// Read-only.
     ReadOnly,
 }
 
 /// How an attempt to assemble ended.
 pub enum Assembled {
-    /// It starts.
+    /// It can start.
     Plan(Box<StartPlan>),
-    /// Dirty and degraded, and rightly refused.
+    /// Rightly refused as dirty and degraded.
     DirtyDegraded,
-    /// It cannot start, and that is within the law.
+    /// It cannot start, which is legal.
     Impossible,
 }
 
@@ -79,16 +79,16 @@ pub(crate) fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
 }
 
 impl Judge {
-    /// Slots without which the array has to do: the lost ones, those that are hurt now, and `away`.
+    /// Slots that the array must do without: the lost ones, those with a fault now, and `away`.
     pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
-        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].is_hurt()).map(|slot| slot as u16);
+        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].may_be_failed()).map(|slot| slot as u16);
         self.lost.borrow().union(away).copied().chain(hurt).collect()
     }
 
-    /// A round starts without these members.
+    /// Call it when a round starts without these members.
     pub fn starts_without(&self, away: &BTreeSet<u16>) {
         let differs = |before: &BTreeSet<u16>| !before.is_subset(away) && !away.is_subset(before);
-        // A round that power cut short may be on members that are away, and nowhere else: from now on there are two.
+        // A round that power cut short may be recorded only on members that are away now: then two histories exist.
         let events = |slot: u16| Some(superblock_of(self.disks[usize::from(slot)].medium().current()).ok()?.events);
         let slots = 0..self.setup.shape.slots;
         let newest = slots.filter(|slot| !away.contains(slot)).filter_map(events).max();
@@ -98,34 +98,34 @@ impl Judge {
         }
     }
 
-    /// Whether a start without these members could make two histories.
+    /// Whether a start without these members could make the members diverge.
     pub fn would_split(&self, away: &BTreeSet<u16>) -> bool {
         self.missing_before.borrow().iter().any(|before| !before.is_subset(away) && !away.is_subset(before))
     }
 
-    /// Data of a member is corrupted silently.
-    pub fn spoil(&self, slot: u16, at: u64, length: u64) {
+    /// Marks data of a member as silently corrupted.
+    pub fn mark_corrupted(&self, slot: u16, at: u64, length: u64) {
         for sector in at..at + length {
             for x in self.model.sectors_at(Place { slot, sector }) {
-                self.oracle.borrow_mut().spoil(x);
+                self.oracle.borrow_mut().mark_corrupted(x);
             }
         }
     }
 
-    /// Array sectors whose stripes a member has not got for certain, although it says so.
-    pub fn unsettled_by_liars(&self) -> BTreeSet<u64> {
+    /// Array sectors whose stripes a member may not have stored, although it said so.
+    pub fn not_durable_on_liars(&self) -> BTreeSet<u64> {
         let mut unsettled = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate().filter(|(_, disk)| disk.is_liar()) {
             let start = self.setup.data_offsets[slot];
-            for sector in disk.medium().loose_data() {
+            for sector in disk.medium().uncertain_data() {
                 unsettled.extend(self.model.sectors_at(Place { slot: slot as u16, sector: sector - start }));
             }
         }
         unsettled
     }
 
-    /// All members are in sync, and all is as it should be: what happened before is over.
-    pub fn all_is_well(&self) {
+    /// All members are in sync and correct: forgets all earlier faults.
+    pub fn forget_faults_of_members(&self) {
         let slots = self.setup.shape.slots;
         self.lost.borrow_mut().retain(|slot| *slot >= slots);
         self.unreadable.borrow_mut().retain(|slot| *slot >= slots);
@@ -134,8 +134,8 @@ impl Judge {
         self.may_be_split.set(false);
     }
 
-    /// Assembles these images; `images[n]` is member n, `None` when it is away.
-    pub fn assemble(&self, images: &[Option<Vec<u8>>], how: How) -> Result<Assembled, String> {
+    /// Assembles these images; `images[n]` is member n, `None` if it is away.
+    pub fn assemble(&self, images: &[Option<Vec<u8>>], how: AssembleMode) -> Result<Assembled, String> {
         let mut candidates = Vec::new();
         let mut owners = Vec::new();
         for (slot, image) in images.iter().enumerate() {
@@ -149,7 +149,8 @@ impl Judge {
             owners.push(slot);
         }
         let slots = self.setup.shape.slots;
-        let options = AssembleOptions { force: how == How::Forced, run: true, read_only: how == How::ReadOnly };
+        let options =
+            AssembleOptions { force: how == AssembleMode::Forced, run: true, read_only: how == AssembleMode::ReadOnly };
         let away: BTreeSet<u16> =
             (0..images.len() as u16).filter(|&slot| !owners.contains(&usize::from(slot))).collect();
         match assemble(&candidates, &options) {
@@ -157,8 +158,8 @@ impl Judge {
                 for member in &mut plan.members {
                     member.candidate = owners[member.candidate];
                 }
-                self.check_members(&plan, &away, how == How::Forced)?;
-                if how == How::Plain {
+                self.check_members(&plan, &away, how == AssembleMode::Forced)?;
+                if how == AssembleMode::Plain {
                     self.check_not_guessed(&plan)?;
                 }
                 Ok(Assembled::Plan(Box::new(plan)))
@@ -180,7 +181,7 @@ impl Judge {
         }
     }
 
-    /// The images that power failure would leave now. Members draw the same mode, or each its own.
+    /// The images that a power cut now would leave. Members draw one common mode, or each its own.
     pub fn images(&self, rng: &mut Rng) -> Vec<Option<Vec<u8>>> {
         let one = *rng.pick(&CrashMode::ALL);
         let is_mixed = rng.chance(1, 3);
@@ -188,7 +189,7 @@ impl Judge {
         let mut images = Vec::new();
         for (slot, disk) in self.disks.iter().enumerate() {
             let mode = if is_mixed { *rng.pick(&CrashMode::ALL) } else { one };
-            // Superblocks of one sector cannot be torn; for larger ones, most writes in flight are torn.
+            // Superblocks of one sector cannot be torn. Of larger ones, most writes in flight are torn.
             let tears = self.setup.roles > 128 && disk.medium().writes_super() && rng.chance(2, 3);
             let mode = if tears { CrashMode::Random } else { mode };
             let image = disk.medium().image(mode, rng, None);
@@ -197,10 +198,10 @@ impl Judge {
                     self.torn.borrow_mut().insert(slot as u16);
                     image
                 }
-                // More than can be spared: each superblock whole or not at all.
+                // More than the array can lose: keep each superblock whole.
                 Err(_) if self.is_writing_super(slot) => {
-                    let luck = rng.next();
-                    disk.medium().image(mode, rng, Some(&|write| crate::rng::mix(luck ^ write) & 1 == 0))
+                    let draw = rng.next();
+                    disk.medium().image(mode, rng, Some(&|write| crate::rng::mix(draw ^ write) & 1 == 0))
                 }
                 Ok(_) | Err(_) => image,
             };
@@ -213,7 +214,7 @@ impl Judge {
         self.disks[slot].medium().writes_super() || self.disks[slot].is_liar()
     }
 
-    /// Whether power failure may tear this member's superblock: it is being written, and the others will do.
+    /// Whether a power cut may tear this member's superblock: it is being written, and the others suffice.
     fn may_tear(&self, slot: u16) -> bool {
         let mut torn = self.torn.borrow().clone();
         torn.insert(slot);
@@ -226,7 +227,7 @@ impl Judge {
         self.torn.borrow().contains(&slot) || self.unreadable.borrow().contains(&slot)
     }
 
-    /// The images of one mode for data, with those superblock writes that `keeps` says: of this disk, this write.
+    /// The images of one mode for data, with those superblock writes for which `keeps` returns true: disk, write.
     pub fn images_keeping(
         &self,
         mode: CrashMode,
@@ -248,18 +249,18 @@ impl Judge {
         slots.collect()
     }
 
-    pub(crate) fn tell(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
+    pub(crate) fn chosen(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
         Self::in_slots(plan).into_iter().filter(|&slot| images[usize::from(slot)].is_some()).collect()
     }
 
     pub(crate) fn sector_of(
         &self,
         images: &[Option<Vec<u8>>],
-        told: &BTreeSet<u16>,
+        chosen: &BTreeSet<u16>,
         place: Place,
     ) -> Option<[u8; SECTOR_BYTES]> {
         let slot = usize::from(place.slot);
-        if !told.contains(&place.slot) {
+        if !chosen.contains(&place.slot) {
             return None;
         }
         let image = images[slot].as_ref()?;

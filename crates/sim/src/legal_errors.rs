@@ -1,17 +1,17 @@
 //! I7: when a request may be answered with an error.
-//! Owns: [`LegalErrors`]: the rule for requests, and for a frozen array. Not here: correct answers without an error
-//! (`oracle`).
+//! Owns: [`LegalErrors`]: the rule for requests, and for a frozen array. Not here: whether an answer without an error is
+//! right (`oracle`).
 //! Invariant: a request fails only if one of *its own* sectors is unavailable, or if the array had to freeze. A failure
 //! of another member, or at another place, does not justify an error.
 //!
 //! A place is unavailable while its member is out, while a latent error covers it, or after an access that covered it
-//! failed during the request. On levels with redundancy a request of `x` may fail when
+//! failed during the request. On levels with redundancy a request for `x` may fail if
 //!
-//! | request              | what it takes                                                                     |
+//! | request              | condition                                                                         |
 //! |----------------------|-----------------------------------------------------------------------------------|
-//! | read, mirror         | no copy of `x` can be had; where copies may differ, the canonical one cannot       |
-//! | read, parity         | `x` and as many other blocks of its row as there are parities cannot be had        |
-//! | write, parity        | more blocks of the row of `x` than there are parities cannot be had                |
+//! | read, mirror         | no copy of `x` is available; if copies may differ, the canonical one is not        |
+//! | read, parity         | `x` and at least as many other blocks of its row as it has parities are unavailable |
+//! | write, parity        | more blocks of the row of `x` than it has parities are unavailable                  |
 //! | any write, any flush | the array froze: a member was full, or more members failed than can be lost        |
 
 use crate::checks::unreadable_stays_dirty::Resynced;
@@ -29,7 +29,7 @@ use uraid_engine::view::{Copies, Gate, View};
 /// A client's request that has not been answered.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The letter that the trace shows.
+    /// The character that the trace shows.
     pub kind: char,
     /// First sector.
     pub at: u64,
@@ -43,7 +43,7 @@ pub struct Request {
     pub view: Rc<View>,
 }
 
-/// The rule, for one run of an array.
+/// The rule for one run of an array.
 pub struct LegalErrors {
     judge: Rc<Judge>,
     guard: Rc<Guard>,
@@ -51,7 +51,7 @@ pub struct LegalErrors {
 }
 
 impl LegalErrors {
-    /// The rule for this array; `array` is the one on shard 0.
+    /// The rule for this array; `array` is the handle on shard 0.
     pub fn new(judge: Rc<Judge>, guard: Rc<Guard>, array: Rc<Array<SimWorld>>) -> LegalErrors {
         LegalErrors { judge, guard, array }
     }
@@ -61,7 +61,7 @@ impl LegalErrors {
         self.guard.failures().len()
     }
 
-    /// Whether this error says that the array froze, or the array says so itself.
+    /// Whether the error says that the array froze, or the array itself says so.
     pub fn is_frozen(&self, error: IoError) -> bool {
         match error.kind {
             ErrorKind::Frozen => true,
@@ -129,13 +129,14 @@ impl LegalErrors {
         Err(format!("every sector of it can be had; readable {readable:?}, {copies:?}, {gate:?}"))
     }
 
-    /// Places that the request could not use: see the head of this file.
+    /// The places that were unavailable to the request: see the head of this file.
     fn bad_places(&self, request: &Request, now: &View) -> impl Fn(Place) -> bool {
         let disks = self.judge.disks.clone();
         let starts = self.judge.setup.data_offsets.clone();
         let failures: Vec<Access> =
             self.guard.failures()[request.failures_before..].iter().map(|(access, _)| *access).collect();
-        // A member that is out for the steward answers nothing any more, also to shards that have not heard of it.
+        // Once the steward has failed a member, it answers no shard any more, including those that have not received
+        // the new view.
         let (before, now, known) = (request.view.readable(), now.readable(), self.array.view().readable());
         move |place: Place| {
             let slot = Slot(place.slot);
@@ -169,7 +170,7 @@ impl LegalErrors {
         let lost = row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]);
         let lost = lost.filter(|place| is_bad(*place)).count();
         let is_own_bad = model.copies[x as usize].iter().any(|place| is_bad(*place));
-        // A row that was half written when the array froze cannot be computed from any more.
+        // A row that was half written when the array froze can no longer be computed from.
         let is_torn = || {
             let uncertain: BTreeSet<u64> = self.judge.oracle.borrow().uncertain().into_iter().collect();
             let is_frozen =

@@ -1,4 +1,4 @@
-//! The deterministic simulator: the engine unchanged, on simulated members.
+//! The deterministic simulator: runs the unchanged engine on simulated members.
 //! Owns: the executor, the members, the oracle, the scenarios. Not here: any code of the engine.
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
 //! Spec: docs/reliability.md.

@@ -1,5 +1,5 @@
 //! `uraid-sim`: runs seeds and tapes, prints findings, and shrinks them.
-//! Owns: its few options. Not here: what a seed does.
+//! Owns: its options. Not here: what a seed does.
 //! Invariant: every failure is printed with the command that reproduces it.
 
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --budget SECONDS for --shrink (60)
   --sabotage NAME  let the engine make this mistake; only in a build with the feature `sabotage`";
 
-struct Wanted {
+struct Arguments {
     seeds: std::ops::Range<u64>,
     tape: Option<Tape>,
     threads: usize,
@@ -51,8 +51,8 @@ fn read_tape(text: &str) -> Result<Tape, String> {
     Tape::parse(&text).map_err(|error| error.to_string())
 }
 
-fn parse() -> Result<Wanted, String> {
-    let mut wanted = Wanted {
+fn parse() -> Result<Arguments, String> {
+    let mut wanted = Arguments {
         seeds: 0..0,
         tape: None,
         threads: 2,
@@ -134,7 +134,7 @@ fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
 
 #[cfg(all(feature = "sabotage", feature = "marks"))]
 fn prove(time: Duration, threads: usize) -> ExitCode {
-    // Panics are findings here.
+    // Panics are findings: do not print them.
     std::panic::set_hook(Box::new(|_| {}));
     let figures = uraid_sim::prove::prove(time, threads, |line| println!("{line}"));
     println!("{}", figures.json());
@@ -147,9 +147,9 @@ fn prove(_: Duration, _: usize) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Makes one failing run small and prints it as a test.
-fn print_small(source: Source, options: Options, budget: Duration) -> ExitCode {
-    // Panics are findings here, thousands of times the same one.
+/// Shrinks a failing run and prints it as a test.
+fn print_shrunk(source: Source, options: Options, budget: Duration) -> ExitCode {
+    // Panics are findings: do not print thousands of them.
     std::panic::set_hook(Box::new(|_| {}));
     let Some(small) = shrink(source, options, budget) else {
         println!("nothing is found, so there is nothing to make small");
@@ -207,7 +207,7 @@ fn main() -> ExitCode {
     let options = Options { is_verbose: wanted.is_verbose, is_long: wanted.is_long, ..Options::default() };
     let one = || wanted.tape.clone().map_or(Source::Seed(wanted.seeds.start), Source::Tape);
     if wanted.shrinks {
-        return print_small(one(), options, wanted.budget);
+        return print_shrunk(one(), options, wanted.budget);
     }
     if let Some(tape) = wanted.tape {
         return run_tape(tape, options);

@@ -1,13 +1,13 @@
 //! A simulated member as the engine drives it: latency, faults, and a watch on every access.
 //! Owns: [`Disk`], [`SimMember`], lies. Not here: bytes and durability (`disk`), what is allowed (`watch`), which fault
-//! hits what (`member::faulty`).
-//! Invariant: every operation is answered once, from an event of the executor; its buffers stay with that event.
+//! hits which operation (`member::faulty`).
+//! Invariant: every operation is answered once, by an event of the executor; its buffers stay with that event.
 
 mod faulty;
 mod hung;
 
 use crate::disk::{CrashMode, Medium};
-use crate::executor::{Executor, Luck};
+use crate::executor::{Executor, Purpose};
 use crate::faults::FaultKind;
 use crate::rng::Rng;
 use crate::trace::Event;
@@ -21,9 +21,9 @@ use uraid_block::{
     WritePieces,
 };
 
-pub use faulty::{Effect, Fault, Victim};
+pub use faulty::{Effect, Fault, Target};
 
-/// What kind of operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// A read.
@@ -37,7 +37,7 @@ pub enum Op {
     Flush,
     /// A discard.
     Discard,
-    /// Zeroes written without a buffer.
+    /// Zeroes, written without a buffer.
     Zeroes,
 }
 
@@ -54,12 +54,12 @@ impl Op {
     }
 }
 
-/// One access, as the watch sees it.
+/// One operation of a member, as the watch sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// Which member.
     pub disk: u16,
-    /// What.
+    /// The kind.
     pub op: Op,
     /// First sector of the device.
     pub at: u64,
@@ -67,32 +67,32 @@ pub struct Access {
     pub length: u64,
 }
 
-/// Looks at every access and at every superblock that becomes visible. An error is a violation.
+/// Checks every access, and every superblock that becomes visible. An error is a violation.
 pub trait Watch {
     /// An operation is submitted.
     fn submitted(&self, access: Access) -> Result<(), String>;
-    /// A write below the data area is complete; these are the sectors 8..16 now.
+    /// A write below the data area is complete; `bytes` are the sectors 8..16 now.
     fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String>;
     /// An operation has failed.
     fn failed(&self, access: Access, error: ErrorKind);
-    /// The array asks it no more.
+    /// The array has failed the member and uses it no more.
     fn given_up(&self, disk: u16);
-    /// These sectors do not hold what was written, without any error.
-    fn spoilt(&self, disk: u16, at: u64, length: u64);
+    /// These sectors were corrupted silently.
+    fn corrupted(&self, disk: u16, at: u64, length: u64);
 }
 
 /// A deliberate fault of the member, to test the checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
-    /// A flush is answered and does nothing.
+    /// Flushes are answered without effect.
     Flush,
-    /// A superblock is answered and not written.
+    /// Superblock writes are answered without effect.
     SuperWrite,
-    /// A data write is answered and not done, now and then.
+    /// Some data writes are answered without effect.
     Write,
-    /// A read gives one wrong bit, now and then.
+    /// Some reads return one wrong bit.
     ReadBit,
-    /// A data write lands one sector too far, now and then.
+    /// Some data writes are performed one sector further.
     Misdirect,
 }
 
@@ -120,13 +120,13 @@ pub struct Disk {
     latent: RefCell<BTreeMap<u64, bool>>,
     lie: Cell<Option<Lie>>,
     is_gone: Cell<bool>,
-    /// The bus it is on has failed: the error of every operation.
+    /// The error of every operation if the member's bus has failed.
     bus: Cell<Option<ErrorKind>>,
-    /// An array fails it when it is full.
+    /// Whether an array fails the member when it is full.
     is_failed_when_full: Cell<bool>,
     watch: RefCell<Option<Rc<dyn Watch>>>,
     hits: RefCell<[u64; FaultKind::COUNT]>,
-    is_hurt: Cell<bool>,
+    may_be_failed: Cell<bool>,
     read_errors: faulty::ReadErrors,
     has_no_space: Cell<bool>,
     lies_about_flushes: Cell<bool>,
@@ -141,12 +141,12 @@ enum Fate {
     Error { kind: ErrorKind, has_effect: bool },
 }
 
-/// A disk as one shard drives it.
+/// A disk as one shard accesses it.
 #[derive(Clone)]
 pub struct SimMember(pub Rc<Disk>);
 
 impl Disk {
-    /// A disk with these bytes, data from sector `data_start` on.
+    /// A disk with these bytes; data starts at sector `data_start`.
     pub fn new(
         executor: &Executor,
         index: u16,
@@ -171,7 +171,7 @@ impl Disk {
             is_failed_when_full: Cell::new(false),
             watch: RefCell::default(),
             hits: RefCell::default(),
-            is_hurt: Cell::new(false),
+            may_be_failed: Cell::new(false),
             read_errors: faulty::ReadErrors::default(),
             has_no_space: Cell::new(false),
             lies_about_flushes: Cell::new(false),
@@ -182,7 +182,7 @@ impl Disk {
         })
     }
 
-    /// Who looks at every access.
+    /// Sets the watch over every access.
     pub fn set_watch(&self, watch: Option<Rc<dyn Watch>>) {
         *self.watch.borrow_mut() = watch;
     }
@@ -197,7 +197,7 @@ impl Disk {
         self.latent.borrow().contains_key(&sector)
     }
 
-    /// Tells a lie from now on.
+    /// Starts a lie, or ends it.
     pub fn set_lie(&self, lie: Option<Lie>) {
         self.lie.set(lie);
     }
@@ -207,20 +207,20 @@ impl Disk {
         *self.hits.borrow()
     }
 
-    /// Whether it has answered in a way that may cost it its place.
-    pub fn is_hurt(&self) -> bool {
-        self.is_hurt.get()
+    /// Whether it has answered in a way for which the array may fail it.
+    pub fn may_be_failed(&self) -> bool {
+        self.may_be_failed.get()
     }
 
-    /// Whether it was out of space: the array may freeze.
+    /// Whether it was out of space, so that the array may freeze.
     pub fn has_no_space(&self) -> bool {
         self.has_no_space.get()
     }
 
-    /// Nothing has been hurt so far.
+    /// Forgets all faults that have hit so far.
     pub fn reset_faults(&self) {
         self.hits.replace([0; FaultKind::COUNT]);
-        self.is_hurt.set(false);
+        self.may_be_failed.set(false);
         self.read_errors.forget();
         self.has_no_space.set(false);
     }
@@ -230,10 +230,10 @@ impl Disk {
         self.executor.record(Event::Fault { disk: self.index, kind });
     }
 
-    /// From now on flushes and FUA are answered and do nothing.
+    /// From now on flushes and FUA are answered without effect.
     pub fn lie_about_flushes(&self) {
         self.lies_about_flushes.set(true);
-        self.is_hurt.set(true);
+        self.may_be_failed.set(true);
     }
 
     /// Whether it lies about flushes.
@@ -241,14 +241,14 @@ impl Disk {
         self.lies_about_flushes.get()
     }
 
-    /// Its cache has become durable by itself, as time went by; the lying is over.
+    /// Ends the lying; all of its cache has become durable.
     pub fn stop_lying(&self) {
         if self.lies_about_flushes.replace(false) {
             self.medium.borrow_mut().settle_all();
         }
     }
 
-    /// Sectors that it has now.
+    /// Its current size in sectors.
     pub fn size_now(&self) -> u64 {
         self.geometry.size.0 - self.sectors_lost.get()
     }
@@ -258,24 +258,24 @@ impl Disk {
         self.sectors_lost.get() > 0
     }
 
-    /// It is replaced by another device of the full size.
+    /// Replaces it by another device of the full size.
     pub fn restore_size(&self) {
         self.sectors_lost.set(0);
     }
 
-    /// Flips a bit of a sector, at rest.
+    /// Flips a bit of a sector while the array is stopped.
     pub fn flip(&self, sector: u64, bit: usize) {
         let mut image = self.medium.borrow().current().to_vec();
         image[sector as usize * SECTOR_BYTES + bit / 8] ^= 1 << (bit % 8);
         self.replace(image);
     }
 
-    /// How many reads it was asked for.
+    /// The number of reads submitted to it.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
 
-    /// How many operations are in flight.
+    /// The number of operations in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.get()
     }
@@ -295,8 +295,7 @@ impl Disk {
         &self.geometry
     }
 
-    /// Takes the member's power and plugs it in again: its faults are over, its unflushed writes are in the hands of
-    /// `mode`.
+    /// Cuts the member's power and restores it: its faults are over, and `mode` decides about its unflushed writes.
     pub fn power_cycle(&self, mode: CrashMode, rng: &mut Rng) {
         self.medium.borrow_mut().crash(mode, rng);
         self.forget_faults();
@@ -306,12 +305,12 @@ impl Disk {
         self.hang.forget();
     }
 
-    /// Other bytes, as if they had always been there.
+    /// Replaces the contents; all are durable.
     pub fn replace(&self, image: Vec<u8>) {
         self.medium.borrow_mut().replace(image);
     }
 
-    /// Draws how long it takes and how it ends.
+    /// Draws how long the operation takes and how it ends.
     fn begin(&self, op: Op, at: u64, length: u64) -> (Duration, Fate, Option<Effect>) {
         self.executor.record(Event::Submit { disk: self.index, op: op.letter(), at, length });
         self.in_flight.set(self.in_flight.get() + 1);
@@ -323,7 +322,7 @@ impl Disk {
             self.executor.violate(found);
         }
         let latency = self.latency;
-        let mut wait = Duration::from_nanos(self.executor.luck_in(Luck::Latency, |rng| {
+        let mut wait = Duration::from_nanos(self.executor.choose_for(Purpose::Latency, |rng| {
             let time = rng.between(latency.min, latency.max);
             if latency.slow_one_in > 0 && rng.chance(1, latency.slow_one_in) { time * 50 } else { time }
         }));
@@ -343,7 +342,7 @@ impl Disk {
                 Some(Effect::Shrink(sectors)) => {
                     let data = self.geometry.size.0 - self.data_start;
                     self.sectors_lost.set(sectors.min(data - 1));
-                    self.is_hurt.set(true);
+                    self.may_be_failed.set(true);
                 }
             }
             if op == Op::Read && self.is_latent(at, length) {
@@ -356,10 +355,10 @@ impl Disk {
         (wait, fate, effect)
     }
 
-    /// What is wrong with the operation as a whole, before anything is done.
+    /// The error of an operation that is refused as a whole, before anything is done.
     fn refuse(&self, op: Op, at: u64, length: u64, segments: usize) -> Option<ErrorKind> {
         if self.hang.refuses() {
-            self.say_refused(op, at, length);
+            self.report_refusal(op, at, length);
             return Some(ErrorKind::Gone);
         }
         let (size, is_transfer) = (self.geometry.size.0, matches!(op, Op::Read | Op::Write { .. }));
@@ -378,14 +377,14 @@ impl Disk {
         None
     }
 
-    /// Ends an operation in the books. A vanished disk answers nothing well any more.
+    /// Ends an operation and counts its faults. A disk that has vanished fails everything.
     fn end(&self, op: Op, at: u64, length: u64, fate: Fate) -> Result<(), (IoError, bool)> {
         let fate = match fate {
             Fate::Fine if self.is_gone.get() => {
-                Fate::Error { kind: ErrorKind::Gone, has_effect: self.executor.luck(|rng| rng.chance(1, 2)) }
+                Fate::Error { kind: ErrorKind::Gone, has_effect: self.executor.random(|rng| rng.chance(1, 2)) }
             }
             Fate::Fine | Fate::Error { .. } => match self.bus.get() {
-                Some(kind) => Fate::Error { kind, has_effect: self.executor.luck(|rng| rng.chance(1, 4)) },
+                Some(kind) => Fate::Error { kind, has_effect: self.executor.random(|rng| rng.chance(1, 4)) },
                 None => fate,
             },
         };
@@ -429,7 +428,7 @@ impl Disk {
         result.map_err(|(error, _)| error)
     }
 
-    /// Takes the bytes of a write and answers when it is done.
+    /// Takes the bytes of a write, and answers when it is done.
     async fn write_bytes(self: &Rc<Self>, op: Op, at: u64, bytes: Vec<u8>) -> Result<(), IoError> {
         let length = (bytes.len() / SECTOR_BYTES) as u64;
         let (wait, fate, effect) = self.begin(op, at, length);
@@ -437,7 +436,7 @@ impl Disk {
         let is_super = at < self.data_start;
         let lies = self.lie.get().filter(|lie| match lie {
             Lie::SuperWrite => is_super,
-            Lie::Write | Lie::Misdirect => !is_super && self.executor.luck(|rng| rng.chance(1, 16)),
+            Lie::Write | Lie::Misdirect => !is_super && self.executor.random(|rng| rng.chance(1, 16)),
             Lie::Flush | Lie::ReadBit => false,
         });
         let mut target = diverted.unwrap_or(at);
@@ -448,10 +447,11 @@ impl Disk {
         let is_fua = op == Op::Write { fua: true } && is_honest;
         let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
         if self.hang.is_under_way() {
-            self.hang.owe(number);
+            self.hang.note_unanswered(number);
             return Err(self.never_answer(op, at, length).await);
         }
-        let is_seen_early = matches!(fate, Fate::Fine) && self.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2));
+        let is_seen_early =
+            matches!(fate, Fate::Fine) && self.executor.choose_for(Purpose::Latency, |rng| rng.chance(1, 2));
         let (sender, receiver) = oneshot();
         let disk = self.clone();
         if diverted.is_none() || lies.is_some_and(|lie| lie == Lie::SuperWrite || lie == Lie::Write) {
@@ -482,13 +482,13 @@ impl Disk {
             let start = at as usize * SECTOR_BYTES;
             disk.medium.borrow().current()[start..start + length as usize * SECTOR_BYTES].to_vec()
         };
-        let early = disk.executor.luck_in(Luck::Latency, |rng| rng.chance(1, 2)).then(|| bytes_of(disk));
+        let early = disk.executor.choose_for(Purpose::Latency, |rng| rng.chance(1, 2)).then(|| bytes_of(disk));
         let (sender, receiver) = oneshot();
         let inside = disk.clone();
         disk.executor.after(wait, move || {
             let result = inside.end(Op::Read, at, length, fate).map_err(|(error, _)| error).map(|()| {
                 let mut bytes = early.unwrap_or_else(|| bytes_of(&inside));
-                if inside.lie.get() == Some(Lie::ReadBit) && inside.executor.luck(|rng| rng.chance(1, 16)) {
+                if inside.lie.get() == Some(Lie::ReadBit) && inside.executor.random(|rng| rng.chance(1, 16)) {
                     bytes[100] ^= 4;
                 }
                 into.copy_from(&bytes);
@@ -523,7 +523,7 @@ impl Device for SimMember {
 
     async fn flush(&self) -> Result<(), IoError> {
         if self.0.hang.refuses() {
-            self.0.say_refused(Op::Flush, 0, 0);
+            self.0.report_refusal(Op::Flush, 0, 0);
             return Err(ErrorKind::Gone.into());
         }
         let (wait, fate, _) = self.0.begin(Op::Flush, 0, 0);
@@ -536,9 +536,10 @@ impl Device for SimMember {
         self.0.executor.after(wait, move || {
             let result = disk.end(Op::Flush, 0, 0, fate);
             if disk.is_liar() {
-                // Its cache stays as it is, also when it says so for once: what is loose there is known by the cache.
+                // Its cache keeps its state, even if the flush reports an error for once: the cache knows what is not
+                // durable.
             } else if result.is_err() {
-                disk.executor.luck(|rng| disk.medium.borrow_mut().flush_failed(&mark, rng));
+                disk.executor.random(|rng| disk.medium.borrow_mut().flush_failed(&mark, rng));
             } else if disk.lie.get() != Some(Lie::Flush) {
                 disk.medium.borrow_mut().flush(&mark);
             }
@@ -563,10 +564,10 @@ impl Device for SimMember {
         }
         let mut bytes = vec![0; range.length.len_bytes()];
         if !self.0.geometry.zeroes_after_discard {
-            // Old bytes, zeroes or rubbish, by the sector.
+            // Each sector then holds its old bytes, zeroes or garbage.
             let start = range.start.0 as usize * SECTOR_BYTES;
             for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
-                match self.0.executor.luck(|rng| rng.below(3)) {
+                match self.0.executor.random(|rng| rng.below(3)) {
                     0 => sector.fill(0xdd),
                     1 => sector.copy_from_slice(
                         &self.0.medium.borrow().current()[start + index * SECTOR_BYTES..][..SECTOR_BYTES],

@@ -1,6 +1,6 @@
-//! The slow reference model of where every sector is and what parity must be.
+//! The slow reference model: where every sector lies, and what parity must be.
 //! Owns: [`Model`], written only from docs/md/address-mapping.md. Not here: speed.
-//! Invariant: it shares no code with `layout`, `parity` or `engine`; a table of every sector, made once for a tiny
+//! Invariant: it shares no code with `layout`, `parity` or `engine`. It is a table of every sector, made once for a tiny
 //! array.
 //! Spec: docs/md/address-mapping.md; docs/md/behaviour.md#when-an-array-starts.
 
@@ -18,27 +18,27 @@ pub struct Place {
     pub sector: u64,
 }
 
-/// What an array is.
+/// The geometry of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// md's number of the level.
     pub level: i32,
     /// md's number of the layout.
     pub layout: u32,
-    /// Sectors.
+    /// In sectors.
     pub chunk: u64,
-    /// Slots.
+    /// The number of slots.
     pub slots: u16,
-    /// Sectors used per member; linear and raid0 have `member_sizes`.
+    /// Sectors used per member. Linear and raid0 use `member_sizes` instead.
     pub size: u64,
     /// Sectors of data per member, for linear and raid0.
     pub member_sizes: Vec<u64>,
 }
 
-/// One sector-high row of a parity level.
+/// A row of a parity level that is one sector high.
 #[derive(Clone, Debug)]
 pub struct RowSector {
-    /// Array sector, place, exponent of Q.
+    /// Array sector, place, exponent of its coefficient in Q.
     pub data: Vec<(u64, Place, u32)>,
     /// P.
     pub p: Place,
@@ -46,15 +46,15 @@ pub struct RowSector {
     pub q: Option<Place>,
 }
 
-/// Where everything is.
+/// The place of every sector.
 pub struct Model {
     /// The array.
     pub shape: Shape,
-    /// Per array sector all its copies, in copy order; one on levels without copies.
+    /// Per array sector all its copies, in copy order; one copy on levels without redundancy.
     pub copies: Vec<Vec<Place>>,
-    /// Parity levels: the rows, a sector high; `chunk` of them make a row of chunks.
+    /// On parity levels: the rows, each one sector high; `chunk` of them make a row of chunks.
     pub rows: Vec<RowSector>,
-    /// Parity levels: per array sector the index in `rows`.
+    /// On parity levels: per array sector the index in `rows`.
     pub row_of: Vec<usize>,
 }
 
@@ -87,7 +87,7 @@ fn gf_inverse(a: u8) -> u8 {
 }
 
 impl Model {
-    /// The tables of an array.
+    /// Computes the tables of an array.
     pub fn new(shape: Shape) -> Model {
         let mut model = Model { shape, copies: Vec::new(), rows: Vec::new(), row_of: Vec::new() };
         match model.shape.level {
@@ -105,7 +105,7 @@ impl Model {
         model
     }
 
-    /// Sectors of the array.
+    /// The size of the array in sectors.
     pub fn array_size(&self) -> u64 {
         self.copies.len() as u64
     }
@@ -115,7 +115,7 @@ impl Model {
         !self.rows.is_empty()
     }
 
-    /// How many lost blocks a row survives.
+    /// How many lost blocks a row survives: the number of its parities.
     pub fn parities(&self) -> usize {
         match self.shape.level {
             6 => 2,
@@ -237,7 +237,7 @@ impl Model {
         let exponents = data.iter().map(|&slot| match q {
             None => 0,
             Some(_) if is_ddf => slot as u32,
-            // How many data disks are met on the walk from behind Q before this one.
+            // The number of data disks between Q and this one, in order of slots.
             Some(q) => {
                 let walk = (1..d).map(|step| (q + step) % d).take_while(|&met| met != slot);
                 walk.filter(|&met| met != p).count() as u32
@@ -277,7 +277,7 @@ impl Model {
             return lost.range(..self.shape.slots).count() <= self.parities();
         }
         if self.shape.level == 10 {
-            // md's rule, which knows nothing of how little of a tiny array is used: docs/md/address-mapping.md#raid10.
+            // md's rule, which ignores how little of a tiny array is used: docs/md/address-mapping.md#raid10.
             let (near, far) = (self.shape.layout & 255, (self.shape.layout >> 8) & 255);
             let slots = u32::from(self.shape.slots);
             let is_alive = |start: u32| (0..near * far).any(|k| !lost.contains(&(((start + k) % slots) as u16)));
@@ -286,7 +286,7 @@ impl Model {
         self.copies.iter().all(|places| places.iter().any(|place| !lost.contains(&place.slot)))
     }
 
-    /// Whether what lies in the stripes of a place can be told although the places of `is_bad` cannot.
+    /// Whether all data in the stripes of a place can still be read without the places of `is_bad`.
     pub fn survives_at(&self, place: Place, is_bad: &dyn Fn(Place) -> bool) -> bool {
         if self.is_parity() {
             let Some(row) = self.rows.get(place.sector as usize) else { return true };
@@ -297,7 +297,7 @@ impl Model {
         of_place.into_iter().all(|places| places.iter().any(|place| !is_bad(*place)))
     }
 
-    /// The array sectors whose stripes have a block in this place.
+    /// The array sectors whose stripes have a block at this place.
     pub fn sectors_at(&self, place: Place) -> Vec<u64> {
         if self.is_parity() {
             let row = self.rows.get(place.sector as usize);
@@ -307,7 +307,7 @@ impl Model {
         numbered.map(|(x, _)| x as u64).collect()
     }
 
-    /// What belongs in a place, as the members in `get` tell; zeroes where nothing of the array lies.
+    /// The right content of a place, from the members in `get`; zeroes where the array has no sector.
     pub fn content(&self, place: Place, get: &dyn Fn(Place) -> Option<Bytes>) -> Option<Bytes> {
         if let Some(x) = self.copies.iter().position(|places| places.contains(&place)) {
             return self.read(x as u64, get).first().copied();
@@ -324,12 +324,12 @@ impl Model {
         Some(sum)
     }
 
-    /// Whether data is lost from sight without these slots, not only parity.
+    /// Whether data, not only parity, lies on these slots.
     pub fn hides_data(&self, lost: &BTreeSet<u16>) -> bool {
         self.copies.iter().flatten().any(|place| lost.contains(&place.slot))
     }
 
-    /// All array sectors of the rows, a sector high, that these sectors lie in and that have data on a missing member.
+    /// The array sectors of all rows (one sector high) that contain one of `sectors` and have data on a missing member.
     pub fn row_sectors_without_data(&self, sectors: Range<u64>, is_missing: &dyn Fn(u16) -> bool) -> Vec<u64> {
         if !self.is_parity() {
             return Vec::new();
@@ -354,8 +354,8 @@ impl Model {
         places
     }
 
-    /// The bytes of an array sector as the members in `get` tell them: one per copy that can be read, or the one
-    /// that is computed. Empty when too much is lost.
+    /// The bytes of an array sector, from the members in `get`: one per readable copy, or the computed one. Empty if
+    /// too much is lost.
     pub fn read(&self, x: u64, get: &dyn Fn(Place) -> Option<Bytes>) -> Vec<Bytes> {
         let copies: Vec<Bytes> = self.copies[x as usize].iter().filter_map(|&place| get(place)).collect();
         if !copies.is_empty() || !self.is_parity() {
@@ -366,30 +366,30 @@ impl Model {
         row.data.iter().zip(data).find(|((at, _, _), _)| *at == x).map(|(_, bytes)| bytes).into_iter().collect()
     }
 
-    /// What is wrong with the redundancy among the members in `get`; sectors in `skip` are not looked at on levels
-    /// with copies. `None` when all is right.
-    pub fn find_lie(&self, get: &dyn Fn(Place) -> Option<Bytes>, skip: &dyn Fn(u64) -> bool) -> Option<String> {
-        self.find_lie_beside(get, skip, &|_| false)
+    /// A mismatch of copies or parity among the members in `get`; `None` if there is none. On levels with copies,
+    /// sectors in `skip` are not compared.
+    pub fn find_mismatch(&self, get: &dyn Fn(Place) -> Option<Bytes>, skip: &dyn Fn(u64) -> bool) -> Option<String> {
+        self.find_mismatch_except(get, skip, &|_| false)
     }
 
-    /// The same, without the stripes of sectors that are spoilt.
-    pub fn find_lie_beside(
+    /// The same, except for the stripes of corrupted sectors.
+    pub fn find_mismatch_except(
         &self,
         get: &dyn Fn(Place) -> Option<Bytes>,
         skip: &dyn Fn(u64) -> bool,
-        is_spoilt: &dyn Fn(u64) -> bool,
+        is_corrupted: &dyn Fn(u64) -> bool,
     ) -> Option<String> {
         for (x, places) in self.copies.iter().enumerate() {
             let copies: Vec<(Place, Bytes)> = places.iter().filter_map(|&place| Some((place, get(place)?))).collect();
             if let Some((other, _)) = copies.iter().find(|(_, bytes)| *bytes != copies[0].1)
                 && !skip(x as u64)
-                && !is_spoilt(x as u64)
+                && !is_corrupted(x as u64)
             {
                 return Some(format!("copies of array sector {x} differ: {:?} and {other:?}", copies[0].0));
             }
         }
         for (index, row) in self.rows.iter().enumerate() {
-            if row.data.iter().any(|(x, _, _)| is_spoilt(*x)) {
+            if row.data.iter().any(|(x, _, _)| is_corrupted(*x)) {
                 continue;
             }
             let Some(data) = solve(row, get) else { continue };
@@ -424,7 +424,7 @@ fn all_products() -> Vec<[u8; 256]> {
     (0..=255).map(|a| std::array::from_fn(|b| gf_product(a, b as u8))).collect()
 }
 
-/// The data of a row, lost ones computed; `None` when more is lost than parity is left.
+/// The data of a row, with lost blocks computed; `None` if more blocks are lost than parities remain.
 fn solve(row: &RowSector, get: &dyn Fn(Place) -> Option<Bytes>) -> Option<Vec<Bytes>> {
     let mut data: Vec<Option<Bytes>> = row.data.iter().map(|&(_, place, _)| get(place)).collect();
     let lost: Vec<usize> = (0..data.len()).filter(|&k| data[k].is_none()).collect();
@@ -438,7 +438,7 @@ fn solve(row: &RowSector, get: &dyn Fn(Place) -> Option<Bytes>) -> Option<Vec<By
             add_scaled(q, bytes, gf_power(row.data[k].2));
         }
     }
-    // Now P is the sum of the lost blocks, Q their weighted sum.
+    // Now P is the xor of the lost blocks, and Q their weighted sum.
     match (lost[..].split_first(), p, q) {
         (None, _, _) => {}
         (Some((&only, [])), Some(p), _) => data[only] = Some(p),

@@ -1,7 +1,7 @@
 //! Historical bugs of other systems that lost data, reintroduced one by one: the simulator must find each.
-//! Owns: [`ENTRIES`]: what happened, which switch reintroduces it, which check must find it; `hunt`. Not here: the
-//! switches (`uraid_engine::sabotage`), mistakes that this engine once had (`tests/own_mistakes.rs`).
-//! Invariant: a switch is written from the bug's description, not from what a checker looks at.
+//! Owns: [`ENTRIES`]: the bug, the switch that reintroduces it, the check that must find it; `hunt`. Not here: the
+//! switches (`uraid_engine::sabotage`), past mistakes of this engine (`tests/own_mistakes.rs`).
+//! Invariant: a switch is written from the bug's description, without regard to the checkers.
 //! Spec: docs/reliability.md#historical-bugs, whose numbers these are.
 
 use uraid_engine::sabotage::Sabotage;
@@ -13,13 +13,13 @@ pub struct Entry {
     pub id: &'static str,
     /// The system, and what went wrong.
     pub description: &'static str,
-    /// What puts it back.
+    /// The switch that reintroduces it.
     pub switch: Sabotage,
-    /// What of a finding's text names the checkers that may find it first.
+    /// Texts that identify the checkers that may find it first.
     pub finders: &'static [&'static str],
 }
 
-/// What was found, and where.
+/// The first finding of a bug.
 #[derive(Clone, Debug)]
 pub struct Find {
     /// The first seed that found it.
@@ -111,10 +111,11 @@ pub const ENTRIES: [Entry; 12] = [
     },
 ];
 
-/// Seeds in which each must be found. The rarest is there once in 2,000, which take ten seconds in release on two cores.
+/// The number of seeds within which each bug must be found. The rarest occurs once in 2,000 seeds, which take ten
+/// seconds in release on two cores.
 pub const SEEDS_MAX: u64 = 6_000;
 
-/// The first of [`SEEDS_MAX`] seeds that finds a bug, on two threads.
+/// The first finding among [`SEEDS_MAX`] seeds, on two threads.
 #[cfg(feature = "sabotage")]
 pub fn hunt(entry: &Entry) -> Option<Find> {
     use crate::fleet::run_seeds;
@@ -122,7 +123,7 @@ pub fn hunt(entry: &Entry) -> Option<Find> {
     const STEP: u64 = 20;
     let switch = || uraid_engine::sabotage::set(Some(entry.switch));
     (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
-        // The faults that those bugs were found under: a hang would be found in their place.
+        // Use the faults under which the bugs were found: a hang would be found instead.
         let options = Options { never_hangs: true, ..Options::default() };
         let sum = run_seeds(start..(start + STEP).min(SEEDS_MAX), 2, options, switch);
         let (seed, found) = sum.failures.into_iter().next()?;

@@ -1,34 +1,34 @@
 //! The legal contents of every sector.
-//! Owns: tags, the register of each sector, what a read may return while running and after a crash.
+//! Owns: tags, the history of each sector, what a read may return while the array runs and after a crash.
 //! Not here: the clients (`client`), where sectors lie (`model`).
 //! Invariant: an answered and flushed write is the only legal value until another write starts. A value that was never
 //! written is never legal.
 //!
 //! ```text
 //!   base {A}    write B |----ok----|         B replaces A for reads; after a crash A or B
-//!                            write C |---    C and B; flush submitted here covers B, not C
-//!   crash -> {B, C}, the first read picks one, and that is it
+//!                            write C |---    C or B; a flush submitted here covers B, not C
+//!   crash -> {B, C}; the first read picks one, and later reads must return it
 //! ```
 
 use crate::rng::mix;
 use std::collections::BTreeMap;
 use uraid_block::SECTOR_BYTES;
 
-/// Starts every tag.
+/// Every tag starts with it.
 const MAGIC: u64 = 0x5552_4149_4453_494d;
 
-/// What a sector can hold.
+/// A possible content of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Value {
     /// Zeroes: never written, or written as such.
     Zero,
     /// The tag of an operation.
     Op(u64),
-    /// Anything: discarded, or not covered by the policy's guarantees.
+    /// Anything: discarded, or without a guarantee.
     Any,
 }
 
-/// The 512 bytes of one sector of one write: self-describing, and not linear under xor.
+/// The 512 bytes that one write stores in one sector: self-describing, and not linear under xor.
 pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
     let mut bytes = [0; SECTOR_BYTES];
     let mut state = mix(mix(lba) ^ mix(op).rotate_left(20) ^ mix(array).rotate_left(40));
@@ -48,7 +48,7 @@ pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
     bytes
 }
 
-/// Describes these bytes for a report.
+/// These bytes as text, for a report.
 pub fn describe(bytes: &[u8]) -> String {
     if bytes.iter().all(|&byte| byte == 0) {
         return "zeroes".to_string();
@@ -71,11 +71,11 @@ struct Record {
     end: Option<u64>,
     is_ok: bool,
     is_durable: bool,
-    // It failed; what later reads have found.
+    // For a failed write: what later reads have found.
     seen: Seen,
 }
 
-/// Whether a failed write has taken effect, as far as reads have told.
+/// Whether a failed write has taken effect, as far as reads have shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     NotYet,
@@ -86,13 +86,13 @@ enum Seen {
 #[derive(Clone, Default, Debug)]
 struct Register {
     base: Vec<Value>,
-    // What some member may still hold although a read has decided otherwise: until a resync is through.
+    // Values that some member may still hold although a read has returned another one, until a resync has completed.
     others: Vec<Value>,
-    // No read decides between the values of the base: the policy promises nothing until a resync is through.
-    is_loose: bool,
+    // No read decides between the values of the base: the policy guarantees nothing until a resync has completed.
+    is_undecided: bool,
     // Bytes of its stripe were corrupted silently: without checksums nothing is guaranteed any more.
-    is_spoilt: bool,
-    // A write was refused half-way: its row may be neither old nor new, whatever is said about this sector since.
+    is_corrupted: bool,
+    // A write was refused half done: its row may be neither old nor new, whatever later requests do to this sector.
     is_torn: bool,
     records: Vec<Record>,
 }
@@ -120,7 +120,7 @@ impl Register {
         self.values_by(|one| one.seen)
     }
 
-    /// What may be read whatever earlier reads have found of failed writes: of members at rest.
+    /// The legal values for members at rest, where earlier reads do not decide about failed writes.
     fn at_rest(&self) -> Vec<Value> {
         self.values_by(|_| Seen::NotYet)
     }
@@ -149,12 +149,12 @@ impl Register {
         values
     }
 
-    /// No write is in flight: whatever a read finds is what it is, also after a write that failed.
+    /// No write is in flight, so a read's value is final, also after a failed write.
     fn is_quiet(&self) -> bool {
-        !self.is_loose && self.records.iter().all(|one| one.end.is_some())
+        !self.is_undecided && self.records.iter().all(|one| one.end.is_some())
     }
 
-    /// A read has found `value` while nothing was in flight: every read that starts later must find it.
+    /// A read has returned `value` while nothing was in flight: every read that starts later must return it.
     fn collapse(&mut self, value: Value, now: u64) {
         if self.records.is_empty() {
             let mut others = std::mem::replace(&mut self.base, vec![value]);
@@ -168,7 +168,7 @@ impl Register {
         {
             self.records[only].after = now;
         }
-        // What has failed stays possible after a crash, on another member than the one that was read.
+        // A failed write stays possible after a crash: another member than the one that was read may hold it.
         for (at, record) in self.records.iter_mut().enumerate().filter(|(_, record)| !record.is_ok) {
             record.seen = match fitting[..] {
                 [] => Seen::WithoutEffect,
@@ -180,7 +180,7 @@ impl Register {
         self.prune();
     }
 
-    /// What was answered before this moment is durable.
+    /// Makes durable what was answered before this moment.
     fn settle_before(&mut self, moment: u64) {
         for record in &mut self.records {
             record.is_durable |= record.is_ok && record.end.is_some_and(|end| end < moment);
@@ -188,7 +188,7 @@ impl Register {
         self.prune();
     }
 
-    /// Forgets what durable writes have replaced for good.
+    /// Drops values that durable writes have replaced for good.
     fn prune(&mut self) {
         let newest = self.records.iter().filter(|one| one.is_durable).map(|one| one.after).max();
         let Some(newest) = newest else { return };
@@ -223,12 +223,12 @@ impl Oracle {
         self.clock
     }
 
-    /// The bytes that write `op` brings to a range.
+    /// The bytes that operation `op` writes to a range.
     pub fn payload(&self, op: u64, at: u64, length: u64) -> Vec<u8> {
         (at..at + length).flat_map(|lba| tag(self.array, lba, op)).collect()
     }
 
-    /// How many sectors were compared.
+    /// The number of compared sectors.
     pub fn sectors_checked(&self) -> u64 {
         self.matches
     }
@@ -249,7 +249,7 @@ impl Oracle {
         }
     }
 
-    /// It is answered. Gives the moment at which it started.
+    /// The write is answered. Returns the moment at which it started.
     pub fn end_write(&mut self, op: u64, at: u64, length: u64, is_ok: bool, is_fua: bool) -> u64 {
         let now = self.tick();
         let mut began = now;
@@ -266,9 +266,9 @@ impl Oracle {
         began
     }
 
-    /// A FUA write was answered in rows of which a data member is missing; `sectors` are all of these rows. What the
-    /// missing member would hold is computed from all the others, so whatever was answered in these rows before the
-    /// write began is durable, too.
+    /// A FUA write was answered in rows of which a data member is missing; `sectors` are all sectors of these rows. The
+    /// missing member's content is computed from all the others, so everything that was answered in these rows before
+    /// the write began is durable, too.
     pub fn settle_rows_before(&mut self, sectors: &[u64], began: u64) {
         for &x in sectors {
             self.sectors[x as usize].settle_before(began);
@@ -281,7 +281,7 @@ impl Oracle {
         self.flushes.insert(op, now);
     }
 
-    /// It is answered.
+    /// The flush is answered.
     pub fn end_flush(&mut self, op: u64, is_ok: bool) {
         let start = self.flushes.remove(&op).expect("a flush ends once");
         if is_ok {
@@ -301,12 +301,12 @@ impl Oracle {
         self.reads.insert(op, ActiveRead { start: at, allowed, is_quiet });
     }
 
-    /// A read failed: nothing is learnt.
+    /// A read failed and shows nothing.
     pub fn drop_read(&mut self, op: u64) {
         self.reads.remove(&op);
     }
 
-    /// A read returned these bytes. An error says what is wrong with them.
+    /// A read returned these bytes. The error says what is wrong with them.
     pub fn end_read(&mut self, op: u64, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
         let read = self.reads.remove(&op).expect("a read ends once");
@@ -329,20 +329,20 @@ impl Oracle {
 
     fn fitting(&mut self, x: u64, allowed: &[Value], sector: &[u8]) -> Vec<Value> {
         self.matches += 1;
-        if self.sectors[x as usize].is_spoilt {
+        if self.sectors[x as usize].is_corrupted {
             return vec![Value::Any];
         }
         let array = self.array;
         let fits = |value: &Value| match *value {
             Value::Any => true,
             Value::Zero => sector.iter().all(|&byte| byte == 0),
-            // The number is looked at first: making a tag costs more than all the rest.
+            // Compare the number first: computing a tag costs more than everything else.
             Value::Op(op) => sector[16..24] == op.to_le_bytes() && sector == tag(array, x, op),
         };
         allowed.iter().copied().filter(fits).collect()
     }
 
-    /// From now on this is the value: every read that starts later must find it.
+    /// From now on this is the value: every read that starts later must return it.
     fn collapse(&mut self, x: u64, value: Value, now: u64) {
         let register = &mut self.sectors[x as usize];
         if register.is_quiet() {
@@ -350,7 +350,7 @@ impl Oracle {
         }
     }
 
-    /// Whether these bytes may be found in a sector after power fails now.
+    /// Whether a sector may hold these bytes after a power cut now.
     pub fn may_hold_after_crash(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
         let mut allowed = self.sectors[x as usize].after_crash();
         allowed.extend(&self.sectors[x as usize].others);
@@ -360,7 +360,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether these bytes may be found in a sector now that everything is at rest.
+    /// Whether a sector may hold these bytes while the array is at rest.
     pub fn may_hold_at_rest(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
         let allowed = self.sectors[x as usize].at_rest();
         if self.fitting(x, &allowed, sector).is_empty() {
@@ -369,19 +369,19 @@ impl Oracle {
         Ok(())
     }
 
-    /// Nothing is promised about this sector any more.
-    pub fn spoil(&mut self, x: u64) {
-        self.sectors[x as usize].is_spoilt = true;
+    /// Marks the sector as silently corrupted: nothing is guaranteed any more.
+    pub fn mark_corrupted(&mut self, x: u64) {
+        self.sectors[x as usize].is_corrupted = true;
     }
 
-    /// Whether nothing is promised about the sector any more.
-    pub fn is_spoilt(&self, x: u64) -> bool {
-        self.sectors[x as usize].is_spoilt
+    /// Whether the sector was corrupted silently.
+    pub fn is_corrupted(&self, x: u64) -> bool {
+        self.sectors[x as usize].is_corrupted
     }
 
-    /// How many sectors that is.
-    pub fn spoilt(&self) -> u64 {
-        self.sectors.iter().filter(|register| register.is_spoilt).count() as u64
+    /// The number of silently corrupted sectors.
+    pub fn corrupted_sectors(&self) -> u64 {
+        self.sectors.iter().filter(|register| register.is_corrupted).count() as u64
     }
 
     /// Whether the sector may hold anything.
@@ -389,12 +389,12 @@ impl Oracle {
         self.sectors[x as usize].after_crash().contains(&Value::Any)
     }
 
-    /// Sectors whose bytes on the members may not be durable now.
+    /// Sectors whose contents may not be durable now.
     pub fn uncertain(&self) -> Vec<u64> {
         (0..self.sectors.len() as u64).filter(|&x| !self.sectors[x as usize].is_certain()).collect()
     }
 
-    /// Power fails. What is running never ends.
+    /// Power fails. Operations in flight never end.
     pub fn crash(&mut self) {
         for register in &mut self.sectors {
             register.base = register.after_crash();
@@ -415,12 +415,12 @@ impl Oracle {
         self.flushes.clear();
     }
 
-    /// Nothing is promised about this sector until it is written.
+    /// Nothing is guaranteed for this sector until it is written.
     pub fn give_up(&mut self, x: u64) {
         self.sectors[x as usize].base = vec![Value::Any];
     }
 
-    /// Other members than before answer: what a read has decided is open again, where some member may differ.
+    /// Other members than before answer: where members may differ, earlier reads decide nothing any more.
     pub fn reopen(&mut self) {
         for register in &mut self.sectors {
             let others = std::mem::take(&mut register.others);
@@ -430,17 +430,17 @@ impl Oracle {
         }
     }
 
-    /// All members agree now: what was decided is decided, and reads decide again.
+    /// All members agree now: earlier reads are final, and reads decide again.
     pub fn resynced(&mut self) {
         for register in &mut self.sectors {
             register.others.clear();
-            register.is_loose = false;
+            register.is_undecided = false;
             register.is_torn = false;
         }
     }
 
-    /// Writes that no flush has covered may be lost, although they were answered: a level without redundancy has met
-    /// an error, or more members have failed than it survives.
+    /// Writes that no flush has covered may be lost although they were answered: a level without redundancy has met an
+    /// error, or more members have failed than it survives.
     pub fn lose_unflushed(&mut self) {
         for record in self.sectors.iter_mut().flat_map(|register| &mut register.records) {
             record.is_ok &= record.end.is_none() || record.is_durable;
@@ -456,17 +456,17 @@ impl Oracle {
         }
     }
 
-    /// Sectors that may hold one of several values.
+    /// Sectors with more than one possible value.
     pub fn undecided(&self) -> Vec<u64> {
         (0..self.sectors.len() as u64).filter(|&x| self.sectors[x as usize].base.len() > 1).collect()
     }
 
-    /// Sets whether a read fixes which of the possible values this sector has.
-    pub fn set_loose(&mut self, x: u64, is_loose: bool) {
-        self.sectors[x as usize].is_loose = is_loose;
+    /// Sets whether a read decides between the possible values of this sector.
+    pub fn set_undecided(&mut self, x: u64, is_undecided: bool) {
+        self.sectors[x as usize].is_undecided = is_undecided;
     }
 
-    /// How many values are possible after a crash.
+    /// The number of possible values after a crash.
     pub fn candidates(&self, x: u64) -> usize {
         self.sectors[x as usize].after_crash().len()
     }
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completed_write_replaces_what_was_there() {
+    fn a_completed_write_replaces_the_old_value() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         assert_eq!(read(&mut oracle, 0), Ok(()));
         wrote(&mut oracle, 1, false);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn flushed_is_for_ever_and_the_rest_collapses_at_the_first_read() {
+    fn flushed_values_stay_and_the_first_read_decides_the_others() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         wrote(&mut oracle, 1, false);
         oracle.begin_flush(2);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_at_the_same_time_are_decided_by_a_read() {
+    fn a_read_decides_between_concurrent_writes() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         oracle.begin_write(1, 0, 1, Value::Op(1));
         oracle.begin_write(2, 0, 1, Value::Op(2));
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_read_decides_about_a_failed_write_until_another_one_replaces_it() {
+    fn the_first_read_decides_about_a_failed_write_until_it_is_replaced() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         oracle.begin_write(1, 0, 1, Value::Op(1));
         oracle.end_write(1, 0, 1, false, false);
@@ -550,13 +550,13 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_row_stays_uncertain_whatever_is_said_about_its_sectors_since() {
+    fn a_torn_row_stays_uncertain_after_later_requests() {
         let mut oracle = Oracle::new(9, 1, Value::Zero);
         wrote(&mut oracle, 1, true);
         assert_eq!(oracle.uncertain(), []);
         oracle.begin_write(2, 0, 1, Value::Op(2));
         oracle.end_write(2, 0, 1, false, true);
-        // A discard that touches no member is answered and flushed, and the row is as torn as before.
+        // A discard that touches no member is answered and flushed, and the row is still torn.
         oracle.begin_write(3, 0, 1, Value::Any);
         oracle.end_write(3, 0, 1, true, true);
         assert_eq!(oracle.uncertain(), [0]);
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_do_not_add_up() {
+    fn the_xor_of_tags_is_no_tag() {
         let xor = |a: [u8; 512], b: [u8; 512]| -> Vec<u8> { a.iter().zip(b).map(|(a, b)| a ^ b).collect() };
         assert_ne!(xor(tag(1, 0, 1), tag(1, 0, 2))[32..], xor(tag(1, 1, 1), tag(1, 1, 2))[32..]);
     }

@@ -1,4 +1,4 @@
-//! The simulator's figures for a given time.
+//! Computes the simulator's figures within a given time.
 //! Owns: [`Figures`], `prove`. Not here: other kinds of proof (crash images, layouts, the black box).
 //! Invariant: every figure is counted in this run.
 
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 /// Figures of one run.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Everything that the seeds came to.
+    /// The sum of all seeds.
     pub sum: Sum,
     /// Bugs of the museum that were found.
     pub museum_found: usize,
-    /// Bugs in it.
+    /// Bugs in the museum.
     pub museum_total: usize,
 }
 
@@ -39,20 +39,20 @@ impl Figures {
         )
     }
 
-    /// Whether nothing was found that should not be, and everything that should.
+    /// Whether no seed has a finding, and every bug of the museum was found.
     pub fn is_good(&self) -> bool {
         self.sum.failures.is_empty() && self.museum_found == self.museum_total
     }
 }
 
-/// Long seeds from 0 on until the time is over.
+/// Runs long seeds from 0 on until the time is over.
 pub fn swarm(time: Duration, threads: usize) -> Sum {
     let end = Instant::now() + time;
     let options = Options { is_long: true, ..Options::default() };
     run_seeds_while(0..u64::MAX, threads, options, || {}, || Instant::now() < end)
 }
 
-/// The swarm for this time, then the museum. `say` gets lines to read as they come.
+/// Runs the swarm for this time, then the museum. `say` receives lines of progress.
 #[cfg(feature = "sabotage")]
 pub fn prove(time: Duration, threads: usize, say: impl Fn(&str)) -> Figures {
     use crate::museum::{ENTRIES, hunt};

@@ -1,9 +1,9 @@
-//! Simulates md's recovery while the array is off: failed members come back with their rebuilt content.
-//! Owns: the rebuilt bytes, from the model, and the superblocks that record it. Not here: the engine, which has no
+//! Simulates md's recovery while the array is stopped: failed members come back with their rebuilt content.
+//! Owns: the rebuilt bytes, from the model, and the superblocks that record them. Not here: the engine, which has no
 //! recovery yet; the faults before and after (`faults`).
-//! Invariant: only after a clean stop. The result is an array that md could have left: one event more, all in sync.
+//! Invariant: only after a clean stop. The result is an array that md could have left: one more event, all in sync.
 
-use crate::judge::{Assembled, How, Judge};
+use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::model::Place;
 use crate::rig::Rig;
 use crate::trace::Event;
@@ -14,13 +14,13 @@ use uraid_engine::StartPlan;
 use uraid_format::{Role, Superblock};
 
 impl Rig {
-    /// Puts a new member into every slot that has none, each with what its slot should hold.
+    /// Puts a new member with the right content into every slot that has none.
     pub fn rebuild(&mut self) -> Result<(), String> {
         if !self.setup.is_redundant() || self.judge.is_over_budget.get() {
             return Ok(());
         }
         let images = self.images_without(&BTreeSet::new());
-        let Assembled::Plan(plan) = self.judge.assemble(&images, How::Plain)? else { return Ok(()) };
+        let Assembled::Plan(plan) = self.judge.assemble(&images, AssembleMode::Plain)? else { return Ok(()) };
         let here = Judge::in_slots(&plan);
         let missing: Vec<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
         let is_possible = self.judge.model.can_serve_without(&missing.iter().copied().collect());
@@ -38,7 +38,7 @@ impl Rig {
         for set in [&self.judge.unreadable, &self.judge.must_stay_out, &self.judge.lost] {
             set.borrow_mut().clear();
         }
-        self.judge.all_is_well();
+        self.judge.forget_faults_of_members();
         self.judge.oracle.borrow_mut().resynced();
         self.old_image = None;
         self.reset_events()

@@ -1,14 +1,14 @@
 //! An array on simulated members, from power on to power off.
-//! Owns: [`Rig`]: assembly, start, requests until an end, stop, crash, and the checks that belong to each.
+//! Owns: [`Rig`]: assembly, start, requests up to an end, stop, crash, and the checks that belong to each.
 //! Not here: the choices of a seed (`scenario`).
-//! Invariant: the oracle is told of a start, a stop or a crash exactly as the members went through it.
+//! Invariant: the oracle is told of a start, a stop or a crash at the point at which the members go through it.
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::client::{Client, Session, Tally};
 use crate::disk::CrashMode;
 use crate::executor::{Ended, Executor};
 use crate::faults::FaultKind;
-use crate::judge::{Assembled, How, Judge};
+use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
@@ -27,18 +27,18 @@ use uraid_block::{Device, SECTOR_BYTES};
 use uraid_engine::verdict::OnFull;
 use uraid_engine::{Array, Config, StartPlan};
 
-/// Polls and events that a piece of work may take before it counts as a loop without end.
+/// Polls and events after which a piece of work counts as an endless loop.
 pub const STEPS_MAX: u64 = 2_000_000;
-/// Virtual time that everything must be done in.
+/// The virtual time within which each piece of work must end.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Everything but the engine.
+/// Everything except the engine.
 pub struct Rig {
     /// Tasks and time.
     pub executor: Executor,
-    /// Luck.
+    /// The random choices.
     pub rng: Rng,
-    /// What it is about.
+    /// The array and its members, as drawn.
     pub setup: Rc<Setup>,
     /// The members and their legal contents.
     pub judge: Rc<Judge>,
@@ -46,9 +46,9 @@ pub struct Rig {
     pub guard: Rc<Guard>,
     /// Counts.
     pub tally: Rc<RefCell<Tally>>,
-    /// After a clean stop with every member in sync.
-    pub is_well: bool,
-    /// A member as it was: slot, bytes, events.
+    /// Whether the array was stopped cleanly with every member in sync.
+    pub is_healthy: bool,
+    /// An earlier image of a member: slot, bytes, events.
     pub old_image: Option<(u16, Vec<u8>, u64)>,
     op_next: Rc<Cell<u64>>,
     members_before: BTreeSet<u16>,
@@ -56,13 +56,13 @@ pub struct Rig {
 
 /// The array while it runs.
 pub struct Live {
-    /// The shards.
+    /// One world per shard.
     pub worlds: Vec<SimWorld>,
-    /// The array on each.
+    /// The array's handle on each shard.
     pub arrays: Vec<Rc<Array<SimWorld>>>,
-    /// What clients share.
+    /// Shared by the clients.
     pub session: Rc<Session>,
-    /// Whether it has started, and well.
+    /// `None` while it starts, then whether the start succeeded.
     pub started: Rc<Cell<Option<bool>>>,
 }
 
@@ -86,7 +86,7 @@ impl Rig {
             disk.set_watch(Some(guard.clone()));
         }
         if !setup.is_redundant() {
-            // A client with two flushes in flight may get the error from only one of them.
+            // A client with two flushes in flight may receive the error from only one of them.
             let oracle = oracle.clone();
             guard.on_failure(move || oracle.borrow_mut().lose_unflushed());
         }
@@ -106,14 +106,14 @@ impl Rig {
             must_stay_out: RefCell::default(),
             resynced: Cell::default(),
         });
-        let spoiler = judge.clone();
-        guard.on_spoil(move |slot, at, length| spoiler.spoil(slot, at, length));
+        let corrupting = judge.clone();
+        guard.on_corruption(move |slot, at, length| corrupting.mark_corrupted(slot, at, length));
         let members_before = (0..setup.shape.slots).collect();
         let (op_next, old_image) = (Rc::new(Cell::new(1)), None);
-        Rig { executor, rng, setup, judge, guard, tally, is_well: false, old_image, op_next, members_before }
+        Rig { executor, rng, setup, judge, guard, tally, is_healthy: false, old_image, op_next, members_before }
     }
 
-    /// What would be if power failed now and left these images: another machine, with its own time.
+    /// A separate rig whose members hold these images, as if power had failed now. It has its own time.
     pub fn branch(&self, images: Vec<Option<Vec<u8>>>, rng: Rng) -> Result<Rig, String> {
         let mut rng = rng;
         let executor = Executor::new(rng.fork(), false);
@@ -146,10 +146,10 @@ impl Rig {
         self.judge.disks.iter().enumerate().map(image).collect()
     }
 
-    /// Opens what the disks hold for reading only, reads everything some times, and leaves no trace (M8, I3).
-    pub fn look(&mut self) -> Result<(), String> {
+    /// Opens the members read-only, reads everything several times, and checks that no byte changes (M8, I3).
+    pub fn check_read_only(&mut self) -> Result<(), String> {
         let images = self.images_without(&BTreeSet::new());
-        let Assembled::Plan(plan) = self.judge.assemble(&images, How::ReadOnly)? else { return Ok(()) };
+        let Assembled::Plan(plan) = self.judge.assemble(&images, AssembleMode::ReadOnly)? else { return Ok(()) };
         self.executor.record(Event::Note { what: "a look", value: u64::from(plan.is_dirty) });
         self.prepare_oracle(&plan, &BTreeSet::new());
         self.guard.set_read_only(true);
@@ -162,18 +162,18 @@ impl Rig {
         if is_changed { Err("M8: bytes changed under a look".to_string()) } else { Ok(()) }
     }
 
-    /// The real assembly on what the disks hold, forced where only that helps.
+    /// Runs the real assembly on the members, and forces it if it is refused as dirty and degraded.
     pub fn assemble(&mut self, away: &BTreeSet<u16>) -> Result<Option<StartPlan>, String> {
         let images = self.images_without(away);
         self.judge.lost.borrow_mut().extend(away);
         self.judge.starts_without(away);
-        let plan = match self.judge.assemble(&images, How::Plain)? {
+        let plan = match self.judge.assemble(&images, AssembleMode::Plain)? {
             Assembled::Plan(plan) => plan,
             Assembled::Impossible => return Ok(None),
             Assembled::DirtyDegraded => {
                 self.tally.borrow_mut().refusals += 1;
                 self.executor.record(Event::Note { what: "dirty and degraded: forced", value: 0 });
-                match self.judge.assemble(&images, How::Forced)? {
+                match self.judge.assemble(&images, AssembleMode::Forced)? {
                     Assembled::Plan(plan) => plan,
                     Assembled::Impossible => return Ok(None),
                     Assembled::DirtyDegraded => {
@@ -185,7 +185,7 @@ impl Rig {
         Ok(Some(*plan))
     }
 
-    /// Tells the oracle what a dirty start may change, and what it does not promise.
+    /// Tells the oracle what a dirty start may change, and what it does not guarantee.
     pub fn prepare_oracle(&mut self, plan: &StartPlan, victims: &BTreeSet<u16>) {
         let here = Judge::in_slots(plan);
         let missing: BTreeSet<u16> = (0..self.setup.shape.slots).filter(|slot| !here.contains(slot)).collect();
@@ -211,19 +211,19 @@ impl Rig {
             }
         }
         if !victims.is_empty() {
-            // The canonical copy so far may vanish before the others agree with it.
+            // The canonical copy may fail before the others agree with it.
             oracle.reopen();
             for x in oracle.undecided() {
-                oracle.set_loose(x, true);
+                oracle.set_undecided(x, true);
             }
         }
     }
 
-    /// Makes the array on every shard and starts it, without waiting.
+    /// Creates the array on every shard and starts it, without waiting.
     pub fn boot(&mut self, plan: &StartPlan, config: &Config) -> Result<Live, String> {
         let blocks = self.setup.spare_blocks + if self.setup.shape.slots <= 4 { 6 } else { 10 };
         let pool = PoolSize { small: 16 + 8 * self.setup.spare_blocks, large: blocks * self.setup.pool_factor };
-        self.judge.disks.iter().for_each(Disk::begin_anew);
+        self.judge.disks.iter().for_each(Disk::change_process);
         let is_failed = config.on_full == OnFull::Fail && self.setup.is_redundant();
         self.judge.disks.iter().for_each(|disk| disk.set_failed_when_full(is_failed));
         let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
@@ -273,7 +273,7 @@ impl Rig {
     fn session(&self, array: Rc<Array<SimWorld>>) -> Rc<Session> {
         let (judge, executor, tally) = (self.judge.clone(), self.executor.clone(), self.tally.clone());
         let cut_power = Rc::new(move || {
-            let images = executor.luck(|rng| judge.images(rng));
+            let images = executor.random(|rng| judge.images(rng));
             tally.borrow_mut().images += 1;
             if let Err(found) = judge.check_power_cut(&images) {
                 executor.violate(format!("M2: {found}"));
@@ -296,7 +296,7 @@ impl Rig {
         })
     }
 
-    /// The meaning of the executor's result.
+    /// Turns the end of the executor's run into a verdict.
     pub fn judge_end(&self, ended: Ended, live: &Live, will_crash: bool) -> Result<(), String> {
         let running = live.session.describe_running();
         match ended {
@@ -309,7 +309,7 @@ impl Rig {
         }
     }
 
-    /// Every sector through every shard.
+    /// Reads every sector through every shard.
     pub fn read_all(&mut self, live: &Live) -> Result<(), String> {
         let size = self.judge.model.array_size();
         for shard in 0..live.worlds.len() as u16 {
@@ -335,14 +335,14 @@ impl Rig {
         self.judge_end(ended, live, false)
     }
 
-    /// Stops the array. True when it is clean.
+    /// Stops the array. Returns whether it is clean.
     pub fn stop(&mut self, live: &Live) -> Result<bool, String> {
         let (stopper, clean) = self.begin_stop(live, Duration::ZERO);
         self.wait_for(live, stopper)?;
         Ok(clean.get())
     }
 
-    /// Starts to stop the array after some time. Gives the task, and where it will say whether the array is clean.
+    /// Begins to stop the array after `wait`. Returns the task, and a cell that will say whether the array is clean.
     pub fn begin_stop(&mut self, live: &Live, wait: Duration) -> (u64, Rc<Cell<bool>>) {
         let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
         let clean = Rc::new(Cell::new(false));
@@ -365,24 +365,24 @@ impl Rig {
             {
                 executor.violate(format!("stop failed in vain: {error:?}"));
             }
-            // What is stopped leaves the members alone.
+            // A stopped array must not write to its members.
             guard.set_read_only(true);
             result.set(outcome.is_ok());
         });
         (stopper, clean)
     }
 
-    /// After a clean stop: nothing is left running or leased, all is on the members, all redundancy is true.
+    /// Checks after a clean stop: no task, no leased buffer, all data on the members, all redundancy right.
     pub fn close(&mut self, live: &Live) -> Result<(), String> {
         self.empty(live)?;
         self.check_clean(live.arrays[0].status().usable.iter().map(|slot| slot.0).collect())
     }
 
-    /// After any stop: no task is left, no block is leased.
+    /// Checks after any stop: no task remains, and no block is leased.
     fn empty(&mut self, live: &Live) -> Result<(), String> {
         let executor = self.executor.clone();
         let end = self.executor.now() + Duration::from_secs(20);
-        // A device may still work on operations from before its member was given up, and hold their buffers.
+        // A device may still work on operations from before its member was failed, and hold their buffers.
         let disks = self.judge.disks.clone();
         let is_quiet = || disks.iter().all(|disk| disk.in_flight() == 0);
         let ended = self.executor.run(STEPS_MAX, end, || executor.tasks() == 0 && is_quiet());
@@ -409,7 +409,7 @@ impl Rig {
         let images: Vec<Option<Vec<u8>>> =
             self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
         {
-            match self.judge.assemble(&images, How::Plain)? {
+            match self.judge.assemble(&images, AssembleMode::Plain)? {
                 Assembled::Plan(plan) if plan.is_dirty => return Err("dirty after a clean stop".to_string()),
                 Assembled::Plan(plan) => {
                     let here = Judge::in_slots(&plan);
@@ -424,7 +424,7 @@ impl Rig {
                     self.judge.check_stays_dirty(&plan)?;
                     self.judge.check_rest(&images, &plan)?;
                     if here.len() == usize::from(self.setup.shape.slots) {
-                        self.is_well = true;
+                        self.is_healthy = true;
                     }
                 }
                 Assembled::DirtyDegraded => return Err("dirty and degraded after a clean stop".to_string()),
@@ -461,8 +461,8 @@ impl Rig {
         self.note_damage(&images);
         self.tally.borrow_mut().crashes += 1;
         self.judge.check_power_cut(&images).map_err(|found| format!("crash: {found}"))?;
-        for x in self.judge.unsettled_by_liars() {
-            self.judge.oracle.borrow_mut().spoil(x);
+        for x in self.judge.not_durable_on_liars() {
+            self.judge.oracle.borrow_mut().mark_corrupted(x);
         }
         self.judge.oracle.borrow_mut().crash();
         self.guard.reset();
@@ -473,7 +473,7 @@ impl Rig {
         self.reset_events()
     }
 
-    /// What power failure does to superblocks that were being written, and to members that lied about flushes.
+    /// Records what a power cut did to superblocks that were being written, and to members that lied about flushes.
     fn note_damage(&self, images: &[Option<Vec<u8>>]) {
         let torn = self.judge.torn.borrow().clone();
         self.tally.borrow_mut().count_fault(FaultKind::TornSuper, torn.len() as u64);
@@ -485,7 +485,7 @@ impl Rig {
         }
     }
 
-    /// Each member's events are what power failure left.
+    /// Sets each member's event count to what the power cut left.
     pub(crate) fn reset_events(&self) -> Result<(), String> {
         for (slot, disk) in self.judge.disks.iter().enumerate() {
             if self.judge.unreadable.borrow().contains(&(slot as u16)) {
@@ -498,7 +498,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Drops the reference cycles.
+    /// Breaks the reference cycles.
     pub fn power_off(&self) {
         self.executor.cut();
         for disk in &self.judge.disks {

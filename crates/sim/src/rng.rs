@@ -1,9 +1,9 @@
 //! Random choices from a seed, or from a tape.
 //! Owns: [`Rng`], [`mix`]. Not here: which choices are made with it, what a tape is (`tape`).
 //! Invariant: the same seed gives the same numbers on every machine and in every build, whether a tape records them or
-//! not. For every choice, 0 is the simplest value: no fault, the least of everything.
+//! not. For every choice, 0 is the simplest value: no fault, the smallest size.
 
-use crate::tape::{Deck, Lane, Tape};
+use crate::tape::{Lane, Recorder, Tape};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of choices.
+/// A stream of random choices.
 pub struct Rng {
     state: u64,
     lane: Option<Lane>,
@@ -28,15 +28,15 @@ impl Rng {
     }
 
     /// The same stream, with every choice recorded.
-    pub fn recorded(seed: u64) -> (Rng, Rc<RefCell<Deck>>) {
-        let deck = Deck::new(None);
-        (Rng { lane: Some(Lane::first(&deck)), ..Rng::new(seed) }, deck)
+    pub fn recorded(seed: u64) -> (Rng, Rc<RefCell<Recorder>>) {
+        let recorder = Recorder::new(None);
+        (Rng { lane: Some(Lane::first(&recorder)), ..Rng::new(seed) }, recorder)
     }
 
     /// The stream of a tape.
-    pub fn replayed(tape: Tape) -> (Rng, Rc<RefCell<Deck>>) {
-        let deck = Deck::new(Some(tape));
-        (Rng { lane: Some(Lane::first(&deck)), ..Rng::new(0) }, deck)
+    pub fn replayed(tape: Tape) -> (Rng, Rc<RefCell<Recorder>>) {
+        let recorder = Recorder::new(Some(tape));
+        (Rng { lane: Some(Lane::first(&recorder)), ..Rng::new(0) }, recorder)
     }
 
     fn fresh(&mut self) -> u64 {
@@ -54,7 +54,7 @@ impl Rng {
         }
     }
 
-    /// A number from 0 up to, without, `bound`. Panics on a bound of zero.
+    /// A number in `0..bound`. Panics if the bound is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0);
         let fresh = self.fresh() % bound;
@@ -64,39 +64,39 @@ impl Rng {
         }
     }
 
-    /// A number from `low` up to and with `high`.
+    /// A number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high);
         low + self.below(high - low + 1)
     }
 
-    /// True in `yes` of `of` cases.
+    /// True with probability `yes` / `of`.
     pub fn chance(&mut self, yes: u64, of: u64) -> bool {
         self.below(of) >= of - yes
     }
 
-    /// True until a tape ends: work that asks this before each piece can be cut short.
+    /// True until a tape ends. Work that asks this before each piece can be cut short by the tape.
     pub fn goes_on(&mut self) -> bool {
         self.lane.as_ref().is_none_or(|lane| lane.choose(2, 1) == 1)
     }
 
-    /// One of the items, the simplest first. Panics if there are none.
+    /// One of the items; put the simplest first. Panics if there are none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
 
-    /// Another stream that starts here.
+    /// A new stream that starts here.
     pub fn fork(&mut self) -> Rng {
         let seed = self.fresh();
         Rng { lane: self.lane.as_mut().map(Lane::fork), ..Rng::new(seed) }
     }
 
-    /// A stream from one choice: its numbers are not recorded on the tape.
+    /// A stream seeded by one choice; its own numbers are not recorded on the tape.
     pub fn noise(&mut self) -> Rng {
         Rng::new(self.next())
     }
 
-    /// Brings the things into any order.
+    /// Puts the items into a random order.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
         for at in 1..things.len() {
             things.swap(at, at - self.below(at as u64 + 1) as usize);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_numbers_for_ever() {
+    fn a_seed_always_gives_the_same_numbers() {
         let mut rng = Rng::new(1);
         let first: Vec<u64> = (0..3).map(|_| rng.next()).collect();
         let mut again = Rng::new(1);
@@ -135,17 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_stream_is_the_plain_one_and_its_tape_gives_it_again() {
-        let (rng, deck) = Rng::recorded(4);
+    fn a_recorded_stream_equals_the_plain_one_and_its_replay() {
+        let (rng, recorder) = Rng::recorded(4);
         let drawn = some(rng);
         assert_eq!(drawn, some(Rng::new(4)));
-        let tape = deck.borrow().recorded();
+        let tape = recorder.borrow().recorded();
         assert_eq!(tape.choices(), 6, "{tape}");
         assert_eq!(drawn, some(Rng::replayed(tape).0));
     }
 
     #[test]
-    fn an_empty_tape_gives_the_plainest_choice_for_ever() {
+    fn an_empty_tape_always_gives_the_simplest_choice() {
         let mut rng = Rng::replayed(Tape::default()).0;
         assert_eq!((rng.next(), rng.between(4, 9), rng.chance(9, 10), rng.goes_on()), (0, 4, false, false));
         let mut things = [1, 2, 3];

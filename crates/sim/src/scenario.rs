@@ -1,6 +1,6 @@
-//! One seed from its first choice to its verdict: rounds of work, faults, crashes and stops.
+//! One seed, from its first choice to its verdict: rounds of work, faults, crashes and stops.
 //! Owns: [`run_seed`], the rounds, the planned faults. Not here: single requests (`client`), judging (`judge`).
-//! Invariant: no more members are damaged than the level survives, unless the last round is meant to exceed that.
+//! Invariant: no more members have faults than the level survives, unless the last round is meant to exceed that.
 
 use crate::client::Tally;
 use crate::executor::{Ended, Executor};
@@ -21,38 +21,38 @@ use uraid_engine::Config;
 use uraid_engine::verdict::OnFull;
 use uraid_engine::view::Gate;
 
-/// What a long seed has had when it ends: client operations and faults.
+/// A long seed continues until it has at least this many client operations ...
 pub const LONG_OPERATIONS: u64 = 1_000;
-/// Faults that changed a result or a byte.
+/// ... and this many faults that changed a result or a byte.
 pub const LONG_FAULTS: u64 = 20;
-/// How often an operator looks whether the array froze.
-const LOOKS_MAX: u64 = 300;
-/// Rounds of a seed, at most.
+/// How often an operator checks whether the array froze.
+const FREEZE_CHECKS_MAX: u64 = 300;
+/// The most rounds of a seed.
 const ROUNDS_MAX: u64 = 1_000;
 
 /// How to run a seed.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// Print events as they come.
+    /// Print events as they occur.
     pub is_verbose: bool,
-    /// A deliberate fault of one member, to test that it is found.
+    /// A deliberate fault of one member, which must be found.
     pub lie: Option<Lie>,
     /// A long seed.
     pub is_long: bool,
-    /// Every member answers, sooner or later.
+    /// Do not use hangs: every member answers sooner or later.
     pub never_hangs: bool,
 }
 
 /// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The seed; 0 of a tape.
+    /// The seed; 0 for a tape.
     pub seed: u64,
     /// The trace hash.
     pub hash: u64,
     /// Events in the trace.
     pub events: u64,
-    /// Polls and firings.
+    /// Polls and events.
     pub steps: u64,
     /// Virtual time that passed, in nanoseconds.
     pub time: u64,
@@ -60,14 +60,14 @@ pub struct Outcome {
     pub kind: String,
     /// Counts.
     pub tally: Tally,
-    /// Sectors that were compared.
+    /// The number of compared sectors.
     pub sectors: u64,
-    /// What was found, if anything, with the last events.
+    /// The finding, if any, with the last events.
     pub failure: Option<String>,
     /// How often each rare branch was taken, in the order of `Mark::ALL`; zeroes without the feature `marks`.
     pub marks: Vec<u64>,
-    /// What happened, to read; empty unless the choices were recorded.
-    pub story: String,
+    /// The events as text; empty unless the choices were recorded.
+    pub log: String,
 }
 
 /// The source of a run's choices.
@@ -85,19 +85,19 @@ pub fn run_seed(seed: u64, options: Options) -> Outcome {
     run(seed, Rng::new(seed), options, executor_of)
 }
 
-/// Runs a seed or a tape, and returns all its choices.
+/// Runs a seed or a tape, and also returns all its choices.
 pub fn run_recorded(source: Source, options: Options) -> (Outcome, Tape) {
-    let (seed, (rng, deck)) = match source {
+    let (seed, (rng, recorder)) = match source {
         Source::Seed(seed) => (seed, Rng::recorded(seed)),
         Source::Tape(tape) => (0, Rng::replayed(tape)),
     };
     let executor_of = |rng: Rng| {
         let executor = Executor::new(rng, options.is_verbose);
-        executor.keep_story();
+        executor.keep_log();
         executor
     };
     let outcome = run(seed, rng, options, executor_of);
-    let tape = deck.borrow().recorded();
+    let tape = recorder.borrow().recorded();
     (outcome, tape)
 }
 
@@ -144,7 +144,7 @@ fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) 
         let running = executor.waiting();
         format!("{found}\n{setup:?}\nlast events:\n{}waiting: {running}", executor.trace_tail())
     });
-    let story = executor.story();
+    let log = executor.log();
     executor.leak();
     let tally = *tally.borrow();
     Outcome {
@@ -158,7 +158,7 @@ fn run(seed: u64, mut rng: Rng, options: Options, executor_of: impl FnOnce(Rng) 
         sectors: sectors.get(),
         failure,
         marks: take_marks(),
-        story,
+        log,
     }
 }
 
@@ -166,7 +166,7 @@ impl Rig {
     fn all_rounds(&mut self) -> Result<(), String> {
         let mut root = std::mem::replace(&mut self.rng, Rng::new(0));
         for round in 0..ROUNDS_MAX {
-            if self.has_had_enough(round) {
+            if self.has_enough(round) {
                 break;
             }
             // Each round has its own lane; a round whose lane is not on the tape is skipped.
@@ -190,20 +190,21 @@ impl Rig {
         self.round(true).map(|_| ())
     }
 
-    fn has_had_enough(&self, rounds: u64) -> bool {
+    fn has_enough(&self, rounds: u64) -> bool {
         let tally = self.tally.borrow();
         let is_long = tally.operations >= LONG_OPERATIONS && tally.faults >= LONG_FAULTS;
         if self.setup.is_long { is_long } else { rounds >= self.setup.rounds }
     }
 
-    /// One run of the array. False if it cannot start again. A calm round has no faults and a clean end.
+    /// Performs one run of the array. False if it cannot start again. A calm round has no faults and ends with a clean
+    /// stop.
     fn round(&mut self, is_calm: bool) -> Result<bool, String> {
         self.executor.draw_order(self.setup.shards);
         if !is_calm {
-            self.hurt_at_rest();
+            self.damage_while_stopped();
         }
-        if self.setup.looks && self.rng.chance(1, 2) {
-            self.look()?;
+        if self.setup.opens_read_only && self.rng.chance(1, 2) {
+            self.check_read_only()?;
         }
         let away = if is_calm { BTreeSet::new() } else { self.draw_away() };
         let Some(start) = self.assemble(&away)? else { return Ok(false) };
@@ -218,7 +219,7 @@ impl Rig {
         self.carry_out(&plan);
         let is_clean = self.work(&live, &plan, is_calm)?;
         if self.setup.over_budget == OverBudget::Passing {
-            // The errors are over and no member was lost for good: from now on everything must be as it should.
+            // The errors are over and no member was lost for good: from now on everything must be right.
             self.judge.is_over_budget.set(false);
         }
         if is_clean {
@@ -227,18 +228,18 @@ impl Rig {
             self.crash(live)?;
         }
         self.count_hits();
-        if std::mem::take(&mut self.is_well) {
-            self.judge.all_is_well();
+        if std::mem::take(&mut self.is_healthy) {
+            self.judge.forget_faults_of_members();
         } else if is_clean && !is_calm && (self.setup.is_long || self.rng.chance(1, 4)) {
             self.rebuild()?;
         }
         Ok(true)
     }
 
-    /// Records the faults of this round, and which members may be left out because of them.
+    /// Counts the faults of this round, and records which members may be left out because of them.
     fn count_hits(&mut self) {
         let disks = self.judge.disks.iter();
-        let hurt = disks.clone().enumerate().filter(|(_, disk)| disk.is_hurt()).map(|(slot, _)| slot as u16);
+        let hurt = disks.clone().enumerate().filter(|(_, disk)| disk.may_be_failed()).map(|(slot, _)| slot as u16);
         if self.setup.is_redundant() {
             self.judge.lost.borrow_mut().extend(hurt);
         }
@@ -260,7 +261,7 @@ impl Rig {
         clients
     }
 
-    /// An operator who fails a member.
+    /// An operator fails a member.
     fn fail_by_hand(&mut self, live: &Live, slot: u16) {
         let (array, executor) = (live.arrays[0].clone(), self.executor.clone());
         let wait = Duration::from_micros(self.rng.below(5_000));
@@ -302,8 +303,8 @@ impl Rig {
         });
     }
 
-    /// Some members fail at the same moment because of a shared bus.
-    fn take_bus_away(&mut self, plan: &Plan) {
+    /// A shared bus fails, and with it several members at the same moment.
+    fn fail_bus(&mut self, plan: &Plan) {
         let away = &plan.bus;
         if away.is_empty() {
             return;
@@ -314,11 +315,11 @@ impl Rig {
         let executor = self.executor.clone();
         self.executor.spawn(0, "bus", async move {
             executor.sleep(wait).await;
-            disks.iter().for_each(|disk| disk.take_bus_away(kind));
+            disks.iter().for_each(|disk| disk.fail_bus(kind));
         });
     }
 
-    /// An operator who waits for the array to freeze over full members, and fails these.
+    /// An operator waits until the array freezes because members are full, and fails these.
     fn fail_full_by_hand(&mut self, live: &Live, plan: &Plan) {
         let is_wanted = self.setup.kinds.has(FaultKind::NoSpace) && self.setup.is_redundant();
         if !is_wanted || self.setup.kinds.on_full() == OnFull::Fail || self.judge.is_over_budget.get() {
@@ -328,7 +329,7 @@ impl Rig {
         let (array, executor, judge) = (live.arrays[0].clone(), self.executor.clone(), self.judge.clone());
         let (look, tally) = (Duration::from_micros(self.rng.between(20, 2_000)), self.tally.clone());
         self.executor.spawn(0, "operator", async move {
-            for _ in 0..LOOKS_MAX {
+            for _ in 0..FREEZE_CHECKS_MAX {
                 executor.sleep(look).await;
                 if !matches!(array.view().gate, Gate::Frozen(ErrorKind::NoSpace)) {
                     continue;
@@ -350,11 +351,11 @@ impl Rig {
         });
     }
 
-    /// Lets clients work and the array stop, or power fail. True after a clean stop.
+    /// Lets clients work until the array stops or power fails. True after a clean stop.
     fn work(&mut self, live: &Live, plan: &Plan, is_calm: bool) -> Result<bool, String> {
         let clients = self.start_clients(live);
         if !is_calm {
-            self.take_bus_away(plan);
+            self.fail_bus(plan);
             self.fail_full_by_hand(live, plan);
         }
         let victims = &plan.victims;
@@ -380,14 +381,14 @@ impl Rig {
             stop = Some(self.begin_stop(live, wait));
         }
         let end = self.executor.now() + TIMEOUT;
-        // As likely in the first moments as in the last ones.
+        // Logarithmic: short times are as likely as long ones.
         let longest = 1 << self.rng.between(4, 13);
         let steps = if crashes { self.rng.between(1, longest) } else { STEPS_MAX };
         let executor = self.executor.clone();
         let stopper = stop.as_ref().map(|(stopper, _)| *stopper);
         let one_in = 64 * self.setup.image_one_in;
         let ended = self.executor.run(steps, end, || {
-            if executor.luck(|rng| rng.chance(1, one_in)) {
+            if executor.random(|rng| rng.chance(1, one_in)) {
                 (live.session.cut_power)();
             }
             let mut tasks = clients.iter().copied().chain(stopper);

@@ -18,9 +18,10 @@ use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
 pub enum OverBudget {
     /// No.
     Never,
-    /// Operations fail, on any number of members, but no member and nothing cached is lost: after a restart all is well.
+    /// Operations fail on any number of members, but no member and no cached data is lost: a restart repairs
+    /// everything.
     Passing,
-    /// Any fault may happen; only wrong bytes count, and the seed ends there.
+    /// Any fault may happen. Only wrong bytes count, and the seed ends then.
     ForGood,
 }
 
@@ -29,9 +30,9 @@ pub enum OverBudget {
 pub struct Setup {
     /// The array.
     pub shape: Shape,
-    /// Members without a slot, behind the others.
+    /// Members without a slot, numbered after the others.
     pub spares: u16,
-    /// Identifies it in its tags and superblocks.
+    /// Identifies the array in its tags and superblocks.
     pub array: u64,
     /// First data sector of each member.
     pub data_offsets: Vec<u64>,
@@ -39,11 +40,11 @@ pub struct Setup {
     pub data_sizes: Vec<u64>,
     /// Logical shards.
     pub shards: u16,
-    /// What clients do.
+    /// The frequencies of requests.
     pub mix: Mix,
     /// How many clients.
     pub clients: u64,
-    /// How many requests each makes per round.
+    /// How many requests each client makes per round.
     pub requests: u64,
     /// Rounds before the last one.
     pub rounds: u64,
@@ -53,31 +54,31 @@ pub struct Setup {
     pub has_faults: bool,
     /// Whether power fails.
     pub has_crashes: bool,
-    /// Whether the array is looked at before a start, for reading only.
-    pub looks: bool,
+    /// Whether the array is opened read-only and read before a start.
+    pub opens_read_only: bool,
     /// Whether a stop may arrive while the array is still starting.
     pub stops_while_starting: bool,
     /// Whether the round before the last exceeds what the level survives.
     pub over_budget: OverBudget,
-    /// Large blocks of each pool are multiplied by this: large chunks need more.
+    /// The number of large blocks of each pool is multiplied by this: large chunks need more.
     pub pool_factor: u32,
-    /// Discard granularity of the members, 0 for none, and whether zeroes follow.
+    /// Discard granularity of the members in sectors, 0 for none, and whether discarded sectors read as zeroes.
     pub discard: (u64, bool),
-    /// How long mail takes at most, in nanoseconds.
+    /// The longest delay of mail, in nanoseconds.
     pub mail_delay_max: u64,
     /// How long members take.
     pub latency: Latency,
-    /// Large blocks of each pool beyond the least.
+    /// Large blocks of each pool beyond the minimum.
     pub spare_blocks: u32,
-    /// 1 answer in N is followed by an imagined power cut.
+    /// 1 answer in N is followed by a judged crash image.
     pub image_one_in: u64,
     /// What can go wrong with members.
     pub kinds: Kinds,
-    /// A long seed: rounds until it has had enough operations and faults.
+    /// A long seed: rounds continue until it has had enough operations and faults.
     pub is_long: bool,
-    /// Entries of the role tables: with more than 128 a superblock is more than one sector, and can be torn.
+    /// Entries of the role tables. With more than 128 a superblock is larger than a sector, and can be torn.
     pub roles: u16,
-    /// A member that takes thirty times as long as the others.
+    /// A member that is thirty times as slow as the others.
     pub slow_disk: Option<u16>,
 }
 
@@ -124,7 +125,7 @@ fn draw_mix(rng: &mut Rng, stripe: u64) -> Mix {
 }
 
 impl Setup {
-    /// What this luck is about.
+    /// Draws the setup of a seed.
     pub fn draw(rng: &mut Rng) -> Setup {
         let (level, layout, slots) = draw_level(rng);
         const N: OverBudget = OverBudget::Never;
@@ -167,7 +168,7 @@ impl Setup {
             starts_dirty: !is_plain && rng.chance(1, 4),
             has_faults: rng.chance(2, 3),
             has_crashes: rng.chance(3, 4),
-            looks: rng.chance(1, 3),
+            opens_read_only: rng.chance(1, 3),
             stops_while_starting: rng.chance(1, 2),
             over_budget: *rng.pick(&[N, N, N, N, N, N, OverBudget::Passing, OverBudget::ForGood]),
             pool_factor: if is_big { 8 } else { 1 },
@@ -183,7 +184,7 @@ impl Setup {
         }
     }
 
-    /// The same for a long seed: members always fail, and only so much that it can go on.
+    /// Draws the setup of a long seed: members always have faults, but never so many that it cannot continue.
     pub fn draw_long(rng: &mut Rng) -> Setup {
         let mut setup = Setup::draw(rng);
         while setup.pool_factor > 1 {
@@ -222,7 +223,7 @@ impl Setup {
             starts_dirty: false,
             has_faults: false,
             has_crashes: false,
-            looks: false,
+            opens_read_only: false,
             stops_while_starting: false,
             over_budget: OverBudget::Never,
             pool_factor: 1,
@@ -251,7 +252,7 @@ impl Setup {
         }
     }
 
-    /// The level and layout in a word, for counting what has been covered.
+    /// The level and layout in one word, for counting coverage.
     pub fn kind(&self) -> String {
         match self.shape.level {
             -1 | 1 | 4 => self.level_name().to_string(),
@@ -259,7 +260,7 @@ impl Setup {
         }
     }
 
-    /// Whether the level survives a lost member.
+    /// Whether the level survives the loss of a member.
     pub fn is_redundant(&self) -> bool {
         self.shape.level > 0
     }
@@ -307,7 +308,7 @@ impl Setup {
         }
     }
 
-    /// Makes the disks, as `mdadm --create` would leave them.
+    /// Creates the disks as `mdadm --create` would leave them.
     pub fn make_disks(&self, executor: &Executor, rng: &mut Rng) -> Vec<Rc<Disk>> {
         (0..self.shape.slots + self.spares).map(|slot| self.make_disk(executor, rng, slot)).collect()
     }

@@ -1,10 +1,10 @@
 //! Shrinks a failing run to the choices that are needed for the failure.
-//! Owns: [`shrink`], when two findings are the same, the result as a test to keep. Not here: tapes (`tape`), runs
-//! (`scenario`).
-//! Invariant: every step keeps the finding and makes the run smaller. The returned run has been run.
+//! Owns: [`shrink`], when two findings are the same, the result as a test. Not here: tapes (`tape`), runs (`scenario`).
+//! Invariant: every step keeps the finding and makes the run smaller. The returned run was executed.
+//!
 //!
 //! ```text
-//!   lanes        cleared, halved, pieces cut out           a client's operation, a round, a fault go
+//!   lanes        cleared, halved, pieces cut out           removes a client's operation, a round, a fault
 //!   values       to 0, halved, one less                    fewer members, shorter requests, no delays
 //!   accepted     the same checker, and (client operations + 4 a fault, weight of the tape) is less
 //! ```
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 /// Values are lowered one by one in lanes of at most this many choices.
 const LOWERED_MAX: usize = 400;
 
-/// A small run.
+/// The result of shrinking.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// Its choices.
+    /// The choices of the smallest run.
     pub tape: Tape,
     /// The result, including its event log.
     pub outcome: Outcome,
@@ -27,7 +27,8 @@ pub struct Shrunk {
     pub runs: u64,
 }
 
-/// The checker that found it: the text before the first colon, or the start of a panic's text, without numbers.
+/// The checker that reported the finding: the text up to the first colon, or the start of a panic's text, without
+/// numbers.
 pub fn checker(failure: &str) -> String {
     let line = failure.lines().next().unwrap_or_default();
     let kind = match line.strip_prefix("panic: ") {
@@ -50,7 +51,7 @@ fn size(outcome: &Outcome, tape: &Tape) -> (u64, u64) {
     (outcome.tally.operations + 4 * outcome.tally.faults, tape.weight())
 }
 
-/// Makes the failing run of `source` smaller for at most `budget`; `None` when it does not fail.
+/// Shrinks the failing run of `source` for at most `budget`; `None` if it does not fail.
 pub fn shrink(source: Source, options: Options, budget: Duration) -> Option<Shrunk> {
     let (outcome, tape) = run_recorded(source, options);
     let wanted = checker(outcome.failure.as_ref()?);
@@ -65,7 +66,7 @@ impl Shrinker {
         Instant::now() >= self.deadline
     }
 
-    /// Runs a candidate, and keeps it when it fails in the same way and is smaller.
+    /// Runs a candidate, and keeps it if it fails in the same way and is smaller.
     fn attempt(&mut self, candidate: Tape) -> bool {
         let candidate = candidate.trimmed();
         if self.is_over() || candidate == self.best {
@@ -91,10 +92,10 @@ impl Shrinker {
         self.best.lanes.get(path).map_or(0, Vec::len)
     }
 
-    /// Everything once; whether anything helped.
+    /// Tries every kind of step once; returns whether any helped.
     fn pass(&mut self) -> bool {
         let before = size(&self.outcome, &self.best);
-        // The array and its clients first: less of them makes every later run shorter.
+        // The array and its clients first: if they are smaller, every later run is shorter.
         self.change_pieces(&vec![0], 1, |values, from, to| values[from..to].fill(0));
         let mut lanes: Vec<Path> = self.best.lanes.keys().cloned().collect();
         lanes.sort_by_key(|path| std::cmp::Reverse(self.length(path)));
@@ -114,7 +115,7 @@ impl Shrinker {
         size(&self.outcome, &self.best) < before
     }
 
-    /// Removes all of a lane, else as much of its end as possible.
+    /// Removes a whole lane, or else as much of its end as possible.
     fn cut_end(&mut self, path: &Path) {
         if self.attempt(self.with(path, Vec::clear)) {
             return;
@@ -158,16 +159,16 @@ impl Shrinker {
 }
 
 impl Shrunk {
-    /// The run as a test to keep: it passes when the engine is right.
+    /// The run as the source of a test, which passes when the engine is right.
     pub fn as_test(&self, name: &str) -> String {
         let found = self.outcome.failure.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
-        let story: String = self.outcome.story.lines().map(|line| format!("/// {line}\n")).collect();
+        let log: String = self.outcome.log.lines().map(|line| format!("/// {line}\n")).collect();
         let text = self.tape.to_string();
         let letters: Vec<char> = text.chars().collect();
         let lines: Vec<String> =
             letters.chunks(100).map(|line| format!("         {}\\\n", line.iter().collect::<String>())).collect();
         format!(
-            "/// {found}\n///\n/// ```text\n{story}/// ```\n#[test]\nfn {name}() {{\n    nothing_is_found(\n        \"\\\n{}        \",\n    );\n}}\n",
+            "/// {found}\n///\n/// ```text\n{log}/// ```\n#[test]\nfn {name}() {{\n    nothing_is_found(\n        \"\\\n{}        \",\n    );\n}}\n",
             lines.concat()
         )
     }

@@ -1,14 +1,14 @@
-//! The recorded choices of a run: a seed makes a tape, the tape makes the same run again.
-//! Owns: [`Tape`], its text, [`Deck`] that records and replays. Not here: how choices are drawn (`rng`), how a tape is
-//! made smaller (`shrink`).
-//! Invariant: replaying a recording gives the same run. A tape that ends gives the smallest choice, 0, for ever. A tape
-//! belongs to the simulator version that wrote it: adding a choice in the middle changes what older tapes mean.
+//! The recorded choices of a run: a seed makes a tape, and the tape reproduces the run.
+//! Owns: [`Tape`], its text form, [`Recorder`], which records and replays. Not here: how choices are drawn (`rng`), how a
+//! tape is shrunk (`shrink`).
+//! Invariant: replaying a recording gives the same run. After its end a tape gives the simplest choice, 0, for ever. A
+//! tape belongs to the simulator version that wrote it: a new choice in the middle changes the meaning of older tapes.
 //!
-//! Every stream of random numbers has a lane of its own, named by how it was forked, so that cutting a part out of one
-//! lane does not shift the choices of another:
+//! Every stream of random numbers has its own lane, named by how it was forked. So cutting a part out of one lane does
+//! not shift the choices of another:
 //!
 //! ```text
-//!   lane 0        what is drawn first: the array, its clients         5,,2,1
+//!   lane 0        the first stream: the array, its clients            5,,2,1
 //!   lane 0.0      order of tasks, latencies ...                       1,,,3
 //!   lane 0.2.1    the second fork of the third fork of the first      7
 //!   as text       0=5,,2,1+0.0=1,,,3+0.2.1=7                          an empty number is 0
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// The name of a lane: the way from the first stream to it, by number of fork.
+/// The name of a lane: the fork numbers on the way from the first stream to it.
 pub type Path = Vec<u16>;
 
 /// All choices of a run, by lane.
@@ -29,10 +29,10 @@ pub struct Tape {
     pub lanes: BTreeMap<Path, Vec<u64>>,
 }
 
-/// Why a text is no tape.
+/// Why a text is not a tape.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TapeError {
-    /// What could not be read.
+    /// The part that is invalid.
     pub found: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for TapeError {
 }
 
 impl Tape {
-    /// The tape of this text: lanes as `0.2=5,,1`, joined by `+`; white space is left out.
+    /// Parses lanes such as `0.2=5,,1`, joined by `+`; white space is ignored.
     pub fn parse(text: &str) -> Result<Tape, TapeError> {
         let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         let mut lanes = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Tape {
         Ok(Tape { lanes }.trimmed())
     }
 
-    /// Without trailing zeroes, which the end of a lane implies.
+    /// The tape without trailing zeroes, which the end of a lane implies.
     pub fn trimmed(mut self) -> Tape {
         for values in self.lanes.values_mut() {
             let used = values.iter().rposition(|value| *value != 0).map_or(0, |last| last + 1);
@@ -68,12 +68,12 @@ impl Tape {
         self
     }
 
-    /// How many choices it holds.
+    /// The number of choices.
     pub fn choices(&self) -> usize {
         self.lanes.values().map(Vec::len).sum()
     }
 
-    /// How large it is, for saying which of two is smaller: each choice weighs one, and its bits.
+    /// A measure for comparing tapes: each choice counts one, plus its number of bits.
     pub fn weight(&self) -> u64 {
         self.lanes.values().flatten().map(|value| 1 + u64::from(64 - value.leading_zeros())).sum()
     }
@@ -97,25 +97,25 @@ struct LaneState {
     source: Vec<u64>,
 }
 
-/// Records the choices of a run, and gives those of a tape instead of fresh ones when it replays.
-pub struct Deck {
+/// Records the choices of a run. When it replays, it returns the choices of a tape instead of fresh ones.
+pub struct Recorder {
     replays: bool,
     source: Tape,
     lanes: Vec<LaneState>,
 }
 
-/// One lane of a deck.
+/// One lane of a recorder.
 pub struct Lane {
-    deck: Rc<RefCell<Deck>>,
+    recorder: Rc<RefCell<Recorder>>,
     index: usize,
     forks: u16,
 }
 
-impl Deck {
-    /// A deck that records, or replays this tape and records what it used.
-    pub fn new(replays: Option<Tape>) -> Rc<RefCell<Deck>> {
+impl Recorder {
+    /// Records choices, or replays this tape and records what it used.
+    pub fn new(replays: Option<Tape>) -> Rc<RefCell<Recorder>> {
         let is_replay = replays.is_some();
-        Rc::new(RefCell::new(Deck { replays: is_replay, source: replays.unwrap_or_default(), lanes: Vec::new() }))
+        Rc::new(RefCell::new(Recorder { replays: is_replay, source: replays.unwrap_or_default(), lanes: Vec::new() }))
     }
 
     /// The choices so far.
@@ -132,27 +132,27 @@ impl Deck {
 }
 
 impl Lane {
-    /// The first lane of a deck.
-    pub fn first(deck: &Rc<RefCell<Deck>>) -> Lane {
-        let index = deck.borrow_mut().open(vec![0]);
-        Lane { deck: deck.clone(), index, forks: 0 }
+    /// The first lane.
+    pub fn first(recorder: &Rc<RefCell<Recorder>>) -> Lane {
+        let index = recorder.borrow_mut().open(vec![0]);
+        Lane { recorder: recorder.clone(), index, forks: 0 }
     }
 
     /// The next lane below this one.
     pub fn fork(&mut self) -> Lane {
-        let mut deck = self.deck.borrow_mut();
-        let mut path = deck.lanes[self.index].path.clone();
+        let mut recorder = self.recorder.borrow_mut();
+        let mut path = recorder.lanes[self.index].path.clone();
         path.push(self.forks);
         self.forks += 1;
-        let index = deck.open(path);
-        Lane { deck: self.deck.clone(), index, forks: 0 }
+        let index = recorder.open(path);
+        Lane { recorder: self.recorder.clone(), index, forks: 0 }
     }
 
-    /// The choice below `bound` that is made: `fresh`, or the tape's.
+    /// Makes a choice below `bound`: `fresh`, or the tape's.
     pub fn choose(&self, bound: u64, fresh: u64) -> u64 {
-        let mut deck = self.deck.borrow_mut();
-        let replays = deck.replays;
-        let lane = &mut deck.lanes[self.index];
+        let mut recorder = self.recorder.borrow_mut();
+        let replays = recorder.replays;
+        let lane = &mut recorder.lanes[self.index];
         let old = lane.source.get(lane.recorded.len()).copied().unwrap_or(0);
         let value = if replays { old.min(bound - 1) } else { fresh };
         lane.recorded.push(value);
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tape_survives_its_text_and_the_end_of_a_lane_is_not_written() {
+    fn a_tape_round_trips_through_text_without_trailing_zeroes() {
         let text = "0=5,,2,1+0.0=1,,,3+0.2.1=7";
         assert_eq!(Tape::parse(text).map(|tape| tape.to_string()), Ok(text.to_string()));
         assert_eq!(Tape::parse(" 0=5,,\n+1=0,,0 ").map(|tape| tape.to_string()), Ok("0=5".to_string()));

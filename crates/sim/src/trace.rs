@@ -1,4 +1,4 @@
-//! The events of a run, as one hash and as a short tail to read.
+//! The events of a run, as one hash and as a short log of the last events.
 //! Owns: [`Trace`], [`Event`]. Not here: what the events mean.
 //! Invariant: the hash covers every poll, wake, I/O and decision, so equal hashes mean equal runs.
 
@@ -7,10 +7,10 @@ use crate::rng::mix;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Events that are kept for reading.
+/// How many events are kept for reading.
 const TAIL_MAX: usize = 400;
-/// Lines of a story, at its start and at its end.
-const STORY_LINES: (usize, usize) = (60, 30);
+/// How many lines of a log are printed, from its start and from its end.
+const LOG_LINES: (usize, usize) = (60, 30);
 
 /// One thing that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub enum Event {
     Submit {
         /// The member.
         disk: u16,
-        /// A letter for the operation: r, w, W (fua), f, d, z.
+        /// The operation: r, w, W (FUA), f, d, z.
         op: char,
         /// First sector.
         at: u64,
@@ -59,7 +59,7 @@ pub enum Event {
     Complete {
         /// The member.
         disk: u16,
-        /// The letter of the operation.
+        /// The operation: r, w, W (FUA), f, d, z.
         op: char,
         /// First sector.
         at: u64,
@@ -72,7 +72,7 @@ pub enum Event {
     Request {
         /// The operation's number.
         op: u64,
-        /// Its letter.
+        /// The operation, as the client names it.
         kind: char,
         /// First sector.
         at: u64,
@@ -95,7 +95,7 @@ pub enum Event {
     },
     /// Any other decision, by name.
     Note {
-        /// What.
+        /// The decision.
         what: &'static str,
         /// A number to it.
         value: u64,
@@ -147,27 +147,27 @@ impl fmt::Display for Event {
     }
 }
 
-/// The running hash and the tail.
+/// The running hash and the last events.
 pub struct Trace {
     hash: u64,
     events: u64,
     tail: VecDeque<(u64, Event)>,
     is_verbose: bool,
-    story: Option<Vec<(u64, Event)>>,
+    log: Option<Vec<(u64, Event)>>,
 }
 
 impl Trace {
-    /// Nothing happened yet. A verbose trace prints every event as it comes, except polls, wakes and firings.
+    /// An empty trace. A verbose one prints every event as it occurs, except polls, wakes and firings.
     pub fn new(is_verbose: bool) -> Trace {
-        Trace { hash: 0, events: 0, tail: VecDeque::with_capacity(TAIL_MAX), is_verbose, story: None }
+        Trace { hash: 0, events: 0, tail: VecDeque::with_capacity(TAIL_MAX), is_verbose, log: None }
     }
 
-    /// What a reader wants to see is kept from now on: requests, answers, errors and decisions.
-    pub fn keep_story(&mut self) {
-        self.story = Some(Vec::new());
+    /// Keeps the events that matter to a reader from now on: requests, answers, errors and decisions.
+    pub fn keep_log(&mut self) {
+        self.log = Some(Vec::new());
     }
 
-    /// Takes an event in.
+    /// Adds an event.
     pub fn add(&mut self, now: u64, event: Event) {
         let [a, b, c, d] = event.words();
         let folded = a ^ b.rotate_left(17) ^ c.rotate_left(34) ^ d.rotate_left(51) ^ now.rotate_left(7);
@@ -179,12 +179,12 @@ impl Trace {
         if self.is_verbose {
             println!("{:>12} {event}", now / 1000);
         }
-        if let Some(story) = &mut self.story {
+        if let Some(log) = &mut self.log {
             match event {
                 Event::Request { .. } | Event::Answer { .. } | Event::Note { .. } | Event::Fault { .. } => {
-                    story.push((now, event))
+                    log.push((now, event))
                 }
-                Event::Complete { is_ok: false, .. } => story.push((now, event)),
+                Event::Complete { is_ok: false, .. } => log.push((now, event)),
                 Event::Complete { .. } | Event::Poll { .. } | Event::Wake { .. } | Event::Fire { .. } => {}
                 Event::Spawn { .. } | Event::Mail { .. } | Event::Submit { .. } => {}
             }
@@ -195,30 +195,30 @@ impl Trace {
         self.tail.push_back((now, event));
     }
 
-    /// The hash of everything so far.
+    /// The hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events there were.
+    /// The number of events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The story, one event a line, with the time in microseconds; a long one without its middle.
-    pub fn story(&self) -> String {
-        let story = self.story.as_deref().unwrap_or_default();
-        let (first, last) = STORY_LINES;
+    /// The kept log, one event per line, with the time in microseconds. The middle of a long log is left out.
+    pub fn log(&self) -> String {
+        let log = self.log.as_deref().unwrap_or_default();
+        let (first, last) = LOG_LINES;
         let line = |(now, event): &(u64, Event)| format!("{:>10} {event}\n", now / 1000);
-        if story.len() <= first + last {
-            return story.iter().map(line).collect();
+        if log.len() <= first + last {
+            return log.iter().map(line).collect();
         }
-        let (head, tail) = (&story[..first], &story[story.len() - last..]);
-        let left_out = format!("           ... {} more ...\n", story.len() - first - last);
+        let (head, tail) = (&log[..first], &log[log.len() - last..]);
+        let left_out = format!("           ... {} more ...\n", log.len() - first - last);
         head.iter().map(line).chain([left_out]).chain(tail.iter().map(line)).collect()
     }
 
-    /// The last events, one a line, with the time in microseconds.
+    /// The last events, one per line, with the time in microseconds.
     pub fn tail(&self) -> String {
         self.tail.iter().map(|(now, event)| format!("{:>12} {event}\n", now / 1000)).collect()
     }

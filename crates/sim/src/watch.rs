@@ -13,17 +13,17 @@ use uraid_block::ErrorKind;
 
 /// The place of a 1.2 superblock and the sectors reserved for it.
 pub const SUPER_AT: u64 = 8;
-/// Its sectors.
+/// The sectors reserved for the superblock.
 pub const SUPER_SECTORS: u64 = 8;
 
-/// The watch over all members of one array; member n stands in slot n.
+/// Checks the accesses to all members of one array; member n is in slot n.
 pub struct Guard {
     model: Rc<Model>,
     data_offsets: Vec<u64>,
     used: Vec<u64>,
-    // How many running client operations may write a place.
+    // How many running client operations may write each place.
     open: RefCell<BTreeMap<Place, u32>>,
-    // What refused operations may have left half done.
+    // Places that refused operations may have left half written.
     torn: RefCell<BTreeSet<Place>>,
     is_pass_running: Cell<bool>,
     is_read_only: Cell<bool>,
@@ -31,14 +31,14 @@ pub struct Guard {
     superblocks: Cell<u64>,
     // Members whose superblock is being written.
     super_writes: RefCell<BTreeSet<u16>>,
-    /// Members that the array asks no more.
+    /// Members that the array has failed and uses no more.
     given_up: RefCell<BTreeSet<u16>>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
     on_failure: RefCell<Option<Rc<dyn Fn()>>>,
-    on_spoil: RefCell<Option<OnSpoil>>,
+    on_corruption: RefCell<Option<OnCorruption>>,
 }
 
-type OnSpoil = Rc<dyn Fn(u16, u64, u64)>;
+type OnCorruption = Rc<dyn Fn(u16, u64, u64)>;
 
 /// The fields of a superblock that the guard needs, read without `format`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub struct RawFacts {
     pub resync_offset: u64,
 }
 
-/// Reads the few fields, after magic, version and checksum.
+/// Checks magic, version and checksum, and reads the fields.
 pub fn raw_facts(bytes: &[u8]) -> Result<RawFacts, String> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -77,7 +77,7 @@ pub fn raw_facts(bytes: &[u8]) -> Result<RawFacts, String> {
 }
 
 impl Guard {
-    /// A watch over members whose data starts at these sectors.
+    /// A guard for members whose data starts at these sectors.
     pub fn new(model: Rc<Model>, data_offsets: Vec<u64>) -> Guard {
         let mut used = vec![0; data_offsets.len()];
         let rows = model.rows.iter().flat_map(|row| row.q.into_iter().chain([row.p]));
@@ -99,18 +99,18 @@ impl Guard {
             given_up: RefCell::default(),
             failures: RefCell::default(),
             on_failure: RefCell::default(),
-            on_spoil: RefCell::default(),
+            on_corruption: RefCell::default(),
         }
     }
 
-    /// What to do at the moment a member fails an operation.
+    /// Sets an action for every failed operation of a member.
     pub fn on_failure(&self, action: impl Fn() + 'static) {
         *self.on_failure.borrow_mut() = Some(Rc::new(action));
     }
 
-    /// Called when data is corrupted silently: member, first sector from the start of its data, sectors.
-    pub fn on_spoil(&self, action: impl Fn(u16, u64, u64) + 'static) {
-        *self.on_spoil.borrow_mut() = Some(Rc::new(action));
+    /// Sets an action for silent corruption of data: member, first sector from the start of its data, sectors.
+    pub fn on_corruption(&self, action: impl Fn(u16, u64, u64) + 'static) {
+        *self.on_corruption.borrow_mut() = Some(Rc::new(action));
     }
 
     /// How many data sectors of a member the array uses.
@@ -126,7 +126,7 @@ impl Guard {
         }
     }
 
-    /// It is answered.
+    /// The operation is answered.
     pub fn close_range(&self, at: u64, length: u64) {
         let mut open = self.open.borrow_mut();
         for place in (at..at + length).flat_map(|x| self.model.image_of(x)) {
@@ -138,23 +138,23 @@ impl Guard {
         }
     }
 
-    /// The operation that ends was refused because the array froze. It may be on some members and not on others, and
-    /// `fail` may then write what the others have.
+    /// The operation was refused because the array froze. Some members may have its data and others not, and `fail` may
+    /// later write it to the others.
     pub fn leave_torn(&self, at: u64, length: u64) {
         self.torn.borrow_mut().extend((at..at + length).flat_map(|x| self.model.image_of(x)));
     }
 
-    /// Whether a resync runs, or read errors are repaired: then any data may be written.
+    /// Sets whether a resync runs, or read errors are repaired: then any data may be written.
     pub fn set_pass_running(&self, is_running: bool) {
         self.is_pass_running.set(is_running);
     }
 
-    /// Whether nothing may be written at all (M8).
+    /// Sets whether nothing may be written at all (M8).
     pub fn set_read_only(&self, is_read_only: bool) {
         self.is_read_only.set(is_read_only);
     }
 
-    /// The array is gone: nothing is open.
+    /// The array is gone: no operation is open.
     pub fn reset(&self) {
         self.open.borrow_mut().clear();
         self.torn.borrow_mut().clear();
@@ -165,17 +165,17 @@ impl Guard {
         self.failures.borrow_mut().clear();
     }
 
-    /// Superblocks seen.
+    /// The number of superblocks checked.
     pub fn superblocks(&self) -> u64 {
         self.superblocks.get()
     }
 
-    /// The last events each member's superblock had.
+    /// The last event count in each member's superblock.
     pub fn events(&self) -> Vec<u64> {
         self.events.borrow().clone()
     }
 
-    /// What a member's superblock says after a power failure or a change by hand.
+    /// Sets a member's event count after a power cut or a change by hand.
     pub fn reset_events(&self, disk: u16, events: u64) {
         self.events.borrow_mut()[usize::from(disk)] = events;
     }
@@ -185,7 +185,8 @@ impl Guard {
         self.failures.borrow().clone()
     }
 
-    /// M2: power may tear every superblock that is being written. One of those that tell the newest state must be whole.
+    /// M2: a power cut may tear every superblock that is being written. One of those with the newest state must be
+    /// whole.
     fn begin_super_write(&self, disk: u16) -> Result<(), String> {
         let mut writes = self.super_writes.borrow_mut();
         writes.insert(disk);
@@ -194,7 +195,7 @@ impl Guard {
         let newest = of_slots.iter().max().copied().unwrap_or_default();
         let given_up = self.given_up.borrow();
         let current = (0..).zip(of_slots).filter(|(_, events)| **events + 1 >= newest).map(|(slot, _)| slot);
-        // A write to a member that the array has given up may be under way for ever: the others must do without it.
+        // A write to a failed member may be in flight for ever: the others must do without it.
         let mut current = current.filter(|slot| !given_up.contains(slot) || !writes.contains(slot));
         if current.clone().count() > 1 && current.all(|slot: u16| writes.contains(&slot)) {
             return Err(format!("M2: the superblocks of all current members are written at once: {writes:?}"));
@@ -257,8 +258,8 @@ impl Watch for Guard {
         Ok(())
     }
 
-    fn spoilt(&self, disk: u16, at: u64, length: u64) {
-        let action = self.on_spoil.borrow().clone();
+    fn corrupted(&self, disk: u16, at: u64, length: u64) {
+        let action = self.on_corruption.borrow().clone();
         if let Some(action) = action {
             action(disk, at - self.data_offsets[usize::from(disk)], length);
         }

@@ -2,7 +2,7 @@
 //! Owns: [`SimWorld`]: clock, tasks, mailboxes, buffers of one logical shard. Not here: who is polled next (`executor`).
 //! Invariant: mail of one pair of shards arrives once and in order, after a delay that the seed chooses.
 
-use crate::executor::{Executor, Luck};
+use crate::executor::{Executor, Purpose};
 use crate::member::SimMember;
 use crate::trace::Event;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use uraid_block::{Arena, ShardIndex, Tick};
 use uraid_engine::{Mail, Pool, World};
 
-/// Blocks of a pool: small ones of 4 KiB and large ones of 64 KiB.
+/// The size of a pool in small blocks (4 KiB) and large blocks (64 KiB).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolSize {
     /// How many small blocks.
@@ -24,7 +24,7 @@ pub struct PoolSize {
 type Handler = Rc<dyn Fn(Mail)>;
 
 thread_local! {
-    // Arenas of shards that are gone, all of their blocks free: mapping memory anew costs more than a whole round.
+    // Arenas of dropped shards, all blocks free. They are reused because mapping memory costs more than a whole round.
     static SPARE: RefCell<Vec<(PoolSize, Arena)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -66,8 +66,8 @@ struct Shard {
 pub struct SimWorld(Rc<Shard>);
 
 impl SimWorld {
-    /// This many shards on one executor, each with five pools (the engine's four and the clients') of this size.
-    /// Mail takes up to `mail_delay_max` nanoseconds.
+    /// This many shards on one executor, each with five pools of this size: the engine's four and the clients'. Mail
+    /// takes up to `mail_delay_max` nanoseconds.
     pub fn boot(executor: &Executor, shards: u16, pool: PoolSize, mail_delay_max: u64) -> Vec<SimWorld> {
         let machine = Rc::new(Machine {
             executor: executor.clone(),
@@ -84,12 +84,12 @@ impl SimWorld {
             .collect()
     }
 
-    /// The handler of this shard's mail.
+    /// Sets the handler of this shard's mail.
     pub fn on_mail(&self, handler: impl Fn(Mail) + 'static) {
         self.0.machine.handlers.borrow_mut()[usize::from(self.0.index)] = Some(Rc::new(handler));
     }
 
-    /// The executor under it.
+    /// The executor that runs this shard.
     pub fn executor(&self) -> &Executor {
         &self.0.machine.executor
     }
@@ -104,7 +104,7 @@ impl SimWorld {
         std::array::from_fn(|at| self.0.arenas[at].blocks_in_use())
     }
 
-    /// Forgets the mail handlers, which hold the arrays, which hold this.
+    /// Drops the mail handlers, which hold the arrays, which hold this world: breaks the cycle.
     pub fn shut_down(&self) {
         let handlers = std::mem::take(&mut *self.0.machine.handlers.borrow_mut());
         drop(handlers);
@@ -130,7 +130,7 @@ impl World for SimWorld {
     }
 
     fn unix_seconds(&self) -> u64 {
-        // The wall clock is not to be trusted: it jumps by hours, back too, as the virtual seconds go by.
+        // The wall clock is unreliable on purpose: it jumps by hours, also backwards, as virtual seconds pass.
         let seconds = self.now().0 / 1_000_000_000;
         1_700_000_000 + seconds + if seconds % 7 == 3 { 7200 } else { 0 }
     }
@@ -156,7 +156,7 @@ impl World for SimWorld {
         let machine = self.0.machine.clone();
         let (from, to) = (self.0.index, to.0);
         assert!(to < machine.shards, "mail to shard {to} of {}", machine.shards);
-        let delay = machine.executor.luck_in(Luck::Mail, |rng| rng.below(machine.mail_delay_max + 1));
+        let delay = machine.executor.choose_for(Purpose::Mail, |rng| rng.below(machine.mail_delay_max + 1));
         let at = {
             let mut last = machine.mail_last.borrow_mut();
             let last = &mut last[usize::from(from) * usize::from(machine.shards) + usize::from(to)];

@@ -1,22 +1,22 @@
 //! Tests of the checkers: the engine makes one mistake on purpose, and some seed must find it.
-//! Owns: one canary per checker; those that are bugs of others are in the `museum`, those that only a crash at one
-//! certain moment shows in `crash_images`. Run with `--features sabotage`; without, the engine cannot make them.
+//! Owns: one canary per checker. Not here: bugs of other systems (`museum`); mistakes that show only in a crash at one
+//! moment (`crash_images`). Run with `--features sabotage`; without it the engine cannot make the mistakes.
 
 use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::fleet::run_seeds;
 use uraid_sim::museum::ENTRIES;
 use uraid_sim::scenario::Options;
 
-/// Seeds that each mistake must be found in.
+/// Each mistake must be found within this many seeds.
 const SEEDS_MAX: u64 = 1200;
 const STEP: u64 = 20;
-/// Few seeds show these two. Every exploration of crash images shows the first. `directed::several` shows the second,
-/// where superblocks can be written and data cannot.
+/// Seeds rarely find these two. Every exploration of crash images finds the first. `directed::several` finds the
+/// second, where superblocks can be written and data cannot.
 const SHOWN_ELSEWHERE: [Sabotage; 2] = [Sabotage::RowFlushByOldView, Sabotage::FailOneByOne];
 
 fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
     (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
-        // A mistake must show by itself, and not by a member that is waited for.
+        // A mistake must be found by itself, not by a member that hangs.
         let options = Options { never_hangs: mistake != Sabotage::WaitForDead, ..Options::default() };
         let sum = run_seeds(start..start + STEP, 2, options, || set(Some(mistake)));
         let (seed, found) = sum.failures.into_iter().next()?;

@@ -1,14 +1,14 @@
-//! Crash images of tiny arrays in a short form, and that the engine's mistakes are found in them.
+//! The short form of the crash images of tiny arrays, and a check that they find the engine's mistakes.
 //! Owns: the short form. Not here: the exploration (`uraid_sim::crash`); the full form is `uraid-sim --crash-images`.
 
 use uraid_sim::crash::catalogue::Portion;
 use uraid_sim::crash::explore::Explorer;
 use uraid_sim::crash::lab::Lab;
 use uraid_sim::crash::script::{Schedule, Script, Tiny};
-use uraid_sim::crash::{Wanted, run};
+use uraid_sim::crash::{Selection, run};
 
-fn short(threads: usize) -> Wanted {
-    Wanted { level: None, portion: Portion::Short, time: None, threads }
+fn short(threads: usize) -> Selection {
+    Selection { level: None, portion: Portion::Short, time: None, threads }
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn one_write_to_two_mirrors_leaves_only_legal_images() {
 }
 
 #[test]
-fn no_crash_of_a_tiny_array_leaves_what_it_must_not() {
+fn no_crash_of_a_tiny_array_leaves_an_illegal_image() {
     let report = run(&short(2), || {});
     println!("{report}");
     report.findings.iter().for_each(|finding| println!("{finding}"));
@@ -34,7 +34,7 @@ fn no_crash_of_a_tiny_array_leaves_what_it_must_not() {
 #[test]
 fn the_counts_do_not_depend_on_the_threads() {
     let of = |threads| {
-        let report = run(&Wanted { level: Some("raid1".to_string()), ..short(threads) }, || {});
+        let report = run(&Selection { level: Some("raid1".to_string()), ..short(threads) }, || {});
         report.groups.into_values().map(|group| group.counts).collect::<Vec<_>>()
     };
     assert_eq!(of(1), of(3));

@@ -1,5 +1,5 @@
-//! The same seed is the same run.
-//! Owns: the check of that within one build. Between builds: `uraid-sim --seeds 0..100 --hashes` of both.
+//! The same seed gives the same run.
+//! Owns: the check of that within one build. Between builds: compare `uraid-sim --seeds 0..100 --hashes`.
 
 use uraid_sim::fleet::run_seeds;
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
@@ -20,7 +20,7 @@ fn seeds_differ() {
 }
 
 #[test]
-fn a_tape_gives_the_run_of_its_seed_and_records_itself() {
+fn a_tape_reproduces_the_run_of_its_seed_and_itself() {
     for seed in 5000..5010 {
         let options = Options::default();
         let (recorded, tape) = run_recorded(Source::Seed(seed), options);

@@ -1,5 +1,5 @@
-//! Tests of the checkers: faulty members make a correct engine answer wrongly. Each fault must be found.
-//! Owns: one lie per checker that looks at bytes. Not here: mistakes of the engine (`canaries`).
+//! Tests of the checkers: members with deliberate faults make a correct engine answer wrongly. Each must be found.
+//! Owns: one lie per checker of bytes. Not here: mistakes of the engine (`canaries`).
 
 use uraid_sim::member::Lie;
 use uraid_sim::scenario::{Options, run_seed};

@@ -1,14 +1,14 @@
 //! Coverage of the runs: every rare branch of the engine is taken. Run with `--features marks`.
-//! Owns: how many seeds that may take. Not here: what a branch does (`uraid_engine`).
+//! Owns: how many seeds that may need. Not here: what a branch does (`uraid_engine`).
 
 use uraid_sim::fleet::run_seeds;
 use uraid_sim::scenario::Options;
 
-/// Seeds that must reach every mark but those below.
+/// The seeds within which every mark must be hit, except those below.
 const SEEDS: u64 = 3_000;
-/// What so few seeds may miss. A round that is cut short so that two tables with as many events disagree: long seeds reach it,
-/// and so do the tests of the engine's assembly. Read errors that none made up for, or of a member that is needed: directed
-/// tests, in `read_errors.rs`.
+/// Marks that this number of seeds may miss. A round cut short such that two tables with the same events disagree: long
+/// seeds reach it, and so do the tests of the engine's assembly. Read errors that no other member made up for, or of a
+/// member that the array needs: directed tests in `read_errors.rs`.
 const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every bug of the museum is found, by the checker that is meant to. Run with `--features sabotage`.
-//! Owns: nothing. Not here: the bugs, in how many seeds (`uraid_sim::museum`), mistakes this engine once made
+//! Every bug of the museum is found, and by the checker that is meant to. Run with `--features sabotage`.
+//! Owns: nothing. Not here: the bugs, and within how many seeds (`uraid_sim::museum`); past mistakes of this engine
 //! (`own_mistakes`).
 
 use std::time::Instant;

@@ -1,6 +1,6 @@
-//! Mistakes that this engine once made, each as the shortest run that shows it.
+//! Past mistakes of this engine, each as the shortest run that shows it.
 //! Owns: those that seeds have found. Not here: deliberate mistakes (`canaries`), bugs of others (`museum`), partial
-//! superblock rounds (`rounds`, which also holds the start that was cut twice and left all members but one behind).
+//! superblock rounds (`rounds`, which also has the start that was interrupted twice and left all members but one stale).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use uraid_block::{ErrorKind, Slot, SlotSet};
 use uraid_engine::Config;
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
-use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::member::{Effect, Fault, Target};
 use uraid_sim::model::Shape;
 use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
@@ -44,7 +44,7 @@ fn stop_and_check(rig: &mut Rig, live: &Live) {
     rig.power_off();
 }
 
-/// One unreadable sector made the resync skip every row of its window, and the array was marked clean all the same.
+/// One unreadable sector made the resync skip every row of its window, and the array was marked clean anyway.
 #[test]
 fn an_unreadable_sector_leaves_no_row_with_wrong_parity_behind() {
     for (level, slots) in [(5, 4), (6, 5)] {
@@ -59,7 +59,7 @@ fn an_unreadable_sector_leaves_no_row_with_wrong_parity_behind() {
     }
 }
 
-/// The same on a forced array that misses a member: what can be computed is computed, and an unreadable Q written.
+/// The same in a forced array that lacks a member: what can be computed is computed, and an unreadable Q is written.
 #[test]
 fn a_forced_degraded_start_writes_the_parity_that_it_could_not_read() {
     for away in 0..5u16 {
@@ -72,15 +72,15 @@ fn a_forced_degraded_start_writes_the_parity_that_it_could_not_read() {
     }
 }
 
-/// A member taken out by hand while the array stops: superblocks were written after the stop had answered.
+/// A member was failed by command while the array stopped: superblocks were written after the stop had been answered.
 #[test]
-fn nothing_is_written_after_a_stop_has_answered() {
+fn nothing_is_written_after_a_stop_was_answered() {
     for seed in 0..200 {
         let mut rig = rig(5, 4, 3, false, seed);
         let live = start(&mut rig, &BTreeSet::new());
-        let (stopper, _) = rig.begin_stop(&live, Duration::from_micros(rig.executor.luck(|rng| rng.below(60))));
+        let (stopper, _) = rig.begin_stop(&live, Duration::from_micros(rig.executor.random(|rng| rng.below(60))));
         let (array, executor) = (live.arrays[0].clone(), rig.executor.clone());
-        let wait = Duration::from_micros(rig.executor.luck(|rng| rng.below(120)));
+        let wait = Duration::from_micros(rig.executor.random(|rng| rng.below(120)));
         rig.judge.lost.borrow_mut().insert(1);
         let operator = rig.executor.spawn(0, "operator", async move {
             executor.sleep(wait).await;
@@ -93,7 +93,7 @@ fn nothing_is_written_after_a_stop_has_answered() {
     }
 }
 
-/// A stop that comes while a dirty array is being made consistent ends that, and nothing is written afterwards.
+/// A stop during a resync ends the resync, and nothing is written afterwards.
 #[test]
 fn a_stop_ends_a_resync() {
     for seed in 0..100 {
@@ -102,7 +102,7 @@ fn a_stop_ends_a_resync() {
         let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
         rig.prepare_oracle(&plan, &BTreeSet::new());
         let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
-        let wait = Duration::from_micros(rig.executor.luck(|rng| rng.below(400)));
+        let wait = Duration::from_micros(rig.executor.random(|rng| rng.below(400)));
         let (stopper, _) = rig.begin_stop(&live, wait);
         rig.wait_for(&live, stopper).expect("no violation");
         let executor = rig.executor.clone();
@@ -113,21 +113,21 @@ fn a_stop_ends_a_resync() {
     }
 }
 
-/// A stop wiped the freeze that a failed write had just caused, and the write was answered as done.
+/// A stop overwrote the freeze that a failed write had just caused, and the write was answered with success.
 #[test]
-fn a_write_that_failed_is_not_answered_as_done_because_the_array_stops() {
+fn a_failed_write_is_not_answered_with_success_during_a_stop() {
     for seed in 0..600 {
         let mut rig = rig(5, 4, 3, false, seed);
         let live = start(&mut rig, &BTreeSet::from([3]));
         rig.judge.is_over_budget.set(true);
-        let after = rig.executor.luck(|rng| rng.below(12));
+        let after = rig.executor.random(|rng| rng.below(12));
         let effect = Effect::ErrorsFromNow(ErrorKind::Media);
-        rig.disk(0).add_fault(Fault { victim: Victim::Writes, after, effect });
+        rig.disk(0).add_fault(Fault { victim: Target::Writes, after, effect });
         for shard in 0..2 {
             let client = live.client(shard, rig.rng.fork());
             rig.executor.spawn(shard, "client", client.run(20));
         }
-        let wait = Duration::from_micros(rig.executor.luck(|rng| rng.below(1500)));
+        let wait = Duration::from_micros(rig.executor.random(|rng| rng.below(1500)));
         let (stopper, is_clean) = rig.begin_stop(&live, wait);
         rig.wait_for(&live, stopper).expect("no violation");
         if !is_clean.get() {
@@ -138,9 +138,10 @@ fn a_write_that_failed_is_not_answered_as_done_because_the_array_stops() {
     }
 }
 
-/// Members that had each lost another sector of one row or copy: the request failed, though every sector could be told.
+/// Members had each lost a different sector of one row or copy: the request failed, although every sector was
+/// available.
 #[test]
-fn sectors_that_different_members_lost_are_read_and_written_round() {
+fn sectors_that_different_members_lost_are_recovered_separately() {
     for (level, slots) in [(1, 2), (5, 4), (6, 5)] {
         for seed in 0..10 {
             let mut rig = rig(level, slots, 3, false, seed);
@@ -160,10 +161,11 @@ fn sectors_that_different_members_lost_are_read_and_written_round() {
     }
 }
 
-/// Three copies, one on a member that is away, one unreadable, and the third in a run of two sectors of which only the
-/// other is unreadable: the run's error was taken for that of both, and the read failed though the copy was there.
+/// Three copies: one on a member that is away, one unreadable, and the third in a run of two sectors of which only the
+/// other one is unreadable. The run's error was taken for both sectors, and the read failed although the copy was
+/// there.
 #[test]
-fn a_run_that_fails_speaks_for_none_of_its_sectors() {
+fn an_error_of_a_run_is_not_taken_for_all_its_sectors() {
     for sector in 16..24 {
         let shape = Shape { level: 10, layout: 0x1_0301, chunk: 1, slots: 7, size: 10, member_sizes: Vec::new() };
         let mut rng = Rng::new(sector);

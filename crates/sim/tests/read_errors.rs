@@ -1,6 +1,6 @@
-//! Members whose reads fail, one after the other or all at once: who is failed for it, and who is not.
+//! Members whose reads fail, one after the other or all at once: which ones are failed for it.
 //! Owns: the limit of read errors on every redundant level, over several shards. Not here: its arithmetic
-//! (`engine::read_errors`), the same among all other faults (seeds run with a limit, too).
+//! (`engine::read_errors`), its combination with other faults (seeds run with a limit, too).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use uraid_format::Role;
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::faults::READ_ERRORS_MAX;
-use uraid_sim::judge::{Assembled, How};
-use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::judge::{AssembleMode, Assembled};
+use uraid_sim::member::{Effect, Fault, Target};
 use uraid_sim::model::Shape;
 use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
@@ -23,7 +23,7 @@ use uraid_sim::setup::Setup;
 
 /// Level, members, members that may be lost together.
 const LEVELS: [(i32, u16, &[u16]); 4] = [(1, 3, &[0, 2]), (10, 4, &[1, 2]), (5, 4, &[3]), (6, 5, &[0, 1])];
-/// Sectors of each member: more than the limit, of each data chunk of each row.
+/// Sectors of each member: in each data chunk of each row, more than the limit.
 const SIZE: u64 = 24;
 const SHARDS: u16 = 2;
 
@@ -59,17 +59,18 @@ impl Case {
         self.rig.judge_end(ended, &self.live, false).expect("no violation");
     }
 
-    /// Makes each later read of the member fail.
+    /// Makes all later reads of the member fail.
     fn fail_reads(&self, slot: u16) {
         let effect = Effect::ErrorsFromNow(ErrorKind::Media);
-        self.rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
+        self.rig.disk(slot).add_fault(Fault { victim: Target::Reads, after: 0, effect });
     }
 
     fn sectors(&self) -> u64 {
         self.live.arrays[0].layout().array_size().0
     }
 
-    /// Reads every sector by itself, on any shard; how many failed. In no order, for a stream keeps to its copy.
+    /// Reads every sector by itself, on any shard; returns how many reads failed. In random order, because a stream
+    /// stays on its copy.
     fn read_all(&self) -> u64 {
         let failed = Rc::new(Cell::new(0));
         let mut rng = Rng::new(self.sectors());
@@ -122,10 +123,10 @@ impl Case {
         failed.map(|(slot, _)| slot).collect()
     }
 
-    /// The members with a slot if power fails now.
+    /// The roles in the superblocks if power failed now.
     fn roles(&mut self) -> Vec<Role> {
         let images = self.rig.judge.images(&mut self.rig.rng);
-        match self.rig.judge.assemble(&images, How::Forced).expect("legal") {
+        match self.rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") {
             Assembled::Plan(plan) => plan.template.roles.clone(),
             Assembled::DirtyDegraded | Assembled::Impossible => panic!("it does not start"),
         }
@@ -150,7 +151,7 @@ fn members_that_fail_every_read_are_failed_and_recorded_and_every_read_is_served
             let both = counts(0).and(&counts(1));
             assert_eq!(both.kind(RequestKind::Read).errors, reads, "what the log is told is what is counted");
             assert_eq!(both.kind(RequestKind::Read).bytes, 0);
-            // What it failed to give came from the others.
+            // The sectors that it could not read came from the other members.
             assert!(both.made_up >= Sectors(reads), "raid{level}");
         }
         let roles = case.roles();
@@ -162,7 +163,7 @@ fn members_that_fail_every_read_are_failed_and_recorded_and_every_read_is_served
 }
 
 #[test]
-fn a_member_that_is_only_read_for_writes_is_failed_too() {
+fn a_member_read_only_by_writes_is_failed_too() {
     for (level, slots) in [(5, 4), (6, 5)] {
         let case = Case::new(level, slots, 3);
         case.fail_reads(1);
@@ -174,7 +175,7 @@ fn a_member_that_is_only_read_for_writes_is_failed_too() {
 }
 
 #[test]
-fn up_to_the_limit_a_member_stays_and_without_one_always() {
+fn a_member_stays_up_to_the_limit_and_always_without_a_limit() {
     for read_errors_max in [0, SIZE as u32] {
         let case = Case::new(1, 2, read_errors_max);
         case.fail_reads(0);
@@ -187,7 +188,7 @@ fn up_to_the_limit_a_member_stays_and_without_one_always() {
 }
 
 #[test]
-fn a_bad_sector_that_is_read_again_and_again_costs_nobody_the_place() {
+fn repeated_reads_of_one_bad_sector_fail_no_member() {
     let case = Case::new(5, 3, 1);
     let start = case.rig.setup.data_offsets[0];
     case.rig.disk(0).add_latent([start]);
@@ -201,7 +202,7 @@ fn a_bad_sector_that_is_read_again_and_again_costs_nobody_the_place() {
 }
 
 #[test]
-fn an_error_of_all_members_at_once_fails_none_of_them() {
+fn read_errors_of_all_members_at_once_fail_none() {
     for (level, slots, _) in LEVELS {
         let case = Case::new(level, slots, 1);
         (0..slots).for_each(|slot| case.fail_reads(slot));
@@ -215,7 +216,7 @@ fn an_error_of_all_members_at_once_fails_none_of_them() {
 }
 
 #[test]
-fn nobody_is_failed_whom_the_array_cannot_serve_without() {
+fn a_member_that_the_array_needs_is_not_failed_for_read_errors() {
     for (level, slots, dying) in LEVELS {
         let case = Case::new(level, slots, READ_ERRORS_MAX);
         let mut out = dying.to_vec();
@@ -223,7 +224,7 @@ fn nobody_is_failed_whom_the_array_cannot_serve_without() {
         for _ in 0..4 {
             case.read_all();
         }
-        // All others as well, one after the other.
+        // All other members as well, one after the other.
         for slot in (0..slots).filter(|slot| !dying.contains(slot)) {
             case.fail_reads(slot);
             for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! Every partial round of superblock writes of four members, with the engine and the assembly as they are.
-//! Owns: which arrays. Not here: the enumeration (`uraid_sim::exhaust`).
+//! Every partial round of superblock writes of four members, with the real engine and assembly.
+//! Owns: the choice of arrays. Not here: the enumeration (`uraid_sim::exhaust`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -41,7 +41,8 @@ fn every_partial_round_leaves_an_array_that_holds_what_was_flushed() {
 
 #[test]
 fn every_partial_round_can_be_started_and_its_start_interrupted() {
-    // `URAID_SIM_LONG=1`: that start's own start is interrupted as well, everywhere: ten times as much.
+    // With `URAID_SIM_LONG=1` the start after an interrupted start is interrupted everywhere as well: ten times the
+    // work.
     let depth = if std::env::var_os("URAID_SIM_LONG").is_some() { 2 } else { 1 };
     for (level, layout) in [(1, 0), (10, 0x102), (5, 2), (6, 2)] {
         for seed in 0..4 {

@@ -1,16 +1,16 @@
-//! What a seed finds becomes small, and stays found. Run with `--features sabotage`.
-//! Owns: a few mistakes, each from the seed that finds it to the tape that shows it.
+//! Findings of seeds shrink to small runs that still have the finding. Run with `--features sabotage`.
+//! Owns: several mistakes, each from the seed that finds it to the tape that reproduces it.
 
 use std::time::Duration;
 use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 use uraid_sim::shrink::{checker, shrink};
 
-/// Client operations and faults that a small run has at most. A missing flush needs the most: 25.
+/// The most client operations and faults in a shrunk run. A missing flush needs the most: 25 operations.
 const OPERATIONS_MAX: u64 = 30;
 const FAULTS_MAX: u64 = 3;
 
-fn becomes_small(mistake: Sabotage) {
+fn shrinks(mistake: Sabotage) {
     set(Some(mistake));
     let options = Options::default();
     let seed = (0..200).find(|seed| run_seed(*seed, options).failure.is_some()).expect("some seed finds it");
@@ -36,16 +36,16 @@ fn becomes_small(mistake: Sabotage) {
 }
 
 #[test]
-fn a_flush_that_no_member_saw_becomes_small() {
-    becomes_small(Sabotage::SkipFlush);
+fn the_seed_of_a_skipped_flush_shrinks() {
+    shrinks(Sabotage::SkipFlush);
 }
 
 #[test]
-fn a_failure_that_was_not_recorded_becomes_small() {
-    becomes_small(Sabotage::SkipRecord);
+fn the_seed_of_an_unrecorded_failure_shrinks() {
+    shrinks(Sabotage::SkipRecord);
 }
 
 #[test]
-fn parity_that_was_left_as_it_was_becomes_small() {
-    becomes_small(Sabotage::SkipParity);
+fn the_seed_of_skipped_parity_shrinks() {
+    shrinks(Sabotage::SkipParity);
 }

@@ -1,5 +1,5 @@
-//! I4, R27: an array with parity is not started dirty and degraded unless it is forced. Owns: that check. Not here:
-//! a start that is forced; a missing member that holds parity only, of which nothing is computed.
+//! I4, R27: an array with parity is not started dirty and degraded unless forced.
+//! Owns: that check. Not here: forced starts; a missing member that holds only parity, of which nothing is computed.
 
 use crate::judge::Judge;
 use std::collections::BTreeSet;

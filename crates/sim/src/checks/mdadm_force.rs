@@ -1,7 +1,7 @@
-//! M2 for `mdadm --assemble --force`: it believes every member that is at most one event behind the freshest one, also
-//! a member that the freshest superblock calls faulty. So what such a member holds must be legal, too. Owns: that check.
-//! Not here: members that our own assembly takes (`content_after_cut`); members that are too small or have no good
-//! superblock, which mdadm leaves out as well.
+//! M2 for `mdadm --assemble --force`: mdadm takes every member that is at most one event behind the freshest one, even
+//! if the freshest superblock calls it faulty. So the data of such a member must be legal too.
+//! Owns: that check. Not here: members that our own assembly takes (`content_after_cut`); members that are too small or
+//! have no good superblock, which mdadm leaves out as well.
 //! Spec: docs/md/behaviour.md#assembly.
 //!
 //! ```text
@@ -15,23 +15,23 @@ use crate::model::Place;
 use std::collections::BTreeSet;
 use uraid_block::SECTOR_BYTES;
 
-/// By how many events mdadm lets a member lag behind the freshest one.
+/// How many events mdadm lets a member lag behind the freshest one.
 pub(crate) const MDADM_MARGIN: u64 = 1;
 
 impl Judge {
-    /// Whether the members that mdadm would take by force beside `told` hold nothing that must not be read.
+    /// Whether the members that mdadm would take by force in addition to `chosen` hold only legal data.
     pub(crate) fn check_mdadm_force(
         &self,
         images: &[Option<Vec<u8>>],
-        told: &BTreeSet<u16>,
+        chosen: &BTreeSet<u16>,
         is_exempt: &dyn Fn(u64) -> bool,
     ) -> Result<(), String> {
         let events = |slot: u16| {
             let image = images[usize::from(slot)].as_ref()?;
             Some(superblock_of(image).ok()?.events)
         };
-        let Some(freshest) = told.iter().filter_map(|slot| events(*slot)).max() else { return Ok(()) };
-        let taken = (0..self.setup.shape.slots).filter(|slot| !told.contains(slot));
+        let Some(freshest) = chosen.iter().filter_map(|slot| events(*slot)).max() else { return Ok(()) };
+        let taken = (0..self.setup.shape.slots).filter(|slot| !chosen.contains(slot));
         let taken = taken.filter(|slot| !self.disks[usize::from(*slot)].is_shrunk());
         let taken: BTreeSet<u16> =
             taken.filter(|slot| events(*slot).is_some_and(|events| events + MDADM_MARGIN >= freshest)).collect();

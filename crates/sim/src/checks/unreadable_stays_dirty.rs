@@ -1,6 +1,6 @@
-//! I6: an array with a sector that could neither be read nor computed in its resync stays marked dirty, also when more
-//! has failed than the level survives: a sector that was unreadable may be read later, and then disagree. Owns: that
-//! check, and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
+//! I6: if the resync met a sector that could neither be read nor computed, the array stays marked dirty, also when more
+//! has failed than the level survives: the sector may become readable later, and then disagree.
+//! Owns: that check, and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
 
 use crate::judge::Judge;
 use crate::member::{Access, Op};
@@ -9,20 +9,21 @@ use std::collections::BTreeSet;
 use uraid_block::{ErrorKind, SlotSet};
 use uraid_engine::{MemberPlan, StartPlan};
 
-/// What the resync of this start has met.
+/// The result of this start's resync.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Resynced {
-    /// There was none, or it could read or compute every sector.
+    /// There was no resync, or it could read or compute every sector.
     #[default]
     Whole,
-    /// Some accesses failed, which may have cost it a sector or not.
+    /// Some accesses failed; whether a sector was lost is unknown.
     PerhapsNot,
     /// There is a sector that can neither be read nor computed.
     NotWhole,
 }
 
 impl Judge {
-    /// A resync has ended: `usable` are the members that the array still uses, `failures` what failed since the start.
+    /// Call it at the end of a resync. `usable`: the members that the array still uses; `failures`: the failed accesses
+    /// since the start.
     pub(crate) fn note_resync(&self, usable: SlotSet, failures: &[(Access, ErrorKind)]) {
         let is_out = |place: Place| !usable.contains(uraid_block::Slot(place.slot));
         let on_disk = |place: Place| self.setup.data_offsets[usize::from(place.slot)] + place.sector;
@@ -47,8 +48,8 @@ impl Judge {
         });
     }
 
-    /// Whether superblocks call an array clean that must stay dirty. A member that lies about flushes may have lost the
-    /// superblock that says so.
+    /// Whether superblocks call an array clean that must stay dirty. Not for a member that lies about flushes: it may
+    /// have lost the superblock that says so.
     pub(crate) fn check_stays_dirty(&self, plan: &StartPlan) -> Result<(), String> {
         let says_clean =
             |member: &&MemberPlan| member.superblock.events == plan.events && !member.superblock.is_dirty();

@@ -1,13 +1,13 @@
 //! M6, D1, D2: a member that never failed is never left out; one with an older state is never taken; every member has
-//! its own slot. Owns: that check. Not here: members that were hurt, which may be in or out; forced
-//! starts may take any member.
+//! its own slot.
+//! Owns: that check. Not here: members that had a fault, which may be in or out; forced starts, which may take any member.
 
 use crate::judge::Judge;
 use std::collections::BTreeSet;
 use uraid_engine::{Place as Role, StartPlan};
 
 impl Judge {
-    /// Whether the plan's members may be those.
+    /// Whether the plan may have these members.
     pub(crate) fn check_members(&self, plan: &StartPlan, away: &BTreeSet<u16>, is_forced: bool) -> Result<(), String> {
         for member in &plan.members {
             if let Role::Slot(slot) = member.place
@@ -27,7 +27,7 @@ impl Judge {
         }
     }
 
-    /// Members that are here, were never hurt, and have no place in the plan.
+    /// Present members that never had a fault and have no place in the plan.
     pub(crate) fn left_out(&self, plan: &StartPlan, away: &BTreeSet<u16>) -> Vec<u16> {
         let missing = self.missing(away);
         let is_in = |slot: u16| plan.members.iter().any(|member| member.candidate == usize::from(slot));

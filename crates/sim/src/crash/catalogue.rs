@@ -10,11 +10,11 @@ use crate::model::Model;
 pub struct Entry {
     /// The array.
     pub tiny: Tiny,
-    /// How many of the scripts are for it, from the first on.
+    /// How many scripts, from the start of the list, are run on it.
     pub scripts: usize,
 }
 
-/// A script, how its members answer, and how deep it goes.
+/// A script, the order of its members' answers, and its depth.
 pub struct Job {
     /// The requests.
     pub script: Script,
@@ -33,9 +33,9 @@ pub enum Portion {
     Full,
 }
 
-// Level, layout, slots, chunk, sectors per member, missing; then how many scripts. Layouts of raid10: 258 near 2,
-// 513 far 2, 66049 offset 2; of raid5 and 6: 0 to 3 rotate, 2 is md's default. Every kind comes early, for a run that is
-// cut short.
+// Level, layout, slots, chunk, sectors per member, missing; then the number of scripts. Layouts of raid10: 258 is near
+// 2, 513 far 2, 66049 offset 2; of raid5 and 6: 0 to 3 rotate, 2 is md's default. Each kind comes early in the list, so
+// that a run that is cut short covers it.
 const FULL: &[(&str, usize)] = &[
     ("5,2,4,1,4,0", 99),
     ("1,0,2,0,7,0", 99),
@@ -88,7 +88,7 @@ pub fn arrays(portion: Portion) -> Vec<Entry> {
     list.iter().map(entry).collect()
 }
 
-/// Data sectors of a stripe; on mirrors, where it does not matter, of two chunks.
+/// Data sectors of a stripe; on mirrors, where any number would do, of two chunks.
 fn stripe(tiny: &Tiny) -> u64 {
     let (slots, chunk) = (u64::from(tiny.shape.slots), tiny.shape.chunk.max(1));
     match tiny.shape.level {
@@ -98,9 +98,9 @@ fn stripe(tiny: &Tiny) -> u64 {
     }
 }
 
-/// Two FUA writes over a write that no flush covers, in a row that loses a data member meanwhile: what the member
-/// would hold is computed from that write, too. The member fails in the FUA write of its only sector, or in the second
-/// row of a FUA write of two sectors, when the first row may be written already.
+/// Two FUA writes over a write that no flush covers, in a row that loses a data member meanwhile: the content of that
+/// member is then computed from the unflushed write, too. The member fails in the FUA write of its only sector, or in
+/// the second row of a FUA write of two sectors, when the first row may already be written.
 fn fua_losses(tiny: &Tiny, stripe: u64) -> [String; 2] {
     let model = Model::new(tiny.shape.clone());
     let is_here = |x: &u64| model.copies[*x as usize].iter().all(|place| tiny.missing & 1 << place.slot == 0);

@@ -1,10 +1,10 @@
 //! `uraid-sim --crash-images`: the options and what is printed.
 //! Owns: [`command`]. Not here: anything that is explored.
-//! Invariant: a finding ends with a failure and prints the command that shows it again.
+//! Invariant: a finding makes the command fail, and is printed with the command that reproduces it.
 
 use super::catalogue::Portion;
 use super::report::Finding;
-use super::{Wanted, replay, run};
+use super::{Selection, replay, run};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const USAGE: &str =
        uraid-sim --crash-images --replay ARRAY;SCRIPT;SCHEDULE;DEPTH;CRASHES";
 
 enum Order {
-    Explore { wanted: Wanted, is_json: bool },
+    Explore { wanted: Selection, is_json: bool },
     Replay(Finding),
 }
 
@@ -28,7 +28,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Order> {
-    let mut wanted = Wanted { level: None, portion: Portion::Full, time: None, threads: 2 };
+    let mut wanted = Selection { level: None, portion: Portion::Full, time: None, threads: 2 };
     let mut is_json = false;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {

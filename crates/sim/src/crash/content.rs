@@ -1,6 +1,6 @@
-//! The contents of sectors, each known by a number.
-//! Owns: [`Contents`], [`Keyed`], the maps whose keys are hashes already. Not here: where a content lies (`media`).
-//! Invariant: two sectors have the same number exactly when they hold the same 512 bytes.
+//! The contents of sectors, each identified by a number.
+//! Owns: [`Contents`], [`PrehashedMap`], the maps whose keys are hashes already. Not here: where a content lies (`media`).
+//! Invariant: two sectors have the same number exactly if they hold the same 512 bytes.
 
 use crate::rng::mix;
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use uraid_block::SECTOR_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Content(pub u32);
 
-/// A map whose keys are well mixed numbers. It is never iterated, so its order does not matter.
-pub type Keyed<K, V> = HashMap<K, V, BuildHasherDefault<TakeAsIs>>;
+/// A map whose keys are well-mixed numbers. It is never iterated, so its order does not matter.
+pub type PrehashedMap<K, V> = HashMap<K, V, BuildHasherDefault<LastWordHasher>>;
 
-/// Takes the last word of a key as its hash.
+/// A hasher that uses the last word of a key as its hash.
 #[derive(Default)]
-pub struct TakeAsIs(u64);
+pub struct LastWordHasher(u64);
 
-impl Hasher for TakeAsIs {
+impl Hasher for LastWordHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -48,7 +48,7 @@ impl Hasher for TakeAsIs {
 pub struct Contents {
     bytes: Vec<[u8; SECTOR_BYTES]>,
     digests: Vec<u64>,
-    by_digest: Keyed<u128, Content>,
+    by_digest: PrehashedMap<u128, Content>,
 }
 
 fn digest(bytes: &[u8; SECTOR_BYTES]) -> u64 {
@@ -82,7 +82,7 @@ impl Contents {
         &self.bytes[content.0 as usize]
     }
 
-    /// The contribution of a content at a place to the key of an image: keys are sums under xor.
+    /// The hash of a content at a place. The key of an image is the xor of these.
     pub fn key(&self, place: usize, content: Content) -> u128 {
         let digest = self.digests[content.0 as usize];
         let low = mix(digest ^ mix(place as u64 + 1));
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_bytes_have_one_number_and_places_count() {
+    fn equal_bytes_have_one_number_and_keys_depend_on_the_place() {
         let mut contents = Contents::default();
         let (a, b) = (contents.number(&[1; SECTOR_BYTES]), contents.number(&[2; SECTOR_BYTES]));
         assert_eq!(contents.number(&[1; SECTOR_BYTES]), a);

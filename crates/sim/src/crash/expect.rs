@@ -1,6 +1,6 @@
 //! The legal contents after a crash at one moment.
 //! Owns: [`Expectation`]: legal contents per sector, rows in which a lost member is computed from wrong parity, members
-//! that may be left out. Not here: the registers themselves (`oracle`).
+//! that may be left out. Not here: the history of each sector (`oracle`).
 //! Invariant: what a flush covered is the only legal content. Without force nothing is undefined.
 //!
 //! | a sector                                         | may read as                    |
@@ -17,19 +17,19 @@ use super::script::Script;
 use crate::oracle::Oracle;
 use uraid_block::SECTOR_BYTES;
 
-/// What may be found.
+/// What may be found after a crash at one moment.
 #[derive(Clone, Default, Debug)]
 pub struct Expectation {
     legal: Vec<Vec<Content>>,
-    // Per row of sectors: something in it is not durable everywhere.
+    // Per row of sectors: whether something in it is not durable on every member.
     suspect: Vec<bool>,
     given_up: Vec<bool>,
-    /// Slots whose member was hurt or away before, and may be left out though it is here.
+    /// Slots whose member had failed or was missing before, so that it may be left out although it is present.
     pub may_miss: u32,
 }
 
 impl Expectation {
-    /// After a crash now, in the middle of a script.
+    /// For a crash now, in the middle of a script.
     pub fn new(lab: &Lab, script: &Script, oracle: &mut Oracle, may_miss: u32) -> Expectation {
         let size = lab.model.array_size();
         let mut legal = Vec::with_capacity(size as usize);
@@ -51,7 +51,7 @@ impl Expectation {
         Expectation { legal, suspect, given_up: vec![false; size as usize], may_miss }
     }
 
-    /// After a crash in the start that led to an outcome without `missing`, by force or not.
+    /// For a crash during a start that was forced or not and ran without the slots in `missing`.
     pub fn after_start(&self, lab: &Lab, is_forced: bool, missing: u32) -> Expectation {
         let mut next = self.clone();
         next.may_miss |= missing;
@@ -67,7 +67,7 @@ impl Expectation {
         is_out && lab.model.is_parity() && self.suspect[lab.model.row_of[x]]
     }
 
-    /// How many sectors held none of their legal contents, rightly; or what must not be.
+    /// Returns how many sectors were rightly undefined after a forced start, or what is wrong.
     pub fn judge(&self, lab: &Lab, lost: u32, outcome: &Outcome) -> Result<u64, String> {
         let known = lost | self.may_miss | lab.tiny.missing;
         if outcome.missing & !known != 0 {

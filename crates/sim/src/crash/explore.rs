@@ -1,20 +1,20 @@
-//! Explores every crash of a script: each moment, each lost set, each subset of undurable writes, and again in the
-//! restart.
-//! Owns: [`Explorer`], the walk over subsets, which images are new. Not here: restarting from an image (`recover`),
+//! Explores every crash of a script: each moment, each set of lost members, each subset of undurable writes, and the
+//! same again during the restart.
+//! Owns: [`Explorer`], the enumeration of subsets, which images are new. Not here: restarting from an image (`recover`),
 //! legal contents (`expect`).
 //! Invariant: images differ if the contents of the present members or the lost set differ. Each image is restarted
 //! once, and judged for every moment at which it can occur.
 //!
 //! ```text
-//!   member 0   | durable, w1, w2 |    w1       |        cells that are not certain, with what they may hold:
-//!   member 1   | durable, w1     |             |        3 * 2 * 2 = 12 images, for every lost set those of the others
+//!   member 0   | durable, w1, w2 |    w1       |        uncertain cells, with their possible contents:
+//!   member 1   | durable, w1     |             |        3 * 2 * 2 = 12 images; fewer for each set of lost members
 //! ```
 
-use super::content::{Content, Keyed};
+use super::content::{Content, PrehashedMap};
 use super::expect::Expectation;
 use super::lab::{Image, Lab};
 use super::machine::Machine;
-use super::recover::{Outcome, assemble_image, boot, drive, missing_of, revive};
+use super::recover::{Outcome, assemble_image, boot, drive, missing_of, restart};
 use super::report::Counts;
 use super::script::{Request, Schedule, Script};
 use crate::oracle::{Oracle, Value};
@@ -26,26 +26,26 @@ use uraid_block::local::join_all;
 use uraid_block::{Device, Fua, Range, Sector, Sectors, Slot};
 use uraid_engine::{Array, World};
 
-/// Subsets of one moment and one lost set, at most. What is beyond is counted as left out.
+/// The most subsets of one moment and one set of lost members. Those beyond it are counted as left out.
 pub const SUBSETS_MAX: u64 = 1 << 16;
 
-/// One crash: when, who is lost, which of the subsets.
+/// One crash: the moment, the lost members, the subset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Crash {
     /// The number of the moment, from 1.
     pub point: u64,
-    /// Mask of the slots that are lost with it.
+    /// The slots that are lost with it: bit n is slot n.
     pub lost: u32,
     /// The number of the subset.
     pub subset: u64,
 }
 
-/// What was found, and at which crash, or crashes one after the other.
+/// A violation, and the crash or consecutive crashes that led to it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What must not be.
+    /// The violation.
     pub what: String,
-    /// Where; the last one's subset may be missing when no image is to blame.
+    /// The crashes. The last one has no subset if no single image is to blame.
     pub crashes: Vec<Crash>,
 }
 
@@ -56,24 +56,24 @@ pub struct Explorer {
     /// The counts.
     pub counts: Counts,
     depth: usize,
-    // One machine runs the script, one the restart that is interrupted, one what comes after.
+    // The first runs the script, the second the restart that is interrupted, the third the restart after that.
     machines: [Machine; 3],
-    seen: Keyed<u128, usize>,
+    seen: PrehashedMap<u128, usize>,
     outcomes: Vec<Known>,
     at: Vec<Crash>,
     only: Option<Vec<Crash>>,
     tells: bool,
 }
 
-/// An image that has been revived.
+/// An image that was restarted.
 struct Known {
     outcome: Outcome,
-    // Its restart was interrupted everywhere, too.
+    // Whether its restart was interrupted at every moment, too.
     is_deep: bool,
 }
 
-/// A cell that is not certain.
-struct Loose {
+/// A cell whose content after a crash is uncertain.
+struct UncertainCell {
     place: usize,
     options: Vec<(Content, u128)>,
 }
@@ -82,8 +82,8 @@ struct Loose {
 struct Moment<'a> {
     level: usize,
     expectation: &'a Expectation,
-    // Slots that count against what the array tolerates, whether or not they are lost with the crash.
-    hurt: u32,
+    // Slots that count against what the array tolerates, whether or not they are lost in the crash.
+    failed: u32,
 }
 
 impl Explorer {
@@ -96,7 +96,7 @@ impl Explorer {
             counts: Counts::default(),
             depth: 1,
             machines,
-            seen: Keyed::default(),
+            seen: PrehashedMap::default(),
             outcomes: Vec::new(),
             at: Vec::new(),
             only: None,
@@ -104,13 +104,13 @@ impl Explorer {
         }
     }
 
-    /// Looks only at these crashes, one after the other, and prints what they leave.
+    /// Restricts the exploration to these consecutive crashes, and prints the resulting images.
     pub fn only(&mut self, crashes: Vec<Crash>) {
         self.only = Some(crashes);
         self.tells = true;
     }
 
-    /// Runs a script, with every crash in it; with `depth` 2 every crash in the restarts, too.
+    /// Runs a script with every crash in it; with `depth` 2 also with every crash in the restarts.
     pub fn run(&mut self, script: &Script, schedule: Schedule, depth: usize) -> Result<(), Found> {
         assert!((1..=2).contains(&depth));
         self.depth = depth;
@@ -119,7 +119,7 @@ impl Explorer {
         outcome.map_err(|what| Found { what, crashes: self.at.clone() })
     }
 
-    /// The crashes that are being looked at, one after the other.
+    /// The consecutive crashes that are being explored.
     pub fn crashes(&self) -> &[Crash] {
         &self.at
     }
@@ -150,24 +150,24 @@ impl Explorer {
         let mut seen = (u64::MAX, u64::MAX, 0);
         let mut point = 0;
         drive(&machine, schedule, &|| is_over.get(), &mut |machine: &Machine| {
-            let hurt = hurt_of(machine);
-            let now = (machine.changes(), client.version.get(), hurt);
+            let failed = failed_of(machine);
+            let now = (machine.changes(), client.version.get(), failed);
             if now == seen {
                 return Ok(());
             }
             if (now.1, now.2) != (seen.1, seen.2) {
-                expectation = Expectation::new(&lab, script, &mut client.oracle.borrow_mut(), hurt);
+                expectation = Expectation::new(&lab, script, &mut client.oracle.borrow_mut(), failed);
             }
             seen = now;
             point += 1;
-            self.look(machine, point, &Moment { level: 0, expectation: &expectation, hurt })
+            self.check_moment(machine, point, &Moment { level: 0, expectation: &expectation, failed })
         })?;
         machine.reset();
         if machine.is_empty() { Ok(()) } else { Err("L3: a buffer has not come back".to_string()) }
     }
 
-    /// Every image that a crash at this moment can leave.
-    fn look(&mut self, machine: &Machine, point: u64, moment: &Moment<'_>) -> Result<(), String> {
+    /// Checks every image that a crash at this moment can leave.
+    fn check_moment(&mut self, machine: &Machine, point: u64, moment: &Moment<'_>) -> Result<(), String> {
         let only = self.only.as_ref().map(|only| only.get(moment.level).copied());
         if only.is_some_and(|only| only.is_none_or(|only| only.point != point)) {
             return Ok(());
@@ -176,7 +176,7 @@ impl Explorer {
         let lab = self.lab.clone();
         for lost in 0..1u32 << lab.slots() {
             let is_known = lost & lab.tiny.missing == 0 && only.flatten().is_none_or(|only| only.lost == lost);
-            if is_known && lab.serves_without(lost | lab.tiny.missing | moment.hurt) {
+            if is_known && lab.serves_without(lost | lab.tiny.missing | moment.failed) {
                 self.at.truncate(moment.level);
                 self.at.push(Crash { point, lost, subset: 0 });
                 self.walk(machine, moment, lost, only.flatten().map(|only| only.subset))?;
@@ -186,20 +186,20 @@ impl Explorer {
         Ok(())
     }
 
-    /// The images of one lost set, from one subset to the next.
+    /// Checks the images of one set of lost members, subset by subset.
     fn walk(&mut self, machine: &Machine, moment: &Moment<'_>, lost: u32, only: Option<u64>) -> Result<(), String> {
-        let (mut image, mut key, loose) = self.base(machine, lost);
-        let all = loose.iter().fold(1u64, |all, cell| all.saturating_mul(cell.options.len() as u64));
+        let (mut image, mut key, uncertain) = self.base(machine, lost);
+        let all = uncertain.iter().fold(1u64, |all, cell| all.saturating_mul(cell.options.len() as u64));
         let subsets = match only {
             Some(subset) => subset..subset + 1,
             None => 0..all.min(SUBSETS_MAX),
         };
         self.counts.subsets += subsets.end - subsets.start;
         self.counts.left_out += all.saturating_sub(SUBSETS_MAX);
-        let mut digits = vec![0; loose.len()];
+        let mut digits = vec![0; uncertain.len()];
         for subset in subsets {
             let mut rest = subset;
-            for (cell, Loose { place, options }) in loose.iter().enumerate() {
+            for (cell, UncertainCell { place, options }) in uncertain.iter().enumerate() {
                 let digit = (rest % options.len() as u64) as usize;
                 rest /= options.len() as u64;
                 if digit != digits[cell] {
@@ -214,13 +214,13 @@ impl Explorer {
         Ok(())
     }
 
-    /// The certain contents, their key, and the alternatives.
-    fn base(&self, machine: &Machine, lost: u32) -> (Image, u128, Vec<Loose>) {
+    /// The certain contents, their key, and the uncertain cells.
+    fn base(&self, machine: &Machine, lost: u32) -> (Image, u128, Vec<UncertainCell>) {
         let lab = &self.lab;
         let contents = lab.contents.borrow();
         let mut image = Vec::with_capacity(lab.slots() * lab.cells);
         let mut key = u128::from(mix(u64::from(lost))) << 64 | u128::from(mix(!u64::from(lost)));
-        let mut loose = Vec::new();
+        let mut uncertain = Vec::new();
         let mut options = Vec::new();
         for (slot, medium) in machine.media().iter().enumerate() {
             let is_lost = (lost | lab.tiny.missing) & 1 << slot != 0;
@@ -231,17 +231,17 @@ impl Explorer {
                     continue;
                 }
                 key ^= contents.key(place, medium.durable[cell]);
-                if medium.loose[cell].is_empty() {
+                if medium.uncertain[cell].is_empty() {
                     continue;
                 }
                 medium.options(cell, &mut options);
                 if options.len() > 1 {
                     let options = options.iter().map(|&content| (content, contents.key(place, content))).collect();
-                    loose.push(Loose { place, options });
+                    uncertain.push(UncertainCell { place, options });
                 }
             }
         }
-        (image, key, loose)
+        (image, key, uncertain)
     }
 
     fn visit(&mut self, image: &Image, key: u128, lost: u32, moment: &Moment<'_>) -> Result<(), String> {
@@ -285,49 +285,49 @@ impl Explorer {
         let assembled = assemble_image(&lab, image, lost)?;
         if moment.level + 1 >= self.depth {
             let machine = self.machines[2].clone();
-            return revive(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |_| Ok(()));
+            return restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |_| Ok(()));
         }
         let machine = self.machines[1].clone();
         let missing = missing_of(&lab, &assembled)?;
         let expectation = moment.expectation.after_start(&lab, assembled.is_forced, missing);
-        let next = Moment { level: moment.level + 1, expectation: &expectation, hurt: moment.hurt | lost };
+        let next = Moment { level: moment.level + 1, expectation: &expectation, failed: moment.failed | lost };
         let (mut seen, mut point) = (u64::MAX, 0);
-        revive(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &Machine| {
+        restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &Machine| {
             let now = machine.changes();
             if now == seen {
                 return Ok(());
             }
             seen = now;
             point += 1;
-            self.look(machine, point, &next)
+            self.check_moment(machine, point, &next)
         })
     }
 }
 
-fn hurt_of(machine: &Machine) -> u32 {
+fn failed_of(machine: &Machine) -> u32 {
     let media = machine.media();
     media.iter().enumerate().filter(|(_, medium)| medium.is_gone).map(|(slot, _)| 1 << slot).sum()
 }
 
-/// The client.
+/// The client that runs the script.
 #[derive(Clone)]
 struct Client {
     lab: Rc<Lab>,
     machine: Machine,
     oracle: Rc<RefCell<Oracle>>,
-    // Counts what the oracle has been told.
+    // Counts the changes of the oracle.
     version: Rc<Cell<u64>>,
 }
 
 impl Client {
-    fn tell<T>(&self, tell: impl FnOnce(&mut Oracle) -> T) -> T {
+    fn with_oracle<T>(&self, work: impl FnOnce(&mut Oracle) -> T) -> T {
         self.version.set(self.version.get() + 1);
-        tell(&mut self.oracle.borrow_mut())
+        work(&mut self.oracle.borrow_mut())
     }
 
     async fn run(&self, array: Rc<Array<Machine>>, script: Script) {
         if let Err(error) = array.start(|_| {}).await {
-            self.machine.complain(format!("start failed in vain: {error}"));
+            self.machine.violate(format!("start failed in vain: {error}"));
         }
         let mut op = 0;
         for group in script.groups {
@@ -336,7 +336,7 @@ impl Client {
             let requests = group.into_iter().zip(first + 1..);
             join_all(requests.map(async |(request, op)| {
                 if let Err(error) = self.make(&array, request, op).await {
-                    self.machine.complain(format!("I7: {request} failed in vain: {error}"));
+                    self.machine.violate(format!("I7: {request} failed in vain: {error}"));
                 }
             }))
             .await;
@@ -346,7 +346,7 @@ impl Client {
     async fn make(&self, array: &Rc<Array<Machine>>, request: Request, op: u64) -> Result<(), String> {
         match request {
             Request::Write { at, length, is_fua } => {
-                let payload = self.tell(|oracle| {
+                let payload = self.with_oracle(|oracle| {
                     oracle.begin_write(op, at, length, Value::Op(op));
                     oracle.payload(op, at, length)
                 });
@@ -355,7 +355,7 @@ impl Client {
                 let fua = if is_fua { Fua::Yes } else { Fua::No };
                 let outcome = array.write(Sector(at), pieces.freeze(), fua).await;
                 let usable = array.view().readable();
-                self.tell(|oracle| {
+                self.with_oracle(|oracle| {
                     let began = oracle.end_write(op, at, length, outcome.is_ok(), is_fua);
                     if outcome.is_ok() && is_fua {
                         let missing = |slot: u16| !usable.contains(Slot(slot));
@@ -366,16 +366,16 @@ impl Client {
                 outcome.map_err(|error| format!("{error:?}"))
             }
             Request::Zeroes { at, length } => {
-                self.tell(|oracle| oracle.begin_write(op, at, length, Value::Zero));
+                self.with_oracle(|oracle| oracle.begin_write(op, at, length, Value::Zero));
                 let range = Range::new(Sector(at), Sectors(length));
                 let outcome = array.write_zeroes(range).await;
-                self.tell(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), false));
+                self.with_oracle(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), false));
                 outcome.map_err(|error| format!("{error:?}"))
             }
             Request::Flush => {
-                self.tell(|oracle| oracle.begin_flush(op));
+                self.with_oracle(|oracle| oracle.begin_flush(op));
                 let outcome = array.flush().await;
-                self.tell(|oracle| oracle.end_flush(op, outcome.is_ok()));
+                self.with_oracle(|oracle| oracle.end_flush(op, outcome.is_ok()));
                 outcome.map_err(|error| format!("{error:?}"))
             }
             Request::Idle => {

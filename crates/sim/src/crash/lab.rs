@@ -1,8 +1,8 @@
-//! One tiny array with everything that is cached about it: contents, superblocks, the slow model.
+//! One tiny array with all cached facts about it: contents, superblocks, the slow model.
 //! Owns: [`Lab`]: the first image, the slow model's results for rows, parsed superblocks. Not here: running the engine.
-//! Invariant: everything cached is a pure function of contents, computed once by the slow model or the real parser.
+//! Invariant: every cached value is a pure function of contents, computed once by the slow model or the real parser.
 
-use super::content::{Content, Contents, Keyed};
+use super::content::{Content, Contents, PrehashedMap};
 use super::media::{DATA_AT, SUPER_AT};
 use super::script::Tiny;
 use crate::model::{Model, Place, RowSector, gf_power, gf_product};
@@ -14,32 +14,32 @@ use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::{Role, Superblock};
 
-/// What superblock and data of all members hold: member after member, cell after cell.
+/// The contents of the superblocks and data of all members: member after member, cell after cell.
 pub type Image = Vec<Content>;
 
-/// A tiny array and what is known of it.
+/// A tiny array and the facts about it.
 pub struct Lab {
     /// The array.
     pub tiny: Tiny,
-    /// Where everything is.
+    /// The slow model of where each sector lies.
     pub model: Model,
     /// All contents met.
     pub contents: Rc<RefCell<Contents>>,
-    /// Cells per member: the superblock's and the data's.
+    /// Cells per member: one superblock and the data.
     pub cells: usize,
     /// Identifies the array in tags.
     pub array: u64,
-    // By mask of slots.
+    // Indexed by a mask of slots.
     serves_without: Vec<bool>,
-    // The rows one by one, so that what the slow model says of one can be remembered.
+    // One model per row, so that the slow model's result for a row can be cached.
     rows: Vec<Model>,
-    row_lies: RefCell<Keyed<u128, bool>>,
-    row_reads: RefCell<Keyed<u128, Option<Content>>>,
-    superblocks: RefCell<Keyed<u32, Rc<Superblock>>>,
+    row_mismatches: RefCell<PrehashedMap<u128, bool>>,
+    row_reads: RefCell<PrehashedMap<u128, Option<Content>>>,
+    superblocks: RefCell<PrehashedMap<u32, Rc<Superblock>>>,
 }
 
 impl Lab {
-    /// The lab of an array.
+    /// With empty caches.
     pub fn new(tiny: Tiny) -> Lab {
         let model = Model::new(tiny.shape.clone());
         let one = |row: &RowSector| Model {
@@ -60,23 +60,23 @@ impl Lab {
             cells,
             array,
             rows,
-            row_lies: RefCell::default(),
+            row_mismatches: RefCell::default(),
             row_reads: RefCell::default(),
             superblocks: RefCell::default(),
         }
     }
 
-    /// Slots.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         usize::from(self.tiny.shape.slots)
     }
 
-    /// Where a place's content lies in an image.
+    /// The index of a place's content in an image.
     pub fn at(&self, place: Place) -> usize {
         usize::from(place.slot) * self.cells + 1 + place.sector as usize
     }
 
-    /// Whether the array serves without these slots.
+    /// Whether the array can serve all sectors without these slots.
     pub fn serves_without(&self, lost: u32) -> bool {
         self.serves_without[lost as usize]
     }
@@ -86,7 +86,7 @@ impl Lab {
         self.contents.borrow_mut().number(&tag(self.array, x, op))
     }
 
-    /// A clean array, as if stopped: every sector holds its own tag of request 0, and parity is right.
+    /// The image of a clean, stopped array: every sector holds its own tag of request 0, and parity is right.
     pub fn first_image(&self) -> Image {
         let zero = self.contents.borrow_mut().number(&[0; SECTOR_BYTES]);
         let mut image = vec![zero; self.slots() * self.cells];
@@ -136,11 +136,11 @@ impl Lab {
 
     /// Sectors of a member.
     pub fn device_size(&self) -> Sectors {
-        // md asks for at least 10 sectors of data.
+        // md requires at least 10 sectors of data.
         Sectors(DATA_AT + self.tiny.shape.size.max(10))
     }
 
-    /// The superblock that a content is, by the real parser.
+    /// Parses a content as a superblock, with the real parser.
     pub fn superblock(&self, content: Content) -> Result<Rc<Superblock>, String> {
         if let Some(known) = self.superblocks.borrow().get(&content.0) {
             return Ok(known.clone());
@@ -153,7 +153,7 @@ impl Lab {
         Ok(parsed)
     }
 
-    /// What the slow model reads from a sector when these slots are missing; nothing when too much is.
+    /// The slow model's result for reading a sector while these slots are missing; `None` if too much is missing.
     pub fn read(&self, image: &Image, missing: u32, x: u64) -> Option<Content> {
         let is_here = |place: &&Place| missing & 1 << place.slot == 0;
         if let Some(place) = self.model.copies[x as usize].iter().find(is_here) {
@@ -173,8 +173,8 @@ impl Lab {
         content
     }
 
-    /// What is wrong with the redundancy among the members that are not missing, by the slow model.
-    pub fn find_lie(&self, image: &Image, missing: u32) -> Option<String> {
+    /// A mismatch of copies or parity among the members that are not missing, by the slow model.
+    pub fn find_mismatch(&self, image: &Image, missing: u32) -> Option<String> {
         let is_here = |place: &Place| missing & 1 << place.slot == 0;
         for (x, places) in self.model.copies.iter().enumerate() {
             let mut copies = places.iter().copied().filter(is_here);
@@ -184,21 +184,21 @@ impl Lab {
             }
         }
         (0..self.rows.len())
-            .find(|row| self.row_lies(image, missing, *row))
-            .and_then(|row| self.rows[row].find_lie(&|place| self.bytes(image, missing, place), &|_| false))
+            .find(|row| self.row_mismatches(image, missing, *row))
+            .and_then(|row| self.rows[row].find_mismatch(&|place| self.bytes(image, missing, place), &|_| false))
     }
 
-    fn row_lies(&self, image: &Image, missing: u32, row: usize) -> bool {
+    fn row_mismatches(&self, image: &Image, missing: u32, row: usize) -> bool {
         let key = self.row_key(image, missing, row);
-        if let Some(known) = self.row_lies.borrow().get(&key) {
+        if let Some(known) = self.row_mismatches.borrow().get(&key) {
             return *known;
         }
-        let lies = self.rows[row].find_lie(&|place| self.bytes(image, missing, place), &|_| false).is_some();
-        self.row_lies.borrow_mut().insert(key, lies);
+        let lies = self.rows[row].find_mismatch(&|place| self.bytes(image, missing, place), &|_| false).is_some();
+        self.row_mismatches.borrow_mut().insert(key, lies);
         lies
     }
 
-    /// A row's contents and missing members, as one number.
+    /// A row's contents and missing members as one number.
     fn row_key(&self, image: &Image, missing: u32, row: usize) -> u128 {
         let row = &self.model.rows[row];
         let contents = self.contents.borrow();
@@ -211,7 +211,7 @@ impl Lab {
         (missing & 1 << place.slot == 0).then(|| *self.contents.borrow().bytes(image[self.at(place)]))
     }
 
-    /// What a content is, to read.
+    /// A content as text.
     pub fn describe(&self, content: Content) -> String {
         describe(self.contents.borrow().bytes(content))
     }
@@ -251,14 +251,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_image_is_right_by_the_slow_model_and_a_change_is_not() {
+    fn the_first_image_matches_the_slow_model_and_a_change_does_not() {
         for text in ["1,0,3,0,4,0", "10,258,3,1,4,0", "5,2,4,1,3,0", "6,2,5,2,4,0", "6,2,4,1,3,1"] {
             let lab = Lab::new(Tiny::parse(text).expect("a good array"));
             let mut image = lab.first_image();
-            assert_eq!(lab.find_lie(&image, lab.tiny.missing), None, "{text}");
+            assert_eq!(lab.find_mismatch(&image, lab.tiny.missing), None, "{text}");
             let place = lab.model.copies[0].iter().find(|place| place.slot != 0).or(lab.model.copies[0].first());
             image[lab.at(*place.expect("every sector is somewhere"))] = lab.tag(0, 9);
-            assert!(lab.find_lie(&image, lab.tiny.missing).is_some(), "{text}");
+            assert!(lab.find_mismatch(&image, lab.tiny.missing).is_some(), "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Owns: [`Machine`] as the engine's `World` and `Device`, tasks, mail, timers, operations in flight.
 //! Not here: the order in which operations end (`schedule`), what a crash leaves of them (`media`).
 //! Invariant: nothing happens except in `step`, `complete` or `fire`; the same calls give the same run.
-//! It does not check: several shards, mail that takes time, errors other than a member that is gone.
+//! Not covered: several shards, mail that takes time, errors other than a member that is gone.
 
 use super::content::{Content, Contents};
 use super::media::{Mark, Medium};
@@ -35,8 +35,8 @@ impl Wake for Woken {
     }
 }
 
-// A place for one task; its waker is made once and serves all tasks that ever have the place.
-struct Seat {
+// A slot for one task. Its waker is made once and serves all tasks that use the slot.
+struct TaskSlot {
     task: Option<Task>,
     is_taken: bool,
     woken: Arc<Woken>,
@@ -50,7 +50,7 @@ enum Work {
 }
 
 /// An operation of a member that has not ended.
-struct Flight {
+struct InFlight {
     member: usize,
     cell: usize,
     work: Work,
@@ -60,9 +60,9 @@ struct Inner {
     contents: Rc<RefCell<Contents>>,
     geometry: Geometry,
     media: RefCell<Vec<Medium>>,
-    flights: RefCell<Vec<Flight>>,
+    flights: RefCell<Vec<InFlight>>,
     is_instant: Cell<bool>,
-    seats: RefCell<Vec<Seat>>,
+    seats: RefCell<Vec<TaskSlot>>,
     turn: Cell<usize>,
     mail: RefCell<VecDeque<Mail>>,
     array: RefCell<Option<Rc<Array<Machine>>>>,
@@ -71,7 +71,7 @@ struct Inner {
     timer_next: Cell<u64>,
     changes: Cell<u64>,
     arenas: [Arena; 5],
-    complaint: RefCell<Option<String>>,
+    violation: RefCell<Option<String>>,
 }
 
 /// One machine. Clones are handles of the same one.
@@ -118,16 +118,16 @@ impl Machine {
             timer_next: Cell::new(0),
             changes: Cell::new(0),
             arenas: std::array::from_fn(|_| Arena::new(SMALL_BLOCKS, LARGE_BLOCKS)),
-            complaint: RefCell::default(),
+            violation: RefCell::default(),
         }))
     }
 
-    /// Whether operations end at once, while they are submitted.
+    /// Sets whether operations end as soon as they are submitted.
     pub fn set_instant(&self, is_instant: bool) {
         self.0.is_instant.set(is_instant);
     }
 
-    /// Whether operations end at once.
+    /// Whether operations end as soon as they are submitted.
     pub fn is_instant(&self) -> bool {
         self.0.is_instant.get()
     }
@@ -142,12 +142,12 @@ impl Machine {
         self.0.media.borrow()
     }
 
-    /// The members' sectors, to change them from outside.
+    /// The members' sectors, for changes from outside.
     pub fn media_mut(&self) -> std::cell::RefMut<'_, Vec<Medium>> {
         self.0.media.borrow_mut()
     }
 
-    /// Who gets the mail.
+    /// Sets the receiver of mail.
     pub fn set_array(&self, array: Rc<Array<Machine>>) {
         *self.0.array.borrow_mut() = Some(array);
     }
@@ -167,14 +167,14 @@ impl Machine {
         self.0.changes.set(self.0.changes.get() + 1);
     }
 
-    /// Something that must not be; the first one is kept.
-    pub fn complain(&self, what: String) {
-        self.0.complaint.borrow_mut().get_or_insert(what);
+    /// Reports a violation; the first one is kept.
+    pub fn violate(&self, what: String) {
+        self.0.violation.borrow_mut().get_or_insert(what);
     }
 
-    /// What must not be and was.
-    pub fn complaint(&self) -> Option<String> {
-        self.0.complaint.borrow().clone()
+    /// The first violation.
+    pub fn violation(&self) -> Option<String> {
+        self.0.violation.borrow().clone()
     }
 
     /// The members of the operations in flight, oldest first.
@@ -182,7 +182,7 @@ impl Machine {
         self.0.flights.borrow().iter().map(|flight| flight.member).collect()
     }
 
-    /// Delivers a piece of mail or polls one task; false if every task waits.
+    /// Delivers one message or polls one task; false if every task waits.
     pub fn step(&self) -> bool {
         let mail = self.0.mail.borrow_mut().pop_front();
         if let Some(mail) = mail {
@@ -216,7 +216,7 @@ impl Machine {
         None
     }
 
-    /// Ends the operation at this place of `in_flight`.
+    /// Ends the operation at index `at` of `in_flight`.
     pub fn complete(&self, at: usize) {
         let flight = self.0.flights.borrow_mut().remove(at);
         self.note_change();
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// Lets time pass to the next timer; false when there is none.
+    /// Advances time to the next timer; false if there is none.
     pub fn fire(&self) -> bool {
         let Some(((at, _), sender)) = self.0.timers.borrow_mut().pop_first() else { return false };
         self.0.now.set(self.0.now.get().max(at));
@@ -256,7 +256,7 @@ impl Machine {
         true
     }
 
-    /// Power fails: every task and operation is gone. The members keep what they hold.
+    /// Power fails: all tasks and operations are dropped. The members keep their contents.
     pub fn reset(&self) {
         loop {
             let tasks: Vec<Task> = self.0.seats.borrow_mut().iter_mut().filter_map(|seat| seat.task.take()).collect();
@@ -272,10 +272,10 @@ impl Machine {
         self.0.turn.set(0);
         self.0.now.set(1_000_000_000);
         self.0.timer_next.set(0);
-        *self.0.complaint.borrow_mut() = None;
+        *self.0.violation.borrow_mut() = None;
     }
 
-    /// Whether every buffer has come back.
+    /// Whether all buffers have been returned.
     pub fn is_empty(&self) -> bool {
         self.0.arenas.iter().all(|arena| arena.blocks_in_use() == 0)
     }
@@ -343,7 +343,7 @@ impl World for Machine {
         let mut seats = self.0.seats.borrow_mut();
         let at = seats.iter().position(|seat| !seat.is_taken).unwrap_or_else(|| {
             let woken = Arc::new(Woken(AtomicBool::new(false)));
-            seats.push(Seat { task: None, is_taken: false, waker: Waker::from(woken.clone()), woken });
+            seats.push(TaskSlot { task: None, is_taken: false, waker: Waker::from(woken.clone()), woken });
             seats.len() - 1
         });
         seats[at].task = Some(Box::pin(task));
@@ -361,7 +361,7 @@ impl World for Machine {
 }
 
 impl CrashMember {
-    /// The first cell of a range; what lies outside of all cells is a violation of its own.
+    /// The first cell of a range. A range outside of all cells is a violation.
     fn cells(&self, at: Sector, length: Sectors) -> Result<usize, IoError> {
         let media = self.machine.0.media.borrow();
         let medium = &media[self.index];
@@ -370,15 +370,15 @@ impl CrashMember {
             Some(_) | None => {
                 drop(media);
                 let found = format!("I8: member {} is asked for sectors {}+{}", self.index, at.0, length.0);
-                self.machine.complain(found);
+                self.machine.violate(found);
                 Err(ErrorKind::OutOfRange.into())
             }
         }
     }
 
-    fn take_off(&self, cell: usize, work: Work) {
+    fn submit(&self, cell: usize, work: Work) {
         self.machine.note_change();
-        self.machine.0.flights.borrow_mut().push(Flight { member: self.index, cell, work });
+        self.machine.0.flights.borrow_mut().push(InFlight { member: self.index, cell, work });
     }
 }
 
@@ -395,7 +395,7 @@ impl Device for CrashMember {
             return Ok(into);
         }
         let (sender, receiver) = oneshot();
-        self.take_off(cell, Work::Read { into, sender });
+        self.submit(cell, Work::Read { into, sender });
         receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
     }
 
@@ -421,7 +421,7 @@ impl Device for CrashMember {
             medium.submit(cell, &contents)
         };
         let (sender, receiver) = oneshot();
-        self.take_off(cell, Work::Write { contents, number, is_fua: fua == Fua::Yes, sender });
+        self.submit(cell, Work::Write { contents, number, is_fua: fua == Fua::Yes, sender });
         receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
     }
 
@@ -431,7 +431,7 @@ impl Device for CrashMember {
         }
         let mark = self.machine.0.media.borrow()[self.index].mark();
         let (sender, receiver) = oneshot();
-        self.take_off(0, Work::Flush { mark, sender });
+        self.submit(0, Work::Flush { mark, sender });
         receiver.await.unwrap_or(Err(IoError::new(ErrorKind::Gone)))
     }
 
@@ -440,7 +440,7 @@ impl Device for CrashMember {
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
-        // As a device without the command: the engine's caller writes zeroes from a buffer.
+        // Like a device without the command: the engine's caller writes zeroes from a buffer.
         let zeroes = self.machine.client_arena().take_zeroed(range.length.len_bytes());
         let zeroes = zeroes.map_err(|_full| IoError::new(ErrorKind::Unsupported))?;
         self.write(range.start, zeroes.freeze(), Fua::No).await

@@ -1,6 +1,6 @@
 //! The members' sectors: durable contents, and the alternatives that a crash may leave.
-//! Owns: [`Medium`], versions of a cell, what a flush covers. Not here: when an operation ends (`machine`), which
-//! choice of versions makes an image (`explore`).
+//! Owns: [`Medium`], versions of a cell, which of them a flush covers. Not here: when an operation ends (`machine`),
+//! which choice of versions makes an image (`explore`).
 //! Invariant: a cell is written whole or not at all. After a crash it holds its durable content or that of one write
 //! that no flush has covered yet.
 //!
@@ -11,7 +11,7 @@
 
 use super::content::Content;
 
-/// The sector of the device that holds the superblock, all of it.
+/// The sector of the device that holds the whole superblock.
 pub const SUPER_AT: u64 = crate::watch::SUPER_AT;
 /// The first sector of data on every member.
 pub const DATA_AT: u64 = 16;
@@ -19,10 +19,10 @@ pub const DATA_AT: u64 = 16;
 /// One write of a cell that a power cut may keep or lose.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
-    /// What it brings.
+    /// The content that it writes.
     pub content: Content,
     write: u64,
-    // When it was answered; nothing while it is in flight.
+    // When it was answered; `None` while it is in flight.
     completed: Option<u64>,
 }
 
@@ -31,31 +31,31 @@ pub struct Version {
 pub struct Medium {
     /// What a read returns, per cell.
     pub current: Vec<Content>,
-    /// What surely survives, per cell.
+    /// What certainly survives a power cut, per cell.
     pub durable: Vec<Content>,
     /// What may survive instead, per cell, oldest first.
-    pub loose: Vec<Vec<Version>>,
-    /// Writes of data that it still does before it is gone; nothing: it stays.
+    pub uncertain: Vec<Vec<Version>>,
+    /// Data writes that it still performs before it is gone; `None`: it stays.
     pub writes_left: Option<u64>,
-    /// It answers nothing well any more.
+    /// Whether it fails every operation.
     pub is_gone: bool,
     clock: u64,
     write_next: u64,
 }
 
-/// What a flush covers: what was answered before this moment.
+/// A moment for a flush: it covers what was answered before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark(u64);
 
 impl Medium {
-    /// Other contents, all durable; the member is well.
+    /// Replaces the contents; all are durable, and the member works.
     pub fn load(&mut self, cells: &[Content]) {
         self.current.clear();
         self.current.extend_from_slice(cells);
         self.durable.clear();
         self.durable.extend_from_slice(cells);
-        self.loose.iter_mut().for_each(Vec::clear);
-        self.loose.resize(cells.len(), Vec::new());
+        self.uncertain.iter_mut().for_each(Vec::clear);
+        self.uncertain.resize(cells.len(), Vec::new());
         self.writes_left = None;
         self.is_gone = false;
     }
@@ -69,37 +69,37 @@ impl Medium {
         (cell < self.current.len()).then_some(cell)
     }
 
-    /// Takes a write in; a crash may leave it or not. Gives its number.
+    /// Starts a write, which a crash may keep or lose. Returns its number.
     pub fn submit(&mut self, first: usize, contents: &[Content]) -> u64 {
         self.write_next += 1;
         for (cell, &content) in (first..).zip(contents) {
-            self.loose[cell].push(Version { content, write: self.write_next, completed: None });
+            self.uncertain[cell].push(Version { content, write: self.write_next, completed: None });
         }
         self.write_next
     }
 
-    /// Answers a write: reads see it, a flush from now on covers it, and a FUA is durable.
+    /// Answers a write: reads see it, later flushes cover it, and with FUA it is durable.
     pub fn complete(&mut self, first: usize, contents: &[Content], number: u64, is_fua: bool) {
         self.clock += 1;
         for (cell, &content) in (first..).zip(contents) {
             self.current[cell] = content;
-            let Some(at) = self.loose[cell].iter().position(|version| version.write == number) else { continue };
-            self.loose[cell][at].completed = Some(self.clock);
+            let Some(at) = self.uncertain[cell].iter().position(|version| version.write == number) else { continue };
+            self.uncertain[cell][at].completed = Some(self.clock);
             if is_fua {
                 self.durable[cell] = content;
-                self.loose[cell].drain(..=at);
+                self.uncertain[cell].drain(..=at);
             }
         }
     }
 
-    /// What a flush that is submitted now covers.
+    /// The moment for a flush that is submitted now.
     pub fn mark(&self) -> Mark {
         Mark(self.clock)
     }
 
     /// Makes durable what the flush covers.
     pub fn flush(&mut self, mark: Mark) {
-        for (cell, versions) in self.loose.iter_mut().enumerate() {
+        for (cell, versions) in self.uncertain.iter_mut().enumerate() {
             let is_covered = |version: &Version| version.completed.is_some_and(|moment| moment <= mark.0);
             if let Some(last) = versions.iter().rposition(is_covered) {
                 self.durable[cell] = versions[last].content;
@@ -108,11 +108,11 @@ impl Medium {
         }
     }
 
-    /// What power failure may leave in a cell: the durable content first, each other one once.
+    /// What a power cut may leave in a cell: the durable content first, then each other one once.
     pub fn options(&self, cell: usize, into: &mut Vec<Content>) {
         into.clear();
         into.push(self.durable[cell]);
-        for version in &self.loose[cell] {
+        for version in &self.uncertain[cell] {
             if !into.contains(&version.content) {
                 into.push(version.content);
             }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_settles_what_was_answered_before_it_and_nothing_else() {
+    fn a_flush_covers_exactly_what_was_answered_before_it() {
         let mut medium = Medium::default();
         medium.load(&[Content(0); 3]);
         let first = medium.submit(1, &[Content(1)]);

@@ -1,8 +1,8 @@
 //! Restarts from an image: real assembly, real engine, every sector read, checked by the slow model.
-//! Owns: [`revive`], [`drive`], [`Outcome`]. Not here: which contents are legal (`expect`), which image (`explore`).
-//! Invariant: the same image always gives the same outcome. A state that is wrong whatever was written before is an
+//! Owns: [`restart`], [`drive`], [`Outcome`]. Not here: which contents are legal (`expect`), which image (`explore`).
+//! Invariant: the same image always gives the same outcome. A state that is wrong for every history of writes is an
 //! error here.
-//! It does not check: starts without `--run`, read-only starts, several shards.
+//! Not covered: starts without `--run`, read-only starts, several shards.
 
 use super::content::Content;
 use super::lab::{Image, Lab};
@@ -16,10 +16,10 @@ use uraid_block::{Device, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{Array, AssembleError, AssembleOptions, Candidate, Config, Place, StartPlan, World, assemble};
 use uraid_format::Superblock;
 
-/// Polls and answers that a piece of work may take before it counts as a loop without end.
+/// Polls and answers after which a piece of work counts as an endless loop.
 const STEPS_MAX: u64 = 100_000;
 
-/// The outcome of an image.
+/// The result of restarting from an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// It was refused as dirty and degraded, and started by force.
@@ -30,19 +30,24 @@ pub struct Outcome {
     pub missing: u32,
     /// What a client reads from each sector.
     pub found: Box<[Content]>,
-    /// What members hold that the assembly left out and `mdadm --assemble --force` would take: array sector, content.
+    /// Data of members that the assembly left out and `mdadm --assemble --force` would take: array sector, content.
     pub mdadm_force: Box<[(usize, Content)]>,
 }
 
-/// What is looked at after every step.
-pub type Look<'a> = &'a mut dyn FnMut(&Machine) -> Result<(), String>;
+/// A check after every step.
+pub type StepCheck<'a> = &'a mut dyn FnMut(&Machine) -> Result<(), String>;
 
-/// Runs the machine until `is_done`, with a look after every poll and every answer of a member.
-pub fn drive(machine: &Machine, schedule: Schedule, is_done: &dyn Fn() -> bool, look: Look<'_>) -> Result<(), String> {
+/// Runs the machine until `is_done`. Calls `check` after every poll and every answer of a member.
+pub fn drive(
+    machine: &Machine,
+    schedule: Schedule,
+    is_done: &dyn Fn() -> bool,
+    check: StepCheck<'_>,
+) -> Result<(), String> {
     let mut turn = 0;
     for _ in 0..STEPS_MAX {
-        if let Some(complaint) = machine.complaint() {
-            return Err(complaint);
+        if let Some(violation) = machine.violation() {
+            return Err(violation);
         }
         if is_done() {
             return Ok(());
@@ -56,7 +61,7 @@ pub fn drive(machine: &Machine, schedule: Schedule, is_done: &dyn Fn() -> bool, 
                 return Err("L1: nothing left to happen".to_string());
             }
         }
-        look(machine)?;
+        check(machine)?;
     }
     Err(format!("L1: no end after {STEPS_MAX} steps"))
 }
@@ -70,7 +75,7 @@ pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<M
     array
 }
 
-/// A plan, the slots of its candidates, and whether it took force.
+/// A plan, the slots of its candidates, and whether it was forced.
 pub struct Assembled {
     /// How it starts.
     pub plan: StartPlan,
@@ -80,7 +85,7 @@ pub struct Assembled {
     pub is_forced: bool,
 }
 
-/// The real assembly, `--run` always and `--force` where it is refused as dirty and degraded.
+/// Runs the real assembly, always with `--run`, and with `--force` if it is refused as dirty and degraded.
 pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, String> {
     let gone = lost | lab.tiny.missing;
     let owners: Vec<usize> = (0..lab.slots()).filter(|slot| gone & 1 << slot == 0).collect();
@@ -101,7 +106,7 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
     }
 }
 
-/// The slots that a plan has no member for.
+/// The slots that have no member in the plan.
 pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
     let mut missing = (1 << lab.slots()) - 1;
     for member in &assembled.plan.members {
@@ -114,20 +119,20 @@ pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
     Ok(missing)
 }
 
-/// Loads an image, with a look all along the way to a clean array; then reads everything. The machine is empty
-/// afterwards unless there is an error.
-pub fn revive(
+/// Loads an image and starts the array until it is clean, calling `check` after every step; then reads everything. The
+/// machine is empty afterwards unless there is an error.
+pub fn restart(
     lab: &Lab,
     machine: &Machine,
     image: &Image,
     assembled: &Assembled,
     schedule: Schedule,
-    look: Look<'_>,
+    check: StepCheck<'_>,
 ) -> Result<Outcome, String> {
     let missing = missing_of(lab, assembled)?;
     let mdadm_force = mdadm_force(lab, image, assembled, missing)?.into();
     let was_dirty = assembled.plan.is_dirty;
-    if !was_dirty && let Some(lie) = lab.find_lie(image, missing) {
+    if !was_dirty && let Some(lie) = lab.find_mismatch(image, missing) {
         return Err(format!("I6: the superblocks say clean, but {lie}"));
     }
     for (slot, medium) in machine.media_mut().iter_mut().enumerate() {
@@ -137,7 +142,7 @@ pub fn revive(
     let started = Rc::new(Cell::new(None));
     let (inside, result) = (array.clone(), started.clone());
     machine.spawn(async move { result.set(Some(inside.start(|_| {}).await)) });
-    drive(machine, schedule, &|| started.get().is_some(), look)?;
+    drive(machine, schedule, &|| started.get().is_some(), check)?;
     if let Some(Err(error)) = started.get() {
         return Err(format!("start failed in vain: {error}"));
     }
@@ -151,7 +156,7 @@ pub fn revive(
     Ok(Outcome { is_forced: assembled.is_forced, was_dirty, missing, found: found.into(), mdadm_force })
 }
 
-/// The data of all members that are left out though they lag by no more than mdadm allows.
+/// The data of all members that are left out although they lag by no more than mdadm allows.
 fn mdadm_force(lab: &Lab, image: &Image, assembled: &Assembled, missing: u32) -> Result<Vec<(usize, Content)>, String> {
     let mut all = Vec::new();
     for slot in assembled.owners.iter().filter(|slot| missing & 1 << **slot != 0) {
@@ -186,21 +191,21 @@ fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<Machine>>) -> Result<V
 
 /// Checks the members of a started array for what must hold whatever was written before.
 fn check_end(lab: &Lab, end: &Image, missing: u32, found: &[Content]) -> Result<(), String> {
-    if let Some(lie) = lab.find_lie(end, missing) {
+    if let Some(lie) = lab.find_mismatch(end, missing) {
         return Err(format!("I6: after the start, {lie}"));
     }
     for (x, content) in found.iter().enumerate() {
-        let told = lab.read(end, missing, x as u64);
-        if told != Some(*content) {
-            let told = told.map_or("nothing".to_string(), |told| lab.describe(told));
-            return Err(format!("sector {x} reads as {}, the slow model says {told}", lab.describe(*content)));
+        let expected = lab.read(end, missing, x as u64);
+        if expected != Some(*content) {
+            let expected = expected.map_or("nothing".to_string(), |expected| lab.describe(expected));
+            return Err(format!("sector {x} reads as {}, the slow model says {expected}", lab.describe(*content)));
         }
     }
     let here = (0..lab.slots()).filter(|slot| missing & 1 << slot == 0);
     let superblocks: Result<Vec<Rc<Superblock>>, String> =
         here.map(|slot| lab.superblock(end[slot * lab.cells])).collect();
     let superblocks = superblocks?;
-    // A raid1 with one member left has nothing to differ from and is not marked anew.
+    // A raid1 with one member left has no other copy to differ from, so its superblock is not written again.
     let is_alone = lab.tiny.shape.level == 1 && superblocks.len() == 1;
     for (superblock, other) in superblocks.iter().zip(superblocks.iter().skip(1)) {
         if (superblock.events, &superblock.roles) != (other.events, &other.roles) {

@@ -1,20 +1,20 @@
 //! The totals of an exploration.
 //! Owns: [`Counts`], [`Group`], [`Report`], [`Finding`]. Not here: filling them (`crash`).
-//! Invariant: adding in any order gives the same.
+//! Invariant: the totals do not depend on the order of additions.
 
 use super::explore::{Crash, Found};
 use super::script::{Schedule, Script, Tiny};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was done.
+/// The counts of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Moments at which power failed, those in restarts among them.
+    /// Moments at which power failed, including those in restarts.
     pub points: u64,
-    /// Subsets of what was not durable, over all moments and lost sets.
+    /// Subsets of undurable writes, over all moments and sets of lost members.
     pub subsets: u64,
-    /// Subsets beyond the bound of one moment, not looked at.
+    /// Subsets beyond the bound of one moment, not checked.
     pub left_out: u64,
     /// Distinct images that were assembled, brought to clean, read and verified.
     pub images: u64,
@@ -28,12 +28,12 @@ pub struct Counts {
     pub degraded: u64,
     /// Judgements: an image is judged at every moment that can leave it.
     pub judged: u64,
-    /// In these: sectors of lost members that held nothing legal after a forced start, as the policy says.
+    /// Of these: sectors of lost members that held no legal content after a forced start, which the policy allows.
     pub undefined: u64,
 }
 
 impl Counts {
-    /// Adds others.
+    /// Adds the counts of another exploration.
     pub fn add(&mut self, other: &Counts) {
         self.points += other.points;
         self.subsets += other.subsets;
@@ -48,7 +48,7 @@ impl Counts {
     }
 }
 
-/// The arrays of one level, those that start degraded apart.
+/// The arrays of one level; those that start degraded form a group of their own.
 #[derive(Clone, Default, Debug)]
 pub struct Group {
     /// Sums.
@@ -57,13 +57,13 @@ pub struct Group {
     pub arrays: u64,
     /// Scripts, each under one schedule.
     pub scripts: u64,
-    /// Scripts that the time did not suffice for.
+    /// Scripts that were not run because the time was over.
     pub scripts_left: u64,
-    /// Seconds of threads.
+    /// Thread time in seconds.
     pub seconds: f64,
 }
 
-/// Something that must not be.
+/// A violation with all that is needed to reproduce it.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The array.
@@ -74,18 +74,18 @@ pub struct Finding {
     pub schedule: Schedule,
     /// How deep it went.
     pub depth: usize,
-    /// What, and where.
+    /// The violation and its crashes.
     pub found: Found,
 }
 
-/// All of it.
+/// The totals and findings of a run.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
-    /// By level; "raid5 degraded" is apart from "raid5".
+    /// By level; "raid5 degraded" is separate from "raid5".
     pub groups: BTreeMap<String, Group>,
     /// What was found, in the order of the catalogue.
     pub findings: Vec<Finding>,
-    /// How long it took by the clock.
+    /// Elapsed wall-clock seconds.
     pub seconds: f64,
 }
 
@@ -97,13 +97,13 @@ impl Report {
         total
     }
 
-    /// One line for programs.
+    /// The report as one line of JSON.
     pub fn json(&self) -> String {
         let (images, violations) = (self.total().images, self.findings.len());
         format!("{{\"crash_images\": {images}, \"violations\": {violations}}}")
     }
 
-    /// Scripts that the time did not suffice for.
+    /// Scripts that were not run because the time was over.
     pub fn scripts_left(&self) -> u64 {
         self.groups.values().map(|group| group.scripts_left).sum()
     }
@@ -116,7 +116,7 @@ impl fmt::Display for Crash {
 }
 
 impl Crash {
-    /// From its text.
+    /// Parses its text.
     pub fn parse(text: &str) -> Option<Crash> {
         let mut numbers = text.split(':');
         let crash = Crash {
@@ -129,14 +129,14 @@ impl Crash {
 }
 
 impl Finding {
-    /// What shows it again.
+    /// The text that reproduces it.
     pub fn replay(&self) -> String {
         let Finding { tiny, script, schedule, depth, found } = self;
         let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
         format!("{tiny};{script};{schedule};{depth};{}", crashes.join("/"))
     }
 
-    /// The same from its text, with nothing found yet.
+    /// Parses its text; the violation is empty.
     pub fn parse(text: &str) -> Option<Finding> {
         let parts: Vec<&str> = text.split(';').collect();
         let [tiny, script, schedule, depth, crashes] = parts[..] else { return None };
@@ -152,7 +152,7 @@ impl Finding {
     }
 }
 
-/// A finding with the crashes that led to it (moment, lost set, subset) and the command that shows it again.
+/// A finding with the crashes that led to it (moment, lost members, subset) and the command that reproduces it.
 impl fmt::Display for Finding {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{}: {}", self.tiny.level_name(), self.found.what)?;
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replay_comes_back_as_it_was() {
+    fn a_replay_text_round_trips() {
         let text = "5,2,4,1,3,0;x1@2 w0+3|f;mix7;2;57:2:1234/12:0:5";
         assert_eq!(Finding::parse(text).expect("a good replay").replay(), text);
         assert!(Finding::parse("5,2,4,1,3,0;w0+3;fifo;3;").is_none(), "no depth 3");

@@ -1,12 +1,12 @@
-//! What happens before the power cut: an array, its clients' requests, the order in which members answer.
+//! What happens before a power cut: an array, its clients' requests, the order in which members answer.
 //! Owns: [`Tiny`], [`Script`], [`Schedule`], each with a short text form. Not here: running them (`explore`).
 //! Invariant: the text is complete: a finding can be replayed from it.
 //!
 //! ```text
-//!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots missing for long
-//!   script    w0+9 W4+1|f|s    requests of one group at the same time, the next group when all are answered:
+//!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots that are missing
+//!   script    w0+9 W4+1|f|s    groups of concurrent requests; a group starts when the previous one is answered:
 //!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop;
-//!                              x1@2 first of all: member 1 is gone from its third write of data on
+//!                              x1@2, at the start of a script: member 1 is gone from its third data write on
 //!   schedule  fifo lifo up down mix7
 //! ```
 
@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Tiny {
     /// Its shape.
     pub shape: Shape,
-    /// Slots whose member was lost long ago, and recorded so: bit n is slot n.
+    /// Slots that are recorded as missing since long before the script: bit n is slot n.
     pub missing: u32,
 }
 
@@ -44,27 +44,27 @@ pub enum Request {
     },
     /// A flush.
     Flush,
-    /// No request until the array marks itself clean.
+    /// Idle until the array marks itself clean.
     Idle,
     /// The array stops.
     Stop,
 }
 
-/// A member that is gone from some write on.
+/// A member that is gone from a certain write on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
     /// Its slot.
     pub slot: u16,
-    /// Writes of data that it still does.
+    /// Data writes that it still performs.
     pub after: u64,
 }
 
 /// What the clients do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// A member that fails meanwhile.
+    /// A member that fails during the script.
     pub loss: Option<Loss>,
-    /// Groups of requests made at the same time.
+    /// Groups of concurrent requests.
     pub groups: Vec<Vec<Request>>,
 }
 
@@ -79,12 +79,12 @@ pub enum Schedule {
     Up,
     /// The operation of the highest slot.
     Down,
-    /// Any, by a number.
+    /// A random one, by this seed.
     Mix(u64),
 }
 
 impl Tiny {
-    /// From its text.
+    /// Parses its text.
     pub fn parse(text: &str) -> Option<Tiny> {
         let numbers: Option<Vec<u64>> = text.split(',').map(|part| part.parse().ok()).collect();
         let [level, layout, slots, chunk, size, missing] = numbers?[..] else { return None };
@@ -100,7 +100,7 @@ impl Tiny {
         Some(Tiny { shape, missing: u32::try_from(missing).ok()? })
     }
 
-    /// The name of the level.
+    /// The level as mdadm names it, such as "raid5".
     pub fn level_name(&self) -> &'static str {
         match self.shape.level {
             1 => "raid1",
@@ -141,7 +141,7 @@ impl Request {
         }
     }
 
-    /// The sectors it changes.
+    /// The sectors that it changes.
     pub fn sectors(&self) -> std::ops::Range<u64> {
         match *self {
             Request::Write { at, length, .. } | Request::Zeroes { at, length } => at..at + length,
@@ -164,7 +164,7 @@ impl fmt::Display for Request {
 }
 
 impl Script {
-    /// From its text.
+    /// Parses its text.
     pub fn parse(text: &str) -> Option<Script> {
         let (loss, rest) = match text.strip_prefix('x') {
             None => (None, text),
@@ -191,7 +191,7 @@ impl fmt::Display for Script {
 }
 
 impl Schedule {
-    /// From its text.
+    /// Parses its text.
     pub fn parse(text: &str) -> Option<Schedule> {
         match text {
             "fifo" => Some(Schedule::Fifo),
@@ -202,8 +202,8 @@ impl Schedule {
         }
     }
 
-    /// Which of the operations in flight, given by their members, ends as the `turn`th of all. Panics when there are
-    /// none.
+    /// The index of the operation that ends at step `turn`, among the operations in flight, which are given by their
+    /// members. Panics if there are none.
     pub fn next(self, in_flight: &[usize], turn: u64) -> usize {
         let of_slot = |slot: Option<&usize>| in_flight.iter().position(|member| Some(member) == slot);
         match self {
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_come_back_as_they_were() {
+    fn texts_round_trip() {
         for text in ["w0+9 W4+1|f|s", "x1@2 w0+3|f|w1+1 f|i|z0+2"] {
             assert_eq!(Script::parse(text).expect("a good script").to_string(), text);
         }

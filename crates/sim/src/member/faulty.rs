@@ -1,7 +1,7 @@
-//! Faults of one member as they come true.
+//! The faults of one member, as they hit its operations.
 //! Owns: [`Fault`], which operation it hits, what counts. Not here: what is planned (`faults`), latency and answers
 //! (`member`).
-//! Invariant: a fault counts when it changed a result or a byte, and once.
+//! Invariant: a fault counts if it changed a result or a byte, and then once.
 
 use super::{Disk, Op};
 use crate::faults::{FaultKind, READ_ERRORS_MAX};
@@ -11,7 +11,7 @@ use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 
 /// Which operations a fault is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Victim {
+pub enum Target {
     /// Reads of data.
     Reads,
     /// Writes of data.
@@ -24,28 +24,28 @@ pub enum Victim {
     Any,
 }
 
-/// What happens to it.
+/// What happens to the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// An error, nothing done.
+    /// An error; the operation was not performed.
     Error(ErrorKind),
-    /// An error although it was done.
+    /// An error although the operation was performed.
     ErrorAfter(ErrorKind),
     /// This and every later operation of the kind fails.
     ErrorsFromNow(ErrorKind),
     /// The member is gone for good.
     Vanish,
-    /// It takes this long.
+    /// The operation takes this long.
     Hang(Duration),
     /// Nothing is answered from this operation on, until power fails or an hour has passed.
     NeverAnswer,
-    /// As `ErrorsFromNow`, which it becomes after its first hit.
+    /// `ErrorsFromNow` after its first hit.
     StillErrors(ErrorKind),
-    /// The member loses this many sectors at its end, for good.
+    /// The member permanently loses this many sectors at its end.
     Shrink(u64),
-    /// A write is answered and not done.
+    /// A write is answered and not performed.
     LoseWrite,
-    /// A write is answered and lands one sector further.
+    /// A write is answered and performed one sector further.
     Misdirect,
 }
 
@@ -53,18 +53,18 @@ pub enum Effect {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// What it hits.
-    pub victim: Victim,
+    pub victim: Target,
     /// How many such operations succeed first.
     pub after: u64,
     /// What it does.
     pub effect: Effect,
 }
 
-/// Failed reads of a member since its faults began.
+/// The failed reads of a member since its faults began.
 #[derive(Default)]
 pub(super) struct ReadErrors {
     all: Cell<u64>,
-    /// Those of planned faults; the others are of unreadable sectors.
+    /// Those caused by planned faults; the others are caused by unreadable sectors.
     planned: Cell<u64>,
 }
 
@@ -79,9 +79,9 @@ impl ReadErrors {
         }
     }
 
-    /// A member without planned faults has at most [`READ_ERRORS_MAX`] unreadable sectors, each of which counts once, so it
-    /// must stay.
-    fn may_cost_the_place(&self) -> bool {
+    /// Whether the array may fail the member. A member without planned faults has at most [`READ_ERRORS_MAX`]
+    /// unreadable sectors, each counted once, so it must stay.
+    fn may_be_failed_for(&self) -> bool {
         self.planned.get() > 0 && self.all.get() > u64::from(READ_ERRORS_MAX)
     }
 
@@ -91,19 +91,19 @@ impl ReadErrors {
     }
 }
 
-/// The error as a device gives it: what it could not read or write has an errno.
+/// The error as a device returns it: a failed read or write has an errno.
 pub(super) fn error(kind: ErrorKind) -> IoError {
     const EIO: i32 = 5;
     IoError { kind, os: if kind == ErrorKind::Media { EIO } else { 0 } }
 }
 
 impl Disk {
-    /// What it hangs on has failed: everything ends with this error, until power fails. It is not the member's fault.
-    pub fn take_bus_away(&self, kind: ErrorKind) {
+    /// Its bus has failed: everything ends with this error until power fails. It does not count against the member.
+    pub fn fail_bus(&self, kind: ErrorKind) {
         self.bus.set(Some(kind));
     }
 
-    /// An array fails it when it is full.
+    /// Sets whether an array fails the member when it is full.
     pub fn set_failed_when_full(&self, is_failed: bool) {
         self.is_failed_when_full.set(is_failed);
     }
@@ -113,7 +113,7 @@ impl Disk {
         self.faults.borrow_mut().push(fault);
     }
 
-    /// No planned fault is left.
+    /// Drops all planned faults.
     pub fn forget_faults(&self) {
         self.bus.set(None);
         self.faults.borrow_mut().clear();
@@ -126,12 +126,12 @@ impl Disk {
         let mut hit = None;
         for (index, fault) in faults.iter_mut().enumerate() {
             let is_match = match (fault.victim, op) {
-                (Victim::Any, Op::Read | Op::Write { .. } | Op::Flush | Op::Discard | Op::Zeroes) => true,
-                (Victim::Reads, Op::Read) => !is_super,
-                (Victim::Writes, Op::Write { .. } | Op::Zeroes) => !is_super,
-                (Victim::SuperWrites, Op::Write { .. } | Op::Zeroes) => is_super,
-                (Victim::Flushes, Op::Flush) => true,
-                (Victim::Reads | Victim::Writes | Victim::SuperWrites | Victim::Flushes, _) => false,
+                (Target::Any, Op::Read | Op::Write { .. } | Op::Flush | Op::Discard | Op::Zeroes) => true,
+                (Target::Reads, Op::Read) => !is_super,
+                (Target::Writes, Op::Write { .. } | Op::Zeroes) => !is_super,
+                (Target::SuperWrites, Op::Write { .. } | Op::Zeroes) => is_super,
+                (Target::Flushes, Op::Flush) => true,
+                (Target::Reads | Target::Writes | Target::SuperWrites | Target::Flushes, _) => false,
             };
             if !is_match || hit.is_some() {
                 continue;
@@ -177,13 +177,13 @@ impl Disk {
             }
             Effect::Vanish => self.count(FaultKind::Vanish),
             Effect::NeverAnswer => self.count(FaultKind::NeverAnswers),
-            // A write that is lost or lands elsewhere counts when that changes a byte; a smaller member, when it is
-            // asked for what it has lost; a delay, never.
+            // A lost or misdirected write counts when it changes a byte; a smaller member, when a lost sector is
+            // accessed; a delay, never.
             Effect::Hang(_) | Effect::StillErrors(_) | Effect::LoseWrite | Effect::Misdirect | Effect::Shrink(_) => {}
         }
     }
 
-    /// What lies beyond the end of a member that became smaller fails.
+    /// Whether the operation exceeds the end of a member that became smaller.
     pub(super) fn cut_off(&self, op: Op, at: u64, length: u64) -> bool {
         let is_beyond = op != Op::Flush && at + length > self.size_now();
         if is_beyond && self.hits.borrow()[FaultKind::Shrink as usize] == 0 {
@@ -192,16 +192,16 @@ impl Disk {
         is_beyond
     }
 
-    /// Where a write lands with this fault, if anywhere.
+    /// Where a write is performed under this effect, if anywhere.
     pub(super) fn divert(&self, effect: Option<Effect>, at: u64, bytes: &[u8]) -> Option<u64> {
         let length = (bytes.len() / SECTOR_BYTES) as u64;
-        let spoil = |from: u64| {
+        let corrupt = |from: u64| {
             if let Some(watch) = &*self.watch.borrow() {
-                watch.spoilt(self.index, from, length);
+                watch.corrupted(self.index, from, length);
             }
         };
         if effect == Some(Effect::LoseWrite) {
-            spoil(at);
+            corrupt(at);
             let range = at as usize * SECTOR_BYTES..(at + length) as usize * SECTOR_BYTES;
             if self.medium.borrow().current()[range] != *bytes {
                 self.count(FaultKind::LostWrite);
@@ -209,15 +209,15 @@ impl Disk {
             return None;
         }
         if effect == Some(Effect::Misdirect) && at + length < self.size_now() {
-            spoil(at);
-            spoil(at + 1);
+            corrupt(at);
+            corrupt(at + 1);
             self.count(FaultKind::Misdirected);
             return Some(at + 1);
         }
         Some(at)
     }
 
-    /// Whether a sector of the range is unreadable; each counts once.
+    /// Whether a sector of the range is unreadable; each one counts once.
     pub(super) fn is_latent(&self, at: u64, length: u64) -> bool {
         let fresh: Vec<u64> = (self.latent.borrow().range(at..at + length)).map(|(sector, _)| *sector).collect();
         for sector in &fresh {
@@ -228,7 +228,7 @@ impl Disk {
         !fresh.is_empty()
     }
 
-    /// The consequence of an error for the member: some errors do not count against it.
+    /// Records an error of the member, unless it does not count against it.
     pub(super) fn note_error(&self, op: Op, kind: ErrorKind) {
         if self.bus.get().is_some() {
             if self.hits.borrow()[FaultKind::Bus as usize] == 0 {
@@ -238,8 +238,8 @@ impl Disk {
         }
         if op == Op::Read && kind == ErrorKind::Media {
             self.read_errors.note();
-            if self.read_errors.may_cost_the_place() {
-                self.is_hurt.set(true);
+            if self.read_errors.may_be_failed_for() {
+                self.may_be_failed.set(true);
             }
         }
         let is_mild = match op {
@@ -248,7 +248,7 @@ impl Disk {
             Op::Flush => false,
         };
         if !is_mild {
-            self.is_hurt.set(true);
+            self.may_be_failed.set(true);
         } else if kind == ErrorKind::NoSpace {
             self.has_no_space.set(true);
         }

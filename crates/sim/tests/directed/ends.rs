@@ -1,37 +1,37 @@
-//! Requests that are under way when the array freezes or stops, and members that are gone when they are asked for little.
+//! Requests in flight when the array freezes or stops, and members that are gone during rare operations.
 //! Owns: these runs. Not here: how a run is made (the parent).
 
 use super::*;
 use uraid_block::{Range, Tick};
 use uraid_engine::FailError;
 
-/// Whether a request went well, and when it ended.
+/// Whether a request succeeded, and when it ended.
 type Ending = Pin<Box<dyn Future<Output = (bool, Tick)>>>;
 
-/// Shorter than the time after which a read goes elsewhere.
+/// Shorter than the time after which a read is sent to another copy.
 const HANGS: Duration = Duration::from_millis(100);
 
 /// ```text
-///    0 ms   a read meets an unreadable sector of member 0, and goes on to member 1, which takes 100 ms and cannot read it
-///   50 ms   a write freezes the array: members 0 and 1 have it, the full member 2 has not
+///    0 ms   a read meets an unreadable sector of member 0, and retries on member 1, which takes 100 ms and cannot read it
+///   50 ms   a write freezes the array: members 0 and 1 have it, the full member 2 does not
 /// ```
-/// Nothing of member 2 is given any more: a later read would give the other version.
+/// Member 2 must not serve reads any more: a later read would return the other version.
 #[test]
-fn a_retry_that_began_before_a_freeze_gives_no_other_version() {
+fn a_retry_that_began_before_a_freeze_returns_no_other_version() {
     let mut retried = 0;
     for turn in 0..3 {
         let mut rig = rig(1, 3, false);
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
         for _ in 0..turn {
-            // Goes on after no other: the next one takes the next member.
+            // A read that follows no earlier one, so the next read takes the next member.
             assert_eq!(kind(&all(&rig, &live, vec![read(&live, 0, 1)])[0]), None);
         }
         (0..2).for_each(|disk| rig.disk(disk).add_latent([DATA_AT + 3]));
         let slow = Effect::Hang(HANGS);
-        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect: slow });
+        rig.disk(1).add_fault(Fault { victim: Target::Reads, after: 0, effect: slow });
         let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
-        rig.disk(2).add_fault(Fault { victim: Victim::Writes, after: 0, effect: full });
+        rig.disk(2).add_fault(Fault { victim: Target::Writes, after: 0, effect: full });
         let (reading, writing) = (read(&live, 2, 2), write(&rig, &live, 2, 1, 2));
         let (executor, clock) = (rig.executor.clone(), rig.executor.clone());
         let began = rig.executor.now();
@@ -60,10 +60,10 @@ fn a_retry_that_began_before_a_freeze_gives_no_other_version() {
 ///   raid5 of 3, array sectors      row 0:  0 1 | 2 3 | P        row 1:  6 7 | P | 4 5
 ///   unreadable                                  3 of member 1           6 of member 0
 /// ```
-/// Sectors 1, 6 and 7 are one read of member 0, which fails for 6; 1 cannot be computed without 3's member, and member 0
-/// gives it by itself.
+/// Sectors 1, 6 and 7 are one read of member 0, which fails because of 6. Sector 1 cannot be computed without member 1,
+/// and member 0 can read it alone.
 #[test]
-fn a_sector_that_only_its_neighbour_spoilt_is_read_from_its_own_member() {
+fn a_sector_in_a_failed_read_of_its_neighbour_is_read_again_alone() {
     let mut rig = rig(5, 3, false);
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 6)]), [Ok(())]);
@@ -76,19 +76,19 @@ fn a_sector_that_only_its_neighbour_spoilt_is_read_from_its_own_member() {
     rig.power_off();
 }
 
-/// A stop closes the array, the flush of its members freezes it, and a reader that waited comes in: the members are its
-/// until it has its bytes.
+/// A stop closes the array, the flush of its members freezes it, and a waiting reader is admitted. The stop must not
+/// release the members before the reader has its bytes.
 #[test]
-fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
+fn a_stop_waits_for_readers_that_a_freeze_admitted() {
     let mut rig = rig(1, 2, false);
     rig.judge.is_over_budget.set(true);
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
     for disk in 0..2 {
         let effect = Effect::Error(ErrorKind::Media);
-        rig.disk(disk).add_fault(Fault { victim: Victim::Flushes, after: 0, effect });
+        rig.disk(disk).add_fault(Fault { victim: Target::Flushes, after: 0, effect });
         let slow = Effect::Hang(Duration::from_secs(5));
-        rig.disk(disk).add_fault(Fault { victim: Victim::Reads, after: 0, effect: slow });
+        rig.disk(disk).add_fault(Fault { victim: Target::Reads, after: 0, effect: slow });
     }
     let (array, reading) = (live.arrays[0].clone(), read(&live, 0, 1));
     let (stopped, served) = (rig.executor.clone(), rig.executor.clone());
@@ -98,7 +98,7 @@ fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
             (outcome.is_ok(), stopped.now())
         }),
         Box::pin(async move {
-            // Behind the gate, in any case.
+            // After the gate, in any case.
             served.sleep(Duration::from_nanos(1)).await;
             let outcome = reading.await;
             (outcome.is_ok(), served.now())
@@ -110,19 +110,19 @@ fn a_stop_ends_after_the_readers_that_a_freeze_let_in() {
     rig.power_off();
 }
 
-/// The array freezes while the clean-up of the idle array waits for a flush that takes long. The stop takes the clean-up
-/// back, and does not wait for that flush.
+/// The array freezes while the clean-up of the idle array waits for a slow flush. The stop cancels the clean-up, and
+/// does not wait for that flush.
 #[test]
-fn a_stop_of_a_frozen_array_waits_for_no_flush_of_its_clean_up() {
+fn a_stop_of_a_frozen_array_does_not_wait_for_the_clean_ups_flush() {
     let mut rig = rig(5, 3, false);
     rig.judge.is_over_budget.set(true);
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
     let takes = Effect::Hang(Duration::from_secs(50));
-    rig.disk(2).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+    rig.disk(2).add_fault(Fault { victim: Target::Flushes, after: 0, effect: takes });
     for disk in 0..2 {
         let gone = Effect::ErrorsFromNow(ErrorKind::Gone);
-        rig.disk(disk).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+        rig.disk(disk).add_fault(Fault { victim: Target::Reads, after: 0, effect: gone });
     }
     let (executor, later) = (rig.executor.clone(), read(&live, 0, 8));
     let reading = async move {
@@ -138,16 +138,17 @@ fn a_stop_of_a_frozen_array_waits_for_no_flush_of_its_clean_up() {
     rig.power_off();
 }
 
-/// A stop waits for the flush of a member that hangs, until that is failed by command: then the array is clean without it.
+/// A stop waits for the flush of a member that hangs, until the operator fails that member: then the array is clean
+/// without it.
 #[test]
-fn a_member_that_holds_up_a_stop_can_be_failed() {
+fn a_member_that_delays_a_stop_can_be_failed() {
     for level in [1, 10, 5, 6] {
         let mut rig = rig(level, 4, false);
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
         rig.judge.lost.borrow_mut().insert(2);
         let takes = Effect::Hang(Duration::from_secs(50));
-        rig.disk(2).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+        rig.disk(2).add_fault(Fault { victim: Target::Flushes, after: 0, effect: takes });
         let (array, begun) = (live.arrays[0].clone(), rig.executor.now());
         let (failing, executor) = (array.clone(), rig.executor.clone());
         let both: Vec<Request> = vec![
@@ -173,14 +174,14 @@ fn a_member_that_holds_up_a_stop_can_be_failed() {
     }
 }
 
-/// While a resync is under way copies may differ, and clients of an earlier start may have read from either: a stop of it
-/// lets none be failed.
+/// During a resync copies may differ, and clients of an earlier start may have read from either. So a stop of the
+/// resync must not let a member be failed.
 #[test]
-fn a_stop_before_the_array_is_consistent_lets_no_member_be_failed() {
+fn no_member_can_be_failed_during_a_stop_before_the_resync_has_ended() {
     let mut rig = rig(1, 3, true);
     let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
     rig.prepare_oracle(&plan, &BTreeSet::new());
-    rig.disk(0).add_fault(Fault { victim: Victim::Reads, after: 0, effect: Effect::Hang(Duration::from_secs(2)) });
+    rig.disk(0).add_fault(Fault { victim: Target::Reads, after: 0, effect: Effect::Hang(Duration::from_secs(2)) });
     let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
     let (array, failing, executor) = (live.arrays[0].clone(), live.arrays[0].clone(), rig.executor.clone());
     let session = live.session.clone();
@@ -188,7 +189,7 @@ fn a_stop_before_the_array_is_consistent_lets_no_member_be_failed() {
         Box::pin(async move {
             executor.sleep(Duration::from_millis(100)).await;
             session.is_stopping.set(true);
-            // It is clean if the window that was under way was the last one.
+            // It is clean if the window in progress was the last one.
             let _ = array.stop().await;
             Ok(())
         }),
@@ -206,15 +207,15 @@ fn a_stop_before_the_array_is_consistent_lets_no_member_be_failed() {
     rig.power_off();
 }
 
-/// A discard is advisory: a member that refuses one stays, and one that is gone does not.
+/// A discard is advisory: a member that refuses one is kept, and one that is gone is failed.
 #[test]
-fn a_member_that_is_gone_when_it_is_asked_to_discard_is_failed() {
+fn a_member_that_is_gone_during_a_discard_is_failed() {
     for (effect, is_failed) in [(Effect::Error(ErrorKind::Gone), true), (Effect::Error(ErrorKind::Media), false)] {
         let mut rig = rig(1, 3, false);
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
         rig.judge.lost.borrow_mut().insert(1);
-        rig.disk(1).add_fault(Fault { victim: Victim::Any, after: 0, effect });
+        rig.disk(1).add_fault(Fault { victim: Target::Any, after: 0, effect });
         rig.guard.open_range(0, 4);
         let array = live.arrays[0].clone();
         let range = Range::new(Sector(0), Sectors(4));
@@ -228,31 +229,32 @@ fn a_member_that_is_gone_when_it_is_asked_to_discard_is_failed() {
 /// ```text
 ///   raid5 of 3, row 0, offset 0:   member 0 unreadable         offset 1:   member 2 (P) unreadable
 /// ```
-/// D1 is written one sector after the other. Member 1 is full, so that the first one freezes the array: nothing of the
-/// second one is written any more.
+/// D1 is written sector by sector. Member 1 is full, so the first sector freezes the array: nothing of the second one
+/// is written.
 #[test]
-fn the_second_half_of_a_row_write_is_not_begun_after_the_array_froze() {
+fn the_second_half_of_a_row_write_is_not_started_after_a_freeze() {
     let mut rig = rig(5, 3, false);
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
     rig.disk(0).add_latent([DATA_AT]);
     rig.disk(2).add_latent([DATA_AT + 1]);
     let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
-    rig.disk(1).add_fault(Fault { victim: Victim::Writes, after: 0, effect: full });
+    rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect: full });
     let answers = all(&rig, &live, vec![write(&rig, &live, 2, 2, 2)]);
     assert_eq!(kind(&answers[0]), Some(ErrorKind::NoSpace));
     assert!(rig.disk(2).has_latent(DATA_AT + 1), "a write would have made it readable");
     rig.power_off();
 }
 
-/// What a member holds that is gone for a moment of a resync was not compared: it is failed, and not called in sync.
+/// What a member holds that was gone for a moment of a resync was not compared: the member is failed, not called in
+/// sync.
 #[test]
 fn a_member_that_is_gone_in_a_resync_is_failed() {
     for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {
         let mut rig = rig(level, slots, true);
         rig.judge.is_over_budget.set(true);
         let gone = Effect::Error(ErrorKind::Gone);
-        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+        rig.disk(1).add_fault(Fault { victim: Target::Reads, after: 0, effect: gone });
         let live = start(&mut rig, &[]);
         let member = live.arrays[0].status().members[1];
         assert!(matches!(member, MemberState::Faulty { .. }), "level {level}: {member:?}");

@@ -1,18 +1,18 @@
-//! An array that froze over full members, and `fail`: it takes writes again, and readers see nothing change.
-//! Owns: each redundant level, each slot, several full members, what stays frozen. Not here: arrays that freeze
+//! `fail` in an array that froze because members are full: it takes writes again, and readers see no change.
+//! Owns: each redundant level, each slot, several full members, what stays frozen. Not here: how arrays freeze
 //! (`several`).
 
 use super::several::{counted, fill_up, in_slots, plan_now, rig, start_plain, write};
 use super::*;
 use uraid_engine::{FailError, StaysFrozen};
-use uraid_sim::judge::{Assembled, How};
+use uraid_sim::judge::{AssembleMode, Assembled};
 
 fn fail(live: &Live, slots: &[u16]) -> Pin<Box<dyn Future<Output = Result<(), FailError>>>> {
     let (array, slots) = (live.arrays[0].clone(), slots.iter().copied().map(Slot).collect());
     Box::pin(async move { array.fail(slots).await })
 }
 
-/// Each sector by itself, from both shards in turn, so that one that cannot be had does not hide another.
+/// Reads each sector by itself, from both shards in turn, so that an unreadable one does not hide another.
 fn read_all(rig: &Rig, live: &Live) -> Vec<Result<Vec<u8>, ErrorKind>> {
     let size = live.arrays[0].geometry().size.0;
     let reads = (0..size).map(|at| {
@@ -24,16 +24,18 @@ fn read_all(rig: &Rig, live: &Live) -> Vec<Result<Vec<u8>, ErrorKind>> {
     all(rig, live, reads.collect())
 }
 
-/// Copies agree and parity is right on what would be started now.
+/// Copies agree and parity is right on the members that would be started now.
 fn assert_redundant(rig: &mut Rig, case: &str) {
     let images: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
-    let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else { panic!("{case}") };
+    let Assembled::Plan(plan) = rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") else {
+        panic!("{case}")
+    };
     rig.judge.check_redundancy(&images, &plan).unwrap_or_else(|found| panic!("{case}: {found}"));
 }
 
 const ARRAYS: [(i32, u16); 6] = [(1, 2), (1, 3), (10, 4), (4, 3), (5, 3), (6, 4)];
 
-/// Writes of both shards, of whole rows and of parts, of which some freeze the array.
+/// Writes from both shards, of whole rows and of parts; some of them freeze the array.
 fn freeze(rig: &Rig, live: &Live, case: &str) {
     let size = live.arrays[0].geometry().size.0;
     let parts = [(0, size), (1, 2), (3, 1), (size - 2, 2)].into_iter().zip(2..);
@@ -47,12 +49,12 @@ fn freeze(rig: &Rig, live: &Live, case: &str) {
 fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
     for (level, slots) in ARRAYS {
         for slot in 0..slots {
-            for victim in [Victim::Writes, Victim::SuperWrites] {
+            for victim in [Target::Writes, Target::SuperWrites] {
                 let case = format!("level {level}, member {slot} of {slots}, {victim:?}");
                 let mut rig = rig(level, slots);
                 let live = start_plain(&mut rig);
                 let size = live.arrays[0].geometry().size.0;
-                if victim == Victim::Writes {
+                if victim == Target::Writes {
                     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
                 }
                 fill_up(&rig, slot, victim);
@@ -67,7 +69,7 @@ fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
                 assert_eq!(live.arrays[0].status().gate, Gate::Open, "{case}");
                 assert!(before == read_all(&rig, &live), "{case}: other bytes than before");
                 assert_redundant(&mut rig, &case);
-                let loose = |other: u16| !rig.disk(other).medium().loose_data().is_empty();
+                let loose = |other: u16| !rig.disk(other).medium().uncertain_data().is_empty();
                 assert!(!(0..slots).any(|other| other != slot && loose(other)), "{case}: power would undo it");
                 let answers = all(&rig, &live, vec![write(&rig, &live, 1, 3, 9), write(&rig, &live, 4, 2, 8)]);
                 assert_eq!(answers, [Ok(()), Ok(())], "{case}");
@@ -81,21 +83,21 @@ fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
     }
 }
 
-/// Two different members of four.
+/// All pairs of different members of four.
 fn pairs() -> impl Iterator<Item = (u16, u16)> {
     (0..4).flat_map(|one| (0..4).map(move |other| (one, other))).filter(|(one, other)| one != other)
 }
 
-/// Two members of a raid6 are full. If the one that is to stay must take parity, it must leave, too.
+/// Two members of a raid6 are full. If the remaining one would have to take parity, it must be failed, too.
 #[test]
-fn of_two_full_members_one_may_stay_only_if_it_has_missed_nothing_that_it_must_take() {
+fn a_full_member_may_stay_only_if_it_missed_nothing_that_it_would_have_to_take() {
     let (mut with_one, mut with_both) = (0, 0);
     for (named, other) in pairs() {
         let case = format!("members {named} and {other} full, {named} is failed");
         let mut rig = rig(6, 4);
         let live = start_plain(&mut rig);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 16, 1)]), [Ok(())]);
-        [named, other].into_iter().for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+        [named, other].into_iter().for_each(|slot| fill_up(&rig, slot, Target::Writes));
         rig.judge.lost.borrow_mut().extend([named, other]);
         assert!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 2)])[0].is_err(), "{case}");
         let before = read_all(&rig, &live);
@@ -123,12 +125,12 @@ fn of_two_full_members_one_may_stay_only_if_it_has_missed_nothing_that_it_must_t
     assert!(with_one > 0 && with_both > 0, "{with_one} and {with_both}");
 }
 
-/// A member with room again need not leave; a raid5 cannot do without two.
+/// A member that has room again need not be failed; a raid5 cannot do without two.
 #[test]
 fn more_full_members_than_can_be_lost_are_not_failed() {
     let mut rig = rig(5, 3);
     let live = start_plain(&mut rig);
-    [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+    [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Target::Writes));
     freeze(&rig, &live, "raid5");
     let refused = FailError::Needed { left: 2, working: 3, needed: 2 };
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1, 2])]), [Err(refused)]);
@@ -140,12 +142,12 @@ fn more_full_members_than_can_be_lost_are_not_failed() {
     rig.power_off();
 }
 
-/// A member without room for its superblock has missed a round: two more would leave it out at the next start.
+/// A member without room for its superblock has missed a round: two more rounds would leave it out at the next start.
 #[test]
-fn a_member_that_missed_a_round_of_superblocks_must_be_among_those_that_are_failed() {
+fn a_member_that_missed_a_round_of_superblocks_must_be_failed_too() {
     let mut rig = rig(6, 4);
     let live = start_plain(&mut rig);
-    fill_up(&rig, 2, Victim::SuperWrites);
+    fill_up(&rig, 2, Target::SuperWrites);
     freeze(&rig, &live, "raid6");
     let cause = StaysFrozen::CannotWrite { slot: Slot(2), error: ErrorKind::NoSpace.into() };
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(FailError::StaysFrozen(cause))]);
@@ -156,10 +158,10 @@ fn a_member_that_missed_a_round_of_superblocks_must_be_among_those_that_are_fail
     rig.power_off();
 }
 
-/// What is wrong is not that a member is full: no member that is failed would make it right.
+/// The array did not freeze because of a full member, so failing a member does not help.
 #[test]
 fn an_array_that_froze_for_another_reason_stays_frozen() {
-    for (victim, cause) in [(Victim::Writes, StaysFrozen::TooMany), (Victim::Flushes, StaysFrozen::LostFlush)] {
+    for (victim, cause) in [(Target::Writes, StaysFrozen::TooMany), (Target::Flushes, StaysFrozen::LostFlush)] {
         let mut rig = rig(5, 3);
         rig.judge.is_over_budget.set(true);
         let live = start_plain(&mut rig);
@@ -177,10 +179,10 @@ fn an_array_that_froze_for_another_reason_stays_frozen() {
     }
 }
 
-/// A raid6 without one member, and a full one: what the missing member held is computed from the blocks that have the
-/// refused write. Readers see no error while it is frozen, nor other bytes afterwards.
+/// A raid6 without one member, and with a full one: the missing member's content is computed from the blocks that have
+/// the refused write. Readers see no error while it is frozen, and the same bytes afterwards.
 #[test]
-fn a_raid6_that_lacks_a_member_takes_writes_again_without_a_full_one() {
+fn a_degraded_raid6_takes_writes_again_after_failing_a_full_member() {
     for (missing, full) in pairs() {
         let case = format!("without member {missing}, member {full} is full");
         let mut rig = rig(6, 4);
@@ -191,7 +193,7 @@ fn a_raid6_that_lacks_a_member_takes_writes_again_without_a_full_one() {
         rig.judge.lost.borrow_mut().extend([missing, full]);
         assert_eq!(all(&rig, &live, vec![fail(&live, &[missing])]), [Ok(())]);
         let written = read_all(&rig, &live);
-        fill_up(&rig, full, Victim::Writes);
+        fill_up(&rig, full, Target::Writes);
         freeze(&rig, &live, &case);
         let before = read_all(&rig, &live);
         for (at, (found, earlier)) in before.iter().zip(&written).enumerate() {
@@ -210,7 +212,7 @@ fn a_raid6_that_lacks_a_member_takes_writes_again_without_a_full_one() {
     }
 }
 
-/// Too many blocks of a torn row have missed the write: what the missing member held is gone.
+/// Too many blocks of a torn row have missed the write: the missing member's content is lost.
 #[test]
 fn a_torn_row_that_lacks_a_data_member_and_two_blocks_keeps_the_array_frozen() {
     let mut rig = rig(6, 4);
@@ -219,7 +221,7 @@ fn a_torn_row_that_lacks_a_data_member_and_two_blocks_keeps_the_array_frozen() {
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 16, 1)]), [Ok(())]);
     rig.judge.lost.borrow_mut().insert(0);
     assert_eq!(all(&rig, &live, vec![fail(&live, &[0])]), [Ok(())]);
-    [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+    [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Target::Writes));
     freeze(&rig, &live, "raid6");
     let refused = FailError::StaysFrozen(StaysFrozen::LostData { slot: Slot(0) });
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(refused)]);
@@ -227,15 +229,15 @@ fn a_torn_row_that_lacks_a_data_member_and_two_blocks_keeps_the_array_frozen() {
     rig.power_off();
 }
 
-/// Member 0 fails a write, and is collected; member 1 is full. Readers see the copy of member 0 all the time.
+/// Member 0 fails a write, and its failure is collected; member 1 is full. Readers see the copy of member 0 throughout.
 #[test]
 fn a_member_of_a_frozen_mirror_that_fails_is_read_as_before() {
     for (level, slots) in [(1, 3), (10, 4)] {
         let mut rig = rig(level, slots);
         let live = start_plain(&mut rig);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 2, 1)]), [Ok(())]);
-        rig.disk(0).add_fault(Fault { victim: Victim::Writes, after: 1, effect: Effect::Error(ErrorKind::Media) });
-        let full = Fault { victim: Victim::Writes, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) };
+        rig.disk(0).add_fault(Fault { victim: Target::Writes, after: 1, effect: Effect::Error(ErrorKind::Media) });
+        let full = Fault { victim: Target::Writes, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) };
         rig.disk(1).add_fault(full);
         let (first, second) = (write(&rig, &live, 0, 1, 2), write(&rig, &live, 1, 1, 3));
         let (executor, seen) = (rig.executor.clone(), Rc::new(RefCell::new(Vec::new())));
@@ -255,8 +257,8 @@ fn a_member_of_a_frozen_mirror_that_fails_is_read_as_before() {
     }
 }
 
-/// A member that does not answer keeps readers of the others out for a while only: a reader waits for it, or `fail`
-/// itself reads or writes it.
+/// A member that does not answer delays readers of the other members only for a while, both if a reader waits for it
+/// and if `fail` itself reads or writes it.
 #[test]
 fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
     for (hung, is_read, later) in
@@ -265,7 +267,7 @@ fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
         let case = format!("member {hung}, read: {is_read}");
         let mut rig = rig(1, 3);
         let live = start_plain(&mut rig);
-        fill_up(&rig, 1, Victim::Writes);
+        fill_up(&rig, 1, Target::Writes);
         freeze(&rig, &live, &case);
         rig.disk(hung).hang_without_deadline();
         if is_read {
@@ -285,11 +287,11 @@ fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
     }
 }
 
-/// It froze in its start, which had not come to the resync.
+/// It froze during its start, before the resync.
 #[test]
 fn an_array_that_froze_before_it_was_consistent_stays_frozen() {
     let mut rig = super::rig(1, 2, true);
-    fill_up(&rig, 1, Victim::SuperWrites);
+    fill_up(&rig, 1, Target::SuperWrites);
     let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
     rig.prepare_oracle(&plan, &BTreeSet::new());
     let live = rig.boot(&plan, &Config::default()).expect("sizes agree");
@@ -301,14 +303,14 @@ fn an_array_that_froze_before_it_was_consistent_stays_frozen() {
     rig.power_off();
 }
 
-/// A sector that no copy gave in the resync may differ among them, before and after.
+/// A sector that no copy returned in the resync may differ between copies, before `fail` and after.
 #[test]
-fn a_mirror_that_is_read_from_one_copy_stays_so_when_it_takes_writes_again() {
+fn a_mirror_read_from_one_copy_is_still_read_from_it_after_fail() {
     let mut rig = super::rig(1, 3, true);
     rig.judge.is_over_budget.set(true);
     (0..3).for_each(|slot| rig.disk(slot).add_latent([DATA_AT + 3]));
     let live = start_plain(&mut rig);
-    fill_up(&rig, 1, Victim::Writes);
+    fill_up(&rig, 1, Target::Writes);
     assert!(all(&rig, &live, vec![write(&rig, &live, 0, 2, 2)])[0].is_err());
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Ok(())]);
     let view = live.arrays[0].view();
@@ -316,10 +318,10 @@ fn a_mirror_that_is_read_from_one_copy_stays_so_when_it_takes_writes_again() {
     rig.power_off();
 }
 
-/// The clean-up of the idle array flushes, and a write revokes it. Its flush goes on, and fails on a member while `fail`
-/// makes torn parts whole. That member is not failed as well: the array could not be served.
+/// The clean-up of the idle array flushes, and a write cancels it. Its flush continues, and fails on a member while
+/// `fail` repairs torn parts. That member is not failed as well: the array could not be served.
 #[test]
-fn a_flush_of_before_that_fails_during_fail_takes_no_second_member_out() {
+fn an_earlier_flush_that_fails_during_fail_fails_no_second_member() {
     for (level, slots, late) in [(1, 2, 1), (5, 3, 2), (5, 3, 1), (10, 4, 0), (6, 4, 2)] {
         let case = format!("level {level}, a late flush of member {late}");
         let mut rig = rig(level, slots);
@@ -329,7 +331,7 @@ fn a_flush_of_before_that_fails_during_fail_takes_no_second_member_out() {
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
         let hang = |slot: u16, time| {
             let effect = Effect::Hang(Duration::from_millis(time));
-            rig.disk(slot).add_fault(Fault { victim: Victim::Flushes, after: 0, effect });
+            rig.disk(slot).add_fault(Fault { victim: Target::Flushes, after: 0, effect });
         };
         let sleep = |time| {
             let executor = rig.executor.clone();
@@ -338,15 +340,15 @@ fn a_flush_of_before_that_fails_during_fail_takes_no_second_member_out() {
         hang(late, 1500);
         all(&rig, &live, vec![sleep(700)]);
         assert!(!live.arrays[0].view().takes_writes, "{case}: the clean-up flushes");
-        fill_up(&rig, 1, Victim::Writes);
+        fill_up(&rig, 1, Target::Writes);
         freeze(&rig, &live, &case);
         let slow = (0..slots).rfind(|slot| ![1, late].contains(slot)).expect("a member that stays");
         hang(slow, 3000);
-        // What is under way when this is called fails when it ends.
+        // Operations that are in flight when this is called fail when they end.
         let (disk, executor) = (rig.disk(late).clone(), rig.executor.clone());
         rig.executor.spawn(0, "bus", async move {
             executor.sleep(Duration::from_millis(100)).await;
-            disk.take_bus_away(ErrorKind::Media);
+            disk.fail_bus(ErrorKind::Media);
         });
         let answer = all(&rig, &live, vec![fail(&live, &[1])])[0];
         let is_refused = |error: FailError| match error {

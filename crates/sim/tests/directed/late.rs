@@ -1,12 +1,12 @@
-//! Reads of parity levels beside a member that does not answer: the others give the bytes.
+//! Reads of parity levels while a member does not answer: the bytes are computed from the others.
 //! Owns: these runs. Not here: how a run is made (the parent), mirrors (`uraid/tests/hung.rs`).
 
 use super::*;
 
-/// More than five looks at the reads in flight, and the reads themselves.
+/// More than five age checks, and the reads themselves.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// Member 0 hangs: the first read of it takes five looks at most, later ones none.
+/// Member 0 hangs: the first read of it takes at most five age checks, later ones none.
 #[test]
 fn reads_of_a_member_that_hangs_are_computed_from_the_others() {
     for (level, slots, shards) in [(4, 3, 1), (5, 3, 1), (5, 4, 2), (6, 4, 1), (6, 5, 2)] {
@@ -28,7 +28,7 @@ fn reads_of_a_member_that_hangs_are_computed_from_the_others() {
                 let began = rig.executor.now();
                 assert!(all(&rig, &live, vec![read(&live, at, 1)]) == [Ok(vec![at as u8 + 1; 512])], "raid{level}");
                 let took = rig.executor.now().since(began);
-                // The shard that answers may not be the one that has seen it.
+                // The shard that receives the read may not be the one that has noticed it.
                 assert!(took < SOON, "raid{level}, sector {at}: {took:?}");
             }
         }
@@ -41,14 +41,14 @@ fn reads_of_a_member_that_hangs_are_computed_from_the_others() {
 
 /// A member that answers again is read again.
 #[test]
-fn nothing_is_computed_once_a_member_answers_again() {
+fn reads_return_to_a_member_that_answers_again() {
     for level in [5, 6] {
         let mut rig = rig(level, 4, false);
         let live = start(&mut rig, &[]);
         let size = live.arrays[0].geometry().size.0;
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
         let effect = Effect::Hang(Duration::from_secs(3));
-        rig.disk(0).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
+        rig.disk(0).add_fault(Fault { victim: Target::Reads, after: 0, effect });
         let is_right = || all(&rig, &live, vec![read(&live, 0, size)]) == [Ok(vec![7; size as usize * 512])];
         let began = rig.executor.now();
         assert!(is_right() && rig.executor.now().since(began) < SOON, "raid{level}");
@@ -61,9 +61,10 @@ fn nothing_is_computed_once_a_member_answers_again() {
     }
 }
 
-/// Where the others do not suffice, a read waits, and so does a write that must read: neither fails, each gets its bytes.
+/// If the other members are not enough, a read waits, and so does a write that must read. Neither fails, each gets its
+/// bytes.
 #[test]
-fn what_needs_a_member_that_is_slow_waits_for_it() {
+fn requests_that_need_a_slow_member_wait_for_it() {
     for level in [5, 6] {
         let away: &[u16] = if level == 5 { &[1] } else { &[1, 2] };
         let mut rig = rig(level, 4, false);
@@ -72,7 +73,7 @@ fn what_needs_a_member_that_is_slow_waits_for_it() {
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
         for after in 0..100 {
             let effect = Effect::Hang(Duration::from_secs(9));
-            rig.disk(0).add_fault(Fault { victim: Victim::Reads, after, effect });
+            rig.disk(0).add_fault(Fault { victim: Target::Reads, after, effect });
         }
         let writing = write(&rig, &live, 3, 1, 77);
         let requests: Vec<Request> = vec![
@@ -90,9 +91,9 @@ fn what_needs_a_member_that_is_slow_waits_for_it() {
     }
 }
 
-/// What a lost member held is computed without a second one that hangs, also if nothing else has been read of that one.
+/// A lost member's content is computed without a second member that hangs, even if nothing else was read from that one.
 #[test]
-fn what_a_lost_member_held_waits_for_no_other_one_that_hangs() {
+fn reads_of_a_lost_member_do_not_wait_for_another_one_that_hangs() {
     for (shards, hung) in [(1, 1), (1, 3), (2, 1), (2, 4)] {
         let mut first = 0;
         loop {
@@ -107,7 +108,7 @@ fn what_a_lost_member_held_waits_for_no_other_one_that_hangs() {
                 let began = rig.executor.now();
                 assert!(all(&rig, &live, vec![read(&live, first, 1)]) == [Ok(vec![first as u8 + 1; 512])], "{first}");
                 let took = rig.executor.now().since(began);
-                // Each shard finds out for itself: where the read arrives, and where its row is computed.
+                // Each shard notices by itself: the one where the read arrives, and the one where its row is computed.
                 let limit = if round == 0 { 2 * SOON } else { SOON / 4 };
                 assert!(took < limit, "{shards} shards, round {round}, sector {first}: {took:?}");
             }
@@ -120,15 +121,16 @@ fn what_a_lost_member_held_waits_for_no_other_one_that_hangs() {
     }
 }
 
-/// A write of one chunk reads whichever members give the parity: of equal plans the one that needs none that hangs.
+/// A write of one chunk reads whichever members give the parity. Of equal plans it takes the one without a member that
+/// hangs.
 #[test]
-fn a_write_reads_no_member_that_hangs_if_others_give_its_parity() {
+fn a_write_reads_no_hung_member_if_others_give_its_parity() {
     for (level, slots) in [(5, 4), (6, 5), (6, 6)] {
         let mut rig = rig_of(7, 1, level, slots, false);
         let live = start(&mut rig, &[]);
         let size = live.arrays[0].geometry().size.0;
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
-        // Left-symmetric: the last data chunk of row 0 is on the slot before the parities, or on the one behind them.
+        // Left-symmetric: the last data chunk of row 0 is in the slot before the parities, or in the one after them.
         let hung = if level == 5 { slots - 2 } else { slots - 3 };
         rig.disk(hung).hang_without_deadline();
         for round in 0..2 {
@@ -144,7 +146,7 @@ fn a_write_reads_no_member_that_hangs_if_others_give_its_parity() {
 
 /// Members that are slow, not hung: reads that are cut and sent again must not keep them busy.
 #[test]
-fn members_that_are_all_slow_are_read_about_once_for_each_read() {
+fn slow_members_are_read_about_once_per_read() {
     const READS: u64 = 1200;
     for (level, slots, answer_time) in [(1, 2, 600), (10, 4, 600), (5, 4, 1500)] {
         let mut rig = rig_of(7, 1, level, slots, false);
@@ -154,7 +156,7 @@ fn members_that_are_all_slow_are_read_about_once_for_each_read() {
         let before: Vec<u64> = (0..slots).map(|slot| rig.disk(slot).reads()).collect();
         for (slot, after) in (0..slots).flat_map(|slot| (0..4 * READS).map(move |after| (slot, after))) {
             let effect = Effect::Hang(Duration::from_millis(answer_time));
-            rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after, effect });
+            rig.disk(slot).add_fault(Fault { victim: Target::Reads, after, effect });
         }
         for round in 0..READS / 8 {
             let reads = (0..8).map(|n| read(&live, (round * 5 + n * 3) % size, 1)).collect();
@@ -162,7 +164,7 @@ fn members_that_are_all_slow_are_read_about_once_for_each_read() {
             assert!(reads.iter().all(|read| read.as_ref() == Ok(&vec![7; 512])), "raid{level}");
         }
         let reads: u64 = (0..).zip(&before).map(|(slot, before)| rig.disk(slot).reads() - before).sum();
-        // The first ones may be read twice, or of a parity array by all others. Each probe is a read.
+        // The first reads may be sent twice, or on parity levels to all others. Each probe is a read.
         let limit = READS * 5 / 4 + READS / 8 * u64::from(slots);
         assert!(reads < limit, "raid{level}: {reads} reads of members for {READS}");
         rig.power_off();

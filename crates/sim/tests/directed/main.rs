@@ -1,7 +1,7 @@
 //! Failures that seeds rarely reach, each as the shortest run that reaches it.
 //! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
 //! failures. Not here: requests in flight when the array freezes or ends (`ends`), members that fail together
-//! (`several`), what seeds have found (`own_mistakes`), partial superblock rounds (`rounds`).
+//! (`several`), mistakes found by seeds (`own_mistakes`), partial superblock rounds (`rounds`).
 
 mod ends;
 mod frozen;
@@ -19,8 +19,8 @@ use uraid_engine::{Config, MemberState, StartPlan, StopError};
 use uraid_format::{Role, Superblock};
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
-use uraid_sim::judge::{Assembled, How};
-use uraid_sim::member::{Effect, Fault, Victim};
+use uraid_sim::judge::{AssembleMode, Assembled};
+use uraid_sim::member::{Effect, Fault, Target};
 use uraid_sim::model::Shape;
 use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
@@ -28,7 +28,7 @@ use uraid_sim::setup::Setup;
 
 type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 
-/// The data of every member starts here.
+/// The first data sector of every member.
 const DATA_AT: u64 = 16;
 
 /// One shard, chunks of two sectors.
@@ -70,7 +70,7 @@ fn run(rig: &Rig, live: &Live, is_done: impl Fn() -> bool) {
     rig.judge_end(ended, live, false).expect("no violation");
 }
 
-/// Makes requests at the same time, and waits for all of them.
+/// Makes requests concurrently and waits for all of them.
 fn all<T: 'static>(rig: &Rig, live: &Live, requests: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
     let answers: Rc<RefCell<Vec<(usize, T)>>> = Rc::default();
     let count = requests.len();
@@ -87,7 +87,7 @@ fn all<T: 'static>(rig: &Rig, live: &Live, requests: Vec<impl Future<Output = T>
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// A write of one byte value, past the oracle, which therefore is not asked afterwards.
+/// A write of one byte value that bypasses the oracle, which therefore is not used afterwards.
 fn write(
     rig: &Rig,
     live: &Live,
@@ -126,10 +126,10 @@ fn read(live: &Live, at: u64, length: u64) -> impl Future<Output = Result<Vec<u8
     async move { array.read(Sector(at), into).await.map(|pieces| pieces.to_vec()) }
 }
 
-/// What would be started if power failed now.
+/// The plan that would be started if power failed now.
 fn plan_now(rig: &mut Rig) -> Box<StartPlan> {
     let images = rig.judge.images(&mut rig.rng);
-    match rig.judge.assemble(&images, How::Forced).expect("legal") {
+    match rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") {
         Assembled::Plan(plan) => plan,
         Assembled::DirtyDegraded | Assembled::Impossible => panic!("it does not start"),
     }
@@ -143,9 +143,9 @@ fn kind<T>(answer: &Result<T, IoError>) -> Option<ErrorKind> {
 ///   raid5 of 3, member 0 away:   sector 0 (member 0), 1 (member 0), 2 (member 1), 3 (member 1)
 ///   unreadable on member 1:      its first sector, so that nothing can be computed at offset 0 of the row
 /// ```
-/// Three writes wait for the row, and one of them takes the others along. Only the first one cannot be done.
+/// Three writes wait for the row, and one of them performs all of them. Only the first one must fail.
 #[test]
-fn a_write_is_not_failed_by_the_unreadable_sectors_of_another_one_in_its_batch() {
+fn a_write_is_not_failed_by_unreadable_sectors_of_another_in_its_batch() {
     let mut rig = rig(5, 3, false);
     let live = start(&mut rig, &[0]);
     let warm = all(&rig, &live, vec![write(&rig, &live, 4, 1, 9)]);
@@ -162,10 +162,10 @@ fn a_write_is_not_failed_by_the_unreadable_sectors_of_another_one_in_its_batch()
     rig.power_off();
 }
 
-/// A write of two rows of which the first cannot be done: its error is the answer, though the second row goes well.
+/// A write of two rows of which the first one fails: its error is the answer, although the second row succeeds.
 #[test]
-fn an_error_of_any_row_of_a_write_is_its_answer() {
-    // Which row cannot be computed at its offset 0: one member of its data is away, the other one cannot read.
+fn an_error_in_any_row_fails_the_write() {
+    // The row that cannot be computed at its offset 0: one member of its data is away, another one cannot read.
     for (row, away, unreadable) in [(0, 0, 1), (2, 1, 2)] {
         let mut rig = rig(5, 3, false);
         let live = start(&mut rig, &[away]);
@@ -179,7 +179,7 @@ fn an_error_of_any_row_of_a_write_is_its_answer() {
     }
 }
 
-/// Copies differ after a write that the full second member did not take. The array is frozen: every read gives the
+/// Copies differ after a write that the full second member did not take. The array is frozen: every read returns the
 /// canonical copy, whichever was read before.
 #[test]
 fn a_frozen_mirror_whose_copies_differ_is_read_from_one_copy() {
@@ -187,13 +187,13 @@ fn a_frozen_mirror_whose_copies_differ_is_read_from_one_copy() {
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
     let effect = Effect::ErrorsFromNow(ErrorKind::NoSpace);
-    rig.disk(1).add_fault(Fault { victim: Victim::Writes, after: 0, effect });
+    rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect });
     let answers = all(&rig, &live, vec![write(&rig, &live, 2, 2, 2)]);
     assert_eq!(kind(&answers[0]), Some(ErrorKind::NoSpace));
     let view = live.arrays[0].view();
     assert_eq!((view.gate, view.copies), (Gate::Frozen(ErrorKind::NoSpace), Copies::Canonical));
     for _ in 0..8 {
-        // Several at a time, so that a balanced choice would take both copies.
+        // Several at a time, so that read balancing would use both copies.
         let found = all(&rig, &live, (0..4).map(|_| read(&live, 2, 1)).collect());
         assert!(found.iter().all(|answer| *answer == Ok(vec![2; 512])), "the new bytes of the canonical copy");
     }
@@ -203,8 +203,8 @@ fn a_frozen_mirror_whose_copies_differ_is_read_from_one_copy() {
     rig.power_off();
 }
 
-/// Two members cannot read the same sector while a dirty mirror is resynced: the array stays dirty and is read from the
-/// canonical copy, because a sector that is unreadable now may be read later, and differ.
+/// Two members cannot read the same sector while a dirty mirror is resynced. The array stays dirty and is read from the
+/// canonical copy, because the sector may become readable later, and differ.
 #[test]
 fn a_mirror_whose_resync_met_an_unreadable_sector_stays_dirty_and_is_read_from_one_copy() {
     let mut rig = rig(1, 2, true);
@@ -220,7 +220,7 @@ fn a_mirror_whose_resync_met_an_unreadable_sector_stays_dirty_and_is_read_from_o
     rig.power_off();
 }
 
-/// The same of a row of a raid5: the array stays dirty, and only what cannot be computed is an error.
+/// The same for a row of a raid5: the array stays dirty, and only what cannot be computed is an error.
 #[test]
 fn a_raid5_whose_resync_met_two_unreadable_sectors_of_a_row_stays_dirty() {
     let mut rig = rig(5, 3, true);
@@ -235,8 +235,8 @@ fn a_raid5_whose_resync_met_two_unreadable_sectors_of_a_row_stays_dirty() {
     rig.power_off();
 }
 
-/// A raid6 fails a member; the round that records this meets a second failure. The write is answered when both are on
-/// the last two members, two events ahead.
+/// A raid6 fails a member; the round that records this meets a second failure. The write is answered when both failures
+/// are recorded on the last two members, two events ahead.
 #[test]
 fn a_round_of_superblocks_that_meets_a_second_failure_records_both() {
     for first in 0..4 {
@@ -246,8 +246,8 @@ fn a_round_of_superblocks_that_meets_a_second_failure_records_both() {
             assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
             let before = rig.guard.events()[usize::from(first)];
             let gone = Effect::ErrorsFromNow(ErrorKind::Media);
-            rig.disk(first).add_fault(Fault { victim: Victim::Writes, after: 0, effect: gone });
-            rig.disk(second).add_fault(Fault { victim: Victim::SuperWrites, after: 0, effect: gone });
+            rig.disk(first).add_fault(Fault { victim: Target::Writes, after: 0, effect: gone });
+            rig.disk(second).add_fault(Fault { victim: Target::SuperWrites, after: 0, effect: gone });
             assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 2)]), [Ok(())], "{first}, then {second}");
             let status = live.arrays[0].status();
             let is_faulty = |slot: u16| matches!(status.members[usize::from(slot)], MemberState::Faulty { .. });
@@ -257,7 +257,7 @@ fn a_round_of_superblocks_that_meets_a_second_failure_records_both() {
                 assert!(events[usize::from(slot)] >= before + 2, "{events:?}");
             }
             let images = rig.judge.images(&mut rig.rng);
-            let Assembled::Plan(plan) = rig.judge.assemble(&images, How::Forced).expect("legal") else {
+            let Assembled::Plan(plan) = rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") else {
                 panic!("two members of a raid6 are enough");
             };
             assert!(!plan.template.roles.iter().take(4).enumerate().any(|(number, role)| {
@@ -268,9 +268,9 @@ fn a_round_of_superblocks_that_meets_a_second_failure_records_both() {
     }
 }
 
-/// The member that is given up while a member that failed for good by hand is still being recorded.
+/// A member is failed while the permanent failure of another one by command is still being recorded.
 #[test]
-fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
+fn a_member_failed_by_command_is_two_events_behind_when_the_command_returns() {
     for (level, slots) in [(1, 3), (5, 4), (6, 5)] {
         let mut rig = rig(level, slots, false);
         let live = start(&mut rig, &[]);
@@ -292,15 +292,15 @@ fn a_member_failed_by_hand_is_out_of_reach_when_the_command_returns() {
     }
 }
 
-/// A degraded raid5 freezes after one block of a row was written and its parity was not. What the missing member held at
-/// that offset can no longer be computed, and is an error; the sector beside it is read as before.
+/// A degraded raid5 freezes after one block of a row was written and its parity was not. The missing member's content
+/// at that offset can no longer be computed, and reading it is an error; the sector beside it is read as before.
 #[test]
 fn only_the_half_written_sectors_of_a_row_are_refused_after_a_freeze() {
     let mut rig = rig(5, 3, false);
     let live = start(&mut rig, &[0]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
     let effect = Effect::ErrorsFromNow(ErrorKind::NoSpace);
-    rig.disk(2).add_fault(Fault { victim: Victim::Writes, after: 0, effect });
+    rig.disk(2).add_fault(Fault { victim: Target::Writes, after: 0, effect });
     let answers = all(&rig, &live, vec![write(&rig, &live, 2, 1, 2)]);
     assert_eq!(kind(&answers[0]), Some(ErrorKind::NoSpace));
     let found = all(&rig, &live, vec![read(&live, 0, 1), read(&live, 1, 1), read(&live, 2, 1), read(&live, 3, 1)]);
@@ -311,15 +311,15 @@ fn only_the_half_written_sectors_of_a_row_are_refused_after_a_freeze() {
     rig.power_off();
 }
 
-/// What a failed flush of a level without redundancy has lost is not known: no later flush says that all is well.
+/// After a failed flush on a level without redundancy, it is unknown what was lost: no later flush may succeed.
 #[test]
-fn a_raid0_whose_flush_failed_once_answers_no_flush_any_more() {
+fn a_raid0_with_a_failed_flush_fails_all_later_flushes() {
     for slot in 0..2 {
         let mut rig = rig(0, 2, false);
         rig.judge.is_over_budget.set(true);
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
-        rig.disk(slot).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: Effect::Error(ErrorKind::Media) });
+        rig.disk(slot).add_fault(Fault { victim: Target::Flushes, after: 0, effect: Effect::Error(ErrorKind::Media) });
         let flush = || {
             let array = live.arrays[0].clone();
             async move { array.flush().await }
@@ -337,10 +337,10 @@ fn a_raid0_whose_flush_failed_once_answers_no_flush_any_more() {
     }
 }
 
-/// A first write that comes at any moment of the rounds that record a failure goes down behind superblocks that say
-/// dirty: those rounds were begun before and do not.
+/// A first write may arrive at any moment of the rounds that record a failure. It is submitted only after superblocks
+/// that say dirty: those rounds began before it and say clean.
 #[test]
-fn a_first_write_during_the_record_of_a_failure_is_behind_the_dirty_mark() {
+fn a_first_write_while_a_failure_is_recorded_waits_for_the_dirty_mark() {
     for step in 0..120 {
         let mut rig = rig(1, 3, false);
         let live = start(&mut rig, &[]);
@@ -361,9 +361,10 @@ fn a_first_write_during_the_record_of_a_failure_is_behind_the_dirty_mark() {
     }
 }
 
-/// A member that is failed by hand just before the array stops is in the superblocks when the stop has ended.
+/// A member that is failed by command just before the array stops is recorded in the superblocks when the stop has
+/// ended.
 #[test]
-fn a_member_that_is_failed_as_the_array_stops_is_recorded_by_the_stop() {
+fn a_member_failed_just_before_a_stop_is_recorded_by_the_stop() {
     let mut failed = 0;
     for seed in 0..200 {
         let mut rig = rig_of(seed, 2, 1, 3, false);
@@ -385,9 +386,9 @@ fn a_member_that_is_failed_as_the_array_stops_is_recorded_by_the_stop() {
     assert!((1..200).contains(&failed), "either may come first: {failed}");
 }
 
-/// A sector that a member of a raid5 cannot read is asked for once: a disk may try for many seconds.
+/// A sector that a member of a raid5 cannot read is requested once: a disk may retry for many seconds.
 #[test]
-fn an_unreadable_sector_is_asked_for_once_and_computed_from_the_others() {
+fn an_unreadable_sector_is_requested_once_and_computed_from_the_others() {
     for (at, slot) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
         let mut rig = rig(5, 3, false);
         let live = start(&mut rig, &[]);
@@ -405,7 +406,7 @@ fn an_unreadable_sector_is_asked_for_once_and_computed_from_the_others() {
 ///   raid5 of 3, row 0, offset 0:   member 0 unreadable    so D1 is written over the old P
 ///                      offset 1:   member 2 (P) unreadable    so P is made of D0 and the new D1
 /// ```
-/// No plan does both sectors of D1 at once: they are written one after the other, each with FUA.
+/// No plan writes both sectors of D1 at once: they are written one after the other, each with FUA.
 #[test]
 fn both_halves_of_a_durable_row_write_are_durable_when_it_is_answered() {
     let mut rig = rig(5, 3, false);
@@ -419,9 +420,9 @@ fn both_halves_of_a_durable_row_write_are_durable_when_it_is_answered() {
     rig.power_off();
 }
 
-/// Where more members fail a flush than the array can lose, none is given up; what was lost is not known all the same.
+/// If more members fail a flush than the array can lose, none is failed; it is still unknown what was lost.
 #[test]
-fn an_array_that_lost_a_flush_on_too_many_members_answers_no_flush_any_more() {
+fn an_array_that_lost_a_flush_on_too_many_members_fails_all_later_flushes() {
     for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {
         let mut rig = rig(level, slots, false);
         rig.judge.is_over_budget.set(true);
@@ -429,7 +430,7 @@ fn an_array_that_lost_a_flush_on_too_many_members_answers_no_flush_any_more() {
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
         for slot in 0..slots {
             let effect = Effect::Error(ErrorKind::Media);
-            rig.disk(slot).add_fault(Fault { victim: Victim::Flushes, after: 0, effect });
+            rig.disk(slot).add_fault(Fault { victim: Target::Flushes, after: 0, effect });
         }
         for round in 0..3 {
             let array = live.arrays[0].clone();
@@ -440,7 +441,7 @@ fn an_array_that_lost_a_flush_on_too_many_members_answers_no_flush_any_more() {
     }
 }
 
-/// A raid10 is resynced chunk by chunk: whichever of them has a sector that no copy gives, the array stays dirty.
+/// A raid10 is resynced chunk by chunk. If any chunk has a sector that no copy can read, the array stays dirty.
 #[test]
 fn an_unreadable_sector_in_any_window_of_a_resync_keeps_the_array_dirty() {
     for at in 0..6 {
@@ -455,17 +456,17 @@ fn an_unreadable_sector_in_any_window_of_a_resync_keeps_the_array_dirty() {
     }
 }
 
-/// The last member freezes the array by a read while the idle array is flushed to be marked clean.
+/// The last member freezes the array by a failed read while the idle array is being flushed to be marked clean.
 #[test]
-fn an_array_that_froze_while_it_was_made_clean_is_not_called_clean() {
+fn an_array_that_froze_during_the_clean_up_is_not_marked_clean() {
     let mut rig = rig(1, 2, false);
     rig.judge.is_over_budget.set(true);
     let live = start(&mut rig, &[1]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
     let takes = Effect::Hang(Duration::from_secs(2));
-    rig.disk(0).add_fault(Fault { victim: Victim::Flushes, after: 0, effect: takes });
+    rig.disk(0).add_fault(Fault { victim: Target::Flushes, after: 0, effect: takes });
     let gone = Effect::Error(ErrorKind::Gone);
-    rig.disk(0).add_fault(Fault { victim: Victim::Reads, after: 0, effect: gone });
+    rig.disk(0).add_fault(Fault { victim: Target::Reads, after: 0, effect: gone });
     let (executor, later) = (rig.executor.clone(), read(&live, 0, 1));
     let reading = async move {
         executor.sleep(Duration::from_secs(1)).await;
@@ -479,10 +480,10 @@ fn an_array_that_froze_while_it_was_made_clean_is_not_called_clean() {
     rig.power_off();
 }
 
-/// An array that cannot be marked clean is stopped while a member is being failed by hand: the round of superblocks that
-/// is under way ends before the stop does.
+/// An array that cannot be marked clean is stopped while a member is being failed by command: the round of superblocks
+/// in progress ends before the stop does.
 #[test]
-fn a_stop_that_leaves_an_array_dirty_leaves_no_superblock_under_way() {
+fn a_stop_that_leaves_an_array_dirty_leaves_no_superblock_write_in_flight() {
     for step in 0..60 {
         let mut rig = rig(1, 3, true);
         rig.judge.is_over_budget.set(true);
@@ -506,10 +507,10 @@ fn a_stop_that_leaves_an_array_dirty_leaves_no_superblock_under_way() {
     }
 }
 
-/// A member that missed the last round, and cannot be brought up, is given up: after the next round it would be two
-/// events behind, as a stale one is, and the array might not start without it.
+/// A member that missed the last round and cannot be brought up to date is failed: after the next round it would be two
+/// events behind, like a stale one, and the array might not start without it.
 #[test]
-fn a_member_that_cannot_be_brought_up_is_given_up_before_the_start_ends() {
+fn a_member_that_cannot_be_brought_up_to_date_is_failed_during_the_start() {
     for lagging in 0..3 {
         let mut rig = rig(1, 3, false);
         let disk = rig.disk(lagging).clone();
@@ -524,7 +525,7 @@ fn a_member_that_cannot_be_brought_up_is_given_up_before_the_start_ends() {
         rig.guard.reset_events(lagging, superblock.events);
         rig.judge.lost.borrow_mut().insert(lagging);
         let effect = Effect::Error(ErrorKind::Media);
-        disk.add_fault(Fault { victim: Victim::SuperWrites, after: 0, effect });
+        disk.add_fault(Fault { victim: Target::SuperWrites, after: 0, effect });
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 1)]), [Ok(())]);
         let status = live.arrays[0].status();
@@ -534,7 +535,7 @@ fn a_member_that_cannot_be_brought_up_is_given_up_before_the_start_ends() {
 }
 
 #[test]
-fn reads_of_a_mirror_wait_for_no_member_that_hangs_for_longer_than_two_looks() {
+fn reads_of_a_mirror_wait_for_a_hung_member_for_at_most_two_age_checks() {
     for (level, slots) in [(1, 2), (1, 3), (10, 4)] {
         for hung in 0..slots {
             let mut rig = rig(level, slots, false);
@@ -562,7 +563,7 @@ fn a_member_that_was_slow_is_read_again() {
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 7)]), [Ok(())]);
         let effect = Effect::Hang(Duration::from_secs(3));
-        rig.disk(1).add_fault(Fault { victim: Victim::Reads, after: 0, effect });
+        rig.disk(1).add_fault(Fault { victim: Target::Reads, after: 0, effect });
         // Sectors that do not follow an earlier read, because streams stay on their copy.
         let reads = || {
             let reads = all(&rig, &live, (0..12).map(|n| read(&live, n % 2 * 4, 1)).collect());

@@ -1,6 +1,6 @@
-//! Several members fail at the same time, or are full: who is failed, what the superblocks say, how it starts again.
-//! Owns: buses that take several members away, arrays that froze over full members. Not here: single members
-//! (the parent), what seeds have found (`own_mistakes`).
+//! Several members fail at the same time, or are full: which ones are failed, what the superblocks say, how it restarts.
+//! Owns: buses that fail several members, arrays that froze because of full members. Not here: single members
+//! (the parent), mistakes found by seeds (`own_mistakes`).
 
 use super::*;
 use uraid_engine::verdict::OnFull;
@@ -27,27 +27,27 @@ pub(super) fn start_plain(rig: &mut Rig) -> Live {
     start_with(rig, &[], &Config::default())
 }
 
-/// Member `slot` answers nothing well any more, from `after` requests of each kind on.
+/// Member `slot` fails all requests after the first `after` of each kind.
 fn take_away(rig: &Rig, slot: u16, kind: ErrorKind, after: u64) {
-    for victim in [Victim::Writes, Victim::SuperWrites, Victim::Flushes] {
+    for victim in [Target::Writes, Target::SuperWrites, Target::Flushes] {
         rig.disk(slot).add_fault(Fault { victim, after, effect: Effect::ErrorsFromNow(kind) });
     }
     if kind == ErrorKind::Gone {
-        rig.disk(slot).add_fault(Fault { victim: Victim::Reads, after, effect: Effect::ErrorsFromNow(kind) });
+        rig.disk(slot).add_fault(Fault { victim: Target::Reads, after, effect: Effect::ErrorsFromNow(kind) });
     }
 }
 
-/// What would be started, without force, if power failed now.
+/// The plan that would be started, without force, if power failed now.
 pub(super) fn plan_now(rig: &mut Rig) -> Result<Box<StartPlan>, &'static str> {
-    plan_of(rig, How::Plain)
+    plan_of(rig, AssembleMode::Plain)
 }
 
-/// How many members the superblocks count.
+/// How many members the superblocks list.
 pub(super) fn counted(rig: &mut Rig) -> usize {
-    in_slots(&plan_of(rig, How::Forced).expect("it starts"))
+    in_slots(&plan_of(rig, AssembleMode::Forced).expect("it starts"))
 }
 
-fn plan_of(rig: &mut Rig, how: How) -> Result<Box<StartPlan>, &'static str> {
+fn plan_of(rig: &mut Rig, how: AssembleMode) -> Result<Box<StartPlan>, &'static str> {
     let images = rig.judge.images(&mut rig.rng);
     match rig.judge.assemble(&images, how).expect("legal") {
         Assembled::Plan(plan) => Ok(plan),
@@ -60,8 +60,8 @@ pub(super) fn in_slots(plan: &StartPlan) -> usize {
     plan.template.roles.iter().filter(|role| matches!(role, Role::Slot(_))).count()
 }
 
-/// A bus or a cable takes two members of a raid5 away, three of a raid6, both copies of a raid10, all of a raid1. Which
-/// of them a write meets first, and whether all at once or one after the other, does not matter.
+/// A bus or a cable fails, and with it two members of a raid5, three of a raid6, both copies of a raid10, all of a
+/// raid1. The result does not depend on which of them a write meets first, or on the order of failures.
 #[test]
 fn members_that_fail_together_are_not_recorded_as_failed() {
     let cases: [(i32, u16, &[u16]); 5] =
@@ -90,7 +90,7 @@ fn members_that_fail_together_are_not_recorded_as_failed() {
     }
 }
 
-/// Two writers of a raid5: the second member fails a moment after the first one. How many members are failed.
+/// Two writers of a raid5: the second member fails shortly after the first one. Returns how many members are failed.
 fn failed_of_two(later: u64) -> usize {
     let mut rig = rig(5, 3);
     rig.judge.is_over_budget.set(true);
@@ -98,8 +98,8 @@ fn failed_of_two(later: u64) -> usize {
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
     let fails = Effect::ErrorsFromNow(ErrorKind::Media);
     for slot in [0, 1] {
-        // Their superblocks could be written.
-        rig.disk(slot).add_fault(Fault { victim: Victim::Writes, after: 0, effect: fails });
+        // Their superblocks could still be written.
+        rig.disk(slot).add_fault(Fault { victim: Target::Writes, after: 0, effect: fails });
     }
     // Row 0 has its data on members 0 and 1, its parity on member 2.
     let (first, second, executor) = (write(&rig, &live, 0, 1, 2), write(&rig, &live, 8, 1, 2), rig.executor.clone());
@@ -127,16 +127,16 @@ fn failed_slots(live: &Live) -> Vec<u16> {
 }
 
 #[test]
-fn a_failure_waits_for_those_that_come_a_moment_later() {
+fn failures_shortly_after_another_are_judged_together() {
     for later in [1, 20, 150] {
         assert_eq!(failed_of_two(later), 0, "{later} ms");
     }
 }
 
-/// The canary of the same, which no seed of the first thousands shows.
+/// The canary of that test. The first thousands of seeds do not find it.
 #[cfg(feature = "sabotage")]
 #[test]
-fn an_engine_that_fails_one_by_one_is_found() {
+fn the_canary_that_fails_members_one_by_one_is_found() {
     use uraid_engine::sabotage::{Sabotage, set};
     set(Some(Sabotage::FailOneByOne));
     let failed = [1, 20, 150].map(failed_of_two);
@@ -144,16 +144,16 @@ fn an_engine_that_fails_one_by_one_is_found() {
     assert!(failed.into_iter().all(|count| count > 0), "{failed:?}");
 }
 
-/// Member 0 of a raid5 passes the limit of read errors while member 1 fails a write: the array needs member 0, whose
-/// writes go well. That is no reason to freeze; and where the full member 1 froze it, none to fail member 0.
+/// Member 0 of a raid5 exceeds the limit of read errors while member 1 fails a write: the array needs member 0, whose
+/// writes succeed. That must not freeze the array; and if the full member 1 froze it, it must not fail member 0.
 #[test]
-fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
+fn too_many_read_errors_do_not_fail_a_member_that_the_array_needs() {
     for (kind, failed) in [(ErrorKind::Media, vec![1]), (ErrorKind::NoSpace, vec![])] {
         let mut rig = rig(5, 3);
         rig.judge.is_over_budget.set(true);
         let live = start_with(&mut rig, &[], &Config { read_errors_max: 1, ..Config::default() });
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
-        for (slot, victim, kind) in [(0, Victim::Reads, ErrorKind::Media), (1, Victim::Writes, kind)] {
+        for (slot, victim, kind) in [(0, Target::Reads, ErrorKind::Media), (1, Target::Writes, kind)] {
             rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(kind) });
         }
         // Row 0 has its data on members 0 and 1; row 1 is written as a whole, without a read.
@@ -176,18 +176,19 @@ fn too_many_read_errors_cost_nothing_where_another_member_fails_meanwhile() {
     }
 }
 
-pub(super) fn fill_up(rig: &Rig, slot: u16, victim: Victim) {
+pub(super) fn fill_up(rig: &Rig, slot: u16, victim: Target) {
     rig.disk(slot).add_fault(Fault { victim, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::NoSpace) });
 }
 
-/// `--on-full=fail`: a full member is failed like any other; more of them than can be lost freeze the array, and stay.
+/// `--on-full=fail`: a full member is failed like any other. If more are full than can be lost, the array freezes, and
+/// they are kept.
 #[test]
-fn a_full_member_is_failed_at_once_where_that_is_wanted() {
+fn a_full_member_is_failed_at_once_with_on_full_fail() {
     let config = Config { on_full: OnFull::Fail, ..Config::default() };
     for (level, slots) in [(1, 2), (10, 4), (5, 3), (6, 4)] {
         let mut rig = rig(level, slots);
         let live = start_with(&mut rig, &[], &config);
-        fill_up(&rig, 1, Victim::Writes);
+        fill_up(&rig, 1, Target::Writes);
         rig.judge.lost.borrow_mut().insert(1);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())], "level {level}");
         assert_eq!(counted(&mut rig), usize::from(slots) - 1, "level {level}");
@@ -196,7 +197,7 @@ fn a_full_member_is_failed_at_once_where_that_is_wanted() {
     }
     let mut rig = rig(5, 3);
     let live = start_with(&mut rig, &[], &config);
-    (0..3).for_each(|slot| fill_up(&rig, slot, Victim::Writes));
+    (0..3).for_each(|slot| fill_up(&rig, slot, Target::Writes));
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Err(ErrorKind::NoSpace.into())]);
     assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
     assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));

@@ -1,6 +1,6 @@
 //! A bell whose waiters shuttle can see, in place of the host's `src/bell.rs`.
 //! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), waiting for it (`sys::poll`).
-//! Invariant: as there: once rung it is heard by its one listener until it is silenced.
+//! Invariant: as there: once rung, it wakes its one waiter until it is silenced.
 
 use crate::sync::{MachineSabotage, is_sabotaged};
 use shuttle::sync::{Condvar, Mutex};
@@ -20,11 +20,11 @@ pub(crate) struct Bell {
 }
 
 std::thread_local! {
-    // By descriptor. One thread of the system is all threads of an execution.
+    // Indexed by descriptor. Thread-local is enough: one system thread runs all threads of an execution.
     static BELLS: RefCell<Vec<Weak<Rung>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An execution begins: bells of the one before are gone.
+/// Call it at the start of an execution: drops the bells of the previous one.
 pub(crate) fn forget_all() {
     BELLS.take();
 }
@@ -60,12 +60,12 @@ fn find(descriptor: RawFd) -> Arc<Rung> {
     BELLS.with_borrow(|bells| bells[index].upgrade()).expect("who waits for a bell has it")
 }
 
-/// Whether the bell has been rung and not been silenced.
+/// Whether the bell was rung and not silenced since.
 pub(crate) fn is_rung(descriptor: RawFd) -> bool {
     *find(descriptor).is_rung.lock().expect("no thread panics while it holds the lock")
 }
 
-/// Waits until the bell is rung: shuttle detects a task that waits for ever.
+/// Waits until the bell is rung. shuttle detects a task that waits for ever.
 pub(crate) fn wait(descriptor: RawFd) {
     let rung = find(descriptor);
     let guard = rung.is_rung.lock().expect("no thread panics while it holds the lock");

@@ -1,7 +1,7 @@
 //! A member: memory that all shards share, and that a helper thread of the host's ring reads and writes.
-//! Owns: [`Disk`], [`Member`], what a flush makes durable. Not here: what must be on it (`judge`).
-//! Invariant: an operation is one step on the bytes, at a moment between its start and its completion that the schedule
-//! draws; it happens on a helper thread, never on the shard's.
+//! Owns: [`Disk`], [`Member`], what a flush makes durable. Not here: its right content (`judge`).
+//! Invariant: an operation accesses the bytes in one step, on a helper thread and never on the shard's, at a moment
+//! between its start and its completion that the schedule draws.
 
 use crate::ring::{Buffers, Driver, Kind};
 use shuttle::rand::{Rng, thread_rng};
@@ -14,29 +14,29 @@ use uraid_block::{
 
 /// The bytes of a member. The lock is never held across a scheduling point.
 pub(crate) struct Medium {
-    /// What a reader gets.
+    /// What a read returns.
     pub(crate) current: Vec<u8>,
-    /// What a power failure leaves.
+    /// What survives a power cut.
     pub(crate) durable: Vec<u8>,
     /// Sectors that the next flush makes durable.
     is_cached: Vec<bool>,
     operations: u64,
-    /// It fails this operation and all later ones.
+    /// This operation and all later ones fail.
     fails_from: u64,
     flushes: u64,
-    /// It fails this flush, and forgets what it had not made durable.
+    /// This flush fails, and drops what it had not made durable.
     fails_flush: u64,
-    /// The array has been stopped: nothing touches it any more.
-    is_let_go: bool,
+    /// The array was stopped: any access is a violation.
+    is_released: bool,
 }
 
-/// One member for all shards.
+/// One member, shared by all shards.
 pub(crate) struct Disk {
     geometry: Geometry,
     medium: Mutex<Medium>,
 }
 
-/// What a helper thread does.
+/// The work of a helper thread.
 enum Work {
     Read { at: usize, into: ReadPieces },
     Write { at: usize, from: WritePieces, fua: Fua },
@@ -56,7 +56,7 @@ impl Work {
 }
 
 impl Disk {
-    /// A disk with these bytes, all of them durable.
+    /// A disk with these bytes, all durable.
     pub(crate) fn new(bytes: Vec<u8>) -> Arc<Disk> {
         let geometry = Geometry {
             size: Sectors((bytes.len() / SECTOR_BYTES) as u64),
@@ -78,7 +78,7 @@ impl Disk {
             fails_from: u64::MAX,
             flushes: 0,
             fails_flush: u64::MAX,
-            is_let_go: false,
+            is_released: false,
         };
         Arc::new(Disk { geometry, medium: Mutex::new(medium) })
     }
@@ -88,25 +88,25 @@ impl Disk {
         self.medium.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From its operation of this number on it fails all.
+    /// All operations from this number on fail.
     pub(crate) fn fail_from(&self, operation: u64) {
         self.medium().fails_from = operation;
     }
 
-    /// It fails this one flush, and goes on as if nothing had been, as Linux does: what it had cached is not written,
-    /// and no later flush tells.
+    /// This one flush fails, as in Linux: the cached data is dropped, later operations succeed, and no later flush
+    /// reports the loss.
     pub(crate) fn fail_flush(&self, flush: u64) {
         self.medium().fails_flush = flush;
     }
 
     /// From now on every access is a violation.
-    pub(crate) fn let_go(&self) {
-        self.medium().is_let_go = true;
+    pub(crate) fn release(&self) {
+        self.medium().is_released = true;
     }
 
     fn run(&self, work: Work) -> Result<ReadPieces, IoError> {
         let mut medium = self.medium();
-        if medium.is_let_go {
+        if medium.is_released {
             panic!("a member is touched after the stop: {}", work.describe());
         }
         medium.operations += 1;
@@ -163,21 +163,21 @@ impl Medium {
         self.durable[range.clone()].copy_from_slice(&self.current[range]);
     }
 
-    /// Other bytes, as if they had always been there.
+    /// Replaces bytes; they are durable.
     pub(crate) fn replace(&mut self, start: usize, bytes: &[u8]) {
         self.current[start..start + bytes.len()].copy_from_slice(bytes);
         self.durable[start..start + bytes.len()].copy_from_slice(bytes);
     }
 }
 
-/// Lets others run, now and then.
-fn dawdle() {
+/// Yields to other threads, sometimes.
+fn maybe_yield() {
     for _ in 0..thread_rng().gen_range(0..4) {
         shuttle::thread::sleep(Duration::ZERO);
     }
 }
 
-/// A member as one shard drives it.
+/// A member as one shard accesses it.
 pub(crate) struct Member {
     pub(crate) disk: Arc<Disk>,
     pub(crate) driver: Rc<Driver>,
@@ -188,9 +188,9 @@ impl Member {
         let answer = Arc::new(Mutex::new(None));
         let (disk, into) = (self.disk.clone(), answer.clone());
         let call = move || {
-            dawdle();
+            maybe_yield();
             let outcome = disk.run(work);
-            dawdle();
+            maybe_yield();
             *into.lock().expect("no thread panics while it holds the lock") = Some(outcome);
             0
         };

@@ -1,6 +1,6 @@
-//! Running a scenario under many schedules, or under one again.
-//! Owns: [`Explore`], the mix of schedulers. Not here: what is run (`life`), what is chosen to run (`main`).
-//! Invariant: a seed gives the same schedules again; an exploration starts with nothing left of the one before.
+//! Runs a scenario under many schedules, or under one recorded schedule.
+//! Owns: [`Explore`], the mix of schedulers. Not here: the scenario's run (`life`), the choice of scenarios (`main`).
+//! Invariant: a seed gives the same schedules again; an exploration keeps no state of the previous one.
 
 use crate::life::{Scenario, live};
 use crate::sync::{MachineSabotage, set_sabotage};
@@ -15,18 +15,19 @@ use uraid_sim::model::Model;
 
 /// Bytes of a thread's stack.
 const STACK_BYTES: usize = 256 << 10;
-/// Scheduling points of one schedule. Most have a few thousand; with more than this something goes round for ever.
+/// Scheduling points of one schedule. Most have a few thousand; more than this is an endless loop.
 const STEPS_MAX: usize = 200_000;
-/// How often PCT changes its mind in a schedule: seldom finds what needs few coincidences, often what needs many.
+/// How often PCT changes priorities in a schedule: rarely finds bugs that need few coincidences, often those that need
+/// many.
 const DEPTHS: [usize; 2] = [3, 24];
 
-/// A mistake made on purpose, that a scenario must notice.
+/// A deliberate mistake that a scenario must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mistake {
     None,
-    /// The engine's.
+    /// A mistake of the engine.
     Engine(Sabotage),
-    /// The machine's under it.
+    /// A mistake of the machine below the engine.
     Machine(MachineSabotage),
 }
 
@@ -35,7 +36,7 @@ pub(crate) enum Mistake {
 pub(crate) enum Schedules {
     /// This many, from this seed.
     Drawn { count: usize, seed: u64 },
-    /// The one that shuttle has printed.
+    /// The one that shuttle printed.
     Again(String),
 }
 
@@ -49,7 +50,7 @@ impl Schedules {
     }
 }
 
-/// Takes turns: all threads alike at every step, and PCT with few and with many changes of priority.
+/// Alternates between schedulers: uniformly random, and PCT with few and with many changes of priority.
 struct Mixed {
     // Never dropped: that would print seeds, which say less than the schedule does.
     schedulers: ManuallyDrop<Vec<Box<dyn Scheduler>>>,
@@ -87,7 +88,7 @@ static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 /// shuttle prints the schedule of a panic; a canary's panic is expected and not printed.
 pub(crate) fn install_hooks() {
-    // shuttle lays its hook over the one it finds, once.
+    // shuttle installs its hook once, on top of the existing one.
     std::panic::set_hook(Box::new(|_| {}));
     Runner::new(RandomScheduler::new_from_seed(0, 1), config(false)).run(|| {});
     let shuttles = std::panic::take_hook();
@@ -103,14 +104,14 @@ fn config(is_quiet: bool) -> Config {
     config.stack_size = STACK_BYTES;
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
     config.failure_persistence = if is_quiet { FailurePersistence::None } else { FailurePersistence::Print };
-    // That it takes every access for SeqCst is known, see `sync`.
+    // That shuttle treats every access as SeqCst is known: see `sync`.
     config.silence_warnings = true;
-    // What panicked may hold what others wait for.
+    // Threads that panicked may hold what others wait for.
     config.ungraceful_shutdown_config.immediately_return_on_panic = true;
     config
 }
 
-/// Runs a scenario in a thread of its own, with a mistake or without: how many schedules there were, or what failed.
+/// Runs a scenario in its own thread, with or without a mistake. Returns the number of schedules, or the failure.
 pub(crate) fn explore(scenario: &Scenario, schedules: &Schedules, mistake: Mistake) -> Result<usize, String> {
     IS_QUIET.store(mistake != Mistake::None, Ordering::Relaxed);
     let (scenario, schedules) = (scenario.clone(), schedules.clone());

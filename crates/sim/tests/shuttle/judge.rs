@@ -1,7 +1,7 @@
-//! What must be true of the members, from outside the engine.
-//! Owns: [`Judge`]: what clients were told, and what the members' bytes must say then. Not here: who asks for what
-//! (`life`). Where a sector lies is the simulator's second opinion, `model`; who is in is the engine's assembly.
-//! Invariant: a check meets no scheduling point, so it sees the one moment that it is about.
+//! Checks the members from outside the engine.
+//! Owns: [`Judge`]: the answers that clients received, and what the members' bytes must then be. Not here: the requests
+//! (`life`). Where a sector lies comes from the simulator's independent `model`; who is in, from the engine's assembly.
+//! Invariant: a check has no scheduling point, so it sees a single moment.
 
 use crate::disk::Disk;
 use std::collections::BTreeSet;
@@ -17,19 +17,19 @@ use uraid_sim::watch::SUPER_AT;
 
 type Bytes = [u8; SECTOR_BYTES];
 
-/// Which of a member's bytes.
+/// Which of a member's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
     Current,
     Durable,
 }
 
-/// A write of a sector. Moments are counted, not timed: each question and each answer is one.
+/// A write of a sector. Moments are counted, not timed: each request and each answer is one.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     number: u64,
     asked: u64,
-    /// `None`: not yet, or with an error: then it may have had an effect, or have one still.
+    /// `None`: not answered, or answered with an error: it may have had an effect, now or later.
     answered: Option<u64>,
     is_zero: bool,
 }
@@ -40,10 +40,10 @@ impl Write {
     }
 }
 
-/// What a sector must have seen.
+/// What a sector must at least contain.
 #[derive(Clone, Copy, Debug)]
 enum AtLeast {
-    /// All that was answered before this moment.
+    /// Everything that was answered before this moment.
     AnsweredBefore(u64),
     /// This write.
     Write(u64),
@@ -59,16 +59,16 @@ impl AtLeast {
 }
 
 struct History {
-    /// Per array sector what was written to it; write 0, of zeroes, came before all.
+    /// Per array sector the writes to it; write 0, of zeroes, precedes all others.
     writes: Vec<Vec<Write>>,
     last_write: u64,
     moment: u64,
     asked: u64,
     answered: u64,
     is_stopped: bool,
-    /// When the last flush began that has succeeded.
+    /// When the last successful flush began.
     flushed: u64,
-    /// The slot whose failure by hand could not be recorded on all members.
+    /// The slot that was failed by command and could not be recorded on all members.
     unrecorded: Option<Slot>,
 }
 
@@ -78,7 +78,7 @@ impl History {
         self.moment
     }
 
-    /// The writes that a sector may show: all but those that one of `least` began after.
+    /// The writes that a sector may contain: all except those superseded by a write of `least`.
     fn candidates(&self, sector: u64, least: AtLeast) -> Vec<Write> {
         let writes = &self.writes[sector as usize];
         let is_over = |write: &&Write| {
@@ -88,7 +88,7 @@ impl History {
         writes.iter().filter(|write| !is_over(write)).copied().collect()
     }
 
-    /// Panics when the bytes are none that the sector may show.
+    /// Panics if the sector must not contain these bytes.
     fn check(&self, sector: u64, bytes: &Bytes, least: AtLeast, whose: &dyn Fn() -> String) {
         let candidates = self.candidates(sector, least);
         if candidates.iter().any(|write| *bytes == write.content(sector)) {
@@ -101,7 +101,7 @@ impl History {
     }
 }
 
-/// The watch over one execution.
+/// The checks of one execution.
 pub(crate) struct Judge {
     pub(crate) model: Arc<Model>,
     pub(crate) disks: Vec<Arc<Disk>>,
@@ -110,7 +110,7 @@ pub(crate) struct Judge {
     history: Mutex<History>,
 }
 
-/// What the write of this number puts into a sector.
+/// The content that the write of this number stores in a sector.
 pub(crate) fn content(sector: u64, write: u64) -> Bytes {
     let mut bytes = [0; SECTOR_BYTES];
     for (n, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -120,7 +120,7 @@ pub(crate) fn content(sector: u64, write: u64) -> Bytes {
 }
 
 impl Judge {
-    /// Members as `create` leaves them, all of their data zero; dirty: as a power failure leaves them then.
+    /// Members as `create` leaves them, with all data zero; if dirty, as after a power cut during that.
     /// `is_over_budget`: more members may fail than the level survives.
     pub(crate) fn new(model: Arc<Model>, starts_dirty: bool, is_over_budget: bool) -> Judge {
         let setup = Setup { starts_dirty, ..Setup::plain(model.shape.clone()) };
@@ -151,7 +151,7 @@ impl Judge {
         judge
     }
 
-    /// As if power had failed: nothing but the first copies, and the data of parity levels, is what it should be.
+    /// As after a power cut: only the first copies, and the data of parity levels, are right.
     fn corrupt_redundancy(&self) {
         let copies = self.model.copies.iter().flat_map(|places| &places[1..]);
         let parity = self.model.rows.iter().flat_map(|row| std::iter::once(&row.p).chain(&row.q));
@@ -169,7 +169,7 @@ impl Judge {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the superblocks that a power failure would leave lead to.
+    /// The plan that the superblocks lead to after a power cut now.
     pub(crate) fn plan(&self, force: bool) -> StartPlan {
         let candidates: Vec<Candidate> = (self.disks.iter())
             .map(|disk| {
@@ -204,14 +204,14 @@ impl Judge {
         bytes[start..start + SECTOR_BYTES].try_into().expect("a sector")
     }
 
-    /// A read or a flush begins, at this moment.
+    /// A read or a flush begins; returns the moment.
     pub(crate) fn ask(&self) -> u64 {
         let mut history = self.history();
         history.asked += 1;
         history.next_moment()
     }
 
-    /// A write begins: its number.
+    /// A write begins; returns its number.
     pub(crate) fn ask_write(&self, sectors: &Range<u64>, is_zero: bool) -> u64 {
         let asked = self.ask();
         let mut history = self.history();
@@ -223,7 +223,7 @@ impl Judge {
         number
     }
 
-    /// A request was answered. Only a stop is a reason to fail, where all that goes wrong is what the level survives.
+    /// A request was answered. As long as no more fails than the level survives, only a stop justifies an error.
     fn answered<T>(&self, what: &str, outcome: &Result<T, IoError>) {
         let mut history = self.history();
         history.answered += 1;
@@ -235,12 +235,12 @@ impl Judge {
         }
     }
 
-    /// How many requests have been answered.
+    /// The number of answered requests.
     pub(crate) fn answers(&self) -> u64 {
         self.history().answered
     }
 
-    /// A read from sector `start` on that began at this moment was answered.
+    /// A read from sector `start`, which began at moment `asked`, was answered.
     pub(crate) fn was_read(&self, start: u64, asked: u64, outcome: Result<ReadPieces, IoError>) {
         self.answered("read", &outcome);
         let Ok(pieces) = outcome else { return };
@@ -251,8 +251,8 @@ impl Judge {
         }
     }
 
-    /// A write was answered. If it has succeeded, it is on all members that would be in after a power failure now, and
-    /// these would know that they may differ. One that was refused never entered.
+    /// A write was answered. If it succeeded, it is on all members that would be in after a power cut now, and their
+    /// superblocks say dirty. One that was refused was never admitted.
     pub(crate) fn was_written(&self, sectors: &Range<u64>, number: u64, fua: Fua, outcome: Result<(), IoError>) {
         self.answered("write", &outcome);
         let moment = self.history().next_moment();
@@ -270,13 +270,13 @@ impl Judge {
             return;
         }
         let plan = self.plan(true);
-        // The only copy has nothing to differ from.
+        // A single copy has no other to differ from.
         let may_differ = self.model.is_parity() || Self::slots_in(&plan).len() > 1;
         assert!(plan.is_dirty || !may_differ, "write {number} is answered, and the superblocks say clean");
         let now = self.history().next_moment();
         self.is_on_members(sectors.clone(), Kept::Current, AtLeast::AnsweredBefore(now), &plan);
         match fua {
-            // What came after it may be there, and need not be durable.
+            // Later writes may be there instead, and need not be durable.
             Fua::Yes => self.is_on_members(sectors.clone(), Kept::Durable, AtLeast::Write(number), &plan),
             Fua::No => {}
         }
@@ -303,18 +303,19 @@ impl Judge {
         }
     }
 
-    /// The operator was told that the member of this slot is out.
+    /// The operator was told that the member of this slot is failed.
     pub(crate) fn was_failed(&self, slot: Slot) {
         let inside = Self::slots_in(&self.plan(true));
         assert!(!inside.contains(&slot.0), "slot {} was failed by hand, and its member is in", slot.0);
     }
 
-    /// The operator was told that too many others failed for this failure to be recorded.
+    /// The operator was told that this failure could not be recorded because too many other members failed.
     pub(crate) fn was_not_recorded(&self, slot: Slot) {
         self.history().unrecorded = Some(slot);
     }
 
-    /// The stop has returned: nothing touches a member any more. It is clean unless the stop came before the array was.
+    /// The stop has returned: no more accesses to members. It is clean unless the stop came before the array was
+    /// consistent.
     pub(crate) fn was_stopped(&self, outcome: Result<(), StopError>, may_be_dirty: bool, status: &Status) {
         let is_clean = match outcome {
             Ok(()) => true,
@@ -325,11 +326,11 @@ impl Judge {
             Err(error) => panic!("the stop leaves the array dirty: {error:?}"),
         };
         self.history().is_stopped = true;
-        self.disks.iter().for_each(|disk| disk.let_go());
+        self.disks.iter().for_each(|disk| disk.release());
         if is_clean || !self.is_over_budget {
             self.is_true(is_clean, &status.usable);
         } else {
-            // What members lack has been answered with an error, and what was flushed is there when they come back.
+            // What members lack was answered with an error, and flushed data is there when they come back.
             let least = AtLeast::AnsweredBefore(self.history().flushed);
             self.is_on_members(0..self.model.array_size(), Kept::Durable, least, &self.plan(true));
         }
@@ -346,13 +347,13 @@ impl Judge {
         assert_eq!(!plan.is_dirty, is_clean, "the superblocks say clean, and the stop said so");
         let inside = Self::slots_in(&plan);
         let mut worked: BTreeSet<u16> = usable.iter().map(|slot| slot.0).collect();
-        // A command failed a member when the stop had made the array clean, and then too many others failed for a whole round
-        // to record it. The operator was told so, and the member, which has all bytes, may still be in.
+        // A command failed a member after the stop had made the array clean, and then too many other members failed for
+        // a whole round to record it. The operator was told so, and the member, which has all bytes, may still be in.
         let unrecorded = self.history().unrecorded.filter(|slot| is_clean && inside.contains(&slot.0));
         worked.extend(unrecorded.map(|slot| slot.0));
         assert_eq!(inside, worked, "who is in by the superblocks, and who worked until the stop");
         let get = |place: OnMember| inside.contains(&place.slot).then(|| self.on_member(place, Kept::Durable));
-        if let Some(lie) = self.model.find_lie(&get, &|_| false).filter(|_| is_clean) {
+        if let Some(lie) = self.model.find_mismatch(&get, &|_| false).filter(|_| is_clean) {
             panic!("after the stop: {lie}");
         }
         let now = AtLeast::AnsweredBefore(self.history().next_moment());
@@ -366,7 +367,7 @@ impl Judge {
         }
     }
 
-    /// All is over.
+    /// The execution is over.
     pub(crate) fn is_over(&self) {
         let history = self.history();
         assert!(history.is_stopped);

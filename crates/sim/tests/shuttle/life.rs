@@ -1,7 +1,7 @@
 //! One execution: an array from its start to its stop, with clients on every shard.
-//! Owns: [`live`], [`Scenario`], what clients ask for, what the operator does. Not here: what must be true then (`judge`).
-//! Invariant: most sectors have one owner, who asks for one thing at a time, and owners share rows; the first few sectors
-//! are shared by all clients, so that writes of them overlap.
+//! Owns: [`live`], [`Scenario`], the clients' requests, the operator's commands. Not here: the checks (`judge`).
+//! Invariant: most sectors belong to one client, which makes one request at a time; clients share rows. The first few
+//! sectors are shared by all clients, so that writes of them overlap.
 
 use crate::disk::Member;
 use crate::judge::{Judge, content};
@@ -18,27 +18,27 @@ use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardI
 use uraid_engine::{Array, Config, FailError, StartError, StartPlan, World};
 use uraid_sim::model::{Model, Shape};
 
-/// How long an array is idle before it goes clean. Short: a shard that ends waits for the watch to see the stop.
+/// How long an array is idle before it becomes clean. Short: a shard that ends waits until its watch notices the stop.
 const CLEAN_AFTER: Duration = Duration::from_millis(2);
-/// What each client asks for.
+/// Requests per client.
 const REQUESTS: u64 = 3;
 
-/// What happens meanwhile.
+/// What goes wrong during the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trouble {
     /// Nothing but requests and the stop.
     None,
-    /// The operator takes a member out.
+    /// The operator fails a member.
     FailByHand,
-    /// A member begins to fail all that it is asked.
+    /// A member begins to fail all its operations.
     MemberFails,
-    /// A member fails one flush, and forgets what was to be flushed.
+    /// A member fails one flush, and drops the data that was to be flushed.
     FlushFails,
-    /// One is taken out and another one fails.
+    /// One member is failed by command and another one fails.
     TwoFail,
     /// More fail than the level survives.
     TooManyFail,
-    /// The array was left dirty: the stop may come while it is made consistent.
+    /// The array starts dirty: the stop may come during the resync.
     StartsDirty,
 }
 
@@ -50,25 +50,25 @@ pub(crate) struct Scenario {
     pub(crate) trouble: Trouble,
 }
 
-/// What one execution is about: drawn from the schedule, so that it is part of it.
+/// One execution, drawn from the schedule, so that the schedule determines it.
 struct Case {
     judge: Judge,
     plan: StartPlan,
     clients_per_shard: u16,
     clients: u64,
-    /// Sectors from the start of the array that all clients use.
+    /// The number of sectors, from the start of the array, that all clients use.
     shared: u64,
-    /// Sectors in a row that have one owner, behind those.
+    /// Consecutive sectors of one client, after the shared ones.
     stretch: u64,
     /// The stop comes after this many answers.
     stop_after: u64,
-    /// A second caller asks for the stop too.
+    /// A second caller stops the array, too.
     stops_twice: bool,
     /// The operator fails a member after this many answers.
     fail_after: Option<u64>,
     victim: Slot,
     is_over_budget: bool,
-    /// Requests are drawn from this many kinds: from the eighth on they are flushes.
+    /// Requests are drawn from this many kinds; from the eighth on they are flushes.
     kinds: u32,
 }
 
@@ -122,12 +122,12 @@ impl Case {
     }
 }
 
-/// One execution of a scenario, from nothing to nothing.
+/// One execution of a scenario, from creation to end.
 pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
     let case = Arc::new(Case::draw(scenario, model.clone()));
     let options = Options {
         ring: RingChoice::Threads,
-        // The worlds have their own, which are used again.
+        // The worlds have their own arenas, which are reused.
         arenas: [ArenaBlocks { small: 1, large: 0 }; ARENAS],
         spin: Duration::from_nanos(if thread_rng().gen_range(0..4) == 0 { 2 } else { 0 }),
         ..Options::default()
@@ -137,7 +137,7 @@ pub(crate) fn live(scenario: &Scenario, model: &Arc<Model>) {
     case.judge.is_over();
 }
 
-/// One shard's share of it.
+/// One shard's part of the execution.
 struct Life {
     case: Arc<Case>,
     shard: Shard<Message>,
@@ -190,7 +190,7 @@ impl Life {
             self.shard.spawn(async move {
                 match life.array.start(|_| {}).await {
                     Ok(()) => life.has_started.set(true),
-                    // A stop that comes first is the one reason not to start.
+                    // Only a stop that came first may prevent the start.
                     Err(StartError::Stopping) if life.case.stop_after == 0 => {}
                     Err(_) if life.case.is_over_budget => life.shard.post(ShardIndex(0), Message::Stop),
                     Err(error) => panic!("the array does not start: {error:?}"),
@@ -218,7 +218,7 @@ impl Life {
     fn take(self: &Rc<Self>, message: Message) {
         match message {
             Message::Engine(mail) => self.array.deliver(mail),
-            // It has been asked for, and the start has failed.
+            // The stop was already requested, and the start has failed.
             Message::Stop if self.is_stopping.replace(true) => {}
             Message::Stop => {
                 let life = self.clone();
@@ -264,7 +264,7 @@ impl Life {
         self.changed.wait_for(|| is_so(self).then_some(())).await;
     }
 
-    /// One request of a client to sectors of its own, or to those of all.
+    /// One request of a client, to its own sectors or to the shared ones.
     async fn request(&self, stretches: &[Range<u64>]) {
         let (kind, sectors) = {
             let mut rng = thread_rng();
@@ -323,7 +323,7 @@ impl Life {
         self.case.judge.was_flushed(asked, outcome);
     }
 
-    /// After the stop nothing is left here: no task, no request, no leased block.
+    /// After the stop this shard has no task, no request, and no leased block.
     async fn is_empty(&self) {
         for _ in 0..100 {
             if self.shard.tasks() == 0 {

@@ -1,15 +1,16 @@
-//! The engine on the host's shards, with shuttle choosing who runs: a stop, and members that fail, against requests in
-//! flight. loom sees every order of a few events of the door and the mailbox; here a whole array lives and ends, in
-//! schedules that are drawn.
-//! Owns: the list of scenarios, what each must notice. Not here: what happens in one (`life`), what must be true (`judge`).
-//! Compiled as they are: the host's shard, executor, timers, door, mail, operations and helper threads. Replaced: threads,
-//! locks and atomics (`sync`), the bell (`bell`), clock and poll (`sys`). Not here: io_uring, sockets, real files; memory
-//! orders weaker than sequential consistency; two reads or writes of bytes at the very same time.
-//! What shuttle itself says of the canaries' ends on standard error cannot be silenced.
+//! The engine on the host's shards, with shuttle choosing which thread runs: stops and failing members against requests
+//! in flight. loom checks every order of a few events of the door and the mailbox; here a whole array starts, works and
+//! stops, in schedules that are drawn.
+//! Owns: the list of scenarios, and what each must detect. Not here: a scenario's run (`life`), its checks (`judge`).
+//!
+//! Compiled unchanged: the host's shard, executor, timers, door, mail, operations and helper threads. Replaced: threads,
+//! locks and atomics (`sync`), the bell (`bell`), clock and poll (`sys`). Not covered: io_uring, sockets, real files;
+//! memory orders weaker than sequential consistency; two accesses to the same bytes at the very same time.
+//! shuttle prints the failures of canaries to standard error, which cannot be silenced.
 //!
 //! `cargo test --release -p uraid-sim --features shuttle,sabotage --test shuttle [-- WORDS OF A SCENARIO]`
-//! `URAID_SHUTTLE_SCHEDULES`: how many for each scenario. `URAID_SHUTTLE_SEED`: others. `URAID_SHUTTLE_REPLAY`: a file
-//! with a schedule as it was printed, for the one scenario that the words choose.
+//! `URAID_SHUTTLE_SCHEDULES`: how many per scenario. `URAID_SHUTTLE_SEED`: other schedules. `URAID_SHUTTLE_REPLAY`: a
+//! file with a schedule as printed, for the one scenario that the words choose.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the host's files are compiled as they are")]
 
@@ -44,10 +45,10 @@ use sync::MachineSabotage;
 use uraid_engine::sabotage::Sabotage;
 use uraid_sim::model::Shape;
 
-/// Of each scenario, unless the environment says otherwise: 20 seconds of one core for all.
+/// Schedules per scenario, unless the environment says otherwise: 20 seconds of one core for all.
 const SCHEDULES: usize = 1000;
 
-/// A mistake gets this many times the schedules: most need only a few, and the search ends with the first.
+/// A mistake gets up to this many times the schedules: most need only a few, and the search ends at the first finding.
 const MISTAKE_FACTOR: usize = 10;
 
 /// An array and the shards that drive it.
@@ -118,7 +119,7 @@ const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
     ),
 ];
 
-/// Mistakes that levels with copies, and those with parity, can make; noticed by nothing but requests and a stop.
+/// Mistakes that levels with copies can make, and (below) levels with parity; detected only with requests and a stop.
 const OF_COPIES: &[Mistake] = &[
     Mistake::Engine(Sabotage::SkipHold),
     Mistake::Engine(Sabotage::AnswerEarly),
@@ -131,7 +132,7 @@ impl Machine {
         self.level >= 4 && self.level <= 6
     }
 
-    /// Whether it can do without any two members.
+    /// Whether it survives the loss of any two members.
     fn survives_two(&self) -> bool {
         self.level == 6 || (self.level == 1 && self.slots > 2)
     }

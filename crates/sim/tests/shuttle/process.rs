@@ -1,5 +1,5 @@
-//! What the host's shards do to the process they are in, in place of the host's `src/signals.rs` and `src/panic_hook.rs`.
-//! Owns: nothing but their names: no signal comes here, and a panic is a finding that shuttle reports.
+//! Replaces the host's `src/signals.rs`, `src/panic_hook.rs` and `src/processors.rs`.
+//! Owns: functions of the same names that do nothing: there are no signals, and shuttle reports a panic as a finding.
 
 pub(crate) mod signals {
     use crate::shard::Signal;
@@ -32,7 +32,7 @@ pub(crate) mod panic_hook {
     }
 }
 
-/// Shards on processors of their own: there is one thread here.
+/// No pinning: there is one thread here.
 pub(crate) mod processors {
     pub(crate) fn pin(_: u16) {}
 

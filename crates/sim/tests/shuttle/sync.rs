@@ -1,6 +1,6 @@
 //! shuttle's threads, locks and atomics under the names of the host's `src/sync.rs`, which can be sabotaged.
-//! Owns: [`MachineSabotage`]. Not here: the scenarios. shuttle runs all of them on one thread of the system, in an order of its
-//! own, and never two at once: what is weaker than sequential consistency is for the models in the host's `tests/loom`.
+//! Owns: [`MachineSabotage`]. Not here: the scenarios. shuttle runs all threads on one system thread, in an order of its
+//! own, never two at once. Memory orders weaker than sequential consistency are modelled in the host's `tests/loom`.
 //! Invariant: unless sabotaged, each does what the standard library's does.
 
 use std::cell::Cell;
@@ -11,18 +11,18 @@ pub(crate) use self::shuttles_thread_local as thread_local;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, fence};
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, mpsc};
 
-/// A mistake of the machine that a scenario must notice.
+/// A mistake of the machine that a scenario must detect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MachineSabotage {
     Not,
-    /// A knock at the door rings no bell: a sleeping shard sleeps on.
+    /// A knock at the door does not ring the bell: a sleeping shard stays asleep.
     SilentBell,
     /// A condition variable wakes no thread.
     LostNotify,
 }
 
 std::thread_local! {
-    // One thread of the system explores, and is all threads of the scenario.
+    // One system thread explores, and runs all threads of the scenario.
     static SABOTAGE: Cell<MachineSabotage> = const { Cell::new(MachineSabotage::Not) };
 }
 
@@ -56,11 +56,11 @@ impl Condvar {
     }
 }
 
-/// For the table of doors, which outlives an execution, as nothing of shuttle's may: who reads gets a copy, so that
-/// no lock is held while others run.
+/// A lock for the table of doors, which outlives an execution; shuttle's own locks must not. A reader gets a copy, so
+/// that no lock is held while other threads run.
 pub(crate) struct RwLock<T>(std::sync::RwLock<T>);
 
-/// What a reader sees.
+/// A reader's copy.
 pub(crate) struct Copied<T>(T);
 
 impl<T> Deref for Copied<T> {
@@ -79,13 +79,13 @@ impl<T: Clone> RwLock<T> {
         Ok(Copied(self.0.read().unwrap_or_else(PoisonError::into_inner).clone()))
     }
 
-    /// The holder must not meet a scheduling point.
+    /// The holder must not reach a scheduling point.
     pub(crate) fn write(&self) -> LockResult<impl DerefMut<Target = T> + '_> {
         self.0.write()
     }
 }
 
-/// shuttle's key with the methods of the standard library's.
+/// shuttle's thread-local key with the methods of the standard library's.
 pub(crate) struct LocalKey<T: 'static>(pub(crate) &'static shuttle::thread::LocalKey<T>);
 
 impl<T> LocalKey<T> {
@@ -114,7 +114,7 @@ macro_rules! shuttles_thread_local {
 }
 pub(crate) use shuttles_thread_local;
 
-/// Threads by the name of the standard library's.
+/// Threads under the standard library's names.
 pub(crate) mod thread {
     pub(crate) use shuttle::thread::JoinHandle;
     use std::io;
@@ -141,7 +141,7 @@ pub(crate) mod thread {
         /// What the body borrows lives until its last use of it.
         pub(crate) unsafe fn spawn_unchecked<'a>(self, body: impl FnOnce() + Send + 'a) -> io::Result<JoinHandle<()>> {
             let body: Box<dyn FnOnce() + Send + 'a> = Box::new(body);
-            // SAFETY: only the lifetime changes, and the caller answers for that.
+            // SAFETY: only the lifetime changes, for which the caller is responsible.
             let body: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(body) };
             self.0.spawn(body)
         }

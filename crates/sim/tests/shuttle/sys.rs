@@ -1,7 +1,7 @@
 //! The system under the host's files, in place of the host's `src/sys.rs`: a clock, and waiting for a bell.
 //! Owns: virtual time. Not here: files; members do their I/O on helper threads (`disk`).
-//! Invariant: all shards share one time. It never goes back, and advances when a wait has lasted for a while; how
-//! long that is, the schedule draws.
+//! Invariant: all shards share one time. It never goes back, and advances while shards wait, by steps that the schedule
+//! draws.
 
 use crate::bell;
 use shuttle::rand::{Rng, thread_rng};
@@ -9,25 +9,25 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The most times that others are let run before a timer is due.
+/// The most times that a waiting thread yields before its timer is due.
 const TURNS_MAX: u32 = 96;
 
 std::thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// An execution begins.
+/// Call it at the start of an execution.
 pub(crate) fn reset_clock() {
     NOW.set(1_000_000_000);
 }
 
 pub(crate) fn monotonic_nanos() -> u64 {
-    // So that two looks at the clock differ, and spinning ends.
+    // Every call advances the clock, so that spinning ends.
     NOW.set(NOW.get() + 1);
     NOW.get()
 }
 
-/// Waits for the bell, the one file in the list, or until the time is over; says how many are ready.
+/// Waits for the bell, the only file in the list, or until the timeout has passed; returns how many are ready.
 pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usize {
     let [file] = files else { panic!("there are no sockets here") };
     match timeout {

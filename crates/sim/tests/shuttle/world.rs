@@ -1,4 +1,4 @@
-//! The host's shard in the words of `engine::World`, as the binary does it for one array.
+//! The host's shard as the `engine::World` of one array, as in the binary.
 //! Owns: [`ShuttleWorld`], [`Message`]. Not here: the shard (the host's own), members (`disk`).
 //! Invariant: as in production, the engine's mail travels in the host's mailbox, in order.
 
@@ -13,15 +13,15 @@ use uraid_engine::{Array, Mail, Pool, World};
 
 /// Mail between shards.
 pub(crate) enum Message {
-    /// The engine's own.
+    /// The engine's mail.
     Engine(Mail),
-    /// To shard 0: this many requests have been answered, stop now.
+    /// To shard 0: the given number of requests was answered, stop now.
     Stop,
-    /// To shard 0: take this slot's member out.
+    /// To shard 0: fail this slot's member.
     Fail,
-    /// To shard 0: no client of this shard wants anything any more.
+    /// To shard 0: the clients of this shard have ended.
     ClientsDone,
-    /// From shard 0: the array has been stopped, this shard may end.
+    /// From shard 0: the array was stopped, this shard may end.
     End,
 }
 
@@ -32,7 +32,8 @@ const SMALL_BLOCKS: u32 = 24;
 const LARGE_BLOCKS: u32 = 8;
 
 std::thread_local! {
-    // Arenas of executions that are over, all of their blocks free: mapping memory anew costs more than an execution.
+    // Arenas of earlier executions, all blocks free. They are reused because mapping memory costs more than an
+    // execution.
     static SPARE: RefCell<Vec<Arena>> = const { RefCell::new(Vec::new()) };
 }
 
