@@ -19,7 +19,7 @@ pub(crate) struct Assumed<'a> {
     pub(crate) order: &'a [Option<usize>],
 }
 
-/// What has been read.
+/// The sectors read so far.
 pub(crate) struct Bench<'a> {
     members: &'a mut dyn Members,
     sectors: BTreeMap<(usize, Sector), Option<Box<Bytes>>>,
@@ -44,8 +44,8 @@ impl<'a> Bench<'a> {
         self.sectors.entry((member, at)).or_insert_with(read).as_deref()
     }
 
-    /// Whether the sector was read and is not all zeroes.
-    pub(crate) fn is_told(&mut self, member: usize, at: Sector) -> bool {
+    /// Whether the sector was read and contains anything but zeroes.
+    pub(crate) fn has_data(&mut self, member: usize, at: Sector) -> bool {
         self.sector(member, at).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
     }
 
@@ -76,7 +76,7 @@ impl<'a> Bench<'a> {
         let row = layout.row(Row(on_member.0 / layout.chunk().0));
         let mut sum = [0; SECTOR_BYTES];
         for other in row.data.iter().chain([&row.parity]).filter(|other| **other != slot) {
-            // If two members are missing, Q would be needed: give no answer for that sector.
+            // If two members are missing, Q would be needed: return nothing for that sector.
             let bytes = self.sector(assumed.order[other.index()]?, on_device)?;
             uraid_parity::xor_into(&mut sum, bytes);
         }

@@ -27,10 +27,10 @@ impl Counts {
                 let mut left = of_each;
                 for at in places::sectors(*place) {
                     let Some(sector) = bench.sector(member, at) else { break };
-                    let told = sector.windows(4).filter(|four| four.iter().any(|byte| *byte != four[0]));
+                    let varied = sector.windows(4).filter(|four| four.iter().any(|byte| *byte != four[0]));
                     let taken = sorted.len();
                     sorted.extend(
-                        told.take(left).map(|four| u32::from_be_bytes(four.try_into().expect("windows of four"))),
+                        varied.take(left).map(|four| u32::from_be_bytes(four.try_into().expect("windows of four"))),
                     );
                     left -= sorted.len() - taken;
                 }

@@ -11,7 +11,7 @@ pub(crate) const MARKS_MAX: usize = 64;
 /// The bytes from the array's start that hold the first marks.
 pub(crate) const HEAD_BYTES: usize = 2048;
 
-/// An expected mark.
+/// A structure expected at a known place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     /// Its sector.
@@ -21,13 +21,13 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Whether the sector holds it.
+    /// Whether the sector has the expected bytes.
     pub(crate) fn is_in(&self, sector: &[u8]) -> bool {
         self.expected.iter().all(|(at, bytes)| sector.get(*at..*at + bytes.len()) == Some(bytes.as_slice()))
     }
 }
 
-/// The marks that the array's first bytes promise; none if their format is unknown.
+/// The marks that the array's first bytes announce; none if their format is unknown.
 pub(crate) fn promised(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let mut marks = gpt(head);
     marks.extend(ext4(head));

@@ -1,6 +1,6 @@
 //! All assignments of members to slots.
 //! Owns: the orders, and which of them are equivalent. Not here: the evidence for them (`search`).
-//! Invariant: no order comes twice. Of two orders that give the same array, byte for byte, only one comes.
+//! Invariant: no order is listed twice. Of two orders that give the same array, byte for byte, only one is listed.
 
 use std::collections::BTreeSet;
 use uraid_block::{ArraySector, SlotSet};

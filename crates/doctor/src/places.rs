@@ -14,9 +14,9 @@ const KEPT_MAX: usize = 32;
 /// Half of the places lie within this many sectors from the start: a young file system has all its data there.
 const HEAD: u64 = 1 << 15;
 
-/// Places, counted from the members' start in multiples of a block, at which some member is not all zeroes; all are in
+/// Places at which some member is not all zeroes, counted from the members' start, in multiples of a block. All are in
 /// the data area of every geometry.
-pub(crate) fn told(question: &Question, bench: &mut Bench<'_>) -> Vec<Sector> {
+pub(crate) fn with_data(question: &Question, bench: &mut Bench<'_>) -> Vec<Sector> {
     let first = question.trials.iter().map(|trial| trial.data_offset.0).max().unwrap_or(0).next_multiple_of(BLOCK.0);
     let used = |layout: &Layout| {
         let slots = (0..layout.slots()).map(|slot| layout.member_used(uraid_block::Slot(slot)).0);
@@ -29,7 +29,7 @@ pub(crate) fn told(question: &Question, bench: &mut Bench<'_>) -> Vec<Sector> {
         let within = if nth % 2 == 0 { blocks } else { blocks.min(HEAD / BLOCK.0) };
         let at = Sector(first + scattered(nth / 2, within) * BLOCK.0);
         let is_new = within > 0 && !found.contains(&at);
-        if is_new && (0..question.members).any(|member| bench.is_told(member, at)) {
+        if is_new && (0..question.members).any(|member| bench.has_data(member, at)) {
             found.push(at);
         }
         if found.len() == KEPT_MAX {

@@ -54,7 +54,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The evidence that chance does not produce.
+    /// Only the evidence that chance does not produce.
     fn hard(&self) -> usize {
         self.rows.agreed + self.marks.agreed + 2 * usize::from(self.begins)
     }
@@ -76,7 +76,7 @@ pub enum Verdict {
     Contradicted,
 }
 
-/// The answer.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     /// The best first, at most 32.
@@ -116,7 +116,7 @@ pub(crate) fn verdict(best: &[Candidate]) -> Verdict {
     if lead < LEAD_MIN {
         return Verdict::Undecided;
     }
-    // Rows that do not fit: another level, or a member that is stale or of another array.
+    // Most rows do not match: it is another level, or a member is stale or of another array.
     if first.rows.agreed * 2 < first.rows.asked {
         return Verdict::Contradicted;
     }

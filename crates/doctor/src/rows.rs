@@ -1,11 +1,11 @@
-//! Rows: whether parity fits the data, and copies fit each other.
+//! Rows: whether parity matches the data, and copies match each other.
 //! Owns: the evidence of a row for each level. Not here: which rows (`places`), how P and Q are computed (`parity`).
 //! Invariant: how many rows are checked does not depend on the order.
 //!
-//! What a row shows: for raid6, with at most one member missing, the order of members, except for layouts that put P
+//! What rows can show: for raid6, with at most one member missing, the order of members, except for layouts that put P
 //! and Q in the same places; for raid10, which members hold copies of each other; for raid1, that they do. raid4 and
-//! raid5 have only P, the same sum in every order: it shows whether these are the members of one array. raid0, linear:
-//! nothing.
+//! raid5 have only P, which is the same in every order: it shows whether these are the members of one array. raid0 and
+//! linear: nothing.
 
 use crate::bench::{Assumed, Bench};
 use crate::ranking::Tally;
@@ -44,8 +44,8 @@ pub(crate) fn tally(bench: &mut Bench<'_>, assumed: &Assumed<'_>, places: &[Sect
     tally
 }
 
-/// Whether P, and Q, of a sector of every member fit its data; `None` for levels without parity. One missing member is
-/// computed from P, and Q is then still left to check.
+/// Whether P, and Q, of a sector of every member match its data; `None` for levels without parity. One missing member
+/// is computed from P; Q can then still be checked.
 fn parity_fits(bench: &mut Bench<'_>, assumed: &Assumed<'_>, at: MemberSector) -> Option<bool> {
     let Layout::Parity(layout) = assumed.layout else { return None };
     let row = layout.row(Row(at.0 / layout.chunk().0));

@@ -1,4 +1,4 @@
-//! Finds which member was in which slot: tries every order of every given geometry, and ranks them by the evidence.
+//! Finds which member was in which slot: tries every order of every given geometry, and ranks them by evidence.
 //! Owns: the search, its bounds. Not here: the evidence (`rows`, `marks`, `seams`, `parity_place`), its weights
 //! (`ranking`).
 //! Invariant: all orders of a geometry are tried, or none. A sector of a member is read once, and never written.
@@ -27,7 +27,7 @@ pub fn search(question: &Question, members: &mut impl Members) -> Result<Ranking
     let trials = &question.trials;
     trials.iter().try_for_each(|trial| trial.check(question.members))?;
     let mut bench = Bench::new(members);
-    let places = places::told(question, &mut bench);
+    let places = places::with_data(question, &mut bench);
     let mut evidence = Evidence {
         members: question.members,
         counts: Counts::of(&mut bench, question.members, &places),
@@ -116,14 +116,14 @@ fn whole_chunks(layout: &Layout, size: Sectors) -> Sectors {
 }
 
 /// Whether data could begin here: some member stores something in the first block - as most file systems, partition
-/// tables and volume managers do - and no member directly before.
+/// tables and volume managers do - and no member stores something directly before it.
 fn begins(bench: &mut Bench<'_>, members: usize, data_offset: Sector) -> bool {
-    let mut is_told = |at: Sector| (0..members).any(|member| bench.is_told(member, at));
+    let mut has_data = |at: Sector| (0..members).any(|member| bench.has_data(member, at));
     let mut before = (1..=BLOCK.0).filter_map(|back| data_offset.0.checked_sub(back).map(Sector));
-    places::sectors(data_offset).any(&mut is_told) && !before.any(is_told)
+    places::sectors(data_offset).any(&mut has_data) && !before.any(has_data)
 }
 
-/// How many marks are found of those that the starts of the array and of its partitions promise.
+/// How many of the marks are found that the starts of the array and of its partitions announce.
 fn marks_of(bench: &mut Bench<'_>, assumed: &Assumed<'_>) -> Tally {
     let head = head_at(bench, assumed, ArraySector(0));
     let mut tally = Tally::default();

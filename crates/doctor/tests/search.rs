@@ -1,5 +1,6 @@
-//! The doctor against arrays laid out by hand: it finds the order that is there, and says so when nothing tells it.
-//! Owns: arrays in memory, with a file system's marks, text, tables, noise. Not here: members on disk (the tests of `uraid copy --order`).
+//! The doctor against arrays laid out by hand: it finds the right order, and reports when the order cannot be found.
+//! Owns: arrays in memory, with a file system's marks, text, tables, noise. Not here: members on disk (the tests of
+//! `uraid copy --order`).
 
 use uraid_block::{ArraySector, SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::{Members, Question, Ranking, SearchError, Tally, Trial, Verdict, search};
@@ -34,7 +35,7 @@ fn with_chunk(level: Level, name: &str, slots: u16, chunk: u64) -> Layout {
     Layout::new(&spec).expect("a geometry")
 }
 
-/// Lays `bytes` out, parity and all.
+/// Lays `bytes` out over the members, including parity.
 fn lay_out(layout: &Layout, bytes: &[u8]) -> Disks {
     let slots = usize::from(layout.slots());
     let mut disks = vec![vec![0; (DATA + USED) as usize * SECTOR_BYTES]; slots];
@@ -61,11 +62,11 @@ fn lay_out(layout: &Layout, bytes: &[u8]) -> Disks {
 }
 
 fn noise(length: usize) -> Vec<u8> {
-    let mut next = luck(1);
+    let mut next = random(1);
     (0..length).map(|_| next() as u8).collect()
 }
 
-fn luck(seed: u64) -> impl FnMut() -> u32 {
+fn random(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed;
     move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -75,10 +76,10 @@ fn luck(seed: u64) -> impl FnMut() -> u32 {
 
 /// Lines of the project's own pages and sources, in a shuffled order.
 fn text(length: usize) -> Vec<u8> {
-    // Not pages that change: a new line in one of them is another seam.
+    // Only pages that do not change: a new line would move the seams.
     let pages = [include_str!("../../../LICENSE-APACHE"), include_str!("../../../LICENSE-MIT")];
     let lines: Vec<&str> = pages.iter().flat_map(|page| page.lines()).filter(|line| !line.is_empty()).collect();
-    let mut next = luck(2);
+    let mut next = random(2);
     let mut text = Vec::with_capacity(length + 200);
     while text.len() < length {
         text.extend_from_slice(lines[next() as usize % lines.len()].as_bytes());
@@ -90,7 +91,7 @@ fn text(length: usize) -> Vec<u8> {
 
 /// A table: records of 32 bytes that count, with something else in them.
 fn table(length: usize) -> Vec<u8> {
-    let mut next = luck(3);
+    let mut next = random(3);
     let record = |nth: u32| {
         let mut record = [0; 32];
         record[..4].copy_from_slice(&nth.to_le_bytes());
@@ -117,7 +118,7 @@ fn with_xfs(bytes: &mut [u8]) {
     }
 }
 
-/// The members in another order, searched for with these layouts.
+/// Searches for the members in another order, among these layouts.
 fn ask(disks: Disks, mixed: &[usize], layouts: &[Layout]) -> Result<Ranking, SearchError> {
     let member_sizes = vec![Sectors(USED); mixed.len()];
     let trial = |layout: &Layout| Trial {
@@ -135,9 +136,9 @@ fn expected(mixed: &[usize], slots: usize) -> Vec<Option<usize>> {
 }
 
 #[test]
-fn q_tells_the_order_of_a_raid6_and_marks_the_layouts_that_are_the_same_to_q() {
+fn q_gives_the_order_of_a_raid6_except_between_layouts_with_the_same_q() {
     for (names, has_marks) in [(&["ls", "rs"][..], false), (&["ls", "la", "rs", "ra"][..], true)] {
-        q_tells(names, has_marks);
+        check_q_gives_the_order(names, has_marks);
     }
     // The symmetric and the asymmetric layout put P and Q into the same places.
     let layouts = ["ls", "la"].map(|name| layout(Level::Raid6, name, 5));
@@ -147,7 +148,7 @@ fn q_tells_the_order_of_a_raid6_and_marks_the_layouts_that_are_the_same_to_q() {
     assert!(found.candidates[..2].iter().all(|best| best.order == expected(&[3, 1, 4, 0, 2], 5)));
 }
 
-fn q_tells(names: &[&str], has_marks: bool) {
+fn check_q_gives_the_order(names: &[&str], has_marks: bool) {
     let layouts: Vec<Layout> = names.iter().map(|name| layout(Level::Raid6, name, 5)).collect();
     for (right, truth) in layouts.iter().enumerate() {
         let mut bytes = noise(truth.array_size().len_bytes());
@@ -166,7 +167,7 @@ fn q_tells(names: &[&str], has_marks: bool) {
 }
 
 #[test]
-fn the_marks_of_a_file_system_tell_the_order_of_a_raid5_also_with_one_missing() {
+fn the_marks_of_a_file_system_give_the_order_of_a_raid5_also_with_one_missing() {
     let layouts: Vec<Layout> = ["ls", "la", "rs", "ra"].iter().map(|name| layout(Level::Raid5, name, 4)).collect();
     let mut bytes = noise(layouts[0].array_size().len_bytes());
     with_xfs(&mut bytes);
@@ -180,7 +181,7 @@ fn the_marks_of_a_file_system_tell_the_order_of_a_raid5_also_with_one_missing() 
 }
 
 #[test]
-fn the_marks_tell_the_order_of_a_raid0() {
+fn the_marks_give_the_order_of_a_raid0() {
     let truth = layout(Level::Raid0, "", 3);
     let mut bytes = noise(truth.array_size().len_bytes());
     with_xfs(&mut bytes);
@@ -190,7 +191,7 @@ fn the_marks_tell_the_order_of_a_raid0() {
 }
 
 #[test]
-fn data_without_a_mark_on_a_raid5_is_undecided_and_so_is_nothing_at_all() {
+fn a_raid5_without_marks_or_without_data_is_undecided() {
     let truth = layout(Level::Raid5, "ls", 4);
     for bytes in [noise(truth.array_size().len_bytes()), vec![0; 512]] {
         let found = ask(lay_out(&truth, &bytes), &[0, 1, 2, 3], std::slice::from_ref(&truth)).expect("a question");
@@ -216,7 +217,7 @@ fn marks_of_hostile_bytes_are_bounded() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused() {
+fn impossible_searches_are_refused() {
     let large = layout(Level::Raid6, "ls", 9);
     let all: Vec<usize> = (0..9).collect();
     assert!(matches!(ask(lay_out(&large, &[1; 512]), &all, &[large]), Err(SearchError::Slots { found: 9, .. })));
@@ -230,7 +231,7 @@ fn common(slots: u16, chunk: u64) -> Vec<Layout> {
 }
 
 #[test]
-fn text_tells_the_order_and_the_layout_of_a_raid5_without_any_mark() {
+fn text_gives_the_order_and_layout_of_a_raid5_without_marks() {
     for (right, truth) in common(4, CHUNK).iter().enumerate() {
         let bytes = text(truth.array_size().len_bytes());
         let mixed = [2, 0, 3, 1];
@@ -244,7 +245,7 @@ fn text_tells_the_order_and_the_layout_of_a_raid5_without_any_mark() {
 }
 
 #[test]
-fn text_tells_the_order_of_a_raid5_that_misses_a_member() {
+fn text_gives_the_order_of_a_degraded_raid5() {
     let truth = layout(Level::Raid5, "ls", 4);
     let bytes = text(truth.array_size().len_bytes());
     let mixed = [3, 0, 2];
@@ -254,7 +255,7 @@ fn text_tells_the_order_of_a_raid5_that_misses_a_member() {
 }
 
 #[test]
-fn text_and_tables_tell_the_order_of_a_raid0_and_of_a_raid4() {
+fn text_and_tables_give_the_order_of_a_raid0_and_of_a_raid4() {
     for (level, content) in [
         (Level::Raid0, text as fn(usize) -> Vec<u8>),
         (Level::Raid0, table),
@@ -271,7 +272,7 @@ fn text_and_tables_tell_the_order_of_a_raid0_and_of_a_raid4() {
 }
 
 #[test]
-fn text_tells_which_of_five_chunks_it_was() {
+fn text_gives_the_chunk_size_out_of_five() {
     let chunks = [8, 16, 32, 64, 128];
     for right in [8, 32, 128] {
         for (level, name) in [(Level::Raid5, "ls"), (Level::Raid0, "")] {
@@ -289,7 +290,7 @@ fn text_tells_which_of_five_chunks_it_was() {
 }
 
 #[test]
-fn random_bytes_are_undecided_on_every_level_whose_order_only_content_could_tell() {
+fn random_bytes_are_undecided_on_levels_whose_order_only_content_shows() {
     for (level, name, slots) in [
         (Level::Raid0, "", 4),
         (Level::Raid4, "", 4),
@@ -316,7 +317,7 @@ fn random_bytes_are_undecided_on_every_level_whose_order_only_content_could_tell
 }
 
 #[test]
-fn a_geometry_that_was_never_laid_out_is_not_called_sure() {
+fn a_wrong_geometry_is_never_called_sure() {
     let mixed = [2, 0, 3, 1];
     // Another chunk, another level, members of two arrays.
     let raid0 = layout(Level::Raid0, "", 4);
@@ -343,7 +344,7 @@ fn a_geometry_that_was_never_laid_out_is_not_called_sure() {
 }
 
 #[test]
-fn copies_tell_which_members_of_a_raid10_are_pairs_and_text_the_order_of_the_pairs() {
+fn copies_give_the_pairs_of_a_raid10_and_text_their_order() {
     for name in ["n2", "f2", "o2"] {
         let truth = layout(Level::Raid10, name, 4);
         let bytes = text(truth.array_size().len_bytes());
@@ -389,7 +390,7 @@ fn the_order_of_a_raid1_does_not_matter_and_a_member_that_differs_is_named() {
 }
 
 #[test]
-fn marks_tell_the_order_of_a_linear_array_of_unequal_members() {
+fn marks_give_the_order_of_a_linear_array_of_unequal_members() {
     let sizes = [Sectors(4096), Sectors(3000), Sectors(2048)];
     let spec = |sizes: &[Sectors]| Spec {
         level: Level::Linear,
@@ -414,7 +415,7 @@ fn marks_tell_the_order_of_a_linear_array_of_unequal_members() {
 }
 
 #[test]
-fn a_raid6_without_a_member_is_told_by_the_parity_that_is_left() {
+fn the_remaining_parity_gives_the_order_of_a_degraded_raid6() {
     let truth = layout(Level::Raid6, "ls", 5);
     let bytes = noise(truth.array_size().len_bytes());
     let mixed = [3, 1, 4, 0];
@@ -426,7 +427,7 @@ fn a_raid6_without_a_member_is_told_by_the_parity_that_is_left() {
 }
 
 #[test]
-fn the_data_offset_is_where_the_first_data_lies() {
+fn the_data_offset_is_found_by_the_first_data() {
     let truth = layout(Level::Raid5, "ls", 4);
     let bytes = text(truth.array_size().len_bytes());
     let mixed = [2, 0, 3, 1];
@@ -466,7 +467,7 @@ fn with_gpt(bytes: &mut [u8], partition: u64) {
 }
 
 #[test]
-fn a_gpt_and_the_file_system_in_its_partition_tell_the_order() {
+fn a_gpt_and_the_file_system_in_its_partition_give_the_order() {
     const PARTITION: u64 = 100;
     for (level, name) in [(Level::Raid5, "ls"), (Level::Raid0, "")] {
         let truth = layout(level, name, 3);

@@ -43,7 +43,7 @@ pub enum BadBlocksError {
         /// Its number.
         entry: usize,
     },
-    /// With the shift, the range is outside of what can be addressed.
+    /// The range exceeds what can be addressed, given the shift.
     #[error(
         "bad-block entry {entry} is out of range: block {block} with shift {shift}, expected an end below sector 2^54"
     )]
@@ -87,7 +87,8 @@ pub fn empty(room: Sectors) -> Vec<u8> {
     vec![END.to_le_bytes()[0]; room.len_bytes()]
 }
 
-/// The place of the list in force for a member, for [`BadBlockLog::parse`]. `None`: no block of the member is bad.
+/// The place of the list in force for a member, for [`BadBlockLog::parse`]. `None`: no list is in force, so no block is
+/// bad.
 pub fn counting_extent(superblock: &Superblock) -> Result<Option<Extent<Sector>>, BadBlocksError> {
     if !superblock.features.contains(Features::BAD_BLOCKS) {
         return Ok(None);
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sectors_count_from_the_start_of_the_device() {
+    fn bad_ranges_count_from_the_start_of_the_device() {
         // Sector 1000 of the data of a member whose data starts at 2048.
         let log = BadBlockLog { shift: 0, ranges: vec![BadRange { start: Sector(3048), length: Sectors(8) }] };
         let bytes = log.encode().unwrap();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_ends_at_its_mark_and_a_shift_scales_both_numbers() {
+    fn the_list_ends_at_its_end_mark_and_the_shift_scales_both_numbers() {
         let mut bytes = [0xff; BAD_BLOCKS_BYTES];
         bytes[..8].copy_from_slice(&(5u64 << 10 | 3).to_le_bytes());
         bytes[16..24].fill(0);
@@ -171,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_an_end_mark_ends_with_its_room() {
+    fn a_list_without_an_end_mark_ends_with_its_area() {
         let bytes = (1u64 << 10 | 1).to_le_bytes().repeat(64);
         assert_eq!(BadBlockLog::parse(&bytes, 0).map(|log| log.ranges.len()), Ok(64));
     }
 
     #[test]
-    fn a_list_counts_with_its_feature_bit_and_needs_a_place_and_room_of_at_most_8_sectors() {
+    fn a_list_is_in_force_with_its_feature_bit_and_needs_a_place_of_at_most_8_sectors() {
         let bytes = {
             let mut bytes = vec![0; 4096];
             let fields: [(usize, &[u8]); 8] = [
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_a_list_is_written_back_or_refused() {
+    fn any_bytes_are_refused_or_written_back_unchanged() {
         let mut luck = 0x5eed_u64;
         let mut accepted = 0;
         for _ in 0..2_000 {

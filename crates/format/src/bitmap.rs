@@ -27,7 +27,7 @@ const SECTORS_END: u64 = 1 << 54;
 /// The format of the bytes after the header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BitmapVersion {
-    /// 3: bits in the order of the host that wrote them; on a little-endian host the same as the next.
+    /// 3: bits in the byte order of the host that wrote them; on a little-endian host the same as 4.
     HostEndian,
     /// 4: a bit for each chunk.
     LittleEndian,
@@ -291,8 +291,8 @@ impl BitmapHeader {
     }
 }
 
-/// How many chunks are in which state, as `mdadm --examine-bitmap` counts. Fed piece by piece, so that no bitmap has to
-/// fit into memory, whatever its header says.
+/// Counts how many chunks are in each state, as `mdadm --examine-bitmap` does. It is fed piece by piece, so that no
+/// bitmap has to fit into memory, whatever its header says.
 #[derive(Clone, Debug)]
 pub struct BitmapStatistics {
     version: BitmapVersion,
@@ -307,8 +307,8 @@ impl BitmapStatistics {
         BitmapStatistics { version: header.version, left: header.chunks(), counts: [0; 5], unknown: 0 }
     }
 
-    /// Counts the next bytes, from the byte of [`BitmapHeader::position_of`] chunk 0 on. Bytes after the last chunk are
-    /// ignored.
+    /// Counts the next bytes. The first must be the byte of [`BitmapHeader::position_of`] chunk 0. Bytes after the last
+    /// chunk are ignored.
     pub fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.left == 0 {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_headers_are_refused() {
         let good = header(BitmapVersion::Lockless, SECTORS_END - 1, 512);
         assert_eq!(BitmapHeader::parse(&good.encode()), Ok(good.clone()));
         assert_eq!(good.used_bytes(), 1024 + SECTORS_END - 1);

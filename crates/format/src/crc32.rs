@@ -1,6 +1,7 @@
 //! The two 32-bit checksums: CRC-32C of partial parity logs and journals, CRC-32 of GUID partition tables.
 //! Owns: tables and the loop. Not here: which bytes are summed.
-//! Invariant: the sum of no bytes is the seed. Why no dependency: it is a few lines, for occasional blocks of 4 KiB.
+//! Invariant: the sum of no bytes is the seed. No dependency, because it is a few lines, used for occasional blocks of
+//! 4 KiB.
 //! Spec: RFC 3720 B.4 has the polynomial of CRC-32C and examples; CRC-32 is that of zlib and Ethernet.
 
 /// A polynomial, as a table of the effect of each byte on a sum.
@@ -30,7 +31,7 @@ impl Crc32 {
         Crc32(table)
     }
 
-    /// The sum of `bytes` over a seed, inverted neither before nor after: this is how pieces are chained.
+    /// The sum of `bytes` starting from a seed, inverted neither before nor after, so that pieces can be chained.
     pub(crate) fn raw(&self, seed: u32, bytes: &[u8]) -> u32 {
         bytes.iter().fold(seed, |sum, byte| sum >> 8 ^ self.0[((sum ^ u32::from(*byte)) & 0xff) as usize])
     }
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_partition_tables_is_that_of_the_check_value() {
+    fn the_crc32_of_partition_tables_matches_the_check_value() {
         assert_eq!(ETHERNET.standard(b"123456789"), 0xcbf4_3926);
         assert_eq!(!ETHERNET.raw(ETHERNET.raw(!0, b"1234"), b"56789"), 0xcbf4_3926);
     }

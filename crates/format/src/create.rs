@@ -165,7 +165,7 @@ pub enum CreateError {
         /// All slots.
         slots: u16,
     },
-    /// A raid6 with one slot missing has no parity that could be trusted.
+    /// A raid6 with one slot missing would start without a parity that can be trusted.
     #[error(
         "a raid6 with 1 slot missing would start dirty and degraded: give all devices, leave 2 missing, or say --assume-clean or --force"
     )]
@@ -249,12 +249,12 @@ impl CreateError {
 
 /// The whole decision: what to write where for this array on these members.
 ///
-/// The numbers are mdadm's. The first state is mdadm's with `--force`: every listed member is active, and raid1, 10, 4,
-/// 5 and 6 start dirty (`resync_offset` 0), so that the first resync computes the parity or the copies. mdadm without
-/// `--force` makes the last member of a raid4 or raid5 a spare and lets a recovery fill it, and takes a second member
-/// out of a raid6 that has one missing; that needs a recovery in the background, which uraid does not have yet.
-/// A raid4 or raid5 with a missing slot and a raid6 with two start clean: what the missing members would hold is
-/// whatever the others' parity says.
+/// The numbers are mdadm's. The first state is that of mdadm with `--force`: every listed member is active, and raid1,
+/// 10, 4, 5 and 6 start dirty (`resync_offset` 0), so that the first resync computes the parity or the copies. mdadm
+/// without `--force` makes the last member of a raid4 or raid5 a spare and fills it by a recovery, and leaves a second
+/// member out of a raid6 that has one missing; that needs a background recovery, which uraid does not have yet.
+/// A raid4 or raid5 with a missing slot and a raid6 with two start clean: the content of the missing members is
+/// defined by the others' parity.
 pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation, CreateError> {
     check_counts(options, members)?;
     check_chunk(options)?;
@@ -344,7 +344,7 @@ fn check_counts(options: &CreateOptions, members: &[NewMember]) -> Result<(), Cr
     Ok(())
 }
 
-/// md's conditions on a chunk beyond the layout's: whole KiB, and a multiple of 4 KiB for the levels that work in such
+/// md's conditions on a chunk beyond the layout's: whole KiB, and a multiple of 4 KiB for the levels that work in
 /// pages.
 fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
     let level = options.level.name();
@@ -354,7 +354,7 @@ fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
         Level::Raid0 => (Sectors(2), false),
         Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => (Sectors(8), false),
     };
-    // A raid0 may have any number of KiB from 4 on: 5K is right, 3K is not.
+    // A raid0 may have any number of KiB from 4 on: 5K is valid, 3K is not.
     let smallest = if options.level == Level::Raid0 { Sectors(8) } else { Sectors::ZERO };
     let is_good = options.chunk.0.is_multiple_of(multiple.0)
         && options.chunk >= smallest
@@ -366,7 +366,7 @@ fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// The offsets and sizes, and the whole size of every listed device (`None` for `missing`).
+/// The offsets and sizes, and the full size of every listed device (`None` for `missing`).
 fn choose_geometry(
     options: &CreateOptions,
     members: &[NewMember],
@@ -476,8 +476,8 @@ fn cut_to_used(geometry: Geometry, layout: Layout) -> (Geometry, Layout) {
     (Geometry { size, ..geometry }, cut)
 }
 
-/// Whether a raid0's layout is marked as recorded, which kernels before 5.4 refuse. The layouts differ only if members
-/// have different numbers of chunks; later kernels refuse such an array without the mark.
+/// Whether a raid0's layout is marked as recorded; kernels before 5.4 refuse the mark. The layouts differ only if
+/// members have different numbers of chunks, and later kernels refuse such an array without the mark.
 fn records_layout(options: &CreateOptions, member_sizes: &[Sectors]) -> bool {
     let chunks = |size: &Sectors| size.0 / options.chunk.0;
     let is_raid0 = options.level == Level::Raid0 && options.layout != 0;

@@ -1,18 +1,18 @@
 //! The feature map of a version-1 superblock.
 //! Owns: the bits and their names. Not here: what an array with such a bit may be used for (`engine::assemble`).
-//! Invariant: unknown bits are kept, so that what they announce is never silently lost.
+//! Invariant: unknown bits are kept, so that no feature of a newer md is silently dropped.
 //! Spec: docs/format/superblock-1.md#feature-bits; docs/md/formats.md#feature-bits.
 
 use std::fmt;
 
-/// What a superblock says beyond its plain fields. Unknown bits are kept.
+/// The feature bits of a superblock. Unknown bits are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Features(pub u32);
 
 impl Features {
     /// An internal write-intent bitmap exists.
     pub const BITMAP_OFFSET: Features = Features(1);
-    /// This member has a slot and is not yet in sync; `recovery_offset` counts.
+    /// This member has a slot and is not yet in sync; `recovery_offset` is valid.
     pub const RECOVERY_OFFSET: Features = Features(1 << 1);
     /// A reshape has begun and not ended.
     pub const RESHAPE_ACTIVE: Features = Features(1 << 2);

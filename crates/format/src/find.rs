@@ -1,7 +1,7 @@
 //! Finds the superblock of a device of unknown version.
 //! Owns: which places are read, which superblock is in force, which error is returned. Not here: the read itself (the
 //! caller).
-//! Invariant: a good superblock is found whatever the other places hold, and even if they cannot be read. But a
+//! Invariant: a good superblock is found whatever the other places hold, and even if they cannot be read; but a
 //! superblock inside the data area of a damaged one is never taken.
 //! Spec: docs/md/formats.md#places-of-the-superblock; docs/format/superblock-1.md#several-superblocks-on-one-device.
 
@@ -19,13 +19,13 @@ pub struct Found {
 }
 
 impl Found {
-    /// The others that lost only because of their creation time.
+    /// The other superblocks that are out of force only because of their creation time.
     pub fn rivals(&self) -> impl Iterator<Item = &OtherPlace> {
         self.others.iter().filter(|other| other.standing == Standing::Earlier)
     }
 }
 
-/// A place with another superblock.
+/// A place that has another superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OtherPlace {
     /// The version that belongs there.
@@ -41,7 +41,7 @@ pub struct OtherPlace {
 pub enum Standing {
     /// It is good, but lies in the data area of the one in force: that array's content is a member of another array.
     Content,
-    /// It is good, but was not made later than the one in force. Their places do not tell which is right.
+    /// It is good, but was not made later than the one in force. Their places do not show which one is right.
     Earlier,
     /// It is not good.
     Damaged(SuperblockError),
@@ -66,7 +66,7 @@ pub enum FindError<E> {
         /// Why.
         source: E,
     },
-    /// The content of the places is unusable; this is the most telling error of all places.
+    /// The content of the places is unusable; this is the most informative error of all places.
     #[error("no good superblock, at the place of version {version} (sector {})", at.0)]
     Superblock {
         /// The version that belongs there.
@@ -82,9 +82,9 @@ pub enum FindError<E> {
 /// all of them inside the device.
 ///
 /// A superblock is content of another array (an array over arrays) if it lies in the data area of that array's
-/// superblock, and not the other way round. A damaged superblock can contain others too. Of the rest the one that was
-/// made last is in force, as in mdadm, which has only this rule; of two made at the same time the first in the order of
-/// [`Version::ALL`].
+/// superblock, and not the other way round. A damaged superblock can contain others too. Of the remaining ones the one
+/// that was created last is in force, as in mdadm, which has only this rule; of two created at the same time, the first
+/// in the order of [`Version::ALL`].
 pub fn find<E>(
     device_size: Sectors,
     mut read: impl FnMut(Sector, &mut [u8; SUPERBLOCK_BYTES]) -> Result<(), E>,
@@ -142,7 +142,7 @@ fn own(good: &[Superblock], device_size: Sectors) -> Option<usize> {
     // Containment has no cycles, and only 1.0 and 0.90 contain any: one is always left.
     let is_held = |it: &Superblock| good.iter().any(|holder| holds(holder, it, device_size));
     let left = good.iter().enumerate().filter(|(_, it)| !is_held(it));
-    // The first of equals: `max_by_key` alone would return the last.
+    // Reversed to get the first of equals: `max_by_key` returns the last.
     left.rev().max_by_key(|(_, it)| made(it)).map(|(index, _)| index)
 }
 
@@ -181,7 +181,7 @@ fn place(superblock: &Superblock) -> Range {
     Range::new(superblock.super_offset, Sectors((SUPERBLOCK_BYTES / SECTOR_BYTES) as u64))
 }
 
-/// How much an error tells about the device: a copy that belongs elsewhere tells less than damage.
+/// How informative an error is: a copy that belongs elsewhere says less about the device than damage.
 fn weight(error: &SuperblockError) -> u8 {
     match error {
         SuperblockError::Magic { .. } => 0,

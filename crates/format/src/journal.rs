@@ -33,7 +33,7 @@ pub enum JournalEntry {
     Data(Logged<ArraySector>),
     /// Parity of a row: a block of P, and of Q on raid6.
     Parity(Logged<MemberSector>),
-    /// Rows that are on the members now: earlier log entries for them are void.
+    /// Rows that are on the members now: earlier log entries for them are obsolete.
     Flushed {
         /// Kept.
         flags: u16,
@@ -231,8 +231,8 @@ impl Reader<'_> {
         if size == 0 || !size.is_multiple_of(BLOCK_SECTORS) {
             return Err(JournalError::EntrySize { at: self.start, found: size });
         }
-        // Sectors in units of 8, and bytes of 8-byte numbers: both give the same count. Nothing is allocated ahead, so
-        // a wrong count ends at the end of the bytes.
+        // Data sizes are in units of 8 sectors, flushed rows in 8-byte numbers: both give the same count. Nothing is
+        // allocated in advance, so a wrong count is stopped by the end of the bytes.
         let count = size / BLOCK_SECTORS;
         if kind == 2 {
             let rows = (0..count).map(|_| self.u64().map(MemberSector)).collect::<Result<_, _>>()?;

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_is_added_only_where_mdadm_adds_it() {
+    fn the_host_is_added_by_mdadms_rule() {
         let text = |host: &str, name: &str| SetName::new(host, name).map(|name| name.as_str().into_owned());
         assert_eq!(text("vector", "one").as_deref(), Ok("vector:one"));
         assert_eq!(text("", "one").as_deref(), Ok("one"));

@@ -1,7 +1,7 @@
-//! Partition tables: which stretch of a disk is partition N.
+//! Partition tables: the range of a disk that is partition N.
 //! Owns: GPT with its backup header, MBR with its chain of logical partitions. Not here: md's own bytes, the read itself
 //! (the caller).
-//! Invariant: any bytes give an answer after a bounded number of small reads, and its size in memory is bounded. A
+//! Invariant: any bytes give a result after a bounded number of small reads, and its size in memory is bounded. A
 //! partition may still lie outside the disk: the caller that opens it must check that.
 //! Spec: UEFI Specification 2.10, section 5 (GPT Disk Layout); the MBR as Linux reads it.
 
@@ -155,8 +155,8 @@ pub fn read<E>(disk_bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<(
     }
     read(0, &mut block)?;
     let first = Record::parse(&block);
-    // As Linux does: if an MBR has partitions of its own and none that covers a GPT, a GPT on the disk is a leftover.
-    // If the first sector is empty or not a table, a GPT may still be complete.
+    // As Linux does: if an MBR has partitions of its own and no protective entry, a GPT on the disk is a leftover. If
+    // the first sector is empty or not a table, a GPT may still be complete.
     match first {
         Some(record) if !record.covers_gpt() && record.entries.iter().any(Entry::is_used) => {
             return mbr(disk_bytes, &record, &mut read);

@@ -109,8 +109,8 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// What to overwrite so that the signature is not found again: all of an md superblock, the sector of any other. It
-    /// ends at the end of the device at the latest.
+    /// What to overwrite so that the signature is not found again: the whole of an md superblock, or the sector of any
+    /// other signature; cut at the end of the device.
     pub fn extent(self, device_size: Sectors) -> Range {
         let start = self.at / SECTOR_BYTES as u64;
         let length = if self.kind.is_md() { SUPERBLOCK_BYTES / SECTOR_BYTES } else { 1 };
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superblock_is_overwritten_whole_and_any_other_mark_by_its_sector() {
+    fn a_superblock_is_overwritten_whole_and_other_signatures_by_their_sector() {
         let range = |kind, at, size| {
             let range = Signature { kind, at }.extent(Sectors(size));
             (range.start.0, range.length.0)
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_device_has_no_mark() {
+    fn an_empty_device_has_no_signature() {
         assert_eq!(with(&[]), []);
         assert_eq!(detect(&[], &[], Sectors(0)), None);
         assert_eq!(detect(&[0; 512], &[0; 512], Sectors(1)), None);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn other_owners_are_known_by_their_marks() {
+    fn other_formats_are_found_by_their_signatures() {
         let end = SIZE.bytes();
         let cases: &[(Kind, &[Mark<'_>])] = &[
             (Kind::Gpt, &[(512, b"EFI PART")]),
@@ -392,12 +392,12 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_mark_alone_is_no_partition_table() {
+    fn a_boot_signature_alone_is_no_partition_table() {
         assert_eq!(kinds(&[(510, b"\x55\xaa")]), []);
     }
 
     #[test]
-    fn windows_and_sizes_that_do_not_fit_each_other_do_no_harm() {
+    fn inconsistent_windows_and_sizes_are_harmless() {
         let block = [0x55u8; 4096];
         for size in [0, 1, 7, 8, 15, 16, 127, 128, 129, u64::MAX] {
             for head in [0, 1, 511, 4096] {

@@ -178,13 +178,13 @@ impl Superblock {
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 
-    /// A superblock with this event count or a higher one is refused. No array counts that far: md adds one for each
-    /// change of its state, which takes 146,000 years at a million per second. Adding to a smaller count cannot
-    /// overflow.
+    /// A superblock with this event count or a higher one is refused. No array counts that far: md adds one per change
+    /// of its state, so at a million per second it would take 146,000 years. Adding to a smaller count cannot overflow.
     pub const EVENTS_END: u64 = 1 << 62;
 
-    /// An array with this event count or a higher one is not written. Below it a run would have to record 2^56 changes,
-    /// one per microsecond for 2,283 years, before its superblocks were refused: what was written can be read again.
+    /// An array with this event count or a higher one is not written. A run that starts below it would have to record
+    /// 2^56 changes, one per microsecond for 2,283 years, to reach the refused counts: so whatever is written can be
+    /// read again.
     pub const EVENTS_WRITE_END: u64 = Superblock::EVENTS_END - (1 << 56);
 
     /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`. A 0.90 superblock is
@@ -207,7 +207,7 @@ impl Superblock {
         decode(bytes, found_at, device_size)
     }
 
-    /// The same, whatever the checksum: to show a superblock that must not be used.
+    /// The same without checking the checksum: to display a superblock that must not be used.
     pub fn parse_damaged(
         bytes: &[u8; SUPERBLOCK_BYTES],
         found_at: Sector,
@@ -226,7 +226,7 @@ impl Superblock {
     pub fn encode(&self) -> Box<[u8; SUPERBLOCK_BYTES]> {
         assert!(self.roles.len() <= ROLES_MAX);
         assert_ne!(self.version, Version::V0_90, "0.90 superblocks are read, not written");
-        // mdadm writes ones after the table, so that a table that grows later meets unused entries.
+        // mdadm writes ones after the table, so that a table that grows later finds unused entries there.
         let mut bytes = Box::new([0xff; SUPERBLOCK_BYTES]);
         let covered = HEADER_BYTES + 2 * self.roles.len();
         bytes[..HEADER_BYTES].copy_from_slice(to_raw(self).as_bytes());
@@ -281,8 +281,8 @@ impl Superblock {
     }
 }
 
-/// Whether the bytes are for [`Superblock090`] to read. In the other byte order, only the magic needs to be reversed,
-/// because the version is 0.
+/// Whether the bytes are for [`Superblock090`]. For the other byte order, reversing the magic is enough, because the
+/// version is 0.
 fn is_old(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) -> bool {
     let (raw, _) = header(bytes);
     let is_old_place = Version::V0_90.location(device_size) == Some(found_at);
@@ -344,7 +344,7 @@ fn check_place(raw: &RawSuperblock, found_at: Sector, device_size: Sectors) -> R
     if device_size.0 < DEVICE_SECTORS_MIN {
         return Err(SuperblockError::DeviceTooSmall { found: device_size, minimum: Sectors(DEVICE_SECTORS_MIN) });
     }
-    // This distinguishes a whole disk from its last partition.
+    // This check distinguishes a whole disk from its last partition.
     let super_offset = Sector(raw.super_offset.get());
     if super_offset != found_at {
         return Err(SuperblockError::Place { found: found_at.0, expected: super_offset.0 });

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_are_read_and_mdadms_is_written() {
+    fn both_spellings_are_parsed_and_mdadms_is_printed() {
         let bytes = parse("10111213:14151617:18191a1b:1c1d1e1f").unwrap();
         assert_eq!(bytes, std::array::from_fn(|n| 0x10 + n as u8));
         assert_eq!(parse("10111213-1415-1617-1819-1A1B1C1D1E1F"), Some(bytes));

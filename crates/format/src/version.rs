@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_version_has_its_name_and_its_place() {
+    fn every_version_has_its_name_and_place() {
         for version in Version::ALL {
             assert_eq!(Version::parse(version.name()), Some(version));
             assert_eq!(version.location(Sectors(23)), None);

@@ -1,5 +1,6 @@
-//! Every bound of what is read and made, on both sides: the last value that is taken, the first that is not.
-//! Owns: the checks of `Superblock::parse`, places beside it, chunks, and the order of the first writes. Not here: bytes at random (`mutations`).
+//! Every bound of parsing and creating, on both sides: the last accepted value and the first refused one.
+//! Owns: the checks of `Superblock::parse`, places beside it, chunks, and the order of the first writes. Not here: random
+//! bytes (`mutations`).
 
 use uraid_block::{Extent, Sector, Sectors};
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
@@ -58,7 +59,7 @@ const DATA_OFFSET_AT: usize = 128;
 const DATA_SIZE: usize = 136;
 
 #[test]
-fn a_used_size_that_is_larger_than_the_data_by_one_sector_is_refused() {
+fn a_used_size_larger_than_the_data_by_one_sector_is_refused() {
     for version in VERSIONS {
         let room = made(version).data_size.0;
         let whole = parsed(version, &[(SIZE, &room.to_le_bytes())]).unwrap();
@@ -74,7 +75,7 @@ fn a_used_size_that_is_larger_than_the_data_by_one_sector_is_refused() {
 }
 
 #[test]
-fn data_begins_behind_the_superblock_and_ends_where_addresses_end() {
+fn data_starts_after_the_superblock_and_ends_below_2_to_54() {
     const END: u64 = 1 << 54;
     for (version, minimum) in [(Version::V1_0, 0), (Version::V1_1, 8), (Version::V1_2, 16)] {
         let offset = |found: u64| {
@@ -114,7 +115,7 @@ fn data_begins_behind_the_superblock_and_ends_where_addresses_end() {
 }
 
 #[test]
-fn the_other_fields_are_taken_up_to_their_bounds() {
+fn the_other_fields_are_accepted_up_to_their_bounds() {
     let v12 = |fields: &[(usize, &[u8])]| parsed(Version::V1_2, fields);
     for (at, value) in [(12, 1u32), (12, 1 << 31)] {
         assert_eq!(v12(&[(at, &value.to_le_bytes())]), Err(SuperblockError::Padding { at: 12 }));
@@ -162,7 +163,7 @@ fn a_new_member_gets_its_empty_bad_block_list_before_the_superblock_that_points_
 }
 
 #[test]
-fn a_bad_block_list_reaches_up_to_the_last_address_and_not_to_it() {
+fn bad_ranges_end_below_the_last_address() {
     const END: u64 = 1 << 54;
     let entry = |block: u64, length: u64| {
         let mut bytes = vec![0xff; 4096];
@@ -192,7 +193,7 @@ fn a_bad_block_list_reaches_up_to_the_last_address_and_not_to_it() {
 }
 
 #[test]
-fn the_areas_beside_a_superblock_are_where_it_says() {
+fn the_other_areas_are_at_the_recorded_places() {
     let mut superblock = made(Version::V1_2);
     let at = |superblock: &Superblock| (superblock.bitmap_start(), superblock.ppl_extent());
     superblock.bitmap_offset = 8;
@@ -220,7 +221,7 @@ fn the_areas_beside_a_superblock_are_where_it_says() {
 }
 
 #[test]
-fn times_are_seconds_below_the_microseconds() {
+fn times_have_seconds_in_the_low_bits_and_microseconds_above() {
     let mut superblock = made(Version::V1_1);
     assert_eq!((superblock.created_seconds(), superblock.updated_seconds()), (1_700_000_000, 1_700_000_000));
     (superblock.created, superblock.updated) = (7 | 999_999 << 40, ((1 << 40) - 1) | 5 << 40);
@@ -232,7 +233,7 @@ fn times_are_seconds_below_the_microseconds() {
 }
 
 #[test]
-fn the_smallest_and_the_largest_chunk_are_taken() {
+fn the_smallest_and_the_largest_chunk_are_accepted() {
     let chunk = |level, chunk| {
         let layout = default_layout(level);
         let options = CreateOptions { level, layout, chunk: Sectors(chunk), raid_disks: 2, ..options(Version::V1_2) };
@@ -260,7 +261,7 @@ fn the_smallest_and_the_largest_chunk_are_taken() {
 }
 
 #[test]
-fn the_data_of_1_0_is_never_said_to_be_shorter_than_what_is_used() {
+fn the_data_size_of_1_0_is_at_least_the_used_size() {
     let geometry =
         |size| Geometry { data_offset: Sectors::ZERO, size: Sectors(size), bad_blocks_offset: Some(-8), max_dev: 128 };
     let superblock = Version::V1_0.location(DEVICE).unwrap().0;

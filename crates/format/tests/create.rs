@@ -1,4 +1,4 @@
-//! New arrays as sentences: first states, roles, refusals.
+//! The rules of new arrays: first states, roles, refusals.
 //! Owns: the rules of `create` beyond its numbers. Not here: the numbers (tests/vectors.rs).
 
 use uraid_block::{Sector, Sectors, Slot};
@@ -41,7 +41,7 @@ fn make(options: &CreateOptions, missing: &[usize]) -> Result<Creation, CreateEr
 }
 
 #[test]
-fn every_superblock_parses_at_its_place_and_knows_its_role() {
+fn every_superblock_parses_at_its_place_with_its_role() {
     for level in Level::ALL {
         let mut options = options(level, 4);
         options.spare_devices = if matches!(level, Level::Linear | Level::Raid0) { 0 } else { 2 };
@@ -119,14 +119,14 @@ fn the_list_must_fit_the_counts() {
 }
 
 #[test]
-fn a_mirror_has_no_chunk_whatever_is_asked_for() {
+fn a_mirror_ignores_the_requested_chunk() {
     let asked = CreateOptions { chunk: Sectors(1024), ..options(Level::Raid1, 2) };
     let made = make(&asked, &[]).unwrap();
     assert!(made.superblocks.iter().flatten().all(|superblock| superblock.chunk.is_zero()));
 }
 
 #[test]
-fn the_smallest_member_gives_the_size_and_the_first_one_the_data_offset() {
+fn the_size_comes_from_the_smallest_member_and_the_data_offset_from_the_first() {
     let made = create(&options(Level::Raid5, 3), &devices(&[1 << 22, 1 << 20, 1 << 23])).unwrap();
     assert_eq!(made.geometry.data_offset, Sectors(6144));
     assert_eq!(made.geometry.size, Sectors((1 << 20) - 6144));
@@ -151,7 +151,7 @@ fn size_and_data_offset_can_be_given() {
 }
 
 #[test]
-fn a_raid10_records_of_its_members_what_md_uses_of_them() {
+fn a_raid10_records_the_sectors_that_md_uses_of_its_members() {
     let kinds = |copies: u32| [0x100 + copies, 1 + (copies << 8), 0x1_0001 + (copies << 8)];
     let mixed = [(0x202, 2), (0x1_0202, 2), (0x302, 3)];
     let pure = (2..=6).flat_map(|copies| kinds(copies).map(|layout| (layout, layout >> 8 & 0xff)));
@@ -172,7 +172,7 @@ fn a_raid10_records_of_its_members_what_md_uses_of_them() {
 }
 
 #[test]
-fn the_bad_block_list_moves_before_the_data_and_then_away_where_room_is_short() {
+fn the_bad_block_list_moves_before_the_data_or_is_left_out_if_room_is_short() {
     let at = |offset: u64| {
         let made = make(&CreateOptions { data_offset: Some(Sectors(offset)), ..options(Level::Raid1, 2) }, &[]);
         let superblock = made.unwrap().superblocks.remove(0).unwrap();
@@ -186,7 +186,7 @@ fn the_bad_block_list_moves_before_the_data_and_then_away_where_room_is_short() 
 
 /// Kernels before 5.4 refuse the bit, and those from 5.4 on an array of several zones without it.
 #[test]
-fn a_raid0_records_which_layout_it_has_only_where_members_differ_by_chunks() {
+fn a_raid0_records_its_layout_only_if_members_differ_in_chunks() {
     for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
         for (layout, sizes, is_recorded) in [
             (1, [SIZE.0; 3], false),
@@ -218,7 +218,7 @@ fn a_raid0_records_which_layout_it_has_only_where_members_differ_by_chunks() {
 }
 
 #[test]
-fn chunks_and_layouts_that_md_would_not_take_are_refused() {
+fn chunks_and_layouts_that_md_refuses_are_refused() {
     for (level, chunk) in [(Level::Raid5, 4), (Level::Raid5, 0), (Level::Raid0, 3), (Level::Raid10, 1 << 32)] {
         let error = make(&CreateOptions { chunk: Sectors(chunk), ..options(level, 4) }, &[]).unwrap_err();
         assert!(matches!(error, CreateError::Chunk { .. }), "{level:?} {chunk}: {error}");

@@ -47,7 +47,7 @@ fn set_uuid(text: &str) -> [u8; 16] {
 }
 
 #[test]
-fn the_superblocks_in_the_documents_are_good() {
+fn the_superblocks_in_the_documents_parse() {
     let (_, bytes) = example("superblock-1");
     let superblock = Superblock::parse(&bytes, Sector(8), Sectors(40_960)).unwrap();
     assert!(superblock.encode()[..] == bytes[..]);
@@ -63,7 +63,7 @@ fn the_superblocks_in_the_documents_are_good() {
 }
 
 #[test]
-fn the_reshape_in_the_document_is_the_one_of_the_text() {
+fn the_reshape_in_the_document_matches_its_text() {
     let (_, bytes) = example("reshape");
     let superblock = Superblock::parse(&bytes, Sector(8), Sectors(16_384)).unwrap();
     let plan = superblock.reshape_plan().unwrap().expect("a reshape");
@@ -72,7 +72,7 @@ fn the_reshape_in_the_document_is_the_one_of_the_text() {
 }
 
 #[test]
-fn the_logs_in_the_documents_are_good() {
+fn the_logs_in_the_documents_parse() {
     let (_, bytes) = example("bad-blocks");
     let log = BadBlockLog::parse(&bytes, 0).unwrap();
     assert!(log.encode().unwrap()[..] == bytes[..]);

@@ -57,7 +57,7 @@ fn every_version_is_found_at_its_place() {
 }
 
 #[test]
-fn the_superblock_that_was_made_last_counts_and_the_other_is_named() {
+fn the_superblock_created_last_counts_and_the_other_is_named() {
     for older in MAJOR_1 {
         for newer in MAJOR_1.into_iter().filter(|newer| *newer != older) {
             let found = look(&device(&[(older, 5), (newer, 6)]), None);
@@ -73,7 +73,7 @@ fn the_superblock_that_was_made_last_counts_and_the_other_is_named() {
 }
 
 #[test]
-fn damage_is_told_before_emptiness_and_does_not_hide_what_is_good() {
+fn damage_is_reported_unless_a_good_superblock_is_found() {
     let mut bytes = device(&[(Version::V1_0, 5), (Version::V1_2, 6)]);
     bytes[4096 + 33] ^= 1;
     let found = look(&bytes, None).unwrap();
@@ -92,7 +92,7 @@ fn damage_is_told_before_emptiness_and_does_not_hide_what_is_good() {
 }
 
 #[test]
-fn what_a_damaged_1_0_array_holds_does_not_speak_for_its_member_either() {
+fn a_superblock_inside_a_damaged_1_0_array_is_not_its_members() {
     let mut bytes = device(&[(Version::V1_0, 5)]);
     let inner = look(&bytes, None).unwrap().superblock;
     put(&mut bytes, Version::V1_2, 6, Some((2048, inner.size.0 - 2048)));
@@ -108,7 +108,7 @@ fn what_a_damaged_1_0_array_holds_does_not_speak_for_its_member_either() {
 }
 
 #[test]
-fn a_place_that_cannot_be_read_matters_only_where_nothing_else_is() {
+fn an_unreadable_place_matters_only_without_another_superblock() {
     let bytes = device(&[(Version::V1_0, 5)]);
     assert_eq!(look(&bytes, Some(Sector(8))).unwrap().superblock.version, Version::V1_0);
     let error = look(&vec![0; bytes.len()], Some(Sector(8))).unwrap_err();
@@ -116,7 +116,7 @@ fn a_place_that_cannot_be_read_matters_only_where_nothing_else_is() {
 }
 
 #[test]
-fn no_device_is_too_small_or_too_large_to_be_looked_at() {
+fn devices_of_any_size_can_be_searched() {
     for size in (0..2000).chain([u64::MAX - 1, u64::MAX]) {
         let result: Result<_, FindError<()>> = find(Sectors(size), |at, block| {
             assert!(at.0 + 8 <= size);
@@ -140,7 +140,7 @@ fn a_1_0_superblock_whose_data_runs_into_it_is_refused() {
 }
 
 #[test]
-fn what_has_no_place_for_it_cannot_be_created() {
+fn a_device_too_small_for_a_superblock_is_refused_by_create() {
     let member = NewMember::Device { size: SIZE, uuid: [1; 16] };
     let make = |options: CreateOptions| create(&options, &[member, member]).map(|_| ());
     assert_eq!(make(options(Version::V0_90, 1)), Err(CreateError::OldVersion));
@@ -176,7 +176,7 @@ fn put_old(bytes: &mut [u8], now: u32) {
 }
 
 #[test]
-fn what_a_1_0_array_holds_does_not_speak_for_its_member() {
+fn a_superblock_inside_a_1_0_array_is_not_its_members() {
     for outer in [Version::V1_1, Version::V1_2] {
         let mut bytes = device(&[(Version::V1_0, 5)]);
         let inner = look(&bytes, None).unwrap().superblock;
@@ -192,7 +192,7 @@ fn what_a_1_0_array_holds_does_not_speak_for_its_member() {
 }
 
 #[test]
-fn what_a_0_90_array_holds_does_not_speak_for_its_member() {
+fn a_superblock_inside_a_0_90_array_is_not_its_members() {
     for outer in [Version::V1_1, Version::V1_2] {
         let mut bytes = vec![0; SIZE.bytes() as usize];
         put_old(&mut bytes, 5);
@@ -209,7 +209,7 @@ fn what_a_0_90_array_holds_does_not_speak_for_its_member() {
 }
 
 #[test]
-fn where_each_lies_among_the_other_s_data_the_later_counts_and_the_other_is_a_rival() {
+fn of_two_superblocks_inside_each_others_data_the_later_counts() {
     // A leftover at the start, whose data reached to the end of the device; and one at the end.
     for (times, counts) in [((5, 6), Version::V1_0), ((6, 5), Version::V1_2)] {
         let mut bytes = vec![0; SIZE.bytes() as usize];
@@ -235,7 +235,7 @@ fn where_each_lies_among_the_other_s_data_the_later_counts_and_the_other_is_a_ri
 }
 
 #[test]
-fn microseconds_of_the_making_come_after_the_seconds() {
+fn creation_times_compare_by_seconds_then_microseconds() {
     let mut bytes = vec![0; SIZE.bytes() as usize];
     put(&mut bytes, Version::V1_2, 5 | 7 << 40, None);
     put(&mut bytes, Version::V1_0, 6, None);
@@ -243,7 +243,7 @@ fn microseconds_of_the_making_come_after_the_seconds() {
 }
 
 #[test]
-fn an_array_whose_data_does_not_start_at_sector_0_holds_no_superblock_at_a_place_of_its_member() {
+fn an_array_with_a_data_offset_contains_no_superblock_at_its_members_places() {
     // Sector 8 of the member is sector 0 of the array: a 1.2 there is no member of an array over this one.
     let mut bytes = vec![0; SIZE.bytes() as usize];
     put(&mut bytes, Version::V1_1, 5, Some((8, 16_000)));

@@ -1,4 +1,5 @@
-//! Every member that the real md driver and mdadm wrote: it is read, means what mdadm says, and is written back as it was.
+//! Members written by the real md driver and mdadm: each is read, means what mdadm prints, and is written back
+//! unchanged.
 //! Owns: golden/*.json (see the README there). Not here: making them (`cargo xtask vm golden`).
 
 #![expect(clippy::disallowed_methods, reason = "a test reads the files beside it")]
@@ -95,7 +96,7 @@ fn superblock(member: &Member) -> Superblock {
 }
 
 #[test]
-fn every_superblock_is_found_means_what_mdadm_says_and_is_written_back() {
+fn every_superblock_is_found_means_what_mdadm_says_and_round_trips() {
     let mut seen = BTreeMap::new();
     for member in members() {
         let name = &member.name;
@@ -142,7 +143,7 @@ fn every_superblock_is_found_means_what_mdadm_says_and_is_written_back() {
 }
 
 #[test]
-fn every_bitmap_is_read_counted_as_mdadm_counts_and_written_back() {
+fn every_bitmap_is_counted_as_mdadm_counts_and_round_trips() {
     let mut seen = 0;
     for member in members() {
         let name = &member.name;
@@ -175,7 +176,7 @@ fn every_bitmap_is_read_counted_as_mdadm_counts_and_written_back() {
 }
 
 #[test]
-fn every_bad_block_log_is_read_as_mdadm_reads_it_and_written_back() {
+fn every_bad_block_log_is_read_as_mdadm_reads_it_and_round_trips() {
     let (mut lists, mut entries) = (0, 0);
     for member in members() {
         let name = &member.name;
@@ -200,7 +201,7 @@ fn every_bad_block_log_is_read_as_mdadm_reads_it_and_written_back() {
 }
 
 #[test]
-fn every_partial_parity_log_is_walked_and_written_back() {
+fn every_partial_parity_log_is_read_and_round_trips() {
     let (mut headers, mut entries) = (0, 0);
     for member in members() {
         let name = &member.name;
@@ -232,7 +233,7 @@ fn every_partial_parity_log_is_walked_and_written_back() {
 }
 
 #[test]
-fn every_journal_is_walked_and_written_back() {
+fn every_journal_is_read_and_round_trips() {
     let (mut journals, mut blocks, mut summed) = (0, 0, 0);
     for member in members() {
         let superblock = superblock(&member);
@@ -267,7 +268,7 @@ fn every_journal_is_walked_and_written_back() {
 }
 
 #[test]
-fn the_reshape_that_was_under_way_is_understood() {
+fn the_reshape_in_progress_is_understood() {
     let mut seen = 0;
     for member in members() {
         let superblock = superblock(&member);

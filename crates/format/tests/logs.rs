@@ -1,4 +1,4 @@
-//! What stands beside the superblock: bitmaps, partial parity logs, journals, and where the superblock says they are.
+//! The metadata beside the superblock: bitmaps, partial parity logs, journals, and their places in the superblock.
 //! Owns: ppl.json, the bitmap of superblock_v12.json, mutated bytes. Not here: what real kernels write (tests/golden.rs).
 
 use serde_json::Value;
@@ -14,10 +14,10 @@ const PPL: &str = include_str!("vectors/ppl.json");
 const SUPERBLOCK: &str = include_str!("vectors/superblock_v12.json");
 const SET_UUID: [u8; 16] = [7; 16];
 
-/// xorshift64*: enough for tests, and the same everywhere.
-struct Luck(u64);
+/// xorshift64*: good enough for tests, and the same everywhere.
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -78,7 +78,7 @@ fn made(version: Version) -> Superblock {
 const SIZE: Sectors = Sectors(1 << 17);
 
 #[test]
-fn the_bitmap_of_mdadm_is_read_and_written_back_byte_by_byte() {
+fn mdadms_bitmap_round_trips_byte_by_byte() {
     let vector: Value = serde_json::from_str(SUPERBLOCK).unwrap();
     let bytes: [u8; 256] = hex(&vector["bitmap_first_256"]).try_into().unwrap();
     let header = BitmapHeader::parse(&bytes).unwrap();
@@ -91,7 +91,7 @@ fn the_bitmap_of_mdadm_is_read_and_written_back_byte_by_byte() {
 }
 
 #[test]
-fn the_partial_parity_logs_of_the_vectors_are_read_and_written_back() {
+fn the_partial_parity_logs_of_the_vectors_round_trip() {
     let vector: Value = serde_json::from_str(PPL).unwrap();
     let number = |name: &str| vector[name].as_u64().unwrap() as u32;
     let set_uuid: [u8; 16] = hex(&vector["array_uuid"]).try_into().unwrap();
@@ -157,7 +157,7 @@ fn journal() -> JournalBlock {
 }
 
 #[test]
-fn a_journal_block_is_written_as_the_reference_says_and_read_back() {
+fn a_journal_block_is_encoded_as_specified_and_round_trips() {
     let empty = JournalBlock::empty(0x1122_3344).encode(&SET_UUID);
     assert_eq!(empty[..4], [0x09, 0xc5, 0x33, 0x64]);
     assert_eq!(empty[8..32], [1, 0, 0, 0, 32, 0, 0, 0, 0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -177,7 +177,7 @@ fn a_journal_block_is_written_as_the_reference_says_and_read_back() {
 }
 
 #[test]
-fn a_journal_block_that_cannot_be_is_refused() {
+fn impossible_journal_blocks_are_refused() {
     let refused = |at: usize, value: u32| {
         let mut bytes = journal().encode(&SET_UUID);
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -198,30 +198,30 @@ fn a_journal_block_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn mutated_logs_are_refused_or_mean_the_same_when_written_back() {
+fn mutated_logs_are_refused_or_mean_the_same_after_a_round_trip() {
     let entry = PplEntry { data_sector: ArraySector(640), parity_bytes: 4096, ..PplEntry::default() };
     let ppl = PplHeader { generation: 5, entries: vec![entry; 3], ..PplHeader::empty(&SET_UUID) };
     let vector: Value = serde_json::from_str(SUPERBLOCK).unwrap();
     let bitmap: [u8; 256] = hex(&vector["bitmap_first_256"]).try_into().unwrap();
     let mut accepted = [0; 3];
     for seed in 1..=1_500u64 {
-        let mut luck = Luck(seed);
+        let mut random = Random(seed);
         let mut bytes = ppl.encode();
-        luck.mutate(&mut bytes[520..], 96);
+        random.mutate(&mut bytes[520..], 96);
         seal_ppl(&mut bytes);
         if let Ok(header) = PplHeader::parse(&bytes, &SET_UUID) {
             accepted[0] += 1;
             assert_eq!(PplHeader::parse(&header.encode(), &SET_UUID), Ok(header), "seed {seed}");
         }
         let mut bytes = journal().encode(&SET_UUID);
-        luck.mutate(&mut bytes[..], 128);
+        random.mutate(&mut bytes[..], 128);
         seal_journal(&mut bytes);
         if let Ok(block) = JournalBlock::parse(&bytes, &SET_UUID) {
             accepted[1] += 1;
             assert_eq!(JournalBlock::parse(&block.encode(&SET_UUID), &SET_UUID), Ok(block), "seed {seed}");
         }
         let mut bytes = bitmap;
-        luck.mutate(&mut bytes, 140);
+        random.mutate(&mut bytes, 140);
         if let Ok(header) = BitmapHeader::parse(&bytes) {
             accepted[2] += 1;
             assert_eq!(BitmapHeader::parse(&header.encode()), Ok(header.clone()), "seed {seed}");
@@ -237,14 +237,14 @@ fn mutated_logs_are_refused_or_mean_the_same_when_written_back() {
 }
 
 #[test]
-fn mutated_superblocks_1_0_and_1_1_are_refused_or_written_back_as_they_were() {
+fn mutated_superblocks_1_0_and_1_1_are_refused_or_round_trip() {
     for version in [Version::V1_0, Version::V1_1] {
         let good = made(version);
         let mut accepted = 0;
         for seed in 1..=4_000u64 {
-            let mut luck = Luck(seed);
+            let mut random = Random(seed);
             let mut bytes = good.encode();
-            luck.mutate(&mut bytes[..], 300);
+            random.mutate(&mut bytes[..], 300);
             let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()).min(1920) as usize;
             bytes[216..220].fill(0);
             let mut sum = 0;
@@ -265,7 +265,7 @@ fn mutated_superblocks_1_0_and_1_1_are_refused_or_written_back_as_they_were() {
 }
 
 #[test]
-fn the_superblock_says_where_the_rest_is() {
+fn the_superblock_gives_the_places_of_the_other_metadata() {
     let plain = made(Version::V1_2);
     assert_eq!((plain.bitmap_start(), plain.ppl_extent()), (None, None));
     assert_eq!(plain.bad_blocks_extent(), Some(Extent::new(Sector(24), Sectors(8))));
@@ -281,7 +281,7 @@ fn the_superblock_says_where_the_rest_is() {
 }
 
 #[test]
-fn a_reshape_has_a_shape_before_and_one_after_and_a_direction() {
+fn a_reshape_plan_has_both_geometries_and_a_direction() {
     let plain = made(Version::V1_2);
     assert_eq!(plain.reshape_plan(), Ok(None));
     let reshape =

@@ -1,4 +1,5 @@
-//! Real mdadm reads what we write. Without mdadm that is said past the captured output, and a failure where it is required.
+//! Real mdadm reads what we write. Without mdadm the test prints SKIPPED past the captured output, or fails if mdadm is
+//! required.
 //! Owns: `mdadm --examine` on members of every version and level, its views of bitmaps and bad blocks. Not here: the
 //! kernel's opinion (`cargo xtask vm`), members that mdadm made (tests/golden.rs).
 
@@ -18,8 +19,8 @@ use uraid_layout::{Level, default_layout};
 const SIZE: Sectors = Sectors(1 << 18);
 const MAJOR_1: [Version; 3] = [Version::V1_0, Version::V1_1, Version::V1_2];
 
-/// Where mdadm is. The rule for all tests with programs of others: a missing one fails where `URAID_REQUIRE_CLIENTS` is
-/// set or `URAID_CLIENTS` is `required`, and is told of in the test's output everywhere else.
+/// The path of mdadm. The rule for all tests with foreign programs: a missing one fails if `URAID_REQUIRE_CLIENTS` is
+/// set or `URAID_CLIENTS` is `required`; otherwise the test's output says so.
 fn mdadm() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

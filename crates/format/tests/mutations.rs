@@ -1,4 +1,4 @@
-//! Bytes from outside: whatever they are, parsing answers, and what it accepts is written back as it was.
+//! Bytes from outside: parsing any bytes returns a result, and accepted ones are written back unchanged.
 //! Owns: mutated superblocks, with a small generator of its own. Not here: a coverage-guided fuzzer.
 
 use uraid_block::{Sector, Sectors};
@@ -8,10 +8,10 @@ use uraid_format::{
 };
 use uraid_layout::{Level, default_layout};
 
-/// xorshift64*: enough for tests, and the same everywhere.
-struct Luck(u64);
+/// xorshift64*: good enough for tests, and the same everywhere.
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -46,7 +46,7 @@ fn made(level: Level, slots: u16) -> Superblock {
     create(&options, &members).unwrap().superblocks.remove(0).unwrap()
 }
 
-/// The checksum by docs/md/formats.md#checksums, written once more and differently.
+/// The checksum by docs/md/formats.md#checksums, written a second time and differently.
 fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()).min(1920) as usize;
     bytes[216..220].fill(0);
@@ -60,7 +60,7 @@ fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     bytes[216..220].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// What is accepted must be written back with every byte that counts.
+/// Accepted bytes must be written back with every significant byte.
 fn check(bytes: &[u8; SUPERBLOCK_BYTES], seed: u64) -> bool {
     let Ok(superblock) = Superblock::parse(bytes, location_v12(), SIZE) else { return false };
     let covered = 256 + 2 * superblock.roles.len();
@@ -74,22 +74,22 @@ fn check(bytes: &[u8; SUPERBLOCK_BYTES], seed: u64) -> bool {
 }
 
 #[test]
-fn mutated_superblocks_are_refused_or_written_back_as_they_were() {
+fn mutated_superblocks_are_refused_or_round_trip() {
     let mut accepted = 0;
     for seed in 1..=20_000u64 {
-        let mut luck = Luck(seed);
-        let level = Level::ALL[luck.below(7) as usize];
+        let mut random = Random(seed);
+        let level = Level::ALL[random.below(7) as usize];
         let mut bytes = made(level, 4).encode();
-        for _ in 0..1 + luck.below(6) {
-            let at = luck.below(300) as usize;
-            match luck.below(4) {
-                0 => bytes[at] ^= 1 << luck.below(8),
-                1 => bytes[at] = luck.next() as u8,
+        for _ in 0..1 + random.below(6) {
+            let at = random.below(300) as usize;
+            match random.below(4) {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes[at] = random.next() as u8,
                 2 => bytes[at..at + 4].fill(0xff),
-                _ => bytes[at & !3..(at & !3) + 4].copy_from_slice(&(luck.next() as u32).to_le_bytes()),
+                _ => bytes[at & !3..(at & !3) + 4].copy_from_slice(&(random.next() as u32).to_le_bytes()),
             }
         }
-        if luck.below(8) != 0 {
+        if random.below(8) != 0 {
             seal(&mut bytes);
         }
         accepted += usize::from(check(&bytes, seed));
@@ -98,19 +98,19 @@ fn mutated_superblocks_are_refused_or_written_back_as_they_were() {
 }
 
 #[test]
-fn noise_is_never_a_superblock_and_never_a_panic() {
+fn random_bytes_are_no_superblock_and_do_not_panic() {
     for seed in 1..=2_000u64 {
-        let mut luck = Luck(seed);
+        let mut random = Random(seed);
         let mut bytes = Box::new([0; SUPERBLOCK_BYTES]);
-        bytes.iter_mut().for_each(|byte| *byte = luck.next() as u8);
-        if luck.below(2) == 0 {
+        bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
+        if random.below(2) == 0 {
             bytes[..8].copy_from_slice(b"\xfc\x4e\x2b\xa9\x01\0\0\0");
             seal(&mut bytes);
         }
-        let found_at = Sector([0, 8, luck.next()][luck.below(3) as usize]);
-        let size = Sectors([0, 24, u64::MAX, luck.next()][luck.below(4) as usize]);
+        let found_at = Sector([0, 8, random.next()][random.below(3) as usize]);
+        let size = Sectors([0, 24, u64::MAX, random.next()][random.below(4) as usize]);
         assert!(Superblock::parse(&bytes, found_at, size).is_err(), "seed {seed:#x}");
-        signature::detect_all(&bytes[..], &bytes[luck.below(4096) as usize..], size);
+        signature::detect_all(&bytes[..], &bytes[random.below(4096) as usize..], size);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The superblock 0.90: words, roles, checksum, byte order, and what it is in the words of the later versions.
+//! The superblock 0.90: words, roles, checksum, byte order, and its conversion to the later versions.
 //! Owns: superblocks built word by word. Not here: those of real kernels (tests/golden.rs).
 
 use uraid_block::{Sector, Sectors, Slot};
@@ -47,7 +47,7 @@ fn raid5() -> Bytes {
 }
 
 #[test]
-fn an_old_superblock_comes_out_in_the_words_of_the_later_versions() {
+fn a_0_90_superblock_is_converted_to_the_later_versions() {
     let bytes = raid5();
     let own = Superblock090::parse(&bytes).unwrap();
     assert!(own.encode() == bytes, "written back as it was");
@@ -69,7 +69,7 @@ fn an_old_superblock_comes_out_in_the_words_of_the_later_versions() {
 }
 
 #[test]
-fn how_far_a_resync_came_counts_only_where_nothing_happened_since() {
+fn resync_progress_is_valid_only_if_no_event_followed() {
     let resync_offset = |state: u32, cp_events: u32| {
         let mut bytes = raid5();
         set(&mut bytes, 33, state);
@@ -83,7 +83,7 @@ fn how_far_a_resync_came_counts_only_where_nothing_happened_since() {
 }
 
 #[test]
-fn a_reshape_of_an_old_array_is_told_in_the_words_of_the_later_versions() {
+fn a_reshape_of_a_0_90_array_is_converted_to_the_later_versions() {
     let mut bytes = raid5();
     for (word, value) in [(2, 91), (44, 7), (45, 1), (46, 6), (47, u32::MAX), (48, 3), (49, 131_072)] {
         set(&mut bytes, word, value);
@@ -101,7 +101,7 @@ fn a_reshape_of_an_old_array_is_told_in_the_words_of_the_later_versions() {
 }
 
 #[test]
-fn a_checksum_counts_once_both_are_folded() {
+fn checksums_are_compared_after_folding_both() {
     let mut bytes = raid5();
     let sum = u32::from_le_bytes(bytes[152..156].try_into().unwrap());
     let folded = (sum & 0xffff) + (sum >> 16);
@@ -112,7 +112,7 @@ fn a_checksum_counts_once_both_are_folded() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_the_error_says_it() {
+fn impossible_superblocks_are_refused_with_the_reason() {
     let refused = |word: usize, value: u32| {
         let mut bytes = raid5();
         set(&mut bytes, word, value);
@@ -153,11 +153,11 @@ fn an_old_superblock_is_found_and_one_of_the_other_byte_order_is_named() {
 }
 
 #[test]
-fn mutated_old_superblocks_are_refused_or_mean_the_same_when_written_back() {
-    let mut luck = 0x5eed_u64;
+fn mutated_0_90_superblocks_are_refused_or_mean_the_same_after_a_round_trip() {
+    let mut random = 0x5eed_u64;
     let mut next = move || {
-        luck = luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (luck >> 33) as u32
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) as u32
     };
     let mut accepted = 0;
     for round in 0..10_000 {

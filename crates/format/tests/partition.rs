@@ -66,12 +66,12 @@ fn mbr_partitions() -> Vec<Partition> {
 }
 
 #[test]
-fn a_gpt_of_sfdisk_has_the_partitions_that_were_asked_for() {
+fn a_gpt_by_sfdisk_has_the_requested_partitions() {
     assert_eq!(table(&gpt()), Ok(Table { partitions: gpt_partitions(), damage: None }));
 }
 
 #[test]
-fn an_mbr_of_sfdisk_has_primary_and_logical_partitions_and_not_the_extended_one() {
+fn an_mbr_by_sfdisk_has_primary_and_logical_partitions_but_not_the_extended_one() {
     assert_eq!(table(&mbr()), Ok(Table { partitions: mbr_partitions(), damage: None }));
 }
 
@@ -93,7 +93,7 @@ fn the_backup_is_used_when_any_byte_of_the_first_gpt_is_wrong() {
 }
 
 #[test]
-fn two_broken_copies_are_told_with_what_is_wrong_with_each() {
+fn two_broken_copies_are_reported_with_both_reasons() {
     let mut disk = gpt();
     disk[1024 + 33] ^= 1;
     disk[DISK_BYTES - 512 + 40] ^= 1;
@@ -108,7 +108,7 @@ fn two_broken_copies_are_told_with_what_is_wrong_with_each() {
 }
 
 #[test]
-fn an_mbr_wins_over_a_gpt_that_was_left_behind() {
+fn an_mbr_has_precedence_over_a_leftover_gpt() {
     let mut disk = gpt();
     let record = mbr()[..512].to_vec();
     disk[..512].copy_from_slice(&record);
@@ -117,7 +117,7 @@ fn an_mbr_wins_over_a_gpt_that_was_left_behind() {
 }
 
 #[test]
-fn a_chain_that_breaks_keeps_what_came_before_it() {
+fn a_broken_chain_keeps_the_partitions_before_it() {
     for link in 1..3 {
         let mut disk = mbr();
         let partitions = mbr_partitions();
@@ -131,7 +131,7 @@ fn a_chain_that_breaks_keeps_what_came_before_it() {
 }
 
 #[test]
-fn a_chain_that_bites_its_tail_ends() {
+fn a_cyclic_chain_ends() {
     let mut disk = mbr();
     // The second link of the third record points to the first one.
     let last = (61_440 - 2048) * 512;
@@ -142,7 +142,7 @@ fn a_chain_that_bites_its_tail_ends() {
 }
 
 #[test]
-fn what_is_no_table_is_none() {
+fn other_bytes_are_no_partition_table() {
     assert_eq!(table(&[]), Err(TableError::None));
     assert_eq!(table(&[0; 511]), Err(TableError::None));
     assert_eq!(table(&vec![0; 1 << 20]), Err(TableError::None));
@@ -204,7 +204,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn hostile_tables_end_in_an_answer() {
+fn hostile_tables_give_a_result() {
     let (gpt, mbr) = (gpt(), mbr());
     // Small disks with the same heads, so that thousands of them are quick: the backup is not there.
     let small = |disk: &[u8]| disk[..64 * 512].to_vec();

@@ -96,7 +96,7 @@ fn vector() -> (Box<[u8; SUPERBLOCK_BYTES]>, Sectors, Value) {
 }
 
 #[test]
-fn a_superblock_of_mdadm_is_read_and_written_back_byte_by_byte() {
+fn mdadms_superblock_round_trips_byte_by_byte() {
     let (bytes, size, vector) = vector();
     assert_eq!(number(&vector["superblock_at_byte"]), location_v12().0 * 512);
     let superblock = Superblock::parse(&bytes, location_v12(), size).unwrap();
@@ -121,7 +121,7 @@ fn a_superblock_of_mdadm_is_read_and_written_back_byte_by_byte() {
 }
 
 #[test]
-fn one_wrong_bit_anywhere_in_the_summed_bytes_is_noticed() {
+fn any_flipped_bit_in_the_summed_bytes_is_detected() {
     let (bytes, size, vector) = vector();
     for bit in 0..512 * 8 {
         let mut wrong = bytes.clone();

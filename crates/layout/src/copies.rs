@@ -83,7 +83,7 @@ impl CopyLayout {
     }
 
     /// Where to discard a range inside the array: the runs that [`CopyLayout::plan_write`] would return, without parts
-    /// and without `lost`, in time that depends on members and zones only.
+    /// and without `lost`. Takes time in proportion to members and zones only.
     pub fn plan_discard(&self, range: ArrayRange, usable: &SlotSet) -> Plan {
         let (from, to) = self.geometry.bounds(range);
         with_map!(self, map => plan::discard(map, from, to, self.geometry.spec.raid_disks, usable))

@@ -4,7 +4,7 @@
 use crate::Level;
 use uraid_block::{Sectors, Slot};
 
-/// A geometry that no array can have, or that md accepts but that would damage data.
+/// A geometry that is impossible, or that md accepts although it would damage data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
     /// Fewer slots than the level needs.

@@ -49,7 +49,7 @@ impl Chunk {
     }
 }
 
-/// A number of members or columns that divides quickly: by a multiplication, because the processor's division is the
+/// The number of members or columns, prepared for fast division by a multiplication: the processor's division is the
 /// most expensive instruction of a small read.
 ///
 /// With `reciprocal` = (2^64 - 1 - r) / d, where r < d, `(n + 1) * reciprocal / 2^64` is (n + 1) / d less (n + 1) * (1
@@ -93,8 +93,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The one stretch of `column` that holds the copies of data sectors `from..to`, as (start, end) down the column.
-    /// The cells between a column's first and last one all belong to the range, so one stretch is enough.
+    /// The single stretch of `column` that holds the copies of data sectors `from..to`, as (start, end) down the
+    /// column. One stretch is enough, because all cells between a column's first and last one belong to the range.
     ///
     /// Only the copies of the first and of the last chunk are cut, and *all* their copies are: md cut one copy only,
     /// and destroyed up to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16: columns 0 and 1
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_count_divides_as_the_processor_does() {
+    fn every_divisor_gives_the_processors_result() {
         for count in 1..=256 {
             let divisor = Divisor::new(count);
             let edges = (0..60).map(|bit| SECTORS_MAX >> bit).flat_map(|n| [n, n - n % count, n / count]);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_survives_its_number_and_its_name() {
+    fn levels_round_trip_through_number_and_name() {
         for level in Level::ALL {
             assert_eq!(Level::from_md(level.md()), Some(level));
             assert_eq!(Level::parse(level.name()), Some(level));

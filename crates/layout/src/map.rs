@@ -26,8 +26,8 @@ pub struct Spec {
     pub member_sizes: Vec<Sectors>,
 }
 
-/// The place of every sector of an array. Immutable, cheap to query. Match it to get at what only one kind of level can
-/// do.
+/// The place of every sector of an array. Immutable, cheap to query. Match on it for what only one kind of level
+/// supports.
 #[derive(Clone, Debug)]
 pub enum Layout {
     /// linear, raid0, raid1, raid10: a write goes to every copy.
@@ -68,7 +68,7 @@ impl Geometry {
     }
 }
 
-/// The least members that a level makes sense with; mdadm's minimums.
+/// The minimum number of members of a level, as in mdadm.
 const fn members_min(level: Level) -> u16 {
     match level {
         Level::Linear | Level::Raid0 | Level::Raid1 => 1,
@@ -78,8 +78,8 @@ const fn members_min(level: Level) -> u16 {
 }
 
 impl Layout {
-    /// Checks a geometry and makes its map. Accepts any chunk that the arithmetic allows; md's least chunk (4 KiB for
-    /// raid10 and the parity levels) is enforced where arrays are made.
+    /// Checks a geometry and makes its map. Accepts any chunk that the arithmetic allows; md's minimum (4 KiB for
+    /// raid10 and the parity levels) is checked where arrays are created.
     pub fn new(spec: &Spec) -> Result<Layout, LayoutError> {
         let (level, found) = (spec.level, spec.raid_disks);
         let expected = members_min(level);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_name_is_understood_again() {
+    fn printed_names_parse() {
         let raid6 = (0..=5).chain(8..=10).chain(16..=20);
         let copies = (2..=6).flat_map(|n| [0x100 + n, 1 + (n << 8), 0x1_0001 + (n << 8)]);
         let all = [(Level::Raid0, vec![1, 2]), (Level::Raid5, (0..=5).collect()), (Level::Raid6, raid6.collect())];
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_mean_nothing_are_refused() {
+    fn unknown_names_are_refused() {
         for name in ["", "n", "n0", "n256", "n+2", "x2", "2", "near=", "far=-1", "nn2"] {
             assert_eq!(parse_layout(Level::Raid10, name), None, "{name}");
         }

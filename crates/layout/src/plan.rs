@@ -63,7 +63,7 @@ pub(crate) struct Place {
     pub(crate) at: u64,
 }
 
-/// From an array sector on: the place of its first copy, and how far all its copies are contiguous.
+/// The place of an array sector's first copy, and for how many sectors all its copies are contiguous.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) first: Place,

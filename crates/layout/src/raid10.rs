@@ -128,7 +128,7 @@ impl Raid10 {
         Ok(raid10)
     }
 
-    /// The slots of each chunk's copies, for as many chunks as it takes until the pattern repeats.
+    /// The slots of each chunk's copies, over as many chunks as it takes until the pattern repeats.
     fn groups(&self) -> Vec<SlotSet> {
         let mut groups: Vec<SlotSet> = Vec::new();
         let mut slot = 0;
@@ -160,8 +160,8 @@ impl Raid10 {
         self.grid.chunk.sectors * if width.is_multiple_of(near) { width / near } else { width }
     }
 
-    /// Whether each chunk has a copy on one of these slots. md checks every window of consecutive slots. That is
-    /// equivalent for every layout that mdadm makes; with far sets the windows do not match the copies.
+    /// Whether each chunk has a copy on one of these slots. md instead checks every window of consecutive slots. That
+    /// is equivalent for every layout that mdadm makes; with far sets the windows do not match the copies.
     pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {
         self.groups.iter().all(|group| group.iter().any(|slot| usable.contains(slot)))
     }

@@ -1,5 +1,6 @@
 //! raid4, raid5, raid6: striped, with parity.
-//! Owns: [`ParityLayout`]: where P, Q and each data chunk of a row sit, and the exponents of Q. Not here: any parity byte
+//! Owns: [`ParityLayout`]: the places of P, Q and each data chunk of a row, and the exponents of Q. Not here: any
+//! parity byte
 //! (`parity`).
 //! Invariant: P, Q and the data of a row are on different slots, and no two exponents of a row are equal.
 //! Spec: docs/md/address-mapping.md#raid4-and-raid5, docs/md/address-mapping.md#raid6.
@@ -29,7 +30,7 @@ pub struct ParityLayout {
     shape: Shape,
 }
 
-/// One layout: how parity rotates, and how the data is placed around it.
+/// A layout: how parity rotates, and how data is placed around it.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     parity: Parity,
@@ -42,7 +43,7 @@ struct Shape {
 #[derive(Clone, Copy, Debug)]
 enum Parity {
     Fixed(u64),
-    /// From the last member down; `ahead` rows further than the row's number.
+    /// From the last member down, starting `ahead` rows later in the rotation.
     Falling {
         among: Divisor,
         ahead: u64,

@@ -1,7 +1,7 @@
 //! Requests and chunks with 64-bit lengths, as both ends write and read them once extended headers are agreed.
 //! Owns: the extended form of a request, the extended chunk header. Not here: what the payloads mean
 //! (`transmission`, `metadata`), whether extended headers are agreed.
-//! Invariant: `parse(encode(x)) == x`. A length comes from the peer, and nothing here is sized by it.
+//! Invariant: `parse(encode(x)) == x`. Lengths come from the peer, and nothing is allocated by them.
 //! Spec: proto.md, "Extended headers", "Extended request message", "Extended reply chunk message".
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Where mdadm puts data, bitmap and bad-block list: arithmetic only.
+//! The places of data, bitmap and bad-block list as mdadm chooses them: arithmetic only.
 //! Owns: the reserve before the data, the bitmap's room and chunk. Not here: levels' rules (the parent).
 //! Spec: docs/md/formats.md#what-mdadm-creates; every number is checked against tests/vectors/create.json.
 
@@ -33,7 +33,7 @@ pub struct Geometry {
 pub struct BitmapPlacement {
     /// Sectors from the superblock.
     pub offset: i32,
-    /// Bytes of the array that one bit stands for.
+    /// The bytes of the array that one bit covers.
     pub chunk_bytes: u64,
     /// Bytes of the header and the bits.
     pub bytes: u64,
@@ -87,7 +87,8 @@ pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Op
     let bytes = HEADER_BYTES + bits.div_ceil(8);
     let offset = match version {
         Version::V1_1 | Version::V1_2 => BLOCK as i32,
-        // mdadm counts one bit more here than there is, then whole bytes and whole blocks; the list is in between.
+        // mdadm counts one bit more than exists, then rounds up to whole bytes and whole blocks; the bad-block list
+        // lies in between.
         Version::V0_90 | Version::V1_0 => {
             let bits = covered.0 / (chunk_bytes / SECTOR_BYTES as u64) + 1;
             let blocks = (bits.div_ceil(8) + HEADER_BYTES).div_ceil(4096);
@@ -118,8 +119,8 @@ pub fn bad_blocks_offset(
     i32::try_from(offset).ok()
 }
 
-/// What a 1.0 member of this size reserves after its data when the size of an array is chosen: superblock, bad-block
-/// list, room for a bitmap, and the rest of the last 4 KiB.
+/// The sectors that a 1.0 member of this size reserves after its data when the size of an array is chosen: superblock,
+/// bad-block list, room for a bitmap, and the rest of the last 4 KiB.
 pub(super) fn reserve_at_end(device_size: Sectors) -> Sectors {
     Sectors(device_size.0 % BLOCK + 16 + BAD_BLOCKS + bitmap_space(device_size).0)
 }

@@ -105,8 +105,8 @@ impl Superblock090 {
     /// Sectors from the superblock to a bitmap.
     pub const BITMAP_OFFSET: i32 = 8;
 
-    /// Reads and checks the bytes; [`Superblock090::to_superblock`] checks the place. The sum counts as right if it is
-    /// after two folds to 16 bits, as in md: hosts folded differently.
+    /// Reads and checks the bytes; [`Superblock090::to_superblock`] checks the place. The checksum is accepted if it is
+    /// right after two folds to 16 bits, as in md, because hosts fold differently.
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock090, SuperblockError> {
         let Checksum { found, computed } = checksum_in(bytes)?;
         if folded(found) != folded(computed) {
@@ -115,7 +115,7 @@ impl Superblock090 {
         Ok(Superblock090::parse_damaged(bytes)?.0)
     }
 
-    /// The same, whatever the checksum: to show a superblock that must not be used.
+    /// The same without checking the checksum: to display a superblock that must not be used.
     pub fn parse_damaged(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(Superblock090, Checksum), SuperblockError> {
         let checksum = checksum_in(bytes)?;
         let raw = words(bytes);
@@ -132,11 +132,11 @@ impl Superblock090 {
         bytes
     }
 
-    /// The same facts in the struct of the later versions. Fails if `found_at` is not the place of version 0.90 on a
-    /// device of this size, or if the array does not fit before it.
+    /// Converts to the struct of the later versions. Fails if `found_at` is not the place of version 0.90 on a device of
+    /// this size, or if the array does not fit before it.
     ///
-    /// Fields that 0.90 lacks are always filled in the same way: the device's id from the array's and its number, the
-    /// logical block size as not recorded, no bad-block list. A raid1's chunk, which is meaningless, becomes 0 as in
+    /// Fields that 0.90 lacks get fixed values: the device's id is derived from the array's and its number, the logical
+    /// block size is not recorded, and there is no bad-block list. A raid1's chunk, which is meaningless, becomes 0 as in
     /// 1.x.
     pub fn to_superblock(&self, found_at: Sector, device_size: Sectors) -> Result<Superblock, SuperblockError> {
         if Version::V0_90.location(device_size) != Some(found_at) {
@@ -228,7 +228,7 @@ impl Superblock090 {
         }
     }
 
-    /// 0.90 has no ids of devices: the array's, with the device's number and one added to its last word.
+    /// 0.90 has no device ids: takes the array's, with the device's number plus one added to its last word.
     fn device_uuid(&self) -> [u8; 16] {
         let mut uuid = self.set_uuid;
         let last = u32::from_be_bytes([uuid[12], uuid[13], uuid[14], uuid[15]]);

@@ -1,7 +1,7 @@
-//! The conditions on every plan.
-//! Owns: coverage, containment, order and fewest runs of reads, writes and discards; who can serve.
+//! The conditions that every plan must meet.
+//! Owns: coverage, containment, order and the minimal number of runs of reads, writes and discards; which sets can serve.
 //! Not here: writes and discards by row (`parity`), bounds as numbers (`runs`).
-//! Runs of a member that ascend with a gap between them, and cover exactly the right places, are as few as can be.
+//! If runs of a member ascend with gaps between them, and cover exactly the right places, their number is minimal.
 
 use crate::domain::Case;
 use crate::model::Model;
@@ -11,14 +11,14 @@ use std::ops::AddAssign;
 use uraid_block::{ArrayRange, ArraySector, Slot, SlotSet};
 use uraid_layout::{CopyChoice, CopyLayout, Layout, Plan};
 
-/// How much to ask of a geometry.
+/// How thoroughly to check a geometry.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Effort {
     /// Every range with all members, some copy choices.
     Healthy,
     /// ... with every set of missing members that leaves each sector a copy, or its row enough; every copy choice.
     ToleratedSets,
-    /// ... with every set of usable members, also the empty one.
+    /// ... with every set of usable members, including the empty one.
     EverySet,
 }
 
@@ -112,7 +112,7 @@ fn model_serves(model: &Model, usable: &SlotSet) -> bool {
     model.serves(usable.iter().fold(0, |there, slot| there | 1 << slot.0))
 }
 
-/// Every start and every length, the empty one too.
+/// Every start and every length, including empty ranges.
 fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort) -> Cases {
     let mut choices = vec![CopyChoice::First];
     let nth_max = if effort == Effort::Healthy { model.copies.min(2) } else { model.copies + 1 };

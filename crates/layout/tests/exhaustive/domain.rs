@@ -1,11 +1,11 @@
 //! Small geometries of every level.
-//! Owns: which ones. Not here: three stripes of everything (`three_stripes`), what is asked of them (`check`).
+//! Owns: the choice of geometries. Not here: three stripes of everything (`three_stripes`), the conditions (`check`).
 
 use crate::model::{Model, Raid10};
 use uraid_block::Sectors;
 use uraid_layout::{Layout, Level, Spec};
 
-/// A geometry, as the crate sees it and as the model does.
+/// A geometry, for the crate and for the model.
 pub(crate) struct Case {
     pub(crate) layout: Layout,
     pub(crate) model: Model,
@@ -43,7 +43,8 @@ pub(crate) fn linear() -> Vec<Case> {
     cases
 }
 
-/// Members of one to three chunks: up to three members all combinations, then some; with and without a rest.
+/// Members of one to three chunks: all combinations of up to three members, then a selection; with and without a
+/// remainder.
 pub(crate) fn raid0(chunk: u64, members_max: u64) -> Vec<Case> {
     let mut depths: Vec<Vec<u64>> = Vec::new();
     for members in 1..=members_max.min(3) as u32 {

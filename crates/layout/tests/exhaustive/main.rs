@@ -1,5 +1,5 @@
 //! Every range of small arrays of every level and layout, against a model that knows nothing but the formulas.
-//! Owns: the domains. Not here: the model (`model`), what a plan must be (`check`).
+//! Owns: the choice of domains. Not here: the model (`model`), the conditions on a plan (`check`).
 //! The default domains run in seconds; the large ones with
 //! `cargo test --release -p uraid-layout --test exhaustive -- --ignored --nocapture`.
 
@@ -14,7 +14,7 @@ mod three_stripes;
 use check::{Cases, Effort, check};
 use domain::Case;
 
-/// Checks all the geometries in the way that `effort` says, and tells how many cases that were.
+/// Checks all geometries with this effort, and prints the number of cases.
 fn run(name: &str, geometries: &[Case], effort: Effort) {
     let mut cases = Cases::default();
     geometries.iter().for_each(|case| cases += check(case, effort));

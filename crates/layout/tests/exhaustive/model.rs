@@ -1,5 +1,5 @@
 //! The slow reference: every sector of an array, one by one, by docs/md/address-mapping.md.
-//! Owns: [`Model`]. Not here: anything of the crate under test; nothing is shared with it, not even a type.
+//! Owns: [`Model`]. It shares nothing with the crate under test, not even a type.
 
 /// Where every sector is.
 pub(crate) struct Model {
@@ -9,9 +9,9 @@ pub(crate) struct Model {
     pub(crate) places: Vec<(u64, u64)>,
     /// Parity levels: the slots of each row.
     pub(crate) rows: Vec<Row>,
-    /// How many missing members never matter.
+    /// How many members, any of them, may be missing.
     pub(crate) tolerates: usize,
-    /// Levels with copies: sets of members (bits) of which one has to be there.
+    /// Levels with copies: sets of members (bits) of which one must be present.
     pub(crate) groups: Vec<u64>,
 }
 

@@ -1,10 +1,10 @@
-//! What writes and discards of parity levels must be; they go by row, not by plan.
+//! The conditions on writes and discards of parity levels, which go by row, not by plan.
 //! Owns: rows as the model has them, a range cut by row, and which places of the members a range changes.
 //! Not here: parity bytes, the choice between full stripe, read-modify-write and reconstruct (`engine::row_plan`).
 //!
-//! A write changes its data places and, in each of its rows, the columns of P and Q that its data cover. A discard can
-//! take whole rows only, with their parity: those follow each other on every member, so it is one run per member. (The
-//! engine offers no discard on these levels yet; what it would hand down is checked here.)
+//! A write changes its data places and, in each of its rows, the columns of P and Q that its data covers. A discard can
+//! take only whole rows, with their parity: these are consecutive on every member, so it is one run per member. (The
+//! engine offers no discard on these levels yet; what it would submit is checked here.)
 
 use crate::model::Model;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};

@@ -1,5 +1,5 @@
 //! Geometries that no array can have.
-//! Owns: each [`LayoutError`]; which raid10 layouts are unsound, found by walking every sector of the model.
+//! Owns: each [`LayoutError`]; which raid10 layouts are unsound, determined by checking every sector of the model.
 
 use crate::model::{Model, Raid10};
 use uraid_block::{Sectors, Slot, SlotSet};
@@ -142,7 +142,7 @@ fn unknown_layout_numbers_are_refused() {
 }
 
 #[test]
-fn a_raid0_asks_for_its_layout_only_where_it_matters() {
+fn a_raid0_needs_its_layout_only_where_it_matters() {
     for layout in [0, 3, u32::MAX] {
         assert!(Layout::new(&sized(Level::Raid0, layout, 8, &[16, 16, 16])).is_ok(), "one zone");
         assert!(Layout::new(&sized(Level::Raid0, layout, 8, &[16, 32, 16])).is_ok(), "a second zone of one member");

@@ -1,5 +1,5 @@
-//! How few runs, where a number is promised, and arrays too large to walk.
-//! Owns: the bounds as numbers; `check` holds every plan to them. That no plan has a run too many is for `check`.
+//! The maximal numbers of runs, where a number is promised, and arrays too large to enumerate.
+//! Owns: the bounds as numbers. That no plan has more runs than necessary is checked by `check`.
 
 use crate::check::{Verdict, ensure};
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
@@ -89,7 +89,7 @@ fn spec(level: Level, layout: u32, members: u16) -> Spec {
 
 /// The array's whole range, and one that is ragged at both ends, in time that no walk over chunks could keep.
 #[test]
-fn a_discard_of_terabytes_is_a_handful_of_runs() {
+fn a_discard_of_terabytes_has_few_runs() {
     for (level, layout, members, whole, ragged) in [
         (Level::Linear, 0, 4, 1, 1),
         (Level::Raid0, 1, 4, 1, 1),
@@ -134,7 +134,7 @@ fn a_mebibyte_of_a_raid0_of_two_is_two_runs_of_interleaved_parts() {
 }
 
 #[test]
-fn a_mirror_pair_of_raid10_is_one_part_however_long() {
+fn a_raid10_of_two_is_one_part_for_any_length() {
     let layout = Layout::new(&spec(Level::Raid10, 0x102, 2)).expect("a sound geometry");
     let range = ArrayRange::new(ArraySector(5), Sectors(1 << 30));
     let plan = copies(&layout).plan_write(range, &SlotSet::first(2));
@@ -143,14 +143,14 @@ fn a_mirror_pair_of_raid10_is_one_part_however_long() {
 
 #[test]
 #[should_panic(expected = "a range behind the array's end")]
-fn a_range_behind_the_end_is_a_bug_of_the_caller() {
+fn a_range_beyond_the_end_panics() {
     let layout = Layout::new(&spec(Level::Raid1, 0, 2)).expect("a sound geometry");
     let range = ArrayRange::new(ArraySector(layout.array_size().0), Sectors(1));
     layout.plan_read(range, &SlotSet::first(2), CopyChoice::First);
 }
 
 #[test]
-fn a_stripe_is_the_data_of_one_turn_round_the_members() {
+fn a_stripe_is_one_chunk_of_data_per_data_member() {
     for (level, layout, members, stripe) in [
         (Level::Linear, 0, 4, 0),
         (Level::Raid0, 1, 4, 4),
@@ -172,7 +172,7 @@ fn a_stripe_is_the_data_of_one_turn_round_the_members() {
 }
 
 #[test]
-fn the_defaults_of_every_level_make_an_array() {
+fn the_defaults_of_every_level_are_valid() {
     for level in Level::ALL {
         let spec = Spec { layout: default_layout(level), chunk: default_chunk(level), ..spec(level, 0, 4) };
         assert!(Layout::new(&spec).is_ok(), "{level}");

@@ -1,5 +1,5 @@
 //! Three stripes of everything: every level and layout, 2 to 8 members, chunks of 1, 2 and 8 sectors.
-//! Owns: that domain, its size, the table of it. Not here: what is asked of a case (`check`, `parity`, `runs`).
+//! Owns: that domain, its size, the table of it. Not here: the conditions on a case (`check`, `parity`, `runs`).
 //! `cargo test --release -p uraid-layout --test exhaustive three_stripes -- --nocapture`; a debug build has no chunks of 8.
 //!
 //! A stripe is one chunk on every member, with far copies one in each section. On m members it holds m data chunks of
@@ -24,7 +24,7 @@
 //! Without the empty ranges they are 18,602,019. Reads are planned for two choices of copy where there are two.
 //! With members missing, a case is also a set of members that the array can do without, up to 5 members in chunks of 1
 //! and 2, and reads are planned for every choice of copy.
-//! Parity comes round in m rows, not in three: whole turns are `domain::raid456`.
+//! Parity repeats after m rows, not three: `domain::raid456` covers whole rotations.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test times itself, and takes every core")]
 
 use crate::check::{Cases, Effort, check};
@@ -115,7 +115,7 @@ fn parity(m: u64, chunk: u64, all: &mut Vec<Geometry>) {
     }
 }
 
-/// The whole domain, the largest first, so that no worker is left alone with one at the end.
+/// The whole domain, the largest first, so that workers finish at about the same time.
 fn geometries(members_max: u64, chunks: &[u64]) -> Vec<Geometry> {
     let mut all = Vec::new();
     for &chunk in chunks {
