@@ -18,7 +18,7 @@ fn folder(target: &Target) -> PathBuf {
 }
 
 #[test]
-fn every_input_of_every_corpus_is_answered() {
+fn every_input_of_every_corpus_is_handled() {
     for target in TARGETS {
         let (mut inputs, mut largest) = (0, 0);
         for entry in std::fs::read_dir(folder(target)).unwrap_or_else(|error| panic!("{}: {error}", target.name)) {
@@ -35,7 +35,7 @@ fn every_input_of_every_corpus_is_answered() {
 }
 
 #[test]
-fn inputs_with_a_bit_turned_or_an_end_cut_are_answered() {
+fn inputs_with_a_flipped_bit_or_cut_short_are_handled() {
     for target in TARGETS {
         for entry in std::fs::read_dir(folder(target)).expect("a corpus") {
             let bytes = std::fs::read(entry.expect("a readable folder").path()).expect("a readable input");
@@ -52,7 +52,7 @@ fn inputs_with_a_bit_turned_or_an_end_cut_are_answered() {
 }
 
 #[test]
-fn the_watch_sees_what_is_allocated() {
+fn the_allocation_counter_counts_allocations() {
     assert_eq!(largest_of(|| drop(std::hint::black_box(vec![1u8; 3 << 20]))), 3 << 20);
     assert_eq!(largest_of(|| drop(std::hint::black_box(vec![0u8; 2 << 20]))), 2 << 20);
     let both = || {
@@ -239,7 +239,7 @@ fn sessions() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_target_has_seeds_that_it_answers() {
+fn every_target_has_seeds_that_it_accepts() {
     for target in TARGETS {
         seeds(target.name).iter().for_each(|seed| (target.run)(seed));
     }

@@ -337,7 +337,7 @@ mod tests {
     const SPAN: Span = Span { first: 3, count: 2 };
 
     #[test]
-    fn an_answered_write_is_all_that_its_sectors_may_hold() {
+    fn an_answered_write_is_the_only_legal_value() {
         let mut model = Model::new(8);
         let first = model.begin(SPAN, false);
         model.answer(SPAN, first);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_in_flight_may_be_there_or_not_but_not_in_part_of_a_sector() {
+    fn a_write_in_flight_may_be_there_or_not_but_never_in_part_of_a_sector() {
         let mut model = Model::new(8);
         let old = model.begin(SPAN, false);
         model.answer(SPAN, old);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_writes_may_end_either_way_until_a_later_one_is_answered() {
+    fn of_overlapping_writes_either_is_legal_until_a_later_one_is_answered() {
         let mut model = Model::new(8);
         let (one, two) = (model.begin(SPAN, false), model.begin(SPAN, false));
         model.answer(SPAN, two);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_after_a_crash_must_stay() {
+    fn a_value_found_after_a_crash_must_stay() {
         let mut model = Model::new(8);
         let old = model.begin(SPAN, false);
         model.answer(SPAN, old);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_may_find_what_was_possible_while_it_was_in_flight_and_nothing_older() {
+    fn a_read_may_return_only_values_that_were_legal_while_it_was_in_flight() {
         let mut model = Model::new(8);
         let write = |model: &mut Model| {
             let operation = model.begin(SPAN, false);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_start_puts_the_stripes_in_flight_in_doubt_and_no_others() {
+    fn after_a_forced_start_only_the_stripes_in_flight_are_uncertain() {
         let mut model = Model::new(32);
         let all = Span { first: 0, count: 32 };
         let old = model.begin(all, false);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_on_the_way_may_find_what_was_in_doubt_before_a_write_was_answered() {
+    fn a_read_in_flight_may_return_a_value_that_was_uncertain_before_a_write_was_answered() {
         let mut model = Model::new(8);
         model.begin(SPAN, false);
         model.remember_in_flight();

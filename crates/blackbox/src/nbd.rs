@@ -1,4 +1,4 @@
-//! An NBD client of its own, written from the protocol's text: nothing in it comes from uraid's codec.
+//! An independent NBD client, written from the protocol's text; it shares nothing with uraid's codec.
 //! Owns: connections with many requests in flight. Not here: negotiation (`handshake`), bytes of replies (`replies`).
 //! Invariant: every reply belongs to one request in flight and fits it; anything else is an error.
 //! Spec: github.com/NetworkBlockDevice/nbd, doc/proto.md.
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longer than anything that a test waits for: a hang has to become a failure.
+/// Longer than any test waits, so that a hang becomes a failure.
 const REPLY_SECONDS_MAX: u64 = 60;
 
 /// An error of the connection or the server.
@@ -218,7 +218,7 @@ pub struct Reply {
 
 type InFlight = Arc<Mutex<BTreeMap<u64, Pending>>>;
 
-/// A connection in the transmission phase. Replies are taken off the socket by a thread of its own, so that neither
+/// A connection in the transmission phase. Replies are received by a separate thread, so that neither
 /// end can block the other by not reading.
 pub struct Connection {
     stream: Stream,
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_from_either_form_of_uri() {
+    fn both_forms_of_uri_parse() {
         let unix = Address::parse("nbd+unix:///my%20array?socket=/run/u%2fs.nbd").expect("a URI");
         assert_eq!(unix.export, "my array");
         assert!(matches!(&unix.socket, Socket::Unix(path) if path.ends_with("u/s.nbd")));

@@ -30,7 +30,7 @@ impl Random {
         self.number() % bound
     }
 
-    /// True once in `n` times.
+    /// True with probability 1 / `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -43,8 +43,8 @@ impl Random {
     }
 }
 
-/// Writes what operation `operation` puts into sector `sector`: the two numbers, so that a failure can say what it found, and
-/// random bytes that depend on both.
+/// Writes the tag of operation `operation` for sector `sector`: the two numbers, so that a failure can report what it
+/// found, and random bytes that depend on both.
 pub fn fill_tag(sector: u64, operation: u64, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), SECTOR);
     bytes[..8].copy_from_slice(&sector.to_le_bytes());

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// A first resync of a small array may come before it is ready, on a slow machine.
+/// On a slow machine, the first resync of a small array may precede readiness.
 const READY_SECONDS_MAX: u64 = 120;
 const STOP_SECONDS_MAX: u64 = 60;
 
@@ -32,7 +32,7 @@ pub struct Server {
 /// A server that ended, or hung, before it was ready.
 #[derive(Debug)]
 pub struct NotReady {
-    /// Its exit code; none when it had to be ended by a signal.
+    /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
     /// Its output.
     pub said: String,

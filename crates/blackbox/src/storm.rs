@@ -1,6 +1,6 @@
-//! Arrays that are killed, robbed of members and damaged between their runs, and read to the last sector after each.
+//! Kill storms: arrays are served, killed, damaged or deprived of members, and read to the last sector, again and again.
 //! Owns: which arrays, how many kills, on how many threads; the sum. Not here: one array's life (`episode`).
-//! Invariant: the seed decides every choice (which array, how long, which damage); the machine decides only where a kill lands.
+//! Invariant: the seed decides every choice (array, duration, damage); only the moment of a kill depends on the machine.
 //!
 //! What this can show: everything that was answered is there after kill -9, also with members lost; what was never answered is
 //! old or new, sector by sector, and does not change once read; what may not be started is refused.
@@ -80,7 +80,7 @@ pub fn run(plan: Plan) -> Figures {
                     sum.add(episode.figures());
                     if let Err(trouble) = ended {
                         is_over.store(true, Ordering::Relaxed);
-                        sum.blame(&trouble, &format!("array {index}, {}", episode.story()));
+                        sum.blame(&trouble, &format!("array {index}, {}", episode.log()));
                     }
                 }
             });

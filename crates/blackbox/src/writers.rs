@@ -50,8 +50,8 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Connects all writers and lets them run. Their writes overlap: which of two in flight is the last is open, but has to be the
-    /// same for every read that follows.
+    /// Connects all writers and starts them. Their writes overlap: it is undefined which of two concurrent writes is
+    /// the last one, but all later reads must agree.
     #[track_caller]
     pub fn start(address: &Address, model: &SharedModel, workload: Workload) -> Writers {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -94,11 +94,11 @@ impl Writers {
         }
     }
 
-    /// Tells the writers to end and waits for their last answers; gives how many there were, or the first error. After the
-    /// server was killed a broken connection is none.
+    /// Tells the writers to end and waits for their last answers. Returns how many there were, or the first error.
+    /// After the server was killed, a broken connection is no error.
     pub fn end(self, is_killed: bool) -> Result<u64, WriterError> {
         self.stop.store(true, Ordering::Relaxed);
-        // All are waited for before the first error is told.
+        // Wait for all before reporting the first error.
         let results: Vec<_> =
             self.threads.into_iter().map(|thread| thread.join().expect("a writer does not panic")).collect();
         for result in results {
@@ -254,8 +254,8 @@ fn all_right(survey: Result<Survey, ClientError>, when: &str) -> Survey {
     survey
 }
 
-/// After a crash, or after writes that overlapped: reads everything, and what each sector is found to hold is what it must hold
-/// from now on.
+/// After a crash, or after writes that overlapped: reads everything. The values found are from now on the only legal
+/// ones.
 pub fn survey(address: &Address, model: &SharedModel) -> Result<Survey, ClientError> {
     lock(model).crash();
     let mut sum = Survey::default();
@@ -263,14 +263,15 @@ pub fn survey(address: &Address, model: &SharedModel) -> Result<Survey, ClientEr
     Ok(sum)
 }
 
-/// As `survey`, but decides nothing: what was read of copies that may differ can be gone with the copy it was read of.
+/// Like `survey`, but the values found do not become final: one that was read from a copy may disappear with that copy.
 pub fn inspect(address: &Address, model: &SharedModel) -> Result<Survey, ClientError> {
     let mut sum = Survey::default();
     read_all(address, |first, bytes| sum.add(lock(model).inspect(first, bytes)))?;
     Ok(sum)
 }
 
-/// As `survey`; panics at a sector that holds what it must not. Gives the number of sectors for which there was a choice.
+/// Like `survey`, but panics at a sector with an illegal value. Returns the number of sectors that had several legal
+/// values.
 #[track_caller]
 pub fn settle(address: &Address, model: &SharedModel, when: &str) -> u64 {
     all_right(survey(address, model), when).open

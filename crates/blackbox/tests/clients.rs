@@ -1,6 +1,6 @@
 //! Common NBD clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio.
 //! Owns: one scenario per client, each on raid0, raid10 and raid6. Not here: file systems (`filesystems`).
-//! A program that is missing skips its test loudly, and fails it where `URAID_REQUIRE_CLIENTS` is set.
+//! If a program is missing, its test is skipped with a message, or fails if `URAID_REQUIRE_CLIENTS` is set.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -106,7 +106,7 @@ fn number_of(json: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn nbdcopy_brings_an_image_in_and_out_again_also_degraded() {
+fn nbdcopy_copies_an_image_in_and_out_also_degraded() {
     if !foreign::has(&["nbdcopy", "nbdinfo"]) {
         return;
     }
@@ -154,7 +154,7 @@ fn assert_map(map: &[(u64, u64, bool)], bytes: u64) {
 }
 
 #[test]
-fn nbdinfo_and_qemu_img_map_a_sparse_array_and_nbdcopy_leaves_its_holes_out() {
+fn nbdinfo_and_qemu_img_map_a_sparse_array_and_nbdcopy_skips_its_holes() {
     if !foreign::has(&["nbdinfo", "nbdcopy", "qemu-img"]) {
         return;
     }
@@ -190,7 +190,7 @@ fn nbdinfo_and_qemu_img_map_a_sparse_array_and_nbdcopy_leaves_its_holes_out() {
 }
 
 #[test]
-fn what_block_status_calls_zero_reads_as_zeroes_after_random_writes_and_in_a_degraded_array() {
+fn extents_reported_as_zero_read_as_zeroes_after_random_writes_and_degraded() {
     for shape in &ARRAYS {
         let served = Served::new(shape);
         let options = Options { allocation: true, ..Options::default() };
@@ -289,7 +289,7 @@ fn qemu_io_reads_back_what_it_wrote_zeroed_and_overwrote() {
         let qemu_io = |commands: &[&str]| {
             let words = commands.iter().flat_map(|command| ["-c", command]);
             let said = client("qemu-io", ["-f", "raw"].into_iter().chain(words).chain([served.uri()]));
-            // A pattern that does not match is only said, not in the exit code of every version.
+            // Not every version of qemu-io reports a mismatch in its exit code: check the output.
             assert!(!said.out.contains("verification failed") && !said.out.contains("failed:"), "{}", said.out);
         };
         qemu_io(&commands);

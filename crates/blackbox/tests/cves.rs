@@ -1,8 +1,8 @@
-//! The CVEs of NBD servers, each as the bytes that a client sent then, to the real binary: what it was, what we answer.
-//! Owns: one script per CVE. Not here: the same with a slow clock, and counts of what reached the device
-//! (`export-nbd`, tests/hostile.rs: slowloris, floods, nothing before an export is chosen); vhost-user's, there is no such frontend;
-//! those of clients (CVE-2019-14842, libnbd 2019), for there is no client in uraid.
-//! Invariant: after each script the server serves others, and no byte of the array has changed.
+//! The CVEs of NBD servers, each as the bytes that a client sent, against the real binary: the flaw, and our answer.
+//! Owns: one script per CVE. Not here: variants with delays, and checks of what reached the device (`export-nbd`,
+//! tests/hostile.rs: slowloris, floods, nothing before an export is chosen); vhost-user, which has no frontend here;
+//! clients' CVEs (CVE-2019-14842, libnbd 2019), because uraid has no client.
+//! Invariant: after each script the server serves other clients, and no byte of the array has changed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const ERR_TOO_BIG: u32 = 0x8000_0009;
 const OPT: &str = "49484156454f5054";
 
 enum Step {
-    /// Sends these bytes; a server that has hung up need not take them.
+    /// Sends these bytes; a server that has disconnected need not receive them.
     Send(Vec<u8>),
     /// This many bytes arrive, whatever they are.
     Skip(usize),
@@ -42,7 +42,7 @@ enum Step {
     Failed(u32, u64),
     /// A structured reply with this error and cookie comes in.
     FailedChunk(u32, u64),
-    /// The server hangs up, and sends nothing more.
+    /// The server disconnects without sending anything more.
     Closed,
 }
 
@@ -75,7 +75,7 @@ fn begin() -> [Step; 2] {
     [Get(b"NBDMAGICIHAVEOPT\0\x03".to_vec()), send("00000003")]
 }
 
-/// Into transmission by the oldest way, with simple replies.
+/// Enters transmission by the oldest option, with simple replies.
 fn export_name() -> [Step; 2] {
     [send(&format!("{OPT} 00000001 00000001 78")), Skip(10)]
 }
@@ -325,7 +325,7 @@ fn set_timeouts(stream: &Stream) {
 }
 
 #[test]
-fn every_cve_is_answered_and_harms_nobody() {
+fn every_cve_is_answered_and_harms_no_other_client() {
     let scratch = Scratch::new();
     let members = create(&scratch, "x", &ARRAY);
     let mut server = Server::start(scratch.path(), &members, &[]);

@@ -73,7 +73,7 @@ fn an_ext4_image_with_a_tree_comes_out_of_a_degraded_array_clean_and_equal() {
 }
 
 #[test]
-fn an_xfs_image_with_a_tree_comes_out_of_a_degraded_array_clean_and_equal() {
+fn an_xfs_image_read_from_a_degraded_array_is_clean_and_equal() {
     if !foreign::has(&["nbdinfo", "nbdcopy", "mkfs.xfs", "xfs_repair", "cmp"]) {
         return;
     }

@@ -47,7 +47,7 @@ fn read_one_sector(stream: &mut Stream) {
 }
 
 #[test]
-fn a_thousand_idle_and_hundreds_of_half_open_clients_harm_nobody() {
+fn a_thousand_idle_and_hundreds_of_half_open_clients_harm_no_other_client() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let scratch = Scratch::new();
@@ -85,7 +85,7 @@ fn a_thousand_idle_and_hundreds_of_half_open_clients_harm_nobody() {
 }
 
 #[test]
-fn more_half_open_clients_than_there_are_places_push_out_the_oldest() {
+fn half_open_clients_beyond_the_limit_replace_the_oldest() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let scratch = Scratch::new();
@@ -104,7 +104,7 @@ fn more_half_open_clients_than_there_are_places_push_out_the_oldest() {
 }
 
 #[test]
-fn more_idle_clients_than_there_are_places_lock_out_nobody() {
+fn idle_clients_beyond_the_limit_lock_out_no_other_client() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let scratch = Scratch::new();
@@ -128,7 +128,7 @@ fn more_idle_clients_than_there_are_places_lock_out_nobody() {
 }
 
 #[test]
-fn idle_clients_on_all_descriptors_give_way() {
+fn idle_clients_that_hold_all_descriptors_are_disconnected() {
     let scratch = Scratch::new();
     let members = create(&scratch, "idle", &ARRAY);
     let server = Server::start(scratch.path(), &members, &["--shards", "1"]);

@@ -11,7 +11,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn arrays_keep_what_they_acknowledged_through_kills_losses_and_damage() {
+fn acknowledged_data_survives_kills_losses_and_damage() {
     let kills = number("URAID_KILL_CYCLES", 60);
     let figures = run(Plan { seed: number("URAID_SEED", 0x5eed), kills, time: Duration::ZERO, threads: 2 });
     // Past the test's captured output: the figures of a passed test are worth reading.
@@ -27,7 +27,7 @@ fn arrays_keep_what_they_acknowledged_through_kills_losses_and_damage() {
 }
 
 #[test]
-fn members_that_lie_about_what_they_hold_are_found() {
+fn members_with_corrupted_data_are_detected() {
     for canary in Canary::ALL {
         let figures = canary.play(0x5eed);
         assert!(figures.lost_bytes > 0, "{canary:?} was missed: {figures}");

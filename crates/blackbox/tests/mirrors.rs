@@ -74,7 +74,7 @@ fn two_shards_keep_the_copies_equal_under_overlapping_writes() {
 }
 
 #[test]
-fn zeroes_and_writes_that_overlap_leave_the_copies_equal() {
+fn overlapping_zeroes_and_writes_leave_the_copies_equal() {
     overlap("2", true);
 }
 
@@ -91,7 +91,7 @@ fn first_byte(scratch: &Scratch, members: &[PathBuf], extra: &[&str]) -> u8 {
 /// What a storm may ask of a mirror that was killed: a start for reading shows the first copy and decides nothing, for the next
 /// start may have to do without it; a start for writing makes the copies alike, and from then on any of them will do.
 #[test]
-fn copies_that_differ_stay_so_for_a_look_and_are_made_alike_by_a_run() {
+fn differing_copies_stay_after_a_read_only_start_and_are_resynced_by_a_normal_one() {
     let scratch = Scratch::new();
     // New and not said to be clean: as after a crash.
     let members = create(&scratch, "mirror", &Shape { tolerates: 0, ..RAID1 });

@@ -50,7 +50,7 @@ fn model() -> SharedModel {
 }
 
 #[test]
-fn every_way_of_negotiating_leads_to_the_same_export() {
+fn every_negotiation_leads_to_the_same_export() {
     if !foreign::has(&["nbdkit"]) {
         return;
     }
@@ -77,7 +77,7 @@ fn every_way_of_negotiating_leads_to_the_same_export() {
 }
 
 #[test]
-fn writers_and_model_agree_on_a_server_that_is_right() {
+fn writers_and_model_agree_on_a_correct_server() {
     if !foreign::has(&["nbdkit"]) {
         return;
     }
@@ -95,7 +95,7 @@ fn writers_and_model_agree_on_a_server_that_is_right() {
 
 #[test]
 #[should_panic(expected = "sector 77 holds")]
-fn a_write_behind_the_models_back_is_found() {
+fn a_write_unknown_to_the_model_is_detected() {
     if !foreign::has(&["nbdkit"]) {
         panic!("sector 77 holds nothing: not tested");
     }

@@ -37,7 +37,7 @@ fn beside_polite_writers(rude: impl FnOnce(&Server)) {
 }
 
 #[test]
-fn garbage_instead_of_a_greeting_ends_only_its_own_connection() {
+fn garbage_instead_of_a_greeting_ends_only_that_connection() {
     beside_polite_writers(|server| {
         for seed in 0..40 {
             let mut random = Random(seed);
@@ -57,7 +57,7 @@ fn garbage_instead_of_a_greeting_ends_only_its_own_connection() {
 }
 
 #[test]
-fn a_client_that_leaves_at_any_byte_of_the_handshake_harms_nobody() {
+fn a_client_that_disconnects_at_any_byte_of_the_handshake_harms_no_other() {
     beside_polite_writers(|server| {
         let whole: Vec<u8> = [0, 0, 0, 3]
             .into_iter()
@@ -75,7 +75,7 @@ fn a_client_that_leaves_at_any_byte_of_the_handshake_harms_nobody() {
 }
 
 #[test]
-fn a_client_that_vanishes_with_requests_in_flight_and_in_the_middle_of_a_write_harms_nobody() {
+fn a_client_that_vanishes_with_requests_in_flight_or_in_mid_write_harms_no_other() {
     beside_polite_writers(|server| {
         for round in 0..10u64 {
             let mut connection = Connection::open(server.address(), &Options::default()).expect("a server");
@@ -124,7 +124,7 @@ fn ask(stream: &mut Stream, command: u8, count: u64, length: u32) {
 }
 
 #[test]
-fn a_client_that_never_reads_its_replies_stops_nobody_else() {
+fn a_client_that_never_reads_its_replies_stops_no_other() {
     beside_polite_writers(|server| {
         // No `Connection`: that one reads.
         let mut stream = deaf(server);
@@ -164,7 +164,7 @@ fn large_requests_go_on_beside(rude: impl FnOnce(&Server) -> Vec<Stream>) {
 }
 
 #[test]
-fn large_requests_go_on_beside_eight_clients_that_read_no_replies() {
+fn large_requests_continue_beside_eight_clients_that_read_no_replies() {
     large_requests_go_on_beside(|server| {
         let mut all: Vec<Stream> = (0..8).map(|_| deaf(server)).collect();
         all.iter_mut().for_each(|stream| ask(stream, READ, 100, 1 << 20));
@@ -173,7 +173,7 @@ fn large_requests_go_on_beside_eight_clients_that_read_no_replies() {
 }
 
 #[test]
-fn large_requests_go_on_beside_sixty_clients_that_read_no_replies_to_small_requests() {
+fn large_requests_continue_beside_sixty_clients_that_read_no_replies_to_small_requests() {
     large_requests_go_on_beside(|server| {
         let mut all: Vec<Stream> = (0..60).map(|_| deaf(server)).collect();
         all.iter_mut().for_each(|stream| ask(stream, READ, 120, 16 << 10));
@@ -182,7 +182,7 @@ fn large_requests_go_on_beside_sixty_clients_that_read_no_replies_to_small_reque
 }
 
 #[test]
-fn large_requests_go_on_beside_clients_that_never_send_the_payload_of_their_writes() {
+fn large_requests_continue_beside_clients_that_never_send_their_payloads() {
     large_requests_go_on_beside(|server| {
         let mut all: Vec<Stream> = (0..16).map(|_| deaf(server)).collect();
         all.iter_mut().for_each(|stream| ask(stream, WRITE, 1, 16 << 20));
@@ -191,7 +191,7 @@ fn large_requests_go_on_beside_clients_that_never_send_the_payload_of_their_writ
 }
 
 #[test]
-fn requests_that_do_not_fit_the_export_get_the_protocols_error_and_the_connection_goes_on() {
+fn requests_outside_the_export_get_the_protocols_error_and_the_connection_continues() {
     beside_polite_writers(|server| {
         for negotiate in [Negotiate::Go, Negotiate::ExportName] {
             for structured in [true, false] {

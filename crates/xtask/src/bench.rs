@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: measures every performance figure of the project now, by one command or in parts.
 //! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
-//! one). Invariant: what will take how long is said before it begins; a part that failed fails the command.
+//! one). Invariant: the expected time of every part is printed before it starts; a failed part fails the command.
 
 mod direct;
 mod nbd;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 /// The fewest rounds that give an interval of 95 %.
 const ROUNDS_MIN: u64 = 6;
-/// What `uraid bench --scenario all` measures in each round, warm-ups included: the approximate number of sides. They
-/// are on members that answer at once, and need no more than a tenth of the time each.
+/// The approximate number of measurements that `uraid bench --scenario all` makes in each round, including warm-ups.
+/// They are on members that answer at once, so each needs only a tenth of the time.
 const SCENARIO_SIDES: u64 = 140;
 const SCENARIO_PART: u64 = 10;
 /// Other parts of it: a million drains, resyncs, filling memory.
 const SCENARIO_REST: Duration = Duration::from_secs(170);
-/// ISA-L's comparison does as much as it takes.
+/// ISA-L's comparison takes a fixed amount of work.
 const ISAL: Duration = Duration::from_secs(75);
 
 /// The settings of the parts.
@@ -33,9 +33,9 @@ struct Run {
 /// Some of the figures.
 struct Part {
     name: &'static str,
-    /// Of what.
+    /// What it measures.
     about: &'static str,
-    /// How long it takes, about.
+    /// Its approximate duration.
     time: fn(&Run) -> Duration,
     measure: fn(&Run) -> Result<(), String>,
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_chosen_by_name_and_without_a_name_all_run() {
+    fn parts_are_selected_by_name_and_all_run_by_default() {
         let names = |words: &[&str]| {
             let (parts, rounds, seconds) = parse(words)?;
             Ok((parts.iter().map(|part| part.name).collect::<Vec<_>>(), rounds, seconds))

@@ -23,7 +23,7 @@ pub(crate) fn everything() -> bool {
     let mut report = Report::default();
     report.stage("packages", || Tally::one(packages::ensure()));
     static_checks(&mut report);
-    // The tests that drive foreign programs fail instead of passing by when this is set.
+    // With this set, tests that need a foreign program fail instead of skipping.
     tests(&mut report, &[("URAID_CLIENTS", "required")]);
     report.command(
         "release build",

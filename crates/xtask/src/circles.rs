@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The circles of more than one file: each a sorted list of modules. `files` has paths below `src`, and their code.
+/// The cycles of more than one file, each as a sorted list of modules. `files` has paths below `src`, and their code.
 pub(crate) fn find(files: &BTreeMap<PathBuf, String>) -> Vec<Vec<String>> {
     let modules: BTreeMap<String, &String> = files.iter().map(|(path, code)| (module_of(path), code)).collect();
     let exported = modules.get("").map_or_else(BTreeMap::new, |root| exports(root, &modules));
@@ -29,7 +29,7 @@ pub(crate) fn find(files: &BTreeMap<PathBuf, String>) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// All that `from` imports, and what that imports.
+/// Everything that `from` imports, directly or indirectly.
 fn reach<'a>(from: &str, imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(module) = next.pop() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_import_downwards_make_no_circle() {
+    fn downward_imports_make_no_circle() {
         let files = [("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "pub struct B;")];
         assert_eq!(circles(&files), Vec::<Vec<String>>::new());
     }

@@ -1,4 +1,4 @@
-//! Citations in sources and documents: what they name is in the repository.
+//! Citations in sources and documents must exist in the repository.
 //! Owns: paths, headings, numbers of docs/reliability.md, code that STYLE.md quotes, names of papers that no clone has.
 //! Not here: links without an anchor (`tidy`). Invariant: a finding names the file, the line and what is missing.
 //!
@@ -25,7 +25,7 @@ const EXTENSIONS: &[&str] = &["rs", "md", "toml", "txt", "sh"];
 /// `D1` is an entry only below this folder; everywhere else it is the data chunk 1 of a picture.
 const DATA_CHUNKS_AS_ENTRIES: &str = "crates/sim/src";
 
-/// Papers that are not in the repository. Written in two parts, so that this list is no finding.
+/// Papers that are not in the repository. Each written in two parts, so that this list is no finding itself.
 const NOT_HERE: &[&str] = &[concat!("md-", "reference"), concat!("DESIGN ", "section"), concat!("../", "shared")];
 
 /// All findings of the project at `root`.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_an_entry_is_found_in_comments_strings_and_documents() {
+    fn a_cited_number_without_an_entry_is_reported() {
         let (there, missing) = ("R4", concat!("R", "5"));
         for number in [there, missing] {
             let found = if number == missing { 1 } else { 0 };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn code_longer_words_and_letters_without_entries_are_no_citations() {
+    fn code_and_longer_words_are_no_citations() {
         let text =
             format!("use a::{{{}}};\n// {}x a{} {}\n", concat!("R", "5"), concat!("R", "5"), concat!("R", "5"), "P7");
         assert_eq!(findings("crates/a/src/b.rs", &text), Vec::<String>::new());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_and_a_heading_that_are_cited_exist() {
+    fn cited_pages_and_headings_must_exist() {
         let cite = |path: &str| findings("crates/a/src/b.rs", &format!("//! Spec: {path}.\n"));
         assert_eq!(cite("docs/a.md"), Vec::<String>::new());
         assert_eq!(cite("docs/a.md#flush-fua-now"), Vec::<String>::new());
@@ -322,21 +322,21 @@ mod tests {
     }
 
     #[test]
-    fn links_to_headings_lead_to_headings() {
+    fn links_to_headings_must_resolve() {
         assert_eq!(findings("docs/md/c.md", "[a](../a.md#flush-fua-now), [b](http://x/#y)\n"), Vec::<String>::new());
         assert_eq!(findings("docs/md/c.md", "[a](../a.md#gone)\n"), ["docs/md/c.md:1: docs/a.md has no heading #gone"]);
         assert_eq!(findings("docs/a.md", "[a](#gone)\n").len(), 1);
     }
 
     #[test]
-    fn papers_that_no_clone_has_are_not_cited() {
+    fn papers_outside_the_repository_must_not_be_cited() {
         for paper in NOT_HERE {
             assert_eq!(findings("Cargo.toml", &format!("# Spec: {paper} 2.1\n")).len(), 1);
         }
     }
 
     #[test]
-    fn entries_are_there_and_there_once() {
+    fn entries_must_exist_once() {
         assert_eq!(known().check_entries().len(), 0);
         assert_eq!(Known::new("").check_entries().len(), 1);
         let twice = Known::new("| **R4** | a |\n| **R4** | b |\n").check_entries();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_code_stands_in_the_file_that_it_names() {
+    fn quoted_code_must_exist_in_the_named_file() {
         let read = |_: &Path| "fn a() {\n    b();\n\n    c();\n    d();\n}\n".to_string();
         let check = |block: &str| {
             let text = format!("Text.\n```rust\n{block}\n```\n");

@@ -1,5 +1,5 @@
 //! `cargo xtask demo`, which `make demo` runs.
-//! Owns: building the binary and the demo, with cargo alone. Not here: the story (`crates/blackbox/src/bin/uraid-demo`).
+//! Owns: building the binary and the demo, with cargo alone. Not here: the steps of the demo (`crates/blackbox/src/bin/uraid-demo`).
 
 use crate::project;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The figures of the house: how the sources are cut, how large the results are.
+//! Figures about the sources: their structure, and the size of the results.
 //! Owns: asserts per function, longest function and file, the table of a tree. Not here: import circles (`circles`),
 //! figures of proofs (`prove`) and of speed (`bench`).
 //! Invariant: only shipped code counts: no tests, no test modules, no benches, no tools.
@@ -59,7 +59,7 @@ fn refuse(why: &str) -> bool {
     false
 }
 
-/// The figures of the tree as it is, or of a commit in a clone of its own.
+/// The figures of the tree as it is, or of a commit in a separate clone.
 fn figures(at: Option<&str>, builds: bool) -> Result<Value, String> {
     let root = project::root();
     if at.is_none() && !builds {
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asserts_of_shipped_code_count_and_no_others() {
+    fn only_asserts_of_shipped_code_count() {
         let text = "fn a() {\n    assert!(x);\n    assert_eq!(1, 1);\n    // assert!(no);\n    debug_assert!(no);\n}\nconst _: () = assert!(true);\n#[cfg(test)]\nmod tests {\n    fn b() { assert!(no) }\n}\n";
         let source = shipped(&Source::new(Path::new("a.rs"), text));
         assert_eq!(source.functions().len(), 1);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impl_of_array_is_told_from_other_lines() {
+    fn an_impl_of_array_is_recognized() {
         assert!(implements_array("impl<W: World> Array<W> {"));
         assert!(implements_array("impl<W: World> Device for Array<W> {"));
         assert!(!implements_array("impl<W: World> Steward<W> {"));

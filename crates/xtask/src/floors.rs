@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_goes_down() {
+    fn imports_down_are_allowed() {
         assert_eq!(verdict("engine", "uraid-format"), None);
         assert_eq!(verdict("uraid", "uraid-host"), None);
         assert_eq!(verdict("sim", "uraid-engine"), None);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn never_up_never_sideways_never_a_tool() {
+    fn imports_up_sideways_or_of_tools_are_refused() {
         assert!(verdict("layout", "uraid-parity").is_some_and(|what| what.contains("sideways")));
         assert!(verdict("format", "uraid-engine").is_some_and(|what| what.contains("up")));
         assert!(verdict("bench", "uraid-export-nbd").is_some_and(|what| what.contains("sideways")));
@@ -205,21 +205,21 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_knows_no_arrays_and_a_face_no_bytes_on_disk() {
+    fn the_host_imports_no_array_crate_and_a_frontend_no_format() {
         assert!(verdict("host", "uraid-format").is_some());
         assert!(verdict("export-nbd", "uraid-engine").is_some());
         assert!(verdict("export-nbd", "uraid-arrays").is_some());
     }
 
     #[test]
-    fn below_the_waterline_only_listed_crates_come_from_outside() {
+    fn below_the_waterline_only_listed_external_crates_are_allowed() {
         assert_eq!(verdict("engine", "smallvec"), None);
         assert!(verdict("engine", "tokio").is_some());
         assert_eq!(verdict("host", "libc"), None);
     }
 
     #[test]
-    fn every_kind_of_dependency_table_is_read() {
+    fn every_kind_of_dependency_table_is_parsed() {
         let manifest = "[package]\nname = \"a\"\n[dependencies]\nuraid-block.workspace = true # why\nlibc = \"0.2\"\n\
                         [dev-dependencies]\nuraid-sim = { path = \"../sim\" }\n[dependencies.uraid-nbd]\npath = \"x\"\n\
                         [target.'cfg(unix)'.dependencies]\nrustix = \"1\"\n";

@@ -141,13 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_a_unit_or_is_in_seconds() {
+    fn times_have_a_unit_or_are_in_seconds() {
         assert_eq!((seconds("90"), seconds("10m"), seconds("2h")), (Some(90), Some(600), Some(7200)));
         assert_eq!((seconds("0s"), seconds("m"), seconds("1d"), seconds("-1")), (None, None, None, None));
     }
 
     #[test]
-    fn the_list_of_targets_is_read_from_the_package() {
+    fn the_list_of_targets_comes_from_the_package() {
         let targets = targets(&project::root());
         assert!(targets.len() >= 9 && targets.iter().any(|(name, _)| name == "superblock"), "{targets:?}");
     }

@@ -1,9 +1,10 @@
 //! `cargo xtask mutants`: puts each of a list of faults into the code; some stage must catch it.
-//! Owns: the options, baseline, the run over the list, what it comes to. Not here: the list (`list`), the copy of the
+//! Owns: the options, baseline, the run over the list, the score. Not here: the list (`list`), the copy of the
 //! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`).
 //! Invariant: the copy passes every stage without a fault before a failure counts as a catch; sources are never changed.
 //!
-//! The copy is built once: every fault is in it, beside the right text, and `URAID_MUTANT` chooses one at run time.
+//! The copy is built once: it contains every fault beside the original text, and `URAID_MUTANT` selects one at run
+//! time.
 
 mod instrument;
 mod list;
@@ -142,8 +143,8 @@ fn copy_tree(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     instrument::copy(&root, &tree, &all)?;
     std::fs::create_dir_all(folder.join("logs")).map_err(|error| vec![error.to_string()])?;
     let run = Run {
-        // The quick build makes tests of libraries only, so it shares what is built already of foreign crates and cannot
-        // leave a program with faults in it where others look for one.
+        // The quick build builds only tests of libraries. So it can share already built foreign crates, and leaves no
+        // program with faults in the shared target folder.
         tree: CopiedTree { tree, target: if options.is_quick { target } else { folder.join("build") } },
         folder,
         stages: Vec::new(),
@@ -184,7 +185,8 @@ fn chosen(all: &[Entry], options: &Options) -> Result<Vec<Entry>, Vec<String>> {
 }
 
 impl Run {
-    /// Every stage once without a fault. A stage that fails is run once more before it counts: the machine may be busy.
+    /// Runs every stage once without a fault. A stage that fails is run once more before it counts, because the machine
+    /// may be busy.
     fn measure_baseline(&mut self, options: &Options) -> Result<(), Vec<String>> {
         let path = self.folder.join("baseline.txt");
         let is_kept = !options.is_quick;
@@ -219,7 +221,7 @@ impl Run {
         }
     }
 
-    /// Every entry that has no verdict yet.
+    /// Runs every entry that has no verdict yet.
     fn all(&self, options: &Options, entries: &[Entry], known: Verdicts) -> Verdicts {
         let left: Vec<&Entry> = entries.iter().filter(|entry| !known.contains_key(&entry.id)).rev().collect();
         println!("mutants: {} faults, {} known already", left.len(), known.len());
@@ -247,7 +249,7 @@ impl Run {
             None => format!("SURVIVED: {}", entry.fault),
         };
         println!("{:<36} {:>7.1}  {told}", entry.id, verdict.seconds);
-        // The quick list is measured by stages of its own choice.
+        // Each entry of the quick list names its own stage.
         if options.is_quick || (options.depth != Depth::Full && verdict.caught.is_none()) {
             return;
         }
@@ -302,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_command_are_read() {
+    fn the_options_of_the_command_are_parsed() {
         let options = parse(&["--jobs", "2", "--resume", "--only", "a", "b"]).expect("good words");
         assert_eq!((options.jobs, options.resumes, options.only.len()), (2, true, 2));
         assert_eq!(parse(&[]).expect("none").jobs, 1);
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kept_list_is_good_and_every_text_of_it_is_in_its_file_once() {
+    fn the_list_is_valid_and_every_quote_is_in_its_file_once() {
         let root = project::root();
         let entries = list::read(&root).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
         let folder = std::env::temp_dir().join(format!("uraid-mutants-list-{}", std::process::id()));

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_is_found_and_nonsense_is_not() {
+    fn programs_are_found_by_name() {
         assert!(find("sh").is_some());
         assert!(find("no-such-program-anywhere").is_none());
     }

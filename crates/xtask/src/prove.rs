@@ -2,8 +2,8 @@
 //! Owns: the parts, how the time is split among them, the table, the line of JSON. Not here: any proof.
 //! Invariant: a part that did not run, or counted nothing, is an error and never a zero; with an error there is no JSON.
 //!
-//! What ends by itself goes first, what is bounded by time shares the rest; builds do not count. Each part is a program
-//! whose last line of output is a flat JSON object, or a test that prints its counts.
+//! Parts that end by themselves run first; time-bound ones share the remaining time. Builds do not count. Each part is a
+//! program whose last line of output is a flat JSON object, or a test that prints its counts.
 
 use crate::{fuzz, project};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const SECONDS: u64 = 300;
 /// Kills that every form makes.
 const KILLS_MIN: u64 = 60;
-/// A timed part gets at least this, also when the parts before took all there was.
+/// The least time of a time-bound part, even if the earlier parts used up all the time.
 const SECONDS_MIN: u64 = 5;
 
 /// What `--json` prints, in this order; every one of them has to be measured.
@@ -142,7 +142,7 @@ fn parse(words: &[&str]) -> Option<(u64, bool)> {
     Some((seconds, is_json))
 }
 
-// ---- what is run
+// ---- commands
 
 fn cargo(words: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -196,7 +196,7 @@ fn images(run: &Run) -> Command {
     command
 }
 
-/// The museum follows the swarm, and takes as long as it takes: some seconds.
+/// The museum follows the swarm and is not time-bound: it takes several seconds.
 fn simulator(run: &Run) -> Command {
     let mut command = run.program("uraid-sim");
     command.args(["--prove", &run.share(85).to_string()]);
@@ -237,7 +237,7 @@ fn output(command: &mut Command) -> Result<(Vec<String>, bool), String> {
     Ok((lines, status.success()))
 }
 
-// ---- what was counted
+// ---- parsing the counts
 
 /// The last line that is a flat JSON object; what is no number in it is left out.
 fn read_json(lines: &[String]) -> Option<Figures> {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_run_and_must_count_what_it_promised() {
+    fn a_part_must_report_its_promised_counts() {
         let run = Run { built: "/no/such/folder".into(), seconds: 100, began: Instant::now() };
         let shell = |_: &Run| {
             let mut shell = Command::new("sh");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_one_flat_object_with_the_keys_in_order() {
+    fn the_json_is_one_flat_object_with_the_keys_in_order() {
         let text = json(&whole());
         assert!(text.starts_with("{\"seeds\": 60, \"simulated_seconds\": 60,") && text.ends_with("\"lost_bytes\": 0}"));
         assert_eq!(read_json(&[text]), Some(whole()));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_has_a_time_and_json() {
+    fn the_command_line_accepts_a_time_and_json() {
         assert_eq!(parse(&[]), Some((300, false)));
         assert_eq!(parse(&["--time", "90s", "--json"]), Some((90, true)));
         assert_eq!(parse(&["--tim"]), None);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_quotes_are_no_code() {
+    fn comments_and_strings_are_not_code() {
         let source =
             source("let a = \"unsafe // no\"; // unsafe\nlet b = r#\"fn x() {\"#; /* { */ let c = '\"'; let d = 'a';");
         assert!(!source.code.join("\n").contains("unsafe"));

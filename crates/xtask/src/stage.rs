@@ -1,4 +1,4 @@
-//! Stages of a check run: each is timed, counted, and told in one table at the end.
+//! Stages of a check run: each is timed and counted; one table at the end shows all.
 //! Owns: running commands with their output passed through, counting test results. Not here: which stages (`ci`).
 //! Invariant: a stage that fails makes at least one failure in the sum.
 
@@ -80,7 +80,7 @@ fn verdict(tally: Tally) -> String {
     }
 }
 
-/// Runs a command with its output passed through line by line, and counts what its lines tell.
+/// Runs a command with its output passed through line by line, and counts the results in its lines.
 pub(crate) fn run_counted(command: &mut Command) -> Tally {
     let mut tally = Tally::default();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_of_cargo_test_and_of_our_tools_are_counted() {
+    fn the_results_of_cargo_test_and_of_our_tools_are_counted() {
         let cargo =
             "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(count_line(cargo), Tally { passed: 12, failed: 3 });

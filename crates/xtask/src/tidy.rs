@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_to_oneself_and_history_are_found_in_comments_only() {
+    fn leftovers_and_history_are_reported_in_comments_only() {
         let text = format!("{HEAD}// {} later\n// {} slow\nfn a() {{ b(\"FIXME\") }}\n", "TODO", "It used to be");
         assert_eq!(findings("crates/layout/src/a.rs", &text).len(), 2);
     }

@@ -99,7 +99,7 @@ fn check(plan: &StartPlan, candidates: usize) {
     let all = plan.members.iter().map(|member| member.candidate);
     let mut all: Vec<usize> = all.chain(plan.refused.iter().map(|refused| refused.candidate)).collect();
     all.sort_unstable();
-    assert!(all.into_iter().eq(0..candidates), "everybody is in one list");
+    assert!(all.into_iter().eq(0..candidates), "every candidate is in one list");
     for slot in (0..plan.layout.slots()).map(Slot) {
         let holders = plan.members.iter().filter(|member| member.place == Place::Slot(slot)).count();
         assert_eq!(holders, usize::from(!plan.missing.contains(slot)), "{slot}");

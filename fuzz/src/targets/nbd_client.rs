@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reply_to_each_request_is_right() {
+    fn exactly_one_reply_per_request_is_accepted() {
         followed(&[3]);
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn run(bytes: &[u8]) {
     close(&bench, &server, &pipe);
 }
 
-/// A server of two exports, each of which can be told by its device.
+/// A server of two exports, which differ in their devices.
 fn served(read_only: bool) -> (Bench, Rc<Ram>, Rc<TestServer>) {
     let (bench, ram) = (Bench::new(32, 8), Ram::new(DEVICE_BYTES));
     let exports = ["md0", "other"]

@@ -1,6 +1,6 @@
-//! Negotiation of an own NBD client: fixed newstyle.
+//! Handshake of the independent NBD client: fixed newstyle.
 //! Owns: options and their replies. Not here: requests (`nbd`).
-//! Invariant: bounded - a server cannot make us allocate more than `TEXT_BYTES_MAX`. Spec: doc/proto.md, "Handshake phase".
+//! Invariant: a server cannot make the client allocate more than `TEXT_BYTES_MAX`. Spec: doc/proto.md, "Handshake phase".
 
 use super::{Address, ClientError, Stream, broken};
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ pub struct Export {
     pub bytes: u64,
     /// Transmission flags of the protocol.
     pub flags: u16,
-    /// Smallest, preferred and largest length of a request, if it was told.
+    /// Smallest, preferred and largest length of a request, if the server sent them.
     pub block_sizes: Option<[u32; 3]>,
     /// Whether replies come in chunks.
     pub is_structured: bool,

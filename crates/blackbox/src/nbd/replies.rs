@@ -1,6 +1,6 @@
-//! Replies of an own NBD client, simple and structured.
+//! Replies of the independent NBD client, simple and structured.
 //! Owns: matching replies to requests, joining the chunks of a read. Not here: requests (`nbd`).
-//! Invariant: a read is answered with every one of its bytes exactly once. Spec: doc/proto.md, "Transmission phase".
+//! Invariant: every byte of a read is answered exactly once. Spec: doc/proto.md, "Transmission phase".
 
 use super::handshake::{read_u16, read_u32, read_u64};
 use super::{ClientError, InFlight, Reply, Stream, broken};

@@ -43,7 +43,7 @@ impl Canary {
         let mut sum = Figures { seed, ..Figures::default() };
         sum.add(episode.figures());
         if let Err(trouble) = ended {
-            sum.blame(&trouble, &format!("{self:?}, {}", episode.story()));
+            sum.blame(&trouble, &format!("{self:?}, {}", episode.log()));
         }
         sum
     }

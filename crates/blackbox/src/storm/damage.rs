@@ -47,7 +47,7 @@ fn open(path: &Path) -> File {
 pub(super) fn wait_until_free<'a>(members: impl IntoIterator<Item = &'a Path>) {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     for path in members {
-        // Dropping the file gives the lock back.
+        // Dropping the file releases the lock.
         while let Err(error) = open(path).try_lock() {
             match error {
                 TryLockError::WouldBlock => {}

@@ -47,7 +47,7 @@ pub(super) struct Episode {
     /// A member was lost that the superblocks still list.
     has_unrecorded_loss: bool,
     was_stopped: bool,
-    story: Vec<String>,
+    log: Vec<String>,
 }
 
 fn conduct<T>(text: String) -> Result<T, Trouble> {
@@ -77,11 +77,11 @@ impl Episode {
         let model = Arc::new(Mutex::new(Model::new(connection.export().bytes / 512)));
         drop(connection);
         server.stop();
-        let story = vec![kind.name()];
+        let log = vec![kind.name()];
         let members = members.into_iter().map(Member::Present).collect();
         let figures = Figures { arrays: 1, ..Figures::default() };
         let (has_unrecorded_loss, was_stopped) = (false, true);
-        Episode { kind, scratch, members, foreign, model, random, figures, has_unrecorded_loss, was_stopped, story }
+        Episode { kind, scratch, members, foreign, model, random, figures, has_unrecorded_loss, was_stopped, log }
     }
 
     /// Runs through this many kills, or until `is_over`.
@@ -103,8 +103,8 @@ impl Episode {
     }
 
     /// What was done, for a failure.
-    pub(super) fn story(&self) -> String {
-        self.story.join("; ")
+    pub(super) fn log(&self) -> String {
+        self.log.join("; ")
     }
 
     /// The paths of the members that the array counts on.
@@ -136,8 +136,8 @@ impl Episode {
         (0..self.members.len()).filter(|slot| Episode::path_if_present(&self.members[*slot]).is_none()).collect()
     }
 
-    fn tell(&mut self, what: impl Into<String>) {
-        self.story.push(what.into());
+    fn note(&mut self, what: impl Into<String>) {
+        self.log.push(what.into());
     }
 
     // ---- starting
@@ -167,7 +167,7 @@ impl Episode {
         let remains = self.remains();
         if gives_back && !remains.is_empty() {
             self.figures.stale_given += remains.len() as u64;
-            self.tell("what is left of lost members is given");
+            self.note("what is left of lost members is given");
             given.extend(remains.iter().cloned());
             self.shuffle(&mut given);
         }
@@ -177,7 +177,7 @@ impl Episode {
             extra.push("--force");
             let doubtful = lock(&self.model).doubt_stripes(self.kind.stripe_sectors());
             self.figures.forced += 1;
-            self.tell(format!("forced, {doubtful} sectors in doubt"));
+            self.note(format!("forced, {doubtful} sectors in doubt"));
         }
         match Server::try_start(self.scratch.path(), &given, &extra) {
             Ok(server) => {
@@ -273,7 +273,7 @@ impl Episode {
             server.fail(&path);
             self.members[slot] = Member::Lost(path);
             self.figures.failed_under_load += 1;
-            self.tell(format!("slot {slot} fails under load"));
+            self.note(format!("slot {slot} fails under load"));
             writers.wait_for(20);
         }
         std::thread::sleep(Duration::from_micros(pause));
@@ -281,7 +281,7 @@ impl Episode {
             server.kill();
             self.figures.kill_cycles += 1;
             self.was_stopped = false;
-            self.tell("killed");
+            self.note("killed");
             self.count_run(writers.end(true))
         } else {
             self.end_gently(server, writers)
@@ -299,7 +299,7 @@ impl Episode {
         server.stop();
         self.figures.clean_stops += 1;
         self.was_stopped = true;
-        self.tell("stopped");
+        self.note("stopped");
         // A clean stop flushes.
         let mut model = lock(&self.model);
         let mark = model.begin_flush();
@@ -352,7 +352,7 @@ impl Episode {
             Loss::Away => self.figures.taken_away += 1,
             Loss::Zeroed | Loss::Noise | Loss::Bit | Loss::Cut => self.figures.corrupted += 1,
         }
-        self.tell(format!("slot {slot} is lost: {how:?}"));
+        self.note(format!("slot {slot} is lost: {how:?}"));
     }
 
     fn swap_names(&mut self, one: usize, other: usize) {
@@ -364,7 +364,7 @@ impl Episode {
             damage::swap(&first, &second);
             self.members.swap(one, other);
             self.figures.swapped += 2;
-            self.tell(format!("{one} and {other} swap names"));
+            self.note(format!("{one} and {other} swap names"));
         }
     }
 
@@ -373,7 +373,7 @@ impl Episode {
         let mut given = self.present();
         let copy = damage::copy(&given[one % given.len()], "copy");
         given.push(copy.clone());
-        self.tell("a duplicate is given");
+        self.note("a duplicate is given");
         self.refuse(&given, &["--run", "--force"], "claim one place")?;
         std::fs::remove_file(copy).expect("it is our file");
         Ok(())
@@ -388,7 +388,7 @@ impl Episode {
             return Ok(());
         }
         given.truncate(given.len() - hidden);
-        self.tell("too few are given");
+        self.note("too few are given");
         self.refuse(&given, &["--run", "--force"], "cannot start the array")
     }
 
@@ -399,7 +399,7 @@ impl Episode {
             return Ok(());
         }
         given.push(self.foreign.clone());
-        self.tell("a foreign member is given");
+        self.note("a foreign member is given");
         self.look_at(&given, &[])
     }
 
@@ -412,7 +412,7 @@ impl Episode {
             return Ok(());
         }
         self.look(&[])?;
-        self.tell(format!("slot {apart} runs apart"));
+        self.note(format!("slot {apart} runs apart"));
         let theirs = Arc::new(Mutex::new(lock(&self.model).clone()));
         let ours = std::mem::replace(&mut self.model, theirs);
         let others = std::mem::replace(&mut self.members, vec![Member::Present(path.clone())]);
@@ -448,7 +448,7 @@ impl Episode {
             Ok(server) => server,
             Err(not_ready) => return conduct(format!("not started read-only without {hidden:?}: {not_ready}")),
         };
-        self.tell(format!("a look without {hidden:?}"));
+        self.note(format!("a look without {hidden:?}"));
         // The copies may still differ, and the one that was read may be lost next: md guarantees no more.
         let is_open = self.is_dirty();
         if is_open { self.judge(inspect(server.address(), &self.model)) } else { self.read_all(&server) }?;

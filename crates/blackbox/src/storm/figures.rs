@@ -61,12 +61,12 @@ impl Figures {
     }
 
     /// Adds a failure.
-    pub(super) fn blame(&mut self, trouble: &Trouble, story: &str) {
+    pub(super) fn blame(&mut self, trouble: &Trouble, log: &str) {
         match trouble {
             Trouble::Lost { sectors, .. } => self.lost_bytes += sectors * 512,
             Trouble::Conduct(_) => {}
         }
-        self.violations.push(format!("{trouble}\n  {story}\n  again: uraid-storm --seed {}", self.seed));
+        self.violations.push(format!("{trouble}\n  {log}\n  again: uraid-storm --seed {}", self.seed));
     }
 
     /// Whether nothing was found.

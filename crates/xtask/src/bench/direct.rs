@@ -1,11 +1,11 @@
-//! Arrays of files that take direct I/O, beside fio with io_uring on the same files.
+//! Arrays of files with direct I/O, compared with fio over io_uring on the same files.
 //! Owns: the file system they are on, alternating rounds, the table. Not here: the loop that is measured (`uraid bench`).
 //! Invariant: both read the same files directly, with the same size and as many requests in flight, within one round;
-//! what was mounted is unmounted, whatever happened.
+//! whatever happens, the file system is unmounted.
 //!
-//! The files are on XFS on a loop device on memory: a disk would make both wait, and hide what they cost. The loop
-//! device's work is done by threads of the kernel, for both alike, beside the one that is measured; so this wants two
-//! otherwise idle processors. It needs root, for the device and the mount.
+//! The files are on XFS on a loop device in memory: with a disk both would mostly wait, which hides their own cost. The
+//! loop device's work is done by kernel threads, for both alike, beside the measured thread. So this needs two otherwise
+//! idle processors, and root for the device and the mount.
 
 use super::nbd::spread;
 use super::{Run, succeed};
@@ -92,10 +92,10 @@ impl Disk {
 
     /// Members of a new array, fully written: reading a hole would not access the disk.
     fn array(&self, uraid: &Path, level: &Level) -> Result<Vec<PathBuf>, String> {
-        let mut luck = 1u64;
+        let mut random = 1u64;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
-            luck = luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (luck >> 56) as u8
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 56) as u8
         })
         .take(1 << 20)
         .collect();

@@ -1,10 +1,10 @@
 //! `cargo xtask bench nbd`: arrays over NBD beside `nbdkit memory`, with the same client: our own, then fio.
 //! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server
 //! fast, our own client (`uraid bench nbd`).
-//! Invariant: every figure of a round was taken within that round, and each server has had the same time and order.
+//! Invariant: all figures of a round are taken within that round, and each server gets the same time and order.
 //!
 //! Members are memory, for fio files on tmpfs, so that no disk is measured. Client and server share the machine's
-//! processors: a ratio of 1 with less CPU per request is the better server, held back by its client.
+//! processors: if the ratio is 1 and the CPU per request is lower, the server is better and the client is the bottleneck.
 
 use super::{ROUNDS_MIN, Run, show, succeed};
 use crate::packages;
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// What each server exports at least and each job touches, in MiB.
 const SPAN_MIB: u64 = 512;
-/// Members are so much larger than their share, in MiB: superblock, data offset, rounding.
+/// Members are this much larger than their share, in MiB: superblock, data offset, rounding.
 const MEMBER_SLACK_MIB: u64 = 10;
-/// proc(5) counts CPU time in these. Linux tells user space 100 on every architecture we build for.
+/// The unit of CPU time in proc(5). Linux reports 100 to user space on every architecture we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// A server that does not listen by then has failed.
+/// A server that is not listening after this time has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Which of the servers the others are compared with.
 const REFERENCE: usize = 0;

@@ -50,8 +50,8 @@ struct Spot<'a> {
     entry: &'a Entry,
 }
 
-/// Every file of `root` into `copy`, with all entries in their places. A file that is the same is not written again, so
-/// that cargo builds only what changed. What is wrong with entries is all told at once.
+/// Copies every file of `root` to `copy`, with all entries in their places. Unchanged files are not written again, so
+/// that cargo builds only what changed. All invalid entries are reported at once.
 pub(crate) fn copy(root: &Path, copy: &Path, entries: &[Entry]) -> Result<(), Vec<String>> {
     let mut wrong = Vec::new();
     let mut kept: BTreeSet<PathBuf> = BTreeSet::new();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_chooses_in_parentheses_and_a_statement_without() {
+    fn an_expression_gets_parentheses_and_a_statement_does_not() {
         let text = "fn f() {\n    if a < b {\n        flush();\n    }\n}\n";
         let entries = [entry("x", "if «a < b» {", "true"), entry("y", "flush();", "")];
         let (x, y) = (entries[0].number(), entries[1].number());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_one_place_share_it_and_an_inner_one_stays_in_the_original() {
+    fn faults_at_one_place_are_combined_and_inner_ones_stay_in_the_original() {
         let text = "let a = b + c;";
         let entries = [entry("x", "a = «b + c»", "0"), entry("y", "a = «b + c»", "1"), entry("z", "+ «c»", "2")];
         let [x, y, z] = [0, 1, 2].map(|index| entries[index].number());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_gone_or_there_twice_is_an_error_that_names_the_entry() {
+    fn a_missing_or_ambiguous_quote_is_an_error_that_names_the_entry() {
         for text in ["nothing", "a < b; a < b"] {
             let wrong = instrumented(text, &[entry("x", "a < b", "true")]).expect_err("not once");
             assert!(wrong[0].starts_with("a.txt:1: x: its text is in crates/a/src/b.rs"), "{wrong:?}");
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_overlap_in_part_are_refused() {
+    fn partly_overlapping_faults_are_refused() {
         let entries = [entry("x", "«a + b» + c", "0"), entry("y", "a + «b + c»", "0")];
         assert!(instrumented("a + b + c", &entries).expect_err("overlap")[0].contains("overlaps"));
     }
 
     #[test]
-    fn several_lines_are_found_however_they_are_indented() {
+    fn quotes_of_several_lines_match_with_any_indentation() {
         let text = "    x(\n            a,\n        b);\n";
         let entry = entry("x", "x(\na,\n«b»);", "c");
         let number = entry.number();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_module_comes_behind_the_attributes_of_the_crate() {
+    fn the_module_is_inserted_after_the_crates_attributes() {
         let text = "//! Head.\n#![deny(x)]\n\nmod a;\npub mod b;\n";
         let expected = "//! Head.\n#![allow(warnings)]#![deny(x)]\n\nmod mutant;\n\nmod a;\npub mod b;\n";
         assert_eq!(with_module(text), expected);

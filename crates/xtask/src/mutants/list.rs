@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_lacks_is_named_with_its_place() {
+    fn a_missing_field_is_reported_with_its_line() {
         let without_fault = list("\n## a\nfile: a.rs\n- x\n+ y\n").expect_err("no fault");
         assert_eq!(without_fault, ["engine.txt:2: a does not say what the fault is"]);
         assert!(list("## a\nfile: a.rs\nfault: f\n- x\n").is_err(), "an expression is replaced by nothing");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn two_entries_of_one_name_are_refused() {
+    fn duplicate_ids_are_refused() {
         let mut entries = list(LIST).expect("a good list");
         assert_eq!(twins(&entries), Vec::<String>::new());
         entries.push(entries[0].clone());

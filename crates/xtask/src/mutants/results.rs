@@ -1,4 +1,4 @@
-//! What became of each fault: kept in a file as it comes in, told as a table at the end.
+//! The result of each fault: appended to a file as it arrives, printed as a table at the end.
 //! Owns: the file of results, that of the baseline, table and score. Not here: running anything.
 //! Invariant: a result belongs to exactly the fault that it names: if an entry's text changes, its result is dropped.
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_read_again_only_for_the_same_fault() {
+    fn results_are_reused_only_for_an_unchanged_fault() {
         let path = std::env::temp_dir().join(format!("uraid-mutants-results-{}", std::process::id()));
         let old = entry("a", None);
         for verdict in [verdict(Some("engine/lib")), verdict(None)] {

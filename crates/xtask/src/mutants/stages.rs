@@ -41,7 +41,7 @@ pub(crate) enum Depth {
     Full,
 }
 
-/// Programs, and tests in release, that run for minutes.
+/// Release programs and tests that run for minutes.
 const LONG: [&str; 6] = [
     "simulator, marks",
     "simulator, museum",
@@ -212,7 +212,7 @@ impl CopiedTree {
     ) -> std::io::Result<std::process::Child> {
         std::fs::create_dir_all(scratch)?;
         let out = File::create(log)?;
-        // A fault may take memory without end.
+        // A fault may allocate without bound.
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v 16000000; exec \"$0\" \"$@\""]).arg(&stage.executable).args(&stage.words);
         let profile = if stage.package.is_some() { "debug" } else { "release" };
@@ -222,7 +222,7 @@ impl CopiedTree {
             .env("URAID_BIN", self.target.join(profile).join("uraid"))
             .env("TMPDIR", scratch)
             .env_remove("RUST_BACKTRACE")
-            // Also where there is no fault, so that a run without one takes the same way to know it.
+            // Set even without a fault, so that both kinds of run take the same code path.
             .env("URAID_MUTANT", number.unwrap_or(1).to_string())
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -296,8 +296,8 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     reached
 }
 
-/// The stages for a fault in `package`: its own tests, then what is above it, then the long forms of programs; each group
-/// with what is quick first.
+/// The stages for a fault in `package`: its own tests, then those of crates above it, then the long programs; within
+/// each group the quick ones first.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
     depth: Depth,
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_program_is_read_from_what_cargo_prints() {
+    fn test_programs_are_parsed_from_cargos_output() {
         let tree = CopiedTree { tree: "/tree".into(), target: "/target".into() };
         let line = "{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"manifest_path\":\"/tree/crates/engine/Cargo.toml\",\
                     \"target\":{\"kind\":[\"test\"],\"crate_types\":[\"bin\"],\"name\":\"requests\",\"test\":true},\
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_meets_the_tests_of_its_crate_then_quick_ones_above_then_the_simulator() {
+    fn stages_run_from_the_faults_crate_upwards_and_quick_ones_first() {
         let stage = |name: &str, package: Option<&str>| Stage {
             name: name.to_string(),
             package: package.map(str::to_string),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failed_test_is_named_or_else_the_last_line() {
+    fn the_failure_is_the_first_failed_test_or_the_last_line() {
         let output =
             b"running 2 tests\ntest a ... ok\ntest b::c ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed;\n";
         assert_eq!(failure_line(output, None), "b::c");

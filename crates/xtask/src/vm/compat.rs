@@ -56,7 +56,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Counts one check; what a failed one found is told at the end.
+    /// Counts one check; the findings of failed ones are printed at the end.
     pub(crate) fn add(&mut self, case: &Case, column: Column, result: Result<(), String>) {
         let row = if case.is_canary() { case.id.clone() } else { case.row() };
         let tally = self.cells.entry((row, column)).or_default();
@@ -121,7 +121,7 @@ impl Results {
     fn document(&self, all: &[Case], minutes: Option<u64>) -> Lab<String> {
         let date = output_of(Command::new("date").args(["-u", "+%F"]))?;
         let mdadm = crate::packages::find("mdadm").map_or("mdadm".into(), std::path::PathBuf::into_os_string);
-        // Some versions of mdadm tell theirs on standard error.
+        // Some versions of mdadm print theirs to standard error.
         let said = Command::new(mdadm).arg("--version").output();
         let said = said.map(|said| [said.stdout, said.stderr].concat()).unwrap_or_default();
         let mdadm = String::from_utf8_lossy(&said).trim().to_string();

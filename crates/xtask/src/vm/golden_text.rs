@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_decoded_is_what_was_coded() {
+    fn decoding_reverses_encoding() {
         let mut bytes = vec![0xa9, 0x2b, 0x4e, 0xfc, 1, 1, 1, 1, 1];
         bytes.extend([0xff; 512]);
         bytes.extend([0; 6]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_are_the_sectors_with_something_in_them() {
+    fn stretches_are_the_sectors_with_data() {
         let mut bytes = vec![0; 5 * 512];
         bytes[600] = 1;
         bytes[1024] = 2;

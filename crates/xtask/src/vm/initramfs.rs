@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_in_an_argument_survives_the_shell() {
+    fn a_quote_in_an_argument_is_escaped_for_the_shell() {
         assert_eq!(quoted("it's"), "'it'\\''s'");
     }
 }

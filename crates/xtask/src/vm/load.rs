@@ -103,7 +103,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_round_gives_each_block_another_byte_and_no_two_blocks_of_a_round_the_same() {
+    fn blocks_differ_within_a_round_and_between_rounds() {
         for (round, blocks) in (0..500).flat_map(|round| [4, 8, 12].map(|blocks| (round, blocks))) {
             let bytes: BTreeSet<u8> = (0..blocks).map(|block| fill(round * blocks + block, blocks)).collect();
             assert!(bytes.len() == blocks && !bytes.contains(&0), "round {round} of {blocks}");

@@ -38,7 +38,7 @@ pub(crate) fn run() -> Lab<Tally> {
 pub(crate) fn run_full(minutes: Option<u64>) -> Lab<Tally> {
     let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let all = cases::full();
-    // After every machine, so that a run that is broken off has told what it did.
+    // After every machine, so that an interrupted run has recorded what it did.
     let results = run_batches(cases::batches(all.clone()), until, &|results| results.write(&all, minutes))?;
     Ok(results.print())
 }

@@ -1,5 +1,5 @@
 //! `make demo`: kills, failures and recovery of one array in twenty seconds, on the real binary.
-//! Owns: the story. Not here: the picture (`screen`), the clients and the model (`uraid_blackbox`).
+//! Owns: the sequence of steps. Not here: the picture (`screen`), the clients and the model (`uraid_blackbox`).
 //! Invariant: every sector that was acknowledged is compared with what was written; nothing is left behind.
 
 mod load;
@@ -24,7 +24,7 @@ const SECONDS_BEFORE_KILL: u64 = 4;
 const SECONDS_WITH_FAILURES: u64 = 5;
 
 fn main() -> ExitCode {
-    // The story panics where something is wrong, with what was found; the guards in it clean up all the same.
+    // The run panics with its finding if something is wrong; its guards still clean up.
     std::panic::set_hook(Box::new(|panic| eprintln!("\ndemo: {panic}")));
     match std::panic::catch_unwind(|| Story::new().run()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,7 +93,7 @@ impl Story {
         words.extend(self.names());
         self.uraid(&words);
         self.states.fill(Member::Up);
-        // The model is as large as the array, which only the server can tell; see `serve`.
+        // The model is as large as the array, which only the server knows; see `serve`.
         Arc::new(Mutex::new(Model::new(0)))
     }
 
