@@ -1,6 +1,6 @@
-//! How much memory one input asks for at once.
-//! Owns: the watching allocator, the bound. Not here: what is done about it (`main`, tests).
-//! Invariant: watching allocates nothing itself.
+//! The largest single allocation that an input causes.
+//! Owns: the counting allocator, the bound. Not here: the reaction to a violation (`main`, tests).
+//! Invariant: counting allocates nothing itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which remembers the largest allocation of each thread. A program makes it the global one.
+/// The system's allocator, which records the largest allocation of each thread. A program makes it the global one.
 pub struct Watched;
 
 fn note(bytes: usize) {
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Watched {
     }
 }
 
-/// Work whose allocations do not count for [`largest_of`]: what is there before any hostile byte is.
+/// Runs work whose allocations do not count for [`largest_of`]: what exists before any hostile byte arrives.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let before = LARGEST.get();
     let value = work();
@@ -53,7 +53,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     value
 }
 
-/// The bytes of the largest allocation that this thread makes meanwhile; 0 where [`Watched`] is not the global allocator.
+/// The size of the largest allocation by this thread during `work`; 0 if [`Watched`] is not the global allocator.
 pub fn largest_of(work: impl FnOnce()) -> usize {
     LARGEST.set(0);
     work();

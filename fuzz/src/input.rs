@@ -1,6 +1,6 @@
 //! Values out of an input's bytes.
 //! Owns: the reader; it never fails. Not here: what the values mean (the targets).
-//! Invariant: behind the end of the input all bytes are zero.
+//! Invariant: after the end of the input all bytes are zero.
 
 /// Reads from the front.
 pub struct Input<'a> {

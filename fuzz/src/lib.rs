@@ -1,4 +1,4 @@
-//! Fuzz targets: what comes from disks and wires, and the planner, against any bytes at all.
+//! Fuzz targets: the parsers of disk and wire data, and the planner, against arbitrary bytes.
 //! Owns: the list of targets, reading of inputs. Not here: the driver (`main`), the replay of the corpora (tests).
 //! Invariant: a target panics only when the code under it is wrong; what it allocates is bounded.
 //! Spec: STYLE.md, "Bytes from disk, wire or user never panic us"; README.md of this folder.
@@ -12,7 +12,7 @@ mod targets;
 pub struct Target {
     /// Also the folder's name under `corpus/`.
     pub name: &'static str,
-    /// Longer inputs are no use: their ends are not looked at.
+    /// Longer inputs are useless: the rest is ignored.
     pub bytes_max: usize,
     /// Panics when it finds something.
     pub run: fn(&[u8]),

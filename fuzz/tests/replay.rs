@@ -196,7 +196,7 @@ fn wire(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Clients that do what clients do, in each form of replies; one with a handshake of its own.
+/// Clients that behave normally, one for each form of replies; one of them sends its own handshake.
 fn sessions() -> Vec<Vec<u8>> {
     use uraid_nbd::handshake::{client_flags, option};
     use uraid_nbd::*;

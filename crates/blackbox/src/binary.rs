@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The binary under test: `URAID_BIN`, else `uraid` of the build that this test belongs to, built if it is missing or old.
+/// The binary under test: `URAID_BIN`, else the `uraid` of this test's build, which is built if it is missing or
+/// outdated.
 pub fn path() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| match std::env::var_os("URAID_BIN") {
@@ -81,7 +82,7 @@ impl Finished {
         Finished { line, code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Panics with everything it said, unless it ended with 0.
+    /// Panics with the whole output, unless the command ended with exit code 0.
     #[track_caller]
     pub fn expect_done(self) -> Finished {
         assert_eq!(self.code, Some(0), "{}\nstdout: {}\nstderr: {}", self.line, self.out, self.err);

@@ -18,7 +18,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Whether all are here. If not, says which is missing - and panics where clients are required.
+/// Whether all are installed. If not, prints which one is missing, or panics if clients are required.
 #[track_caller]
 pub fn has(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs.iter().copied().filter(|program| find(program).is_none()).collect();

@@ -1,6 +1,6 @@
 //! The legal contents of every sector of an array.
 //! Owns: a register per sector, its candidates. Not here: doing the writes (`writers`).
-//! Invariant: a value leaves the candidates only when a write that began after it was answered has been answered too.
+//! Invariant: a value stops being legal only when a write that began after its answer has been answered too.
 
 use crate::random::{SECTOR, claim_of_tag, fill_tag};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub type Operation = u64;
 /// Set in the number of an operation that writes zeroes instead of tags.
 pub const ZEROES: u64 = 1 << 63;
 
-/// The number of no operation: a sector of which this is possible may hold anything.
+/// Stands for an unknown write: a sector for which it is possible may hold anything.
 const UNKNOWN: Operation = u64::MAX;
 
 /// One value that a sector may hold.
@@ -22,7 +22,7 @@ struct Candidate {
     /// Ticks of the model's own clock; an operation in flight has no answer yet.
     begun: u64,
     answered: Option<u64>,
-    /// When a later write made it impossible; it stays while a read that began before is in flight.
+    /// When a later write made it illegal. It is kept while a read that began earlier is in flight.
     gone: Option<u64>,
 }
 
@@ -80,11 +80,11 @@ impl fmt::Display for Wrong {
 /// The result of checking many sectors.
 #[derive(Clone, Default, Debug)]
 pub struct Survey {
-    /// Sectors looked at.
+    /// Sectors checked.
     pub sectors: u64,
     /// Of these, sectors for which a crash had left a choice.
     pub open: u64,
-    /// Of these, sectors that hold what they must not.
+    /// Of these, sectors with an illegal content.
     pub wrong: u64,
     /// The first of those.
     pub first_wrong: Option<Wrong>,
@@ -133,7 +133,7 @@ impl Model {
         self.acknowledged
     }
 
-    /// Of these, bytes answered before a flush began that was answered too.
+    /// Of these, bytes answered before the start of an answered flush.
     pub fn flushed_bytes(&self) -> u64 {
         self.flushed
     }
@@ -153,7 +153,7 @@ impl Model {
         self.registers.len() as u64
     }
 
-    /// A write begins: its value is possible from now on. Call before its first byte goes out.
+    /// A write begins: its value is legal from now on. Call it before the first byte is sent.
     pub fn begin(&mut self, span: Span, is_zeroes: bool) -> Operation {
         let operation = self.next | if is_zeroes { ZEROES } else { 0 };
         self.next += 1;
@@ -167,7 +167,7 @@ impl Model {
         operation
     }
 
-    /// A write was answered: what had been answered before it began is impossible from now on.
+    /// A write was answered: values that had been answered before it began are illegal from now on.
     pub fn answer(&mut self, span: Span, operation: Operation) {
         self.clock += 1;
         self.acknowledged += u64::from(span.bytes());
@@ -187,7 +187,7 @@ impl Model {
         }
     }
 
-    /// A read begins; what it may find is kept until `end_read`. Call before its first byte goes out.
+    /// A read begins; the values that it may return are kept until `end_read`. Call it before the first byte is sent.
     pub fn begin_read(&mut self) -> u64 {
         self.clock += 1;
         self.reads.insert(self.clock);
@@ -205,8 +205,8 @@ impl Model {
         self.reads.clear();
     }
 
-    /// The run is over: what was not answered now is what its end met in flight. For `doubt_stripes`.
-    /// Returns how many sectors that are.
+    /// The run is over: the writes that are not answered now were in flight at its end. For `doubt_stripes`. Returns
+    /// how many sectors that are.
     pub fn remember_in_flight(&mut self) -> u64 {
         let is_in_flight = |register: &Vec<Candidate>| register.iter().any(|one| one.answered.is_none());
         let sectors = (0..).zip(&self.registers).filter(|(_, register)| is_in_flight(register));
@@ -214,8 +214,9 @@ impl Model {
         self.in_flight.len() as u64
     }
 
-    /// An array is started by force, dirty and without a member that it needs: the stripes that the last run's end met in
-    /// flight, and only these, may hold anything until they are overwritten. Returns how many sectors that are.
+    /// Call it when an array is started by force, dirty and without a member that it needs. The stripes that were in
+    /// flight at the end of the last run, and only these, may hold anything until they are overwritten. Returns how
+    /// many sectors that are.
     pub fn doubt_stripes(&mut self, stripe: u64) -> u64 {
         let stripes: BTreeSet<u64> = self.in_flight.iter().map(|sector| sector / stripe).collect();
         let doubt = Candidate { operation: UNKNOWN, begun: self.clock, answered: Some(self.clock), gone: None };
@@ -254,8 +255,8 @@ impl Model {
         Survey { sectors: (bytes.len() / SECTOR) as u64, open: 0, wrong: sum, first_wrong }
     }
 
-    /// As `check`, after a crash: no write is in flight any more, and what a sector was found to hold is all that it may hold
-    /// from now on - a value that comes and goes is as wrong as a lost one.
+    /// Like `check`, after a crash: no write is in flight any more, and the value found in a sector is from now on its
+    /// only legal one. (A value that later changes again is as wrong as a lost one.)
     pub fn settle(&mut self, first: u64, bytes: &[u8]) -> Result<u64, Wrong> {
         let mut found = Vec::new();
         self.walk(first, bytes, self.clock, |sector, operation| found.push((sector, operation)))?;
@@ -275,7 +276,7 @@ impl Model {
         Ok(in_flight)
     }
 
-    /// Tells for each sector which value it holds of those that were possible at `since` or later.
+    /// Reports for each sector which of the values that were legal at `since` or later it holds.
     fn walk(&self, first: u64, bytes: &[u8], since: u64, mut found: impl FnMut(u64, Operation)) -> Result<(), Wrong> {
         assert_eq!(bytes.len() % SECTOR, 0);
         for (sector, bytes) in (first..).zip(bytes.chunks_exact(SECTOR)) {
@@ -312,7 +313,7 @@ fn is_content(sector: u64, operation: Operation, bytes: &[u8]) -> bool {
     if operation & ZEROES != 0 {
         return is_zero(bytes);
     }
-    // Most wrong candidates differ in the numbers; only the right one is worth the whole comparison.
+    // Most wrong candidates already differ in the numbers, so compare them before the whole content.
     claim_of_tag(bytes) == (sector, operation) && {
         let mut expected = [0; SECTOR];
         fill_tag(sector, operation, &mut expected);
@@ -421,7 +422,7 @@ mod tests {
         let garbage = [0xa5; 512];
         assert!((8..16).all(|sector| model.settle(sector, &garbage).is_ok()));
         assert!(model.check(7, &garbage).is_err() && model.check(16, &garbage).is_err());
-        // Whatever it was, it may have been the old value too; what is written over it is certain.
+        // Whatever it was, it may also be the old value; what is written over it is certain.
         assert_eq!(model.check(9, &content(Span { first: 9, count: 1 }, old)), Ok(()));
         let over = Span { first: 8, count: 2 };
         let new = model.begin(over, false);

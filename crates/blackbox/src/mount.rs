@@ -1,6 +1,6 @@
-//! A served array as a block device of the kernel's: nbdfuse makes it a file, losetup a device, mount a file system.
-//! Owns: the chain and its undoing. Not here: what is done with it (the tests).
-//! Invariant: dropped guards leave no mount, loop device or process, in whatever order a panic finds them.
+//! A served array as a kernel block device: nbdfuse makes it a file, losetup a device, mount a file system.
+//! Owns: setting up the chain and taking it down. Not here: its use (the tests).
+//! Invariant: dropped guards leave no mount, loop device or process, in whatever order a panic drops them.
 
 use crate::binary::run;
 use crate::foreign;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Why this machine cannot mount; none if it can.
+/// Why this machine cannot mount; `None` if it can.
 pub fn obstacle() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounting needs root");
@@ -31,7 +31,8 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Attaches; `folder` is made and removed again. An error is what the tools said: a container may forbid it.
+    /// Attaches the export; `folder` is created and removed again. An error is the tools' message: a container may
+    /// forbid it.
     pub fn attach(uri: &str, folder: &Path) -> Result<Loop, String> {
         std::fs::create_dir(folder).map_err(|error| error.to_string())?;
         let file = folder.join("disk");
@@ -76,7 +77,7 @@ impl Drop for Loop {
         if let Some(device) = &self.device {
             run(&mut foreign::command("losetup", ["--detach", device]));
         }
-        // The kernel may let go of the file a moment after losetup has ended.
+        // The kernel may release the file a moment after losetup has ended.
         for _ in 0..100 {
             if run(foreign::command("umount", [&self.folder]).stderr(Stdio::null())).code == Some(0) {
                 break;

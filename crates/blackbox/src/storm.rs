@@ -2,12 +2,12 @@
 //! Owns: which arrays, how many kills, on how many threads; the sum. Not here: one array's life (`episode`).
 //! Invariant: the seed decides every choice (array, duration, damage); only the moment of a kill depends on the machine.
 //!
-//! What this can show: everything that was answered is there after kill -9, also with members lost; what was never answered is
-//! old or new, sector by sector, and does not change once read; what may not be started is refused.
+//! Covered: everything that was answered is there after kill -9, also with members lost; each sector of an unanswered
+//! write is old or new, and does not change once read; starts that must be refused are refused.
 //!
-//! What it cannot: **kill -9 loses no page cache.** A write that the engine answered and never flushed survives here, so a missing
-//! flush, a wrong order of flushes, a lost FUA, a torn sector are all invisible. Those are the simulator's to find, whose members
-//! lose what was not flushed. Silent corruption of data is not played either: no answer is defined for it.
+//! Not covered: **kill -9 loses no page cache.** A write that the engine answered and never flushed survives here, so a
+//! missing flush, a wrong order of flushes, a lost FUA and a torn sector are all invisible. The simulator finds those: its
+//! members lose unflushed writes. Silent corruption is not tested either, because no answer is defined for it.
 
 mod canary;
 mod damage;
@@ -29,7 +29,7 @@ use thiserror::Error;
 /// Kills per array before the next array is made.
 pub const KILLS_PER_ARRAY: u64 = 6;
 
-/// A storm to run. It is over when both bounds are reached.
+/// A storm to run. It ends when both bounds are reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The seed of all choices.
@@ -53,7 +53,7 @@ pub enum Trouble {
         /// The first of them.
         first: Wrong,
     },
-    /// The server did what it must not, bytes aside.
+    /// The server broke a rule other than about bytes.
     #[error("{0}")]
     Conduct(String),
 }

@@ -1,6 +1,6 @@
-//! What a member says of itself, read from its bytes: enough to expect what a start will do.
-//! Owns: the places of metadata 1.x, event count and resync position. Not here: anything that uraid decides by them.
-//! Invariant: own offsets, from the format's description; no code of uraid's. Spec: docs/format/superblock-1.md.
+//! A member's superblock, read from its bytes: enough to predict what a start must do.
+//! Owns: the places of metadata 1.x, event count and resync position. Not here: what uraid decides by them.
+//! Invariant: independent offsets, from the format's description; no code of uraid. Spec: docs/format/superblock-1.md.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const MAGIC: u32 = 0xa92b_4efc;
-/// Bytes of a superblock with its role table, for those who destroy one.
+/// Bytes of a superblock with its role table, for tests that destroy one.
 pub const BYTES: usize = 4096;
 
 /// Where metadata 1.x keeps a superblock.
@@ -18,7 +18,7 @@ pub enum Place {
     End,
     /// 1.1: at the start.
     Start,
-    /// 1.2: 4 KiB behind the start.
+    /// 1.2: 4 KiB after the start.
     NearStart,
 }
 
@@ -50,7 +50,7 @@ impl Place {
 pub struct Says {
     /// Its event count.
     pub events: u64,
-    /// Whether redundancy is to be made consistent.
+    /// Whether the array needs a resync.
     pub is_dirty: bool,
     /// All of its bytes.
     pub bytes: Vec<u8>,

@@ -15,8 +15,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Where real files are found, the first that is there first.
 const SOURCES: [&str; 4] = ["/usr/share/doc", "/usr/include", "/usr/lib/python3", "/etc"];
 
-/// Fills `into` (which must not exist) with copies of real files up to `bytes_max`, and with the odd ones that real trees
-/// seldom have: empty, sparse, long-named, linked, random, many in one folder.
+/// Fills `into` (which must not exist) with copies of real files up to `bytes_max`, and with special ones that are rare
+/// in real trees: empty, sparse, long-named, linked, random, many in one folder.
 pub fn make(into: &Path, bytes_max: u64) -> io::Result<()> {
     fs::create_dir(into)?;
     let mut left = Left { bytes: bytes_max, files: FILES_MAX };
@@ -30,8 +30,8 @@ pub fn make(into: &Path, bytes_max: u64) -> io::Result<()> {
     make_odd(&into.join("odd"))
 }
 
-/// A tree in the form that `mkfs.xfs -p` reads: name, mode, owner, group, source; `$` ends a folder. Names with a space and
-/// links cannot be said in it.
+/// A tree in the form that `mkfs.xfs -p` reads: name, mode, owner, group, source; `$` ends a folder. The form cannot
+/// express links and names with a space.
 pub fn prototype(folder: &Path) -> String {
     let mut text = String::from("/\n0 0\nd--755 0 0\n");
     folder_of_prototype(folder, &mut text);
@@ -84,7 +84,7 @@ fn copy_folder(from: &Path, to: &Path, left: &mut Left) -> io::Result<()> {
         } else if kind.is_dir() {
             copy_folder(&entry, &target, left)?;
         } else if kind.is_file() && kind.len() <= FILE_BYTES_MAX.min(left.bytes) {
-            // A file that only root may read is no loss.
+            // Files that only root may read are skipped.
             if let Ok(bytes) = fs::read(&entry) {
                 left.bytes -= bytes.len() as u64;
                 fs::write(&target, bytes)?;

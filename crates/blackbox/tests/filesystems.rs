@@ -1,6 +1,6 @@
-//! A real file system with a real tree, filled through us, degraded, written again: clean and equal at the end.
+//! A real file system with a real tree, filled through uraid, degraded, written again: clean and equal at the end.
 //! Owns: ext4 and xfs, each by image (any user) and by mount (root). Not here: other clients (`clients`).
-//! A program that is missing skips its test loudly, and fails it where `URAID_REQUIRE_CLIENTS` is set.
+//! If a program is missing, its test is skipped with a message, or fails if `URAID_REQUIRE_CLIENTS` is set.
 
 use std::path::{Path, PathBuf};
 use uraid_blackbox::binary::run;
@@ -114,7 +114,7 @@ fn can_mount(kind: &Kind) -> bool {
     true
 }
 
-/// Fills it, loses a member in the middle of the copying and another one afterwards, writes again, checks, starts again, checks.
+/// Fills it, loses a member during the copying and another one afterwards, writes again, checks, restarts, checks.
 fn fill_degrade_and_fill_again(kind: &Kind) {
     if !can_mount(kind) {
         return;

@@ -1,5 +1,5 @@
-//! Many clients that do nothing: a thousand behind their handshake, hundreds in the middle of it, and one that works.
-//! Owns: that they cost little memory, block no other client, and that half-open ones are dropped. Not here: rude ones.
+//! Many idle clients: a thousand after their handshake, hundreds in the middle of it, and one that works.
+//! Owns: that they use little memory, block no other client, and that half-open ones are dropped. Not here: rude ones.
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const HALF_OPEN: usize = 200;
 /// What an idle client may cost: a small inbox, its socket's place, its task.
 const KIB_PER_CLIENT_MAX: u64 = 16;
 
-/// A client after its handshake, without a thread of its own.
+/// A client after its handshake, without a separate thread.
 fn idle(server: &Server) -> Stream {
     let mut stream = server.address().connect().expect("a server");
     stream.write_all(&[0, 0, 0, 3]).expect("a server");

@@ -1,5 +1,5 @@
-//! kill -9 in the middle of writes, over and over, members taken away and damaged in between: nothing acknowledged is lost.
-//! Owns: how much of it every test run has. Not here: the storm, and what it cannot show (`uraid_blackbox::storm`).
+//! Repeated kill -9 during writes, with members removed and damaged in between: nothing acknowledged is lost.
+//! Owns: how long it runs in every test run. Not here: the storm, and its limits (`uraid_blackbox::storm`).
 //! `URAID_KILL_CYCLES` (60) is the number of kills, `URAID_SEED` their seed; `uraid-storm --time 10m` is the long form.
 
 use std::io::Write;

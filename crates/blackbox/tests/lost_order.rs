@@ -1,6 +1,6 @@
 //! Members whose order is lost: what `copy --order` finds on real file systems, not on crafted marks.
-//! Owns: ext4 and xfs with a tree, by level. Not here: what the search does with what it is told (`uraid`'s `rescue`).
-//! A program that is missing skips its test loudly, and fails it where `URAID_CLIENTS` is `required`.
+//! Owns: ext4 and xfs with a tree, by level. Not here: the search by options (`uraid`'s `rescue`).
+//! If a program is missing, its test is skipped with a message, or fails if `URAID_CLIENTS` is `required`.
 
 use std::path::{Path, PathBuf};
 use uraid_blackbox::binary::{run, uraid};
@@ -8,7 +8,7 @@ use uraid_blackbox::scratch::{Scratch, Shape, create};
 use uraid_blackbox::server::Server;
 use uraid_blackbox::{foreign, tree};
 
-/// A few MiB leave too little that goes on from chunk to chunk, and the search says that it is undecided.
+/// With only a few MiB, too little data continues from chunk to chunk, and the search ends undecided.
 const TREE_BYTES: u64 = 24 << 20;
 
 #[track_caller]

@@ -1,6 +1,6 @@
-//! The copies of a mirror: after clients wrote the same sectors at the same time, and where nothing has made them alike yet.
-//! Owns: comparing the members' bytes themselves. Not here: crashes (`kill_storm`).
-//! Why it matters: copies that differ on a clean array answer two reads of one sector differently, for ever.
+//! The copies of a mirror: after concurrent writes of the same sectors, and before they were ever synchronized.
+//! Owns: comparing the bytes of the members. Not here: crashes (`kill_storm`).
+//! Reason: if the copies of a clean array differ, two reads of one sector may differ for ever.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -88,8 +88,9 @@ fn first_byte(scratch: &Scratch, members: &[PathBuf], extra: &[&str]) -> u8 {
     bytes[0]
 }
 
-/// What a storm may ask of a mirror that was killed: a start for reading shows the first copy and decides nothing, for the next
-/// start may have to do without it; a start for writing makes the copies alike, and from then on any of them will do.
+/// What a storm may expect of a mirror that was killed: a read-only start shows the first copy and decides nothing,
+/// because the next start may have to do without it; a start for writing resyncs the copies, and from then on any of
+/// them is enough.
 #[test]
 fn differing_copies_stay_after_a_read_only_start_and_are_resynced_by_a_normal_one() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The black box's own parts against a server that others wrote: nbdkit.
+//! The black box itself, tested against a foreign server: nbdkit.
 //! Owns: the proof that the client and the model can be trusted. Not here: uraid.
 
 use std::path::PathBuf;

@@ -82,7 +82,8 @@ fn a_client_that_vanishes_with_requests_in_flight_or_in_mid_write_harms_no_other
             for n in 0..16 {
                 connection.submit(&Request::Read { at: n << 18, length: 1 << 18 }).expect("a server");
             }
-            // A write of 1 MiB of which less than all comes: none of it may be written, for the model knows nothing of it.
+            // A write of 1 MiB whose payload is incomplete: none of it may be written, because the model does not know
+            // it.
             let mut header = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 1];
             header.extend([0x77; 8]);
             header.extend(0u64.to_be_bytes());
@@ -91,7 +92,7 @@ fn a_client_that_vanishes_with_requests_in_flight_or_in_mid_write_harms_no_other
             connection.send_raw(&header).expect("a server");
             drop(connection);
         }
-        // What was cut off must not come later either.
+        // The incomplete write must not happen later either.
         std::thread::sleep(Duration::from_millis(100));
     });
 }
@@ -136,7 +137,8 @@ fn a_client_that_never_reads_its_replies_stops_no_other() {
     });
 }
 
-/// A good client goes on with small and large requests while `rude` clients, on the same shard, hold what they can get.
+/// A well-behaved client continues with small and large requests while `rude` clients, on the same shard, hold as much
+/// as they can.
 fn large_requests_go_on_beside(rude: impl FnOnce(&Server) -> Vec<Stream>) {
     let scratch = Scratch::new();
     let members = create(&scratch, "rude", &ARRAY);
@@ -157,7 +159,7 @@ fn large_requests_go_on_beside(rude: impl FnOnce(&Server) -> Vec<Stream>) {
         }
     }
     println!("300 requests beside {} rude clients took {:?}, the slowest {slowest:?}", all.len(), begin.elapsed());
-    // A client that holds no more than its share is left alone for 5 s.
+    // A client that holds no more than its share is not disconnected for 5 s.
     assert!(begin.elapsed() < Duration::from_secs(20), "the good client was kept waiting for {slowest:?}");
     drop(all);
     server.stop();

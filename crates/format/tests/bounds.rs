@@ -38,7 +38,7 @@ fn made(version: Version) -> Superblock {
     create(&options(version), &devices()).unwrap().superblocks.remove(0).unwrap()
 }
 
-/// What the superblock is taken for with these fields, given as offset and bytes, and the sum that it should have then.
+/// Parses the superblock with these fields changed, given as offset and bytes, and with the right checksum.
 fn parsed(version: Version, fields: &[(usize, &[u8])]) -> Result<Superblock, SuperblockError> {
     let superblock = made(version);
     let mut bytes: Box<[u8; SUPERBLOCK_BYTES]> = superblock.encode();
@@ -102,7 +102,7 @@ fn data_starts_after_the_superblock_and_ends_below_2_to_54() {
         assert_eq!((size(9), size(END)), (refused(9), refused(END)), "{version}");
         assert_eq!(size(10).unwrap().data_size, Sectors(10));
     }
-    // Of 1.0 it ends before the superblock.
+    // With 1.0, data ends before the superblock.
     let at = made(Version::V1_0).super_offset.0;
     let ends = |start: u64, length: u64| {
         let fields: [(usize, &[u8]); 3] =
@@ -202,7 +202,8 @@ fn the_other_areas_are_at_the_recorded_places() {
     assert_eq!(at(&superblock), (Some(Sector(16)), None));
     superblock.bitmap_offset = -9;
     assert_eq!(at(&superblock), (None, None), "before the device");
-    // A log of parity has its offset and its size in the same word: it is no bitmap's then, whatever bits there are.
+    // The same word holds offset and size of a partial parity log; then there is no bitmap, whatever the feature bits
+    // are.
     superblock.bitmap_offset = 24 | 2048 << 16;
     for ppl in [Features::PPL, Features::MULTIPLE_PPLS] {
         superblock.features = Features::BITMAP_OFFSET.with(ppl);

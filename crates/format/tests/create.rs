@@ -197,14 +197,14 @@ fn a_raid0_records_its_layout_only_if_members_differ_in_chunks() {
             (1, [SIZE.0 + 1024, SIZE.0, SIZE.0 + 1024], true),
             (2, [SIZE.0, SIZE.0 + 4096, SIZE.0 + 8192], true),
         ] {
-            // 1.0 keeps 32 sectors at the end: of sizes that are a multiple of the chunk and those, all chunks are there.
+            // 1.0 reserves 32 sectors at the end; added to the sizes here, so that all chunks fit.
             let kept = if version == Version::V1_0 { 32 } else { 0 };
             let options = CreateOptions { version, layout, ..options(Level::Raid0, 3) };
             let made = create(&options, &devices(&sizes.map(|size| size + kept))).unwrap();
             for superblock in made.superblocks.iter().flatten() {
                 let features = if is_recorded { Features::RAID0_LAYOUT } else { Features::default() };
                 assert_eq!(superblock.features, features, "{version} {layout} {sizes:?}");
-                // mdadm writes the number all the same; without the bit it does not count.
+                // mdadm writes the number anyway; without the bit it is not valid.
                 assert_eq!(superblock.layout, layout);
                 let counting = if is_recorded { layout } else { 0 };
                 assert_eq!(superblock.level_layout(), Some((Level::Raid0, counting)));

@@ -151,7 +151,7 @@ fn a_device_too_small_for_a_superblock_is_refused_by_create() {
     assert!(make(low(Version::V1_1, 7)).is_err() && make(low(Version::V1_2, 15)).is_err());
 }
 
-/// Puts a superblock on the device, with other data than it was made with.
+/// Puts a superblock on the device, with another data area than it was created with.
 fn put(bytes: &mut [u8], version: Version, now: u64, data: Option<(u64, u64)>) -> Superblock {
     let member = NewMember::Device { size: SIZE, uuid: [1; 16] };
     let made = create(&options(version, now), &[member, member]).unwrap().superblocks.remove(0).unwrap();
@@ -167,7 +167,7 @@ fn put_old(bytes: &mut [u8], now: u32) {
     let at = Version::V0_90.location(SIZE).unwrap();
     let mut plain = [0; 4096];
     plain[..12].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 0, 0, 0, 0, 90, 0, 0, 0]);
-    // Word 10: slots; word 6: ctime; word 38: the sum, which the first parse tells.
+    // Word 10: slots; word 6: ctime; word 38: the checksum, which the error of the first parse reports.
     plain[40..44].copy_from_slice(&2u32.to_le_bytes());
     plain[24..28].copy_from_slice(&now.to_le_bytes());
     let Err(SuperblockError::Checksum { computed, .. }) = Superblock090::parse(&plain) else { panic!("the sum is 0") };
@@ -180,7 +180,7 @@ fn a_superblock_inside_a_1_0_array_is_not_its_members() {
     for outer in [Version::V1_1, Version::V1_2] {
         let mut bytes = device(&[(Version::V1_0, 5)]);
         let inner = look(&bytes, None).unwrap().superblock;
-        // The mirror's size, as a member of the outer array sees it; and a stripe's, longer than one of its devices.
+        // The mirror's size, as a member of the outer array has it; and a stripe's, longer than one of its devices.
         for end in [inner.size.0, SIZE.0 + 1, 20 * SIZE.0] {
             put(&mut bytes, outer, 6, Some((2048, end - 2048)));
             let found = look(&bytes, None).unwrap();
@@ -201,7 +201,7 @@ fn a_superblock_inside_a_0_90_array_is_not_its_members() {
         let found = look(&bytes, None).unwrap();
         assert_eq!((found.superblock.version, found.others[0].standing), (Version::V0_90, Standing::Content));
     }
-    // In front of a superblock 1.0, and within its data: the 0.90 does not say where it belongs, and is content.
+    // Before a superblock 1.0, and within its data: a 0.90 does not record its place, so it counts as content.
     let mut bytes = device(&[(Version::V1_0, 5)]);
     put_old(&mut bytes, 6);
     let found = look(&bytes, None).unwrap();

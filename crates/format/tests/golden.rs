@@ -182,7 +182,7 @@ fn every_bad_block_log_is_read_as_mdadm_reads_it_and_round_trips() {
         let name = &member.name;
         let superblock = superblock(&member);
         let Some(extent) = superblock.bad_blocks_extent() else { continue };
-        // A list that was never written is all zeroes; the feature bit says whether one counts.
+        // A list that was never written is all zeroes; the feature bit says whether a list is in force.
         if !superblock.features.contains(uraid_format::Features::BAD_BLOCKS) {
             continue;
         }
@@ -218,7 +218,7 @@ fn every_partial_parity_log_is_read_and_round_trips() {
             let mut parity_at = at + Sectors(8);
             for entry in &header.entries {
                 assert!(entry.parity_slot < superblock.raid_disks, "{name}: {entry:?}");
-                // The entries of these arrays are a page or none, so one read holds each.
+                // The entries of these arrays have one page of parity or none, so one read covers each.
                 let parity: [u8; 4096] = member.read(parity_at);
                 let length = entry.parity_bytes as usize;
                 assert!(length <= parity.len() && entry.matches(&parity[..length]), "{name}: {entry:?}");
@@ -241,7 +241,7 @@ fn every_journal_is_read_and_round_trips() {
             continue;
         }
         journals += 1;
-        // For a journal the field of the recovery says where the first block that counts is.
+        // On a journal, `recovery_offset` is the sector of the first valid block.
         let mut tail = superblock.recovery_offset;
         let before = blocks;
         while tail < superblock.data_size.0 {

@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// CRC-32C bit by bit, seeded, not inverted: a twin of the one with a table.
+/// CRC-32C bit by bit, seeded, not inverted: an independent twin of the table-driven one.
 fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 })

@@ -35,7 +35,7 @@ fn mdadm() -> Option<PathBuf> {
     found
 }
 
-/// What mdadm, told to do this, says of a device with these bytes at these sectors.
+/// The output of mdadm with this option for a device with these bytes at these sectors.
 fn ask(mdadm: &PathBuf, what: &str, name: &str, contents: &[(Sector, &[u8])]) -> String {
     let path: PathBuf = std::env::temp_dir().join(format!("uraid-format-{}-{name}", std::process::id()));
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
@@ -137,7 +137,7 @@ fn mdadm_reads_our_bitmaps_and_bad_blocks() {
         }
         let features = Features::BITMAP_OFFSET.with(Features::BAD_BLOCKS);
         let mut superblock = Superblock { features, ..plain };
-        // 1.0 has nothing behind it, and the bad blocks of 1.1 and 1.2 make room.
+        // Nothing follows a 1.0 superblock, so the bitmap goes before it; on 1.1 and 1.2 the bad-block list makes room.
         (superblock.bitmap_offset, superblock.bad_blocks.offset) =
             if version == Version::V1_0 { (-16, -8) } else { (8, 16) };
         let ranges = vec![BadRange { start: Sector(3048), length: Sectors(8) }];
@@ -145,11 +145,11 @@ fn mdadm_reads_our_bitmaps_and_bad_blocks() {
         let bytes = superblock.encode();
         let contents = [
             (superblock.super_offset, &bytes[..superblock.written_bytes()]),
-            // mdadm tells of a bitmap only where it finds one at its place.
+            // mdadm reports a bitmap only if it finds one at its place.
             (superblock.bitmap_start().unwrap(), &page[..]),
             (superblock.bad_blocks_extent().unwrap().start, &list[..]),
         ];
-        // Of a plain file mdadm takes the start for the bitmap.
+        // On a regular file, mdadm takes the start of the file as the bitmap.
         let text = ask(&mdadm, "--examine-bitmap", version.name(), &[(Sector(0), &page[..])]);
         let bits = format!("{} bits (chunks), 3 dirty", header.chunks());
         assert!(field(&text, "Bitmap").starts_with(&bits), "{text}");

@@ -1,5 +1,5 @@
 //! Bytes from outside: parsing any bytes returns a result, and accepted ones are written back unchanged.
-//! Owns: mutated superblocks, with a small generator of its own. Not here: a coverage-guided fuzzer.
+//! Owns: mutated superblocks, with a small generator. Not here: a coverage-guided fuzzer.
 
 use uraid_block::{Sector, Sectors};
 use uraid_format::create::{CreateOptions, NewMember, create};
@@ -67,7 +67,7 @@ fn check(bytes: &[u8; SUPERBLOCK_BYTES], seed: u64) -> bool {
     assert_eq!(superblock.encode()[..covered], bytes[..covered], "seed {seed:#x}");
     let again = Superblock::parse(&superblock.encode(), location_v12(), SIZE);
     assert_eq!(again.as_ref(), Ok(&superblock), "seed {seed:#x}");
-    // Whatever is shown of it must not fail either.
+    // Displaying it must not panic either.
     let _ = (superblock.set_name.name(), superblock.features.to_string(), superblock.level_layout());
     let _ = (superblock.own_role(), superblock.written_bytes());
     true
@@ -145,7 +145,7 @@ fn every_field_survives_a_round_trip() {
     let uncountable = Superblock { events: 1 << 62, ..superblock.clone() };
     let error = Superblock::parse(&uncountable.encode(), location_v12(), SIZE);
     assert_eq!(error, Err(SuperblockError::Events { found: 1 << 62 }));
-    // A table of odd length leaves the checksum two bytes over.
+    // With a table of odd length the checksum has two bytes left over.
     superblock.roles.truncate(5);
     let mut bytes = superblock.encode();
     assert_eq!(Superblock::parse(&bytes, location_v12(), SIZE), Ok(superblock.clone()));

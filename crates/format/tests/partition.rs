@@ -1,4 +1,4 @@
-//! Partition tables that sfdisk wrote are read, whole and damaged; hostile ones end in an answer.
+//! Partition tables written by sfdisk are read, intact and damaged; hostile ones give a result.
 //! The images are `truncate -s 64M X.img; sfdisk -q X.img < partition/X.sfdisk` (`LC_ALL=C.UTF-8`), their bytes that are
 //! not zero in `partition/X.txt`.
 
@@ -164,7 +164,8 @@ fn a_disk_that_cannot_be_read_says_where() {
 
 #[test]
 fn a_gpt_of_a_disk_with_blocks_of_4096_bytes_is_read() {
-    // The same table, as such a disk has it: header and entries each in blocks of their own, places in these blocks.
+    // The same table on a disk with larger blocks: header and entries start at block boundaries, and places count
+    // blocks.
     let small = gpt();
     let mut disk = vec![0; DISK_BYTES];
     disk[..512].copy_from_slice(&small[..512]);
@@ -191,7 +192,7 @@ fn a_gpt_of_a_disk_with_blocks_of_4096_bytes_is_read() {
     assert_eq!(table(&disk).expect("the backup is whole").partitions, scaled);
 }
 
-/// Bit by bit, as the standard tells it; the table-driven one is what it judges.
+/// Bit by bit, as in the standard; it checks the table-driven one.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut state = u32::MAX;
     for byte in bytes {
@@ -206,7 +207,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[test]
 fn hostile_tables_give_a_result() {
     let (gpt, mbr) = (gpt(), mbr());
-    // Small disks with the same heads, so that thousands of them are quick: the backup is not there.
+    // Small disks with the same heads, so that thousands of them are fast; they have no backup table.
     let small = |disk: &[u8]| disk[..64 * 512].to_vec();
     let mut state = 0x5eed_u64;
     let mut random = || {

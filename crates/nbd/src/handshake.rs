@@ -46,8 +46,8 @@ pub fn client_flags(flags: HandshakeFlags) -> [u8; CLIENT_FLAGS_BYTES] {
     u32::from(flags.0).to_be_bytes()
 }
 
-/// Reads the client's answer to the greeting. Flags that were never offered are an error: the protocol tells the server
-/// to hang up then. A client without fixed newstyle is legal.
+/// Reads the client's answer to the greeting. Flags that were never offered are an error, for which the protocol
+/// requires the server to disconnect. A client without fixed newstyle is legal.
 pub fn parse_client_flags(bytes: &[u8; CLIENT_FLAGS_BYTES]) -> Result<HandshakeFlags, WireError> {
     let found = u32::from_be_bytes(*bytes);
     match u16::try_from(found) {

@@ -231,7 +231,7 @@ impl OptionReply {
 codes! {
     /// A kind of fact about an export.
     InfoKind(u16) {
-        /// Size and flags; always told.
+        /// Size and flags; always sent.
         Export = 0;
         /// The canonical name.
         Name = 1;

@@ -19,8 +19,8 @@ pub(crate) mod superblock;
 
 use uraid_format::SUPERBLOCK_BYTES;
 
-/// Puts the right checksum of a superblock of major version 1 where it belongs, and of one of 0.90: else no mutated one
-/// would get past it. Written from docs/md/formats.md#checksums, not from the code under test.
+/// Sets the right checksum of a superblock of major version 1, and of one of 0.90; otherwise no mutated superblock
+/// would pass it. Written from docs/md/formats.md#checksums, not from the code under test.
 fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     let is_old = bytes[4..8] == [0; 4];
     let (at, covered) = if is_old {
@@ -40,7 +40,7 @@ fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
     bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// CRC-32C without the turns at both ends: bit by bit, from its polynomial.
+/// CRC-32C without the inversions at both ends: bit by bit, from its polynomial.
 fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     crc(0x82f6_3b78, seed, bytes)
 }

@@ -1,4 +1,4 @@
-//! What a session of NBD looks like to a client that knows what it sent: both directions, followed side by side.
+//! An NBD session as seen by a client that knows what it sent: both directions are followed in step.
 //! Owns: [`follow`]. Not here: the session (`nbd_session`), the parsers (`nbd`), which are under test here as well.
 //! Invariant: nothing the client sends makes this panic, only what the server answers to it.
 
@@ -18,7 +18,7 @@ enum Form {
     Extended,
 }
 
-/// Follows a session: all that the client sent, all that it got before it went. Panics when the server said what it must not.
+/// Follows a session: everything that the client sent and received. Panics if the server sent something illegal.
 pub(crate) fn follow(sent: &[u8], got: &[u8]) {
     let mut session = Session { sent, got, form: Form::Simple, has_contexts: false };
     if session.handshake() {
@@ -85,7 +85,7 @@ impl Session<'_> {
                 | OptionCode::Unknown(_) => {}
             }
             if data.is_none() {
-                // What is too long is refused before it is there.
+                // An option that is too long is refused before all of it has arrived.
                 assert!(end.is_error(), "half an option is granted");
                 return false;
             }
@@ -144,7 +144,7 @@ impl Session<'_> {
         assert!(!waiting.iter().any(|request| request.is_due), "a request that came whole is not answered");
     }
 
-    /// What the client asked for, up to what ends the connection.
+    /// The client's requests, up to the one that ends the connection.
     fn requests(&mut self) -> Vec<Waiting> {
         let is_extended = self.form == Form::Extended;
         let (mut requests, mut is_sure) = (Vec::new(), true);
@@ -169,8 +169,8 @@ impl Session<'_> {
         }
     }
 
-    /// Takes one reply and gives which request it answers; `None` where two requests of one name want different replies,
-    /// and no client could know.
+    /// Takes one reply and returns which request it answers; `None` if two requests with one cookie expect different
+    /// replies, so that no client could know.
     fn reply(&mut self, waiting: &[Waiting]) -> Option<usize> {
         let find = |cookie| {
             let found = waiting.iter().position(|waiting| waiting.request.cookie == cookie);
@@ -267,7 +267,7 @@ fn is_unclear(waiting: &[Waiting], cookie: Cookie) -> bool {
 
 struct Waiting {
     request: Request,
-    /// It came whole, so it has to be answered.
+    /// It arrived completely, so it must be answered.
     is_due: bool,
 }
 

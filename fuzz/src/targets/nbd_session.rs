@@ -1,8 +1,8 @@
 //! A whole session of NBD: the server of `export-nbd` over a device in memory, against a client that sends any bytes.
 //! Owns: the session, what must hold of it. Not here: how a client follows what is said (`nbd_client`).
 //! Input: three bytes for the circumstances, then what the client sends; a handshake may be given.
-//! Holds: every reply is one that the client's parsers take and that an unanswered request waits for; what came whole is
-//! answered; when the input ends the connection does, and nothing is held any more.
+//! Checked: every reply is accepted by the client's parsers and belongs to an unanswered request; complete requests are
+//! answered; when the input ends, so does the connection, and it holds no memory.
 
 use super::nbd_client;
 use crate::allocation::aside;
@@ -17,7 +17,7 @@ use uraid_export_nbd::{Export, Limits, Machine, Server};
 #[path = "../../../crates/export-nbd/tests/common/mod.rs"]
 mod bench;
 
-/// Longer inputs than this would make the replies, which are kept, longer than what one allocation may have.
+/// With longer inputs the replies, which are kept, could exceed the bound of one allocation.
 pub(crate) const BYTES_MAX: usize = 600;
 /// Above the size from which requests get large blocks.
 const DEVICE_BYTES: usize = 20 << 10;
@@ -32,7 +32,7 @@ pub(crate) fn run(bytes: &[u8]) {
         _ => hello_extended(),
     };
     sent.extend_from_slice(input.rest());
-    // What a server sets apart at its start is no hostile byte's doing.
+    // Allocations at the server's start are not caused by hostile bytes.
     let (bench, ram, server) = aside(|| served(device & 1 != 0));
     ram.failure.set((device & 2 != 0).then_some(ErrorKind::Media));
     ram.hold(device & 4 != 0);
@@ -62,7 +62,7 @@ fn served(read_only: bool) -> (Bench, Rc<Ram>, Rc<TestServer>) {
     (bench, ram, server)
 }
 
-/// The input has ended: so does the connection, and it leaves nothing behind.
+/// The input has ended: the connection must end too, and leave nothing behind.
 fn close(bench: &Bench, server: &Rc<TestServer>, pipe: &Pipe) {
     pipe.close();
     bench.pass(Duration::from_secs(1));

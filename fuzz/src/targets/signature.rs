@@ -1,11 +1,11 @@
-//! Marks of other owners at the start and the end of a device.
-//! Owns: what a mark may say. Input: device sectors 8, bytes of the head 2, head, tail.
+//! Signatures of other formats at the start and the end of a device.
+//! Owns: the legal results of `detect`. Input: device sectors 8, bytes of the head 2, head, tail.
 
 use crate::input::Input;
 use uraid_block::Sectors;
 use uraid_format::signature::{detect, detect_all};
 
-/// Where marks stand that are far from the start: the input's bytes are put there as well.
+/// Places of signatures that are far from the start: the input's bytes are also copied there.
 const FAR: [usize; 8] = [512, 1024, 4096, 8192, 16_384, 32_768, 65_536, 65_600];
 
 pub(crate) fn run(bytes: &[u8]) {

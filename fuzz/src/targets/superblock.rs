@@ -21,7 +21,7 @@ pub(crate) fn run(bytes: &[u8]) {
     check(&bytes, found_at, device_size);
 }
 
-/// What is accepted is written and read again as it was; 0.90 in its own words.
+/// An accepted superblock is written and read again unchanged; 0.90 in its own fields.
 pub(super) fn check(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) {
     match Superblock::parse(bytes, found_at, device_size) {
         Ok(superblock) if superblock.version == Version::V0_90 => {}

@@ -1,6 +1,6 @@
-//! `uraid-storm`: kills, robs and damages arrays for as long as asked, and says what it found.
-//! Owns: its few options. Not here: the storm (`uraid_blackbox::storm`).
-//! Invariant: exit code 0 only when nothing was lost and at least one kill was made; the last line is JSON with `--json`.
+//! `uraid-storm`: kills the server and damages or removes members for a given time, and reports the findings.
+//! Owns: its options. Not here: the storm (`uraid_blackbox::storm`).
+//! Invariant: exit code 0 only if nothing was lost and at least one kill was made; the last line is JSON with `--json`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +12,7 @@ usage: uraid-storm [--kills N] [--time 90s] [--seed N] [--threads N] [--json]
 Without --time 60 kills; with both, until both are reached. The binary under test is the `uraid` of
 the same build; URAID_BIN names another. --canaries plays members that lie, and succeeds when every lie is found.";
 
-/// Unless told otherwise.
+/// The default of `--kills`.
 const KILLS: u64 = 60;
 
 struct Wanted {

@@ -1,5 +1,5 @@
-//! Storms that must be found: members are put back to what they held before, as by a disk that lied about its writes.
-//! Owns: the lies. Not here: finding them (`episode`, `model`).
+//! Storms that must fail: members are put back to an earlier content, as by a disk that lied about its writes.
+//! Owns: the lies. Not here: detecting them (`episode`, `model`).
 //! Invariant: each leaves an array that uraid may rightly call clean; only the bytes are old.
 
 use super::episode::Episode;
@@ -12,11 +12,11 @@ use std::fs;
 pub enum Canary {
     /// All members of a raid6 are put back to one earlier moment.
     AllRolledBack,
-    /// One member of a raid5 is put back, but for its superblock.
+    /// One member of a raid5 is put back, except for its superblock.
     OneRolledBack,
-    /// One member of a raid0, whose superblocks never change, is put back whole.
+    /// One member of a raid0, whose superblocks never change, is put back completely.
     StripeRolledBack,
-    /// One copy of a mirror is put back, but for its superblock: shown when the other one is lost.
+    /// One copy of a mirror is put back, except for its superblock: it shows when the other one is lost.
     CopyRolledBack,
 }
 
@@ -25,7 +25,7 @@ impl Canary {
     pub const ALL: [Canary; 4] =
         [Canary::AllRolledBack, Canary::OneRolledBack, Canary::StripeRolledBack, Canary::CopyRolledBack];
 
-    /// The number of the array that it is played on.
+    /// The number of the array that it uses.
     fn array(self) -> u64 {
         match self {
             Canary::OneRolledBack => 0,
@@ -35,7 +35,7 @@ impl Canary {
         }
     }
 
-    /// Plays it; good figures mean that it was missed.
+    /// Runs it; good figures mean that it was not detected.
     pub fn play(self, seed: u64) -> Figures {
         let index = self.array();
         let mut episode = Episode::new(index, mix(seed ^ mix(index)));
@@ -54,7 +54,7 @@ impl Canary {
         let before: Vec<Vec<u8>> =
             episode.present().iter().map(|path| fs::read(path).expect("it is our file")).collect();
         episode.write_and_stop()?;
-        // What is found now is what must be found below.
+        // The content found now must be found again below.
         episode.look(&[])?;
         let paths = episode.present();
         let superblock = episode.superblock_bytes();

@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The members of a killed server stay locked until the kernel has ended what the process had in flight, which on a busy
-/// machine takes longer than the process lives.
+/// The members of a killed server stay locked until the kernel has completed the process's requests in flight. On a
+/// busy machine that takes longer than the process exists.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Extension of a member that was taken away.
@@ -19,7 +19,7 @@ pub(super) const AWAY: &str = "away";
 /// A way to lose a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Loss {
-    /// The file is not there any more; it can come back, stale.
+    /// The file is moved away; it may be given again later, stale.
     Away,
     /// All of it is zeroes.
     Zeroed,
@@ -80,7 +80,7 @@ pub(super) fn lose(path: &Path, how: Loss, place: Place, random: &mut Random) ->
             done(path, file.write_all_at(&noise, at));
         }
         Loss::Bit => {
-            // The checksum covers the first 256 bytes; its own four are left alone, so that only data is wrong.
+            // The checksum covers the first 256 bytes; its own four are not changed, so that only data is wrong.
             let bit = random.below(216 * 8);
             let mut byte = [0];
             done(path, file.read_exact_at(&mut byte, at + bit / 8));
@@ -125,13 +125,13 @@ impl Untouched {
         Untouched { members: members.to_vec(), before: members.iter().map(|path| Facts::of(path)).collect() }
     }
 
-    /// Which member has other bytes than before. The modification time does not count: opening a member for writing may
-    /// find out whether holes can be punched, behind its end.
+    /// A member whose bytes have changed. The modification time is ignored, because opening a member for writing may
+    /// try whether holes can be punched after its end.
     pub(super) fn changes(&self) -> Option<String> {
         self.difference(|facts| (facts.bytes, facts.sum))
     }
 
-    /// The same, and the modification time counts too: there was no write at all.
+    /// The same, including the modification time: there must have been no write at all.
     pub(super) fn traces(&self) -> Option<String> {
         self.difference(|facts| (facts.bytes, facts.sum, facts.modified))
     }

@@ -1,9 +1,10 @@
 //! One episode: an array is written to, killed, damaged, started again and read.
-//! Owns: the order of all that, what a start must do in each state. Not here: file operations (`damage`), bytes (`model`).
-//! Invariant: only damage that leaves every answer defined; a start that must be refused is tried, and changes nothing.
+//! Owns: the order of all that, and what a start must do in each state. Not here: file operations (`damage`), bytes
+//! (`model`).
+//! Invariant: only damage for which every answer is defined; a start that must be refused is tried, and changes nothing.
 //!
 //! ```text
-//!   start ──► read all ──► clients write ──► kill -9 ──► damage, refusals, read-only looks ──► start ...
+//!   start ──► read all ──► clients write ──► kill -9 ──► damage, refusals, read-only starts ──► start ...
 //!               ▲                └─ sometimes a member fails, sometimes SIGTERM instead ─┘
 //! ```
 
@@ -30,7 +31,7 @@ const FOREIGN: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates
 enum Member {
     /// Given at every start.
     Present(PathBuf),
-    /// The array goes on without it; what is left of it is given again now and then.
+    /// The array continues without it; its remains are sometimes given again.
     Lost(PathBuf),
     /// Not given again: uraid could rightly refuse the whole array.
     Banned,
@@ -102,12 +103,12 @@ impl Episode {
         &self.figures
     }
 
-    /// What was done, for a failure.
+    /// The steps so far, for a failure.
     pub(super) fn log(&self) -> String {
         self.log.join("; ")
     }
 
-    /// The paths of the members that the array counts on.
+    /// The paths of the members that the array needs.
     pub(super) fn present(&self) -> Vec<PathBuf> {
         self.members.iter().filter_map(Episode::path_if_present).collect()
     }
@@ -142,7 +143,7 @@ impl Episode {
 
     // ---- starting
 
-    /// Whether the freshest superblock says that redundancy is to be made consistent.
+    /// Whether the freshest superblock says that the array needs a resync.
     fn is_dirty(&self) -> bool {
         let says =
             self.present().into_iter().filter_map(|path| superblock::read(&path, self.kind.place).ok().flatten());
@@ -151,7 +152,7 @@ impl Episode {
         self.kind.has_redundancy() && says.iter().any(|one| Some(one.events) == events && one.is_dirty)
     }
 
-    /// Starts the array as its state wants it, after the starts that must be refused.
+    /// Starts the array with the options that its state requires, after trying the starts that must be refused.
     fn start(&mut self) -> Result<Server, Trouble> {
         let (tries_without, gives_back) = (self.random.one_in(2), self.random.one_in(2));
         let mut given = self.present();
@@ -317,7 +318,7 @@ impl Episode {
         !self.has_unrecorded_loss && self.kind.can_do_without(&lost)
     }
 
-    /// All choices are drawn in any state, so that the seed alone decides them.
+    /// All choices are drawn in every state, so that the seed alone decides them.
     fn between_runs(&mut self) -> Result<(), Trouble> {
         let (trick, one, other) = (self.random.below(8), self.random.number() as usize, self.random.number() as usize);
         let (loses, slot, how) = (self.random.one_in(3), self.random.number() as usize, self.random.below(5) as usize);
@@ -368,7 +369,7 @@ impl Episode {
         }
     }
 
-    /// A copy of a member beside the member: which one is right cannot be known.
+    /// Gives a copy of a member in addition: which of the two is right cannot be known.
     fn give_a_duplicate(&mut self, one: usize) -> Result<(), Trouble> {
         let mut given = self.present();
         let copy = damage::copy(&given[one % given.len()], "copy");
@@ -428,7 +429,7 @@ impl Episode {
         self.refuse(&given, &["--run"], "split brain")
     }
 
-    // ---- looking, without changing anything
+    // ---- read-only starts
 
     /// Reads everything with these slots hidden.
     pub(super) fn look(&mut self, hidden: &[usize]) -> Result<(), Trouble> {
@@ -460,14 +461,14 @@ impl Episode {
         }
     }
 
-    /// The redundancy is right: everything is there without any one of the members.
+    /// Checks redundancy: everything can be read without any one of the members.
     fn look_without_each(&mut self) -> Result<(), Trouble> {
         for slot in 0..self.members.len() {
             if Episode::path_if_present(&self.members[slot]).is_some() && self.can_lose(slot) {
                 self.look(&[slot])?;
             }
         }
-        // Every member says itself that it is in order.
+        // Every member's superblock says that the array is clean.
         for path in self.present() {
             let said = uraid(["examine".as_ref(), path.as_os_str()]);
             if said.code != Some(0) {

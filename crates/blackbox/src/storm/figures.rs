@@ -38,11 +38,12 @@ pub struct Figures {
     pub stale_given: u64,
     /// Members that swapped their names.
     pub swapped: u64,
-    /// Starts that had to be refused, and were: too few members, dirty and degraded, duplicates, split brain, a loss unheard of.
+    /// Starts that had to be refused, and were: too few members, dirty and degraded, duplicates, split brain, an
+    /// unrecorded loss.
     pub refused: u64,
     /// Dirty and degraded arrays started by force.
     pub forced: u64,
-    /// Read-only starts that read everything, often without members that are there, and changed no byte.
+    /// Read-only starts that read everything, often without some present members, and changed no byte.
     pub looks: u64,
     /// Bytes that were acknowledged and are missing, or that no client wrote.
     pub lost_bytes: u64,

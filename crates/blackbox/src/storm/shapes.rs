@@ -72,15 +72,15 @@ impl Kind {
         u64::from(self.shape.members - parity) * self.chunk_kib * 2
     }
 
-    /// Whether all data is there without these members.
+    /// Whether all data can be read without these members.
     pub(super) fn can_do_without(&self, lost: &[usize]) -> bool {
         let is_enough = lost.len() <= usize::from(self.shape.tolerates);
-        // Of four members with two copies, neighbours share data: in n2 by pairs, in f2 all round.
+        // Of four members with two copies, neighbours share data: in n2 in pairs, in f2 each with the next, wrapping.
         let has_neighbours = lost.iter().any(|one| lost.iter().any(|other| one != other && (one + other) % 2 == 1));
         is_enough && !(self.shape.level == "raid10" && has_neighbours)
     }
 
-    /// Whether a start without these members would have to compute data from parity.
+    /// Whether a start without these members would compute data from parity.
     pub(super) fn guesses_without(&self, lost: &[usize]) -> bool {
         let last = usize::from(self.shape.members) - 1;
         let holds_data = |slot: &usize| self.shape.level != "raid4" || *slot != last;

@@ -1,14 +1,15 @@
-//! The arrays of the matrix, in its short and its full form, and how they are dealt out to boots.
+//! The arrays of the matrix, in its short and its full form, and their distribution over boots.
 //! Owns: which level, layout, size and metadata; what each can miss. Not here: what is done with them (`matrix`).
 //! Invariant: no two arrays of one form have the same `id`; a batch has one kernel and fits one machine.
 
 use super::kernel::Release;
 use std::path::{Path, PathBuf};
 
-/// A block of its second member is spoiled on the way to the guest: a kernel that finds no mismatch there proves nothing.
+/// A block of its second member is corrupted before it reaches the guest: if the kernel finds no mismatch there, its
+/// check proves nothing.
 pub(crate) const CANARY_ID: &str = "canary";
 
-/// More disks than this make the guest's boot slow out of proportion.
+/// With more disks than this, the guest's boot slows down disproportionately.
 const DISKS_MAX: usize = 80;
 
 const MIB: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct Case {
     pub(crate) metadata: &'static str,
     /// How many members it has.
     pub(crate) members: usize,
-    /// It survives the loss of any this many members; 2 stands for 2 or more.
+    /// It survives the loss of any set of this many members; 2 stands for 2 or more.
     pub(crate) tolerates: usize,
     /// The first member's size, bytes.
     pub(crate) bytes: u64,
@@ -52,7 +53,7 @@ impl Case {
         Case { id, level, layout, metadata, members, tolerates: tolerates.min(2), bytes: MEMBER_BYTES, step }
     }
 
-    /// The array whose second member is spoiled.
+    /// The array whose second member is corrupted.
     pub(crate) fn canary() -> Case {
         Case { id: CANARY_ID.to_string(), ..Case::new("5", "", "1.2", 3) }
     }
@@ -62,7 +63,7 @@ impl Case {
         self.id == CANARY_ID
     }
 
-    /// uraid makes one too, for the kernel.
+    /// Whether uraid also creates this array, for the kernel.
     pub(crate) fn is_ours_too(&self) -> bool {
         self.metadata != "0.90"
     }
@@ -72,7 +73,7 @@ impl Case {
         if self.level == "linear" { Release::Bookworm } else { Release::Trixie }
     }
 
-    /// The row of the table that it counts for.
+    /// The row of the table in which it is counted.
     pub(crate) fn row(&self) -> String {
         let level = if self.level == "linear" { "linear".to_string() } else { format!("raid{}", self.level) };
         format!("{level} {}", self.layout).trim().to_string()
@@ -101,7 +102,7 @@ impl Case {
         ((self.bytes - MIB) / 2 / 512 * data_members + 77) * 512
     }
 
-    /// Every single member, and every pair where the array can miss one.
+    /// Every single member, and every pair if the array survives the loss of one.
     pub(crate) fn losses(&self) -> Vec<Vec<usize>> {
         let singles = (0..self.members).map(|lost| vec![lost]);
         let pairs = (0..self.members).flat_map(|a| (a + 1..self.members).map(move |b| vec![a, b]));
@@ -178,8 +179,8 @@ const LAYOUTS: &[(&str, &[&str])] = &[
 
 const METADATA: [&str; 3] = ["1.0", "1.1", "1.2"];
 
-/// The full form: every level and layout, 4 to 6 members, metadata 1.0 to 1.2, and 0.90 with 4 members.
-/// It goes round by round, each with every layout once: what a run that ends early has seen is as broad as can be.
+/// The full form: every level and layout, 4 to 6 members, metadata 1.0 to 1.2, and 0.90 with 4 members. Each round has
+/// every layout once, so a run that ends early has still covered all of them.
 pub(crate) fn full() -> Vec<Case> {
     let layouts: Vec<(&str, &str)> =
         LAYOUTS.iter().flat_map(|(level, layouts)| layouts.iter().map(move |layout| (*level, *layout))).collect();

@@ -1,6 +1,6 @@
-//! What the matrix found: the counts on the screen and in `docs/compat.md`.
-//! Owns: the columns, the sums, the words of the document. Not here: the checks themselves (`matrix`).
-//! Invariant: the document counts what was run; what the form holds and was not run is named in it.
+//! The results of the matrix: the counts on the screen and in `docs/compat.md`.
+//! Owns: the columns, the sums, the text of the document. Not here: the checks themselves (`matrix`).
+//! Invariant: the document counts what was run, and names what belongs to the form and was not run.
 
 use super::cases::Case;
 use super::{Lab, at, output_of};
@@ -29,7 +29,7 @@ pub(crate) enum Column {
     WeCopy,
     /// The same with members missing.
     WeCopyDegraded,
-    /// The members after all this reading: not a byte has changed.
+    /// The members after all these reads: not a byte has changed.
     Unchanged,
 }
 
@@ -112,7 +112,7 @@ impl Results {
             .map_or("-".to_string(), |it| format!("{}/{}", it.passed, it.passed + it.failed))
     }
 
-    /// Writes `docs/compat.md`; `all` is the whole form, of which some may not have been run.
+    /// Writes `docs/compat.md`; `all` is the whole form, part of which may not have been run.
     pub(crate) fn write(&self, all: &[Case], minutes: Option<u64>) -> Lab<()> {
         let path = project::root().join("docs/compat.md");
         at(&path, std::fs::write(&path, self.document(all, minutes)?))

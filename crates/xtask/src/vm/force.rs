@@ -1,9 +1,9 @@
-//! Arrays that uraid left behind with a failed member, killed, and that mdadm then assembles by force from all members.
-//! Owns: which arrays and ways to die, what must be there. Not here: how anything runs (`host`, `load`, `machine`).
+//! mdadm assembles arrays by force, from all members, after uraid was killed with one member failed.
+//! Owns: which arrays and ways to die, the expected content. Not here: how anything runs (`host`, `load`, `machine`).
 //! Invariant: a check that did not run has failed.
 //!
-//! mdadm believes every member that is at most one event behind, also one that the others call faulty. The failed one
-//! must be further behind, whatever happens after the failure was answered, or bytes that were flushed are lost.
+//! mdadm trusts every member that is at most one event behind, even one that the others call faulty. The failed one must
+//! be further behind, whatever happens after the failure was answered; otherwise flushed bytes are lost.
 
 use super::host::{self, Served};
 use super::kernel::Release;
@@ -29,13 +29,13 @@ const IDLE: Duration = Duration::from_millis(450);
 enum Death {
     /// Nothing.
     AtOnce,
-    /// The array is written over and flushed.
+    /// The array is overwritten and flushed.
     AfterWrites,
-    /// The same, again and again, and the array is marked clean in between.
+    /// The same, repeatedly, and the array is marked clean in between.
     AfterPauses,
-    /// A client writes before, meanwhile and afterwards.
+    /// A client writes before, during and after the failure.
     UnderLoad,
-    /// The same, and what it leaves alone is written over and flushed.
+    /// The same, and the part that the client does not use is overwritten and flushed.
     UnderLoadAfterWrites,
 }
 
@@ -74,7 +74,7 @@ impl Case {
         folder.join(format!("{}-out", self.name))
     }
 
-    /// Blocks whose parity, or copy, is written together.
+    /// The number of blocks whose parity, or copy, is written together.
     fn row_blocks(&self) -> usize {
         let (level, _, members, _) = self.shape;
         match level {
@@ -90,7 +90,7 @@ impl Case {
     }
 }
 
-/// What the array must hold; `None` where a write was under way.
+/// The expected content; `None` where a write was in flight.
 type Expected = Vec<Option<u8>>;
 
 /// The short form: every level, every death, on one kernel.
@@ -161,7 +161,7 @@ fn run_once(uraid: &Path, release: Release, cases: &[Case]) -> Lab<Tally> {
     Ok(sum)
 }
 
-/// Makes and fills an array, fails its members, and kills its server: what the array must hold now.
+/// Creates and fills an array, fails its members, and kills its server. Returns the expected content.
 fn leave(uraid: &Path, folder: &Path, case: &Case) -> Lab<Expected> {
     let (level, layout, members, failed) = case.shape;
     let images = case.images(folder);
@@ -212,7 +212,7 @@ fn leave(uraid: &Path, folder: &Path, case: &Case) -> Lab<Expected> {
                 let fill = fill.expect("the load went round before the failure");
                 expected[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES].fill(Some(fill));
             }
-            // What the failed member holds of the row is computed from all others, and they may not agree.
+            // The failed member's part of this row is computed from all others, which may not agree after the kill.
             let row = written.undecided / case.row_blocks() * case.row_blocks() * BLOCK_BYTES;
             let end = expected.len().min(row + case.row_blocks() * BLOCK_BYTES);
             expected[row..end].fill(None);

@@ -1,6 +1,6 @@
-//! Golden files: members that the real md driver and mdadm wrote, with what mdadm says of them.
+//! Golden files: members written by the real md driver and mdadm, with mdadm's output about them.
 //! Owns: the recipes, the boots, the files in crates/format/tests/golden. Not here: their coding (`golden_text`).
-//! Invariant: a file is written only if mdadm, given the bytes in it, says what it said in the guest.
+//! Invariant: a file is written only if mdadm prints the same about its bytes as it did in the guest.
 
 use super::golden_text::{coded, decoded, quoted, stretches};
 use super::host::empty_image;
@@ -90,7 +90,7 @@ impl Recipe {
     }
 }
 
-/// Runs the recipes of one kernel; what mdadm says afterwards, and the kernel's name.
+/// Runs the recipes of one kernel; returns mdadm's output afterwards, and the kernel's name.
 fn boot(folder: &Path, release: Release, recipes: &[&Recipe]) -> Lab<(Texts, String)> {
     let mut script = OPENING.to_string();
     let mut disks = Vec::new();
@@ -188,7 +188,7 @@ fn content(image: &Path) -> Lab<Vec<(u64, String)>> {
     Ok(found)
 }
 
-/// Makes a member of the words and asks mdadm about it: it must say what it said in the guest.
+/// Makes a member from the words and runs mdadm on it: the output must equal that in the guest.
 fn compare(folder: &Path, bytes: u64, content: &[(u64, String)], original: &Path, wanted: &str) -> Lab<()> {
     let again = folder.join("again");
     empty_image(&again, bytes)?;

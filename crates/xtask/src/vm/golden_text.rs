@@ -1,6 +1,6 @@
 //! The shape of a golden file: JSON, and bytes as text that is short where bytes repeat.
 //! Owns: coding, decoding, quoting. Not here: which arrays there are (`golden`).
-//! Invariant: what is decoded is what was coded.
+//! Invariant: decoding reverses encoding.
 //!
 //! Bytes are words: `a92b4e` three bytes, `ff*512` 512 times the byte ff.
 

@@ -1,10 +1,10 @@
-//! Degraded arrays that change hands: one side writes while a member is missing, the other takes over.
+//! Degraded arrays that are taken over: one side writes while a member is missing, the other continues.
 //! Owns: which arrays, what must hold. Not here: how anything runs (`host`, `machine`), arrays in other states (`matrix`).
 //! Invariant: a check that did not run has failed.
 //!
-//! From us: `uraid serve --run` writes without slot 1; the kernel takes the array over, is given an empty disk for the
-//! slot, rebuilds it, `check`s, and then reads the array without slot 0: what it rebuilt was what we had written.
-//! From the kernel: it writes without slot 1, we read and write on without it, and the kernel rebuilds and `check`s.
+//! From us: `uraid serve --run` writes without slot 1. The kernel takes the array over, gets an empty disk for the slot,
+//! rebuilds it, `check`s, and then reads the array without slot 0: the rebuilt data must be what uraid had written.
+//! From the kernel: it writes without slot 1, we read it and write on without slot 1, and the kernel rebuilds and `check`s.
 
 use super::host::{self, Served};
 use super::kernel::Release;

@@ -34,7 +34,7 @@ pub(crate) fn random_image(path: &Path, bytes: u64) -> Lab<()> {
     at(path, std::io::copy(&mut from, &mut to)).map(|_| ())
 }
 
-/// An image full of nothing.
+/// An image full of zeroes.
 pub(crate) fn empty_image(path: &Path, bytes: u64) -> Lab<()> {
     let file = at(path, std::fs::File::create(path))?;
     at(path, file.set_len(bytes))
@@ -51,7 +51,7 @@ pub(crate) fn nbdcopy(from: &str, to: &str) -> Lab<()> {
     output_of(Command::new("timeout").args([SECONDS_MAX, "nbdcopy", "--flush", from, to])).map(|_| ())
 }
 
-/// The kernel holds the files of a killed process, and their locks, until the last of its I/O is done.
+/// The kernel keeps the files of a killed process open, with their locks, until its last I/O is done.
 fn wait_until_free(image: &Path) -> Lab<()> {
     let began = Instant::now();
     loop {

@@ -91,7 +91,8 @@ fn fetch(release: Release, home: &Path) -> Lab<()> {
     at(&scratch, std::fs::remove_dir_all(&scratch))
 }
 
-/// Downloads the kernel package with apt's own tools, with lists of its own: the machine's sources stay as they are.
+/// Downloads the kernel package with apt's own tools and a separate set of lists: the machine's sources are not
+/// changed.
 fn download(suite: &str, scratch: &Path) -> Lab<PathBuf> {
     for folder in ["lists/partial", "cache/archives/partial", "parts", "package"] {
         at(scratch, std::fs::create_dir_all(scratch.join(folder)))?;
@@ -174,7 +175,7 @@ fn add_module(
         return Ok(());
     }
     let Some(path) = known.get(name) else { return lab_error(format!("the kernel package has no module {name}")) };
-    // The kernel's own chains are 4 deep; a circle would be no module of Debian's.
+    // The kernel's own chains are 4 deep; a cycle cannot occur in a valid module tree.
     assert!(depth < 32);
     let bytes = plain(path)?;
     for need in depends(&bytes) {

@@ -1,6 +1,6 @@
-//! A client that writes and flushes without a pause, and knows to the byte what was answered.
-//! Owns: qemu-io and its commands, which block was written with what. Not here: what the array is then given to (`force`).
-//! Invariant: a block that is not called undecided holds what its last answered write gave it.
+//! A client that writes and flushes without a pause, and records exactly what was answered.
+//! Owns: qemu-io and its commands, which block was written with what. Not here: what happens to the array then (`force`).
+//! Invariant: a block that is not undecided holds the data of its last answered write.
 
 use super::{Lab, LabError, lab_error};
 use std::io::{BufRead, BufReader, Write};
@@ -28,17 +28,17 @@ pub(crate) struct Load {
 pub(crate) struct Written {
     /// The byte that fills each block; `None` where nothing was written.
     pub(crate) blocks: Vec<Option<u8>>,
-    /// The block whose write was under way.
+    /// The block whose write was in flight.
     pub(crate) undecided: usize,
 }
 
-/// The byte that fills the block of the `number`th write: another one in each round, and for each block of a round.
+/// The fill byte of the `number`th write: it differs between rounds and between the blocks of a round.
 fn fill(number: usize, blocks: usize) -> u8 {
     ((number / blocks * 7 + number % blocks) % 255 + 1) as u8
 }
 
 impl Load {
-    /// Starts it and waits until it is under way.
+    /// Starts it and waits until requests are answered.
     pub(crate) fn start(uri: &str, blocks: usize) -> Lab<Load> {
         let mut child = Command::new("qemu-io")
             .args(["-f", "raw", uri])
@@ -70,7 +70,7 @@ impl Load {
 
     /// After the server was killed: what was answered until then.
     pub(crate) fn end(mut self) -> Lab<Written> {
-        // The feeder goes on until qemu-io is gone, and that meets errors only now.
+        // The feeder writes until qemu-io has ended; from now on qemu-io meets only errors.
         let mut answered = STARTED_AFTER;
         while self.answers.recv_timeout(START_TIME_MAX) == Ok(true) {
             answered += 1;

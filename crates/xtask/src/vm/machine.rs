@@ -34,7 +34,7 @@ pub(crate) struct Machine {
     pub(crate) script: String,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
-    /// After so long the machine is killed.
+    /// The machine is killed after this time.
     pub(crate) seconds_max: u32,
 }
 
@@ -92,7 +92,7 @@ impl Machine {
         Err(if is_emulator { LabError::Hung(what) } else { LabError::Trouble(what) })
     }
 
-    /// `timeout` around it, so that nothing of us has to live for the machine to end.
+    /// Wrapped in `timeout`, so that the machine ends even if this process does not.
     fn command(&self, image: &Path, initrd: &Path, console: &Path, status: &Path) -> Lab<Command> {
         let Some(qemu) = packages::find("qemu-system-x86_64") else {
             return lab_error("qemu-system-x86_64 is missing");
@@ -124,7 +124,7 @@ impl Machine {
                 ));
             }
             let read_only = if disk.is_read_only { "on" } else { "off" };
-            // The guest's flushes need not reach the host's medium: what survives a power cut is not this lab's question.
+            // The guest's flushes need not reach the host's disk: power cuts are not tested here.
             command.arg("-drive").arg(format!(
                 "if=none,id=disk{index},file={},format=raw,discard=unmap,cache=unsafe,read-only={read_only}",
                 escaped(&disk.image)

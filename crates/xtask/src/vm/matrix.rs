@@ -3,10 +3,10 @@
 //! runs (`host`, `machine`).
 //! Invariant: a check that did not run has failed; a member that is read is not changed.
 //!
-//! Ours for the kernel: `uraid create` over members full of garbage, first resync, random data over NBD, stop,
+//! From us to the kernel: `uraid create` over members full of garbage, first resync, random data over NBD, stop,
 //! `mdadm --examine`; in the guest assembled, compared, `check`ed, and read again without every tolerated set of members.
-//! The kernel's for us: created and filled in the guest; on the host served read-only and copied, whole and without
-//! every such set.
+//! From the kernel to us: created and filled in the guest; on the host served read-only and copied, with all members and
+//! without every such set.
 
 use super::cases::{self, Case};
 use super::compat::{Column, Results};
@@ -129,7 +129,7 @@ fn make_ours(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
     }
     output_of(create.args(&members))?;
     let served = Served::start(uraid, folder, &[], &members)?;
-    // Part of the array is written, the rest keeps what the first resync made of the garbage.
+    // Part of the array is written; the rest keeps the garbage that the first resync made consistent.
     served.fill_and_stop(folder, case.data_bytes())
 }
 
@@ -192,7 +192,7 @@ fn judge_guest(case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Resu
     let sha = sha.unwrap_or("made");
     results.add(case, Column::TheirWhole, fact(facts, case, "ours-sha", sha));
     if case.tolerates > 0 {
-        // It took the array for clean: nothing was to be resynced.
+        // It considered the array clean: nothing was resynced.
         let was_idle = fact(facts, case, "ours-action", "idle");
         results.add(case, Column::Check, was_idle.and_then(|()| fact(facts, case, "ours-mismatches", "0")));
     }

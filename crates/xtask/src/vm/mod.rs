@@ -1,5 +1,5 @@
-//! The project's own lab: a real Linux kernel with the real md driver, in QEMU.
-//! Owns: the commands `vm run`, `vm golden` and `vm matrix`, errors of the lab. Not here: how it works (the modules below).
+//! The VM tests: a real Linux kernel with the real md driver, in QEMU.
+//! Owns: the commands `vm run`, `vm golden` and `vm matrix`, their errors. Not here: how it works (the modules below).
 
 mod cases;
 mod compat;
@@ -23,7 +23,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Why the lab could not do its work, with the facts. The lab's own trouble, never a verdict about an array.
+/// Why a VM run failed, with the facts. A problem of the VM setup, never a verdict about an array.
 #[derive(Debug)]
 pub(crate) enum LabError {
     /// Anything but the next.
@@ -91,8 +91,8 @@ pub(crate) fn run_command(words: &[&str]) -> ExitCode {
     }
 }
 
-/// Runs it once more after a guest that hung. Emulated processors now and then lose a timer, and their guest hangs for
-/// good, or QEMU crashes; a second time is a finding.
+/// Runs it once more if the guest hung. Emulated processors occasionally lose a timer, and the guest then hangs for
+/// good, or QEMU crashes; a second failure counts.
 fn twice<T>(what: &str, run: impl Fn() -> Lab<T>) -> Lab<T> {
     match run() {
         Err(LabError::Hung(why)) => {
@@ -103,7 +103,7 @@ fn twice<T>(what: &str, run: impl Fn() -> Lab<T>) -> Lab<T> {
     }
 }
 
-/// One check: prints what it is, and what was found where that is not what was wanted.
+/// One check: prints its title, and the result if it differs from the expected one.
 fn checked(title: &str, found: Lab<String>, wanted: &str) -> Tally {
     let found = found.unwrap_or_else(|error| error.to_string());
     let holds = found == wanted;
@@ -118,7 +118,7 @@ fn checked(title: &str, found: Lab<String>, wanted: &str) -> Tally {
 /// `vm matrix`, as a stage of a check run.
 pub(crate) fn matrix() -> Tally {
     let mut sum = tally_of(matrix::run());
-    // Two processors: one half makes its arrays while the guest of the other works.
+    // Two processors: one half creates its arrays while the guest of the other half works.
     let (forced, rebuilt) = std::thread::scope(|scope| {
         let forced = scope.spawn(force::run_short);
         let rebuilt = rebuild::run_short();

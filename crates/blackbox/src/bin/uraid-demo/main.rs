@@ -1,6 +1,6 @@
 //! `make demo`: kills, failures and recovery of one array in twenty seconds, on the real binary.
 //! Owns: the sequence of steps. Not here: the picture (`screen`), the clients and the model (`uraid_blackbox`).
-//! Invariant: every sector that was acknowledged is compared with what was written; nothing is left behind.
+//! Invariant: every acknowledged sector is compared with what was written; no process or file is left behind.
 
 mod load;
 mod screen;
@@ -269,7 +269,7 @@ impl Story {
     }
 }
 
-/// The number behind `"name":` in one line of JSON; enough for one field of a report whose shape the CLI's tests hold.
+/// The number after `"name":` in one line of JSON. Enough for one field of a report whose format the CLI's tests check.
 fn json_number(text: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(&format!("\"{name}\":"))?.1.trim_start();
     let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());

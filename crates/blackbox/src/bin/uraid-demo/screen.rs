@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How a member stands.
+/// The state of a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Member {
     Absent,
@@ -40,7 +40,7 @@ impl Screen {
 
     fn line(&self, text: &str) {
         println!("{text}");
-        // The reader of a pipe must see each line when it is written. A missing reader is no reason to stop.
+        // Flush, because the reader of a pipe must see each line at once. A closed pipe is ignored.
         let _ = std::io::stdout().flush();
     }
 
