@@ -394,6 +394,16 @@ fn a_role_outside_the_array_is_none() {
 }
 
 #[test]
+fn a_spare_that_the_freshest_table_has_no_entry_for_is_refused() {
+    let mut members = array(Level::Raid1, 3, 1);
+    members[..3].iter_mut().for_each(|member| member.superblock.roles.truncate(3));
+    assert!(members[3].superblock.roles.len() > 3, "its own table has an entry");
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
+    assert_eq!(plan.refused, [Refused { candidate: 3, reason: Refusal::NoRole }]);
+}
+
+#[test]
 fn the_widest_array_that_can_be_handled_starts() {
     let mut members = array(Level::Raid1, 2, 0);
     members.iter_mut().for_each(|member| member.superblock.raid_disks = 256);

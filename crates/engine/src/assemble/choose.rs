@@ -410,6 +410,10 @@ impl<'a> Sorter<'a> {
         let data_end = Sectors(superblock.data_offset.0) + template.size;
         if let Some((field, found, expected)) = mismatch(superblock, template) {
             self.refuse(candidate, Refusal::Mismatch { field, found, expected });
+        } else if number as usize >= template.roles.len() {
+            // Its own table may be longer: a crash can come between the superblock of a spare that is being added and
+            // those of the others. Every round writes the freshest table, which has no entry for it.
+            self.refuse(candidate, Refusal::NoRole);
         } else if *device_size < data_end || superblock.data_size < template.size {
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
         } else if let Some(other) = holder {
