@@ -387,11 +387,12 @@ impl Master {
     }
 
     fn freeze(&mut self, kind: ErrorKind, cause: FreezeCause) {
-        let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
         assert!(self.gate != Gate::ReadOnly || cause != FreezeCause::Full, "a read-only array writes to no member");
+        let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
         frozen.cause = frozen.cause.max(cause);
         match self.gate {
-            Gate::Open | Gate::Closed => self.gate = Gate::Frozen(kind),
+            // The first error stays: writes at the gate and those that are told by `frozen_error` get the same one.
+            Gate::Open | Gate::Closed => self.gate = Gate::Frozen(frozen.kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
     }

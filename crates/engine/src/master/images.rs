@@ -45,10 +45,12 @@ impl Master {
         images
     }
 
-    /// The freshest superblock, for all members in a slot.
+    /// The freshest superblock, for all members in a slot that it lists. A member that `--force` took is not among them:
+    /// the freshest superblock calls it faulty, and if a crash left it with that role, `--force` could not take it again.
     pub(crate) fn freshest_images(&self) -> Vec<Image> {
         let is_active = |member: &usize| matches!(self.members[*member], MemberState::Active(_));
-        (0..self.members.len()).filter(is_active).map(|member| self.freshest_image(member)).collect()
+        let images = (0..self.members.len()).filter(is_active).map(|member| self.freshest_image(member));
+        images.filter(|(_, superblock)| superblock.own_role().slot().is_some()).collect()
     }
 
     fn freshest_image(&self, member: usize) -> Image {

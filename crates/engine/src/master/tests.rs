@@ -8,15 +8,15 @@ use uraid_format::SetName;
 use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_layout::{Level, default_layout};
 
-/// The state of a raid1 of three members that is open and dirty.
-fn open_mirror() -> Master {
+/// The superblocks of an array that was just made.
+fn made(level: Level, slots: u16) -> Vec<Candidate> {
     let size = Sectors(40960);
     let options = CreateOptions {
         version: uraid_format::Version::V1_2,
-        level: Level::Raid1,
-        layout: default_layout(Level::Raid1),
-        chunk: Sectors::ZERO,
-        raid_disks: 3,
+        level,
+        layout: default_layout(level),
+        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
+        raid_disks: slots,
         spare_devices: 0,
         size: None,
         data_offset: None,
@@ -26,11 +26,15 @@ fn open_mirror() -> Master {
         assume_clean: true,
         force: false,
     };
-    let devices: Vec<NewMember> = (1..4).map(|n| NewMember::Device { size, uuid: [n; 16] }).collect();
-    let made = create(&options, &devices).expect("the options fit");
-    let candidate = |superblock| Candidate { superblock, device_size: size };
-    let candidates: Vec<Candidate> = made.superblocks.into_iter().flatten().map(candidate).collect();
-    let mut master = Master::new(&assemble(&candidates, &AssembleOptions::default()).expect("all are there"));
+    let devices: Vec<NewMember> = (0..slots).map(|n| NewMember::Device { size, uuid: [n as u8 + 1; 16] }).collect();
+    let superblocks = create(&options, &devices).expect("the options fit").superblocks;
+    superblocks.into_iter().flatten().map(|superblock| Candidate { superblock, device_size: size }).collect()
+}
+
+/// The state of a raid1 of three members that is open and dirty.
+fn open_mirror() -> Master {
+    let plan = assemble(&made(Level::Raid1, 3), &AssembleOptions::default()).expect("all are there");
+    let mut master = Master::new(&plan);
     for change in [Change::Open, Change::MarkDirty, Change::AdmitWrites] {
         master.apply(change);
     }
@@ -48,4 +52,30 @@ fn a_late_failure_does_not_keep_the_gate_of_an_unfrozen_array_from_being_closed(
     let full = Failure::new(Slot(2), Operation::Command, ErrorKind::Gone.into());
     master.apply(Change::Unfreeze(&[full], Tick::default()));
     assert_eq!(master.gate(), Gate::Closed, "it opens when the failure is recorded");
+}
+
+#[test]
+fn an_array_that_freezes_again_behind_a_closed_gate_keeps_its_first_error() {
+    let mut master = open_mirror();
+    master.apply(Change::Freeze(ErrorKind::NoSpace, FreezeCause::Full));
+    master.apply(Change::Close);
+    master.apply(Change::Freeze(ErrorKind::Gone, FreezeCause::TooMany));
+    assert_eq!(master.gate(), Gate::Frozen(ErrorKind::NoSpace));
+    assert_eq!(master.frozen_error().map(|error| error.kind), Some(ErrorKind::NoSpace));
+}
+
+#[test]
+fn a_member_taken_by_force_is_not_told_by_the_freshest_superblock_that_it_is_faulty() {
+    let mut members = made(Level::Raid5, 3);
+    // Member 2 failed three rounds ago; member 1 is gone.
+    for member in &mut members[..2] {
+        member.superblock.events += 3;
+        member.superblock.roles[2] = Role::Faulty;
+    }
+    members.remove(1);
+    let force = AssembleOptions { force: true, run: false, read_only: false };
+    let plan = assemble(&members, &force).expect("two of three are enough");
+    assert_eq!(plan.forced.raised, [1]);
+    let images = Master::new(&plan).freshest_images();
+    assert_eq!(images.iter().map(|(member, _)| *member).collect::<Vec<_>>(), [0]);
 }
