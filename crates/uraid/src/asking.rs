@@ -15,7 +15,7 @@ use std::time::Duration;
 /// After this time the path is named on stderr.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// How long a path may take where no option says it: as long as a member by default.
-pub const TIME_MAX: Duration = Duration::from_secs(30);
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
 /// It may read a superblock and the lists beside it, on its heap.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -25,7 +25,7 @@ static GIVEN_UP: Mutex<BTreeMap<String, JoinHandle<()>>> = Mutex::new(BTreeMap::
 /// A path did not answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{path}: it did not answer within {after:?}: see to its file server or drive, or leave it out")]
-pub struct NoAnswer {
+pub(crate) struct NoAnswer {
     /// As it was given.
     pub path: String,
     /// How long it was waited for.
@@ -33,7 +33,7 @@ pub struct NoAnswer {
 }
 
 /// Asks `question`, which looks at `path`, on a thread of its own, and waits for `time_max`; `None`: for ever.
-pub fn ask<T: Send + 'static>(
+pub(crate) fn ask<T: Send + 'static>(
     path: &str,
     time_max: Option<Duration>,
     question: impl FnOnce() -> T + Send + 'static,
@@ -42,7 +42,7 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// The same; the line on stderr ends with `advice`.
-pub fn ask_advising<T: Send + 'static>(
+pub(crate) fn ask_advising<T: Send + 'static>(
     path: &str,
     time_max: Option<Duration>,
     advice: &str,
@@ -91,7 +91,7 @@ pub fn ask_advising<T: Send + 'static>(
 }
 
 /// The paths that were given up and have not answered since.
-pub fn unanswered() -> Vec<String> {
+pub(crate) fn unanswered() -> Vec<String> {
     let is_silent = |(path, helper): (&String, &JoinHandle<()>)| (!helper.is_finished()).then(|| path.clone());
     given_up(|paths| paths.iter().filter_map(is_silent).collect())
 }

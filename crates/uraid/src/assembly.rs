@@ -12,7 +12,7 @@ use uraid_format::{Features, uuid};
 
 /// Why members make up no array, with their names.
 #[derive(Debug)]
-pub struct NamedError {
+pub(crate) struct NamedError {
     error: Box<AssembleError>,
     /// By candidate.
     names: Vec<String>,
@@ -20,7 +20,7 @@ pub struct NamedError {
 
 impl NamedError {
     /// `names[i]` is what candidate `i` is called.
-    pub fn new(error: AssembleError, names: &[String]) -> NamedError {
+    pub(crate) fn new(error: AssembleError, names: &[String]) -> NamedError {
         NamedError { error: Box::new(error), names: names.to_vec() }
     }
 }
@@ -38,7 +38,11 @@ impl Error for NamedError {
 }
 
 /// Decides, and reports on stderr which members are left out and why. `names[i]` is candidate `i` on the command line.
-pub fn decide(candidates: &[Candidate], names: &[String], options: &AssembleOptions) -> Result<StartPlan, NamedError> {
+pub(crate) fn decide(
+    candidates: &[Candidate],
+    names: &[String],
+    options: &AssembleOptions,
+) -> Result<StartPlan, NamedError> {
     let outcome = assemble(candidates, options);
     let lines = match &outcome {
         Ok(plan) => plan_lines(plan, names),
@@ -51,7 +55,7 @@ pub fn decide(candidates: &[Candidate], names: &[String], options: &AssembleOpti
 }
 
 /// Why an array opens read-only; `name` returns the name of a member of its plan.
-pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Option<String> {
+pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Option<String> {
     let reason = plan.read_only?;
     let has_bad = |member: &MemberPlan| member.superblock.features.contains(Features::BAD_BLOCKS);
     let bad = plan.members.iter().enumerate().filter(|(_, member)| has_bad(member));

@@ -22,7 +22,7 @@ use uraid_host::{TooFewDescriptors, ensure_descriptors};
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub(crate) enum BenchError {
     /// Such a work cannot be.
     #[error(transparent)]
     Work(#[from] WorkError),
@@ -63,7 +63,7 @@ pub enum BenchError {
 }
 
 /// Measures and prints.
-pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
+pub(crate) fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let run = Run { runtime: args.runtime, rounds: args.rounds, has_latencies: !args.gtod_reduce, cycles: args.cycles };
     // Before anything is measured: fail early if the picture cannot be written.
     let picture = args.plot.as_deref().map(Picture::open).transpose()?;

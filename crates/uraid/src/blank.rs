@@ -83,7 +83,7 @@ fn are_zeroes_of(member: &Path, places: &[Range<u64>]) -> bool {
 }
 
 /// Whether an array that does not run is blank. `names[i]` is candidate `i`.
-pub fn is_blank(plan: &StartPlan, names: &[String], time_max: Option<Duration>) -> bool {
+pub(crate) fn is_blank(plan: &StartPlan, names: &[String], time_max: Option<Duration>) -> bool {
     let Some(places) = places(plan) else { return false };
     places.into_iter().all(|(index, places)| {
         let name = &names[plan.members[index].candidate];
@@ -94,7 +94,7 @@ pub fn is_blank(plan: &StartPlan, names: &[String], time_max: Option<Duration>) 
 
 /// The arrays of a stack that are blank before they are served. Arrays of arrays are not looked at, and their members
 /// carry superblocks.
-pub fn of_stack(stack: &Stack) -> Vec<ArrayIndex> {
+pub(crate) fn of_stack(stack: &Stack) -> Vec<ArrayIndex> {
     stack.tops().into_iter().filter(|&index| is_blank_now(stack, index)).collect()
 }
 

@@ -15,15 +15,15 @@ mod serve;
 mod show;
 mod time;
 
-pub use bench::BenchArgs;
+pub(crate) use bench::BenchArgs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
-pub use copy::CopyArgs;
-pub use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
-pub use manage::{FailArgs, StopArgs};
-pub use processors::Processors;
-pub use serve::ServeArgs;
-pub use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
+pub(crate) use copy::CopyArgs;
+pub(crate) use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
+pub(crate) use manage::{FailArgs, StopArgs};
+pub(crate) use processors::Processors;
+pub(crate) use serve::ServeArgs;
+pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
 use std::io::Write;
 
 const OVERVIEW: &str = "\
@@ -70,7 +70,7 @@ FILES
 #[derive(Parser, Debug)]
 #[command(name = "uraid", version, about = "Linux md RAID in user space", long_about = OVERVIEW)]
 #[command(after_long_help = OVERVIEW_AFTER, max_term_width = 100, arg_required_else_help = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -78,7 +78,7 @@ pub struct Cli {
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Make a new array: choose its geometry and write the members' superblocks
     #[command(long_about = create::CREATE, after_long_help = create::CREATE_AFTER)]
     Create(CreateArgs),
@@ -113,7 +113,7 @@ pub enum Command {
 
 impl Cli {
     /// The command line of this process. One that is wrong ends it with exit code 2.
-    pub fn read() -> Cli {
+    pub(crate) fn read() -> Cli {
         let first = std::env::args_os().nth(1);
         if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
             refuse(&text);
@@ -148,7 +148,7 @@ fn not_taken(given: &ArgMatches) -> Option<String> {
 }
 
 /// Ends the process as clap does when the command line is wrong: exit code 2.
-pub fn usage_error(text: &str) -> ! {
+pub(crate) fn usage_error(text: &str) -> ! {
     Cli::command().error(ErrorKind::InvalidValue, text).exit()
 }
 

@@ -32,7 +32,7 @@ const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its pa
 
 /// Why a running array could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     /// Nothing is running under this name or with this member.
     #[error("no running array is called {array}, and none has it as a member")]
     NotRunning {
@@ -115,7 +115,7 @@ pub enum ClientError {
 }
 
 /// A connection to a running array.
-pub struct Client {
+pub(crate) struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
     /// The state that it told when it was looked for.
@@ -124,7 +124,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to a control socket.
-    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+    pub(crate) fn connect(path: &Path) -> Result<Client, ClientError> {
         Client::connect_within(path, STATUS_TIME_MAX)
     }
 
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// The array's state: as it was told when the array was found by a member, else it is asked for now.
-    pub fn status(&mut self) -> Result<Report, ClientError> {
+    pub(crate) fn status(&mut self) -> Result<Report, ClientError> {
         self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
     }
 
@@ -154,7 +154,7 @@ impl Client {
 
     /// Declares members, each a path or a slot, failed; returns the server's answer. A path is sent as it is written,
     /// because looking at it would wait for a member that hangs; links are resolved only if the server does not know it.
-    pub fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
+    pub(crate) fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
         let form = |path: &dyn Fn(&str) -> Result<String, NoAnswer>| -> Result<Vec<String>, NoAnswer> {
             let is_slot = |member: &String| member.parse::<u16>().is_ok();
             members.iter().map(|member| if is_slot(member) { Ok(member.clone()) } else { path(member) }).collect()
@@ -179,7 +179,7 @@ impl Client {
     }
 
     /// Stops the array, or all arrays of its process, and waits until the process has released everything.
-    pub fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
+    pub(crate) fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
         match self.call(&Method::Stop { all, force }, None) {
             Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
@@ -269,12 +269,12 @@ fn is_ended(kind: io::ErrorKind) -> bool {
 }
 
 /// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
-pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
+pub(crate) fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
     find_within(array, control, Some(asking::TIME_MAX))
 }
 
 /// The same, with a time limit for the member's path.
-pub fn find_within(
+pub(crate) fn find_within(
     array: Option<&str>,
     control: Option<&Path>,
     time_max: Option<Duration>,
@@ -316,7 +316,7 @@ pub fn find_within(
 }
 
 /// The arrays that run now and are found in the runtime directory.
-pub struct Running {
+pub(crate) struct Running {
     /// By name.
     pub reports: Vec<Report>,
     /// Some are left out, because this user may not ask them; that was reported on stderr.
@@ -324,7 +324,7 @@ pub struct Running {
 }
 
 /// Asks all arrays that run now.
-pub fn running() -> Result<Running, ClientError> {
+pub(crate) fn running() -> Result<Running, ClientError> {
     let mut running = Running { reports: Vec::new(), is_denied: false };
     let mut found = Vec::new();
     for answer in answers()? {
@@ -388,7 +388,7 @@ fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
 
 /// A member's path in the form that servers report: absolute, with links resolved if it exists.
 /// One that does not answer keeps the path that it was given by.
-pub fn member_path(member: &str) -> String {
+pub(crate) fn member_path(member: &str) -> String {
     resolved_path(member, Some(asking::TIME_MAX), "").unwrap_or_else(|_| member_name::as_written(member))
 }
 

@@ -14,7 +14,7 @@ const LINES_PER_SECOND_MAX: u64 = 10;
 
 /// Logs the client events of one shard.
 #[derive(Default)]
-pub struct ClientLog {
+pub(crate) struct ClientLog {
     connected: Flood,
     left: Flood,
     turned_away: Flood,
@@ -22,7 +22,7 @@ pub struct ClientLog {
 
 impl ClientLog {
     /// Logs an event, unless there are too many; `second` is the time.
-    pub fn note(&self, setup: &Setup, news: News, second: u64) {
+    pub(crate) fn note(&self, setup: &Setup, news: News, second: u64) {
         let exports = &setup.frontends.exports;
         let array = |export: usize| &setup.stack.array(exports[export].array).name;
         let (flood, array, text) = match news {

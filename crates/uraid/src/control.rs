@@ -18,7 +18,7 @@ use uraid_block::{Arena, ReadPieces, Tick};
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
-pub const CALLERS_MAX: usize = 32;
+pub(crate) const CALLERS_MAX: usize = 32;
 /// How many of them may wait for the end of a stop, which a member may hold up until another caller fails it.
 const STOPS_MAX: usize = CALLERS_MAX / 2;
 /// How often to see whether a caller that waits for the end of a stop is still there.
@@ -32,7 +32,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// The methods of a running array.
 #[allow(async_fn_in_trait, reason = "static dispatch on one shard, no Send bound is wanted")]
-pub trait Controlled {
+pub(crate) trait Controlled {
     /// Its state now.
     async fn report(&self) -> Report;
     /// Declares members, each by path or slot, failed; returns when that is recorded. If one of them is unknown, none
@@ -72,7 +72,7 @@ impl Callers {
 }
 
 /// Accepts and serves callers until dropped. `is_stopping`: a stop is under way, whether its callers wait for it or not.
-pub async fn serve<C: Controlled + 'static>(
+pub(crate) async fn serve<C: Controlled + 'static>(
     local: Local,
     listener: Listener,
     array: Rc<C>,

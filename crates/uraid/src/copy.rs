@@ -50,7 +50,7 @@ const LISTED_MAX: usize = 20;
 
 /// Why not all was copied.
 #[derive(Debug, thiserror::Error)]
-pub enum CopyError {
+pub(crate) enum CopyError {
     /// There is no array.
     #[error(transparent)]
     Open(#[from] ServeError),
@@ -119,7 +119,7 @@ pub enum CopyError {
 }
 
 /// Copies, and says what was copied.
-pub fn run(args: &CopyArgs) -> Result<(), CopyError> {
+pub(crate) fn run(args: &CopyArgs) -> Result<(), CopyError> {
     if args.order {
         return search(args);
     }

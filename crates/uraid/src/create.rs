@@ -4,7 +4,7 @@
 //! Invariant: every member is claimed and checked before any is changed. What was changed is durable before it is
 //! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
-pub mod steps;
+pub(crate) mod steps;
 
 use crate::cli::{CreateArgs, chunk_size, layout_number};
 use crate::create_over;
@@ -24,7 +24,7 @@ use uraid_layout::{Level, layout_name};
 
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
@@ -97,7 +97,7 @@ impl From<StackError> for Refusal {
 }
 
 /// Makes the array and prints its properties.
-pub fn run(args: &CreateArgs) -> Result<(), Refusal> {
+pub(crate) fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
     let options = options(args, set_uuid)?;
     if !args.arrays.0.is_empty() {
@@ -160,13 +160,13 @@ fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
 }
 
 /// Whether it is a memory or null member, also behind a bad list: `bad:8:mem:64M`.
-pub fn is_fleeting(name: &str) -> bool {
+pub(crate) fn is_fleeting(name: &str) -> bool {
     let inner = without_bad_list(name);
     inner.starts_with("mem:") || inner.starts_with("null:")
 }
 
 /// The name of a member without its `bad:LIST:`.
-pub fn without_bad_list(name: &str) -> &str {
+pub(crate) fn without_bad_list(name: &str) -> &str {
     name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner)
 }
 
@@ -182,7 +182,7 @@ fn marks_of(members: &[Option<Claimed>]) -> Result<Vec<Vec<Signature>>, Refusal>
 }
 
 /// Reports what each member holds, and fails if that must not be lost.
-pub fn check_unoccupied(names: &[String], marks: &[Vec<Signature>], may_overwrite: bool) -> Result<(), Refusal> {
+pub(crate) fn check_unoccupied(names: &[String], marks: &[Vec<Signature>], may_overwrite: bool) -> Result<(), Refusal> {
     let mut count = 0;
     for (name, marks) in names.iter().zip(marks) {
         if let Some(first) = marks.first() {
@@ -216,7 +216,7 @@ fn write(members: &[Option<Claimed>], marks: &[Vec<Signature>], creation: &Creat
 }
 
 /// The new content of a member.
-pub fn new_content<'a>(
+pub(crate) fn new_content<'a>(
     superblock: &'a Superblock,
     marks: &[Signature],
     device_size: Sectors,
@@ -227,7 +227,7 @@ pub fn new_content<'a>(
 }
 
 /// The error of a failed step: every member up to there may have changed.
-pub fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) -> Refusal {
+pub(crate) fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) -> Refusal {
     let mut changed: Vec<String> = Vec::new();
     for step in &steps[..=at] {
         let name = names[step.member];
@@ -249,7 +249,7 @@ fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> b
 }
 
 /// An error about one member of the list, with its name.
-pub fn with_name(error: CreateError, names: &[String]) -> Refusal {
+pub(crate) fn with_name(error: CreateError, names: &[String]) -> Refusal {
     match error.member().and_then(|at| names.get(at)) {
         Some(name) => Refusal::Member { member: name.clone(), source: error },
         None => Refusal::Geometry(error),

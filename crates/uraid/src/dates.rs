@@ -10,7 +10,7 @@ const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// The moment in the order that mdadm and ctime(3) print it.
-pub fn utc(seconds: u64) -> String {
+pub(crate) fn utc(seconds: u64) -> String {
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
@@ -20,14 +20,14 @@ pub fn utc(seconds: u64) -> String {
 }
 
 /// `2023-11-14T22:13:20Z`, for lines on stderr.
-pub fn stamp(seconds: u64) -> String {
+pub(crate) fn stamp(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let second = seconds % 86_400;
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// Now, in seconds since 1970.
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

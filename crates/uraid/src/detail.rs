@@ -14,13 +14,13 @@ use crate::report::Report;
 use crate::serve::ServeError;
 use crate::{asking, complain, member_name, print, warn};
 use members::Told;
-pub use members::shape_of;
+pub(crate) use members::shape_of;
 use serde_json::Value;
 use uraid_layout::LayoutError;
 
 /// Why there is nothing to show, or no array.
 #[derive(Debug, thiserror::Error)]
-pub enum DetailError {
+pub(crate) enum DetailError {
     /// No server, and no members.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -50,7 +50,7 @@ pub enum DetailError {
 }
 
 /// Prints the state of an array, or its first stripes.
-pub fn detail(args: &DetailArgs) -> Result<(), DetailError> {
+pub(crate) fn detail(args: &DetailArgs) -> Result<(), DetailError> {
     if let Some(level) = args.geometry.level {
         show(args, &[drawing::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
         return Ok(());
@@ -114,7 +114,7 @@ fn tell_members(args: &DetailArgs, error: &ClientError) -> Result<Told, DetailEr
 }
 
 /// Declares members of a running array failed.
-pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
+pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
     let (array, members) = args.array_and_members();
     let mut client = client::find(array, args.control.as_deref())?;
     let answer = client.fail(members)?;
@@ -127,7 +127,7 @@ pub fn fail(args: &FailArgs) -> Result<(), ClientError> {
 }
 
 /// Stops a running array.
-pub fn stop(args: &StopArgs) -> Result<(), ClientError> {
+pub(crate) fn stop(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let report = client.status()?;
     client.stop(args.all, args.force)?;

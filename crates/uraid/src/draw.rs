@@ -19,7 +19,7 @@ use uraid_layout::{Layout, Level, Row, layout_name};
 /// The default number of rows of a part, unless the level rotates over more.
 const ROWS: u64 = 8;
 /// The most rows of a part.
-pub const ROWS_MAX: u64 = 64;
+pub(crate) const ROWS_MAX: u64 = 64;
 /// Columns of a terminal.
 const WIDTH: usize = 80;
 /// The longest name that stands above a column; longer ones are listed below.
@@ -27,14 +27,14 @@ const HEADING_MAX: usize = 12;
 
 /// One slot of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Column {
+pub(crate) struct Column {
     /// What is in it.
     pub member: Option<Held>,
 }
 
 /// The member in a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     /// As it was given; `None` in the drawing of a described geometry.
     pub name: Option<String>,
     /// Where its data begins, in sectors of the device.
@@ -74,7 +74,7 @@ struct Part {
 }
 
 /// The first stripes of an array.
-pub struct Drawing {
+pub(crate) struct Drawing {
     name: Option<String>,
     layout: Layout,
     columns: Vec<Column>,
@@ -83,7 +83,7 @@ pub struct Drawing {
 
 impl Drawing {
     /// Draws `rows` rows of each part, or as many as show how the level rotates. One column for each slot.
-    pub fn new(name: Option<&str>, layout: &Layout, columns: Vec<Column>, rows: Option<u64>) -> Drawing {
+    pub(crate) fn new(name: Option<&str>, layout: &Layout, columns: Vec<Column>, rows: Option<u64>) -> Drawing {
         assert_eq!(columns.len(), usize::from(layout.slots()), "a column is a slot");
         let rows = rows.unwrap_or_else(|| ROWS.max(rotation(layout))).clamp(1, ROWS_MAX);
         let parts = match layout.level() {
@@ -114,7 +114,7 @@ impl Drawing {
     }
 
     /// The table.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let name = self.name.as_ref().map_or(String::new(), |name| format!("{}: ", printable(name)));
         let mut out = format!("{name}{}\n", self.shape());
         match self.layout.level() {
@@ -131,7 +131,7 @@ impl Drawing {
     }
 
     /// One object; `rows` has the table, a row an object with one cell for each slot.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let (layout, level) = (&self.layout, self.layout.level());
         let member = |(slot, column): (usize, &Column)| {
             let held = column.member.as_ref();

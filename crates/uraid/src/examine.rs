@@ -18,7 +18,7 @@ use serde_json::json;
 use std::path::PathBuf;
 
 /// Prints every member; returns whether all have a good superblock.
-pub fn run(args: &ExamineArgs) -> bool {
+pub(crate) fn run(args: &ExamineArgs) -> bool {
     let time_max = args.member_timeout.limit();
     let look = |path: &PathBuf| -> Result<Examined, ProbeError> {
         let own = path.clone();

@@ -20,7 +20,7 @@ const EXPORT_MODE: u32 = 0o600;
 const CONTROL_MODE: u32 = 0o600;
 
 /// The sockets of a process.
-pub struct Frontends {
+pub(crate) struct Frontends {
     /// The socket for NBD clients.
     pub nbd: Listener,
     /// The exports; a client that gives no name gets the first.
@@ -34,14 +34,14 @@ pub struct Frontends {
 impl Frontends {
     /// Frees the names of the sockets, and hangs up on clients that were not accepted yet. Accepted clients have gone by
     /// then, or the end of their shard hangs up on them.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.nbd.close();
         self.controls.iter().for_each(Listener::close);
     }
 }
 
 /// An array that clients can use.
-pub struct ArrayExport {
+pub(crate) struct ArrayExport {
     /// Which one.
     pub array: ArrayIndex,
     /// The name of the export.
@@ -55,7 +55,7 @@ pub struct ArrayExport {
 }
 
 /// Opens all sockets.
-pub fn listen(
+pub(crate) fn listen(
     args: &ServeArgs,
     nbd: Option<Address>,
     stack: &Stack,
@@ -121,7 +121,7 @@ fn runtime_socket(name: &str, extension: &str) -> Result<PathBuf, ServeError> {
 }
 
 /// The address of the NBD socket.
-pub enum Address {
+pub(crate) enum Address {
     /// A socket's path.
     Unix(PathBuf),
     /// A port; 0 lets the system choose.
@@ -129,7 +129,7 @@ pub enum Address {
 }
 
 /// Parses `--nbd`; ends the process if it is wrong.
-pub fn address(text: &str) -> Address {
+pub(crate) fn address(text: &str) -> Address {
     parse_address(text).unwrap_or_else(|| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT")))
 }
 

@@ -10,14 +10,14 @@ use uraid_engine::{MemberErrors, MemberState, RequestKind, StartError, Status, S
 
 /// `m2: no space left under the member (errno 28)`; `None` if it is not frozen. `name` gives the name of a member of the
 /// plan.
-pub fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<String> {
+pub(crate) fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Option<String> {
     let Gate::Frozen(kind) = status.gate else { return None };
     Some(blamed(status, kind, name).unwrap_or_else(|| kind.to_string()))
 }
 
 /// Why a stop did not end well, if members are to blame. `before`, `after`: the status before and after it; the gate is
 /// closed for good by then.
-pub fn stop_reason<'a>(
+pub(crate) fn stop_reason<'a>(
     before: &Status,
     after: &Status,
     error: &StopError,
@@ -35,7 +35,7 @@ fn blamed<'a>(status: &Status, kind: ErrorKind, name: impl Fn(usize) -> &'a str)
 }
 
 /// What to do about an array that froze over an error of this kind.
-pub fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
+pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
     if kind != ErrorKind::NoSpace {
         "see to its members, stop it and serve it again"
     } else if is_redundant {
@@ -46,7 +46,7 @@ pub fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
 }
 
 /// What a start says that failed, between its array's name and the engine's reason.
-pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
+pub(crate) fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
     let kind = match error {
         StartError::Record(error) | StartError::Resync(error) | StartError::Frozen(error) => error.kind,
         StartError::Stopping => return String::new(),
@@ -64,7 +64,7 @@ pub fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) 
 }
 
 /// How an array was stopped that could not be stopped well. `reason`: see [`stop_reason`].
-pub fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -> String {
+pub(crate) fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -> String {
     let over = reason.map_or(String::new(), |reason| format!(" ({reason})"));
     match error {
         StopError::Frozen(_) if is_degraded => format!(

@@ -9,7 +9,7 @@ use uraid_block::Sectors;
 use uraid_block::sizes;
 
 /// Prints the running arrays: a line each, or one JSON array. Returns whether these are all.
-pub fn run(is_json: bool) -> Result<bool, ClientError> {
+pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
     let Running { reports, is_denied } = client::running()?;
     if is_json {
         print(&format!("{}\n", serde_json::json!(reports)));

@@ -141,7 +141,7 @@ impl Entry {
 
 /// From here on no thread of this process waits for stderr or stdout, except in [`finish`]. If the system gives no
 /// thread for that, lines are written at once, as before.
-pub fn begin() {
+pub(crate) fn begin() {
     // Leaked: the threads use it until the process ends.
     let outputs: &'static Outputs = Box::leak(Box::new(Outputs { stderr: Queue::default(), stdout: Queue::default() }));
     let start = |name: &str, body: fn(&'static Outputs)| {
@@ -167,12 +167,12 @@ pub fn begin() {
 }
 
 /// From here on lines begin with the time, unless the journal adds its own.
-pub fn add_time() {
+pub(crate) fn add_time() {
     HAS_TIME.store(!is_journal(), Ordering::Relaxed);
 }
 
 /// Waits briefly for the pending lines.
-pub fn finish() {
+pub(crate) fn finish() {
     if let Some(outputs) = OUTPUTS.get() {
         let end = Instant::now() + FINISH_TIME_MAX;
         // Report failures of stdout here.
@@ -182,12 +182,12 @@ pub fn finish() {
 }
 
 /// A line on stderr.
-pub fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     raw(whole_line(text));
 }
 
 /// Text on stderr as it is: a line that moves on a terminal.
-pub fn raw(text: String) {
+pub(crate) fn raw(text: String) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stderr.push(text),
         // If stderr is closed, only the exit code is left.
@@ -196,7 +196,7 @@ pub fn raw(text: String) {
 }
 
 /// Text on stdout. A reader that has closed the pipe (`| head`) is no failure; a full disk makes the exit code 1.
-pub fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stdout.push(text.to_owned()),
         None => drop(print_now(text)),

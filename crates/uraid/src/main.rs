@@ -2,8 +2,6 @@
 //! Owns: dispatch, exit codes, how errors are printed. Not here: any decision about arrays (`engine`), any byte on
 //! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
 
-#![allow(unreachable_pub, reason = "a binary has no outside: here `pub` means that other modules use it")]
-
 mod asking;
 mod assembly;
 mod bench;

@@ -15,7 +15,7 @@ const NAMED_MAX: usize = 8;
 
 /// Why a name is not a member's.
 #[derive(Debug, thiserror::Error)]
-pub enum NameError {
+pub(crate) enum NameError {
     /// The list of bad sectors is invalid.
     #[error("{name}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER")]
     BadList {
@@ -62,7 +62,7 @@ pub enum NameError {
 
 impl NameError {
     /// Whether the member could not be read, such as a failed disk; otherwise the name is wrong.
-    pub fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         match self {
             NameError::Unreadable { .. } => true,
             NameError::Table { source, .. } => match source {
@@ -89,7 +89,7 @@ enum Part {
 }
 
 /// Resolves a name. Reads the partition table if one is needed, and opens nothing else.
-pub fn resolve(name: &str) -> Result<Target, NameError> {
+pub(crate) fn resolve(name: &str) -> Result<Target, NameError> {
     let (bad, rest) = match name.strip_prefix("bad:") {
         None => (BadSectors::default(), name),
         Some(rest) => BadSectors::split(rest).ok_or_else(|| NameError::BadList { name: name.to_owned() })?,
@@ -120,14 +120,14 @@ fn without_bad_list(name: &str) -> &str {
 }
 
 /// Whether the file of the name exists, without its window.
-pub fn exists(name: &str) -> bool {
+pub(crate) fn exists(name: &str) -> bool {
     let rest = without_bad_list(name);
     Path::new(rest).exists() || cut(rest).is_some_and(|(path, _)| Path::new(path).exists())
 }
 
 /// The name with its path made absolute as it is written, for processes in another directory. It asks the system nothing
 /// about the path, whose server may hang.
-pub fn as_written(name: &str) -> String {
+pub(crate) fn as_written(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
     }
@@ -138,7 +138,7 @@ pub fn as_written(name: &str) -> String {
 }
 
 /// The same with links resolved.
-pub fn absolute(name: &str) -> String {
+pub(crate) fn absolute(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
     }
@@ -179,7 +179,11 @@ fn bytes(text: &str) -> Option<u64> {
 
 /// The names of the partitions in a member of this many bytes, for a message; `None`: it has none, or they have no names,
 /// because the member is a part of a disk itself.
-pub fn partitions<E>(name: &str, bytes: u64, read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Option<String> {
+pub(crate) fn partitions<E>(
+    name: &str,
+    bytes: u64,
+    read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Option<String> {
     if cut(without_bad_list(name)).is_some() {
         return None;
     }

@@ -27,7 +27,7 @@ const CONNECTIONS_MIN: usize = 32;
 
 /// The sizes of a server's buffers.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The arenas of each thread and array; the clients' arena of each thread.
     pub arenas: [ArenaBlocks; ARENAS],
     /// How many clients.
@@ -36,7 +36,7 @@ pub struct Plan {
 
 /// There is not enough memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MemoryError {
+pub(crate) enum MemoryError {
     /// `--memory-limit` is too small.
     #[error(
         "--memory-limit {} is too small for {}: expected at least {} MiB{} (a bare number is in KiB)",
@@ -154,7 +154,7 @@ fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Pl
 }
 
 /// The buffers of a server of these arrays; it has checked that the system has the memory.
-pub fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
+pub(crate) fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
     let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default() };
     let shape = Shape { arrays: stack.arrays.len() as u64, shards };
     let slots = stack.slots_max().into();

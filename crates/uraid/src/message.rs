@@ -11,7 +11,7 @@ use uraid_export_nbd::Statistics;
 
 /// What a shard's clients have left when the time to finish is over.
 #[derive(Clone, Default, Debug)]
-pub struct ClientsLeft {
+pub(crate) struct ClientsLeft {
     /// Requests that are not done.
     pub requests: usize,
     /// The members that have not answered this shard for a while.
@@ -20,7 +20,7 @@ pub struct ClientsLeft {
 
 /// What one shard has counted of an array so far.
 #[derive(Clone, Debug)]
-pub struct ArrayCounts {
+pub(crate) struct ArrayCounts {
     /// Of its requests.
     pub requests: Counters,
     /// Of each member of its plan.
@@ -28,7 +28,7 @@ pub struct ArrayCounts {
 }
 
 /// A message between the shards of a process.
-pub enum Message {
+pub(crate) enum Message {
     /// The engine's own, of one array.
     Array(ArrayMail),
     /// From shard 0: a client that has just connected.

@@ -14,7 +14,7 @@ use uraid_host::{Access, BadSectors, Claimed, OpenError};
 
 /// Why a member was not claimed.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
+pub(crate) enum ClaimError {
     /// The command line names one thing twice.
     #[error("{second} is the same as {first}: a member is named twice")]
     Twice {
@@ -37,7 +37,7 @@ pub enum ClaimError {
 impl ClaimError {
     /// Whether the member counts as missing, so that an array may start without it. A member that is in use, forbidden
     /// or named by mistake is an error that must be solved first.
-    pub fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         match self {
             ClaimError::Twice { .. } => false,
             ClaimError::Name(error) => error.is_absent(),
@@ -60,12 +60,12 @@ impl ClaimError {
 }
 
 /// Claims a member by its name on the command line; gives up if it does not answer.
-pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
+pub(crate) fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
     claim_within(name, access, Some(asking::TIME_MAX))
 }
 
 /// The same, with a time limit.
-pub fn claim_within(name: &str, access: Access, time_max: Option<Duration>) -> Result<Claimed, ClaimError> {
+pub(crate) fn claim_within(name: &str, access: Access, time_max: Option<Duration>) -> Result<Claimed, ClaimError> {
     let own = name.to_owned();
     asking::ask(name, time_max, move || claim_now(&own, access))?
 }
@@ -81,7 +81,7 @@ fn claim_now(name: &str, access: Access) -> Result<Claimed, ClaimError> {
 
 /// Why metadata could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum MetadataError {
+pub(crate) enum MetadataError {
     /// The member failed.
     #[error("{member}: {action} failed")]
     Io {
@@ -132,7 +132,7 @@ fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> Metadat
 }
 
 /// Reads the superblock of a claimed member, from any place, and warns if there are several.
-pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
+pub(crate) fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
     let name = || member.name().to_owned();
     let found = find(member.size(), |at, block| member.read_at(byte(at), block));
     let found = found.map_err(|error| match error {
@@ -153,7 +153,7 @@ pub fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
 }
 
 /// The bad sectors of a claimed member, by the list beside its superblock.
-pub fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSectors, MetadataError> {
+pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSectors, MetadataError> {
     let broken = |source| MetadataError::BadBlocks { member: member.name().to_owned(), source };
     let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(BadSectors::default()) };
     let mut bytes = vec![0; list.length.len_bytes()];
@@ -162,13 +162,13 @@ pub fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSector
 }
 
 /// The sectors that the bytes of a superblock's list name.
-pub fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSectors, BadBlocksError> {
+pub(crate) fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSectors, BadBlocksError> {
     let log = BadBlockLog::parse(bytes, superblock.bad_blocks.shift)?;
     Ok(BadSectors::new(log.ranges.iter().map(|range| Range::new(range.start, range.length))))
 }
 
 /// Warns if a member has superblocks of several arrays, and says how one was chosen.
-pub fn warn_of_rivals(member: &str, found: &Found) {
+pub(crate) fn warn_of_rivals(member: &str, found: &Found) {
     for rival in found.rivals() {
         warn(&format!(
             "{member}: carries superblocks of two arrays: version {} (sector {}) counts, because it was not made before \
@@ -179,7 +179,7 @@ pub fn warn_of_rivals(member: &str, found: &Found) {
 }
 
 /// Other programs' signatures on the member, the most important first.
-pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
+pub(crate) fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
     let bytes = member.size().bytes();
     let part = bytes.min(signature::WINDOW_BYTES as u64);
     let (mut head, mut tail) = (vec![0; part as usize], vec![0; part as usize]);
@@ -189,7 +189,7 @@ pub fn signatures(member: &Claimed) -> Result<Vec<Signature>, IoError> {
 }
 
 /// Overwrites signatures with zeroes.
-pub fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> {
+pub(crate) fn wipe(member: &Claimed, marks: &[Signature]) -> Result<(), MetadataError> {
     let writing = failed(member, "wiping the old metadata");
     for mark in marks {
         let extent = mark.extent(member.size());

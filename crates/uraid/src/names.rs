@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use uraid_format::uuid;
 
 /// The most bytes of a name with its host prefix: one less than the field, which mdadm ends with a zero.
-pub const SET_NAME_BYTES_MAX: usize = 31;
+pub(crate) const SET_NAME_BYTES_MAX: usize = 31;
 
 /// Checks a name for `create`: a superblock and a file name must be able to hold it.
-pub fn valid_name(text: &str) -> Result<String, String> {
+pub(crate) fn valid_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > SET_NAME_BYTES_MAX {
         return Err(format!("a name has 1 to {SET_NAME_BYTES_MAX} bytes, found {}", text.len()));
     }
@@ -22,7 +22,7 @@ pub fn valid_name(text: &str) -> Result<String, String> {
 }
 
 /// Checks a host for `create`: a superblock and one line must be able to hold it.
-pub fn valid_host(text: &str) -> Result<String, String> {
+pub(crate) fn valid_host(text: &str) -> Result<String, String> {
     if text.contains(['/', ':']) || text.chars().any(is_order) {
         return Err("a host has no slash, no colon and no control character".to_owned());
     }
@@ -30,13 +30,13 @@ pub fn valid_host(text: &str) -> Result<String, String> {
 }
 
 /// 32 hex digits, grouped as you like.
-pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     uuid::parse(text).ok_or_else(|| format!("{text:?} is not a UUID, expected 32 hex digits"))
 }
 
 /// The host that `create` puts before the name, if it fits; empty for none. `option` is `--homehost`; `none`, `<none>`
 /// and `<ignore>` mean no host, `<system>` means this host.
-pub fn homehost(option: Option<&str>) -> String {
+pub(crate) fn homehost(option: Option<&str>) -> String {
     match option {
         Some("<ignore>" | "none" | "<none>") => String::new(),
         None | Some("<system>") => this_host().unwrap_or_default(),
@@ -45,12 +45,12 @@ pub fn homehost(option: Option<&str>) -> String {
 }
 
 /// Text from a superblock or a file name, safe for a terminal: what [`is_order`] finds becomes `_`.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if is_order(c) { '_' } else { c }).collect()
 }
 
 /// The same for text of several lines.
-pub fn printable_lines(text: &str) -> String {
+pub(crate) fn printable_lines(text: &str) -> String {
     text.chars().map(|c| if c != '\n' && is_order(c) { '_' } else { c }).collect()
 }
 
@@ -65,7 +65,7 @@ fn is_order(c: char) -> bool {
 }
 
 /// `host:name`, printable, with a note if the host is this one.
-pub fn with_locality(set_name: &str) -> String {
+pub(crate) fn with_locality(set_name: &str) -> String {
     let set_name = printable(set_name);
     match (set_name.split_once(':'), this_host()) {
         (Some((host, _)), Some(here)) if host == here => format!("{set_name}  (local to host {here})"),
@@ -79,13 +79,13 @@ fn this_host() -> Option<String> {
 }
 
 /// An array's short name: its set name without the host, printable; the start of its UUID if it has none.
-pub fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
+pub(crate) fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
     let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
     if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { printable(name) }
 }
 
 /// A name as one plain, visible file name.
-pub fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
     if plain.starts_with('.') { format!("_{plain}") } else { plain }
 }
@@ -95,10 +95,10 @@ pub fn file_name(name: &str) -> String {
 #[error(
     "no runtime directory: XDG_RUNTIME_DIR is not set; set it or URAID_RUNTIME_DIR, or name the sockets with --nbd and --control"
 )]
-pub struct NoRuntimeDirectory;
+pub(crate) struct NoRuntimeDirectory;
 
 /// Where the sockets of running arrays are.
-pub fn runtime_directory() -> Result<PathBuf, NoRuntimeDirectory> {
+pub(crate) fn runtime_directory() -> Result<PathBuf, NoRuntimeDirectory> {
     if let Some(directory) = std::env::var_os("URAID_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         return Ok(PathBuf::from(directory));
     }
@@ -110,12 +110,12 @@ pub fn runtime_directory() -> Result<PathBuf, NoRuntimeDirectory> {
 }
 
 /// `nbd+unix:///NAME?socket=PATH`
-pub fn unix_uri(export: &str, socket: &Path) -> String {
+pub(crate) fn unix_uri(export: &str, socket: &Path) -> String {
     format!("nbd+unix:///{}?socket={}", percent(export, b"/"), percent(&socket.to_string_lossy(), b"/"))
 }
 
 /// `nbd://HOST:PORT/NAME`
-pub fn tcp_uri(export: &str, address: std::net::SocketAddr) -> String {
+pub(crate) fn tcp_uri(export: &str, address: std::net::SocketAddr) -> String {
     format!("nbd://{address}/{}", percent(export, b"/"))
 }
 

@@ -17,7 +17,7 @@ use uraid_host::{BadSectors, CLIENT_ARENA, Local};
 
 /// Why arrays make up no array.
 #[derive(Debug, thiserror::Error)]
-pub enum NestedError {
+pub(crate) enum NestedError {
     /// They could not be read.
     #[error("cannot read what the arrays carry")]
     Run(#[from] StackError),
@@ -28,7 +28,7 @@ pub enum NestedError {
 
 /// Adds the array that the arrays of `stack` make up, or returns the same stack if they have no superblocks. An array
 /// that is not a member is left out, and this is reported.
-pub fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
+pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
     let found = one_shot::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
     let mut candidates = Vec::new();
@@ -149,7 +149,7 @@ fn superblock_in(
 }
 
 /// Bytes of an array, a whole number of sectors.
-pub async fn read(array: &HostArray, local: &Local, at: Sector, bytes: usize) -> Result<Vec<u8>, IoError> {
+pub(crate) async fn read(array: &HostArray, local: &Local, at: Sector, bytes: usize) -> Result<Vec<u8>, IoError> {
     assert!(bytes.is_multiple_of(SECTOR_BYTES));
     let buffers = local.arena(CLIENT_ARENA).take(bytes).expect("no other task of this shard has buffers");
     Ok(array.read(at, buffers).await?.to_vec())

@@ -14,7 +14,7 @@ use uraid_host::Local;
 /// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. If read-only, no
 /// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced first, as when it is
 /// served. A signal ends the resync; the steps after it are short and run to their end.
-pub fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, StackError>
+pub(crate) fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, StackError>
 where
     T: Send,
     F: Fn(Vec<Rc<HostArray>>, Local) -> Fut + Send + Sync,

@@ -22,7 +22,7 @@ use uraid_engine::{FailError, MemberCounts, MemberState, Progress, RequestKind, 
 use uraid_export_nbd::Statistics;
 
 /// One array of a session.
-pub struct Overseer {
+pub(crate) struct Overseer {
     session: Rc<Session>,
     index: ArrayIndex,
     array: Rc<HostArray>,
@@ -38,7 +38,7 @@ pub struct Overseer {
 
 impl Overseer {
     /// Of one array of the session. From its start to its stop, members that do not answer are logged.
-    pub fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
+    pub(crate) fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
         session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
@@ -46,7 +46,7 @@ impl Overseer {
     }
 
     /// Reports on stderr what has changed since the last call.
-    pub fn say_changes(&self) {
+    pub(crate) fn say_changes(&self) {
         if self.is_failing.get() {
             return;
         }
@@ -62,17 +62,17 @@ impl Overseer {
     }
 
     /// The engine's status.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.array.status()
     }
 
     /// The array's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.assembled().name
     }
 
     /// The name of member `index` of the plan on the command line.
-    pub fn member_name(&self, index: usize) -> &str {
+    pub(crate) fn member_name(&self, index: usize) -> &str {
         self.session.setup().stack.member_name(self.index, index)
     }
 

@@ -18,12 +18,12 @@ use uraid_host::{Claimed, PathState};
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long a report or a stop waits for a check; callers do not notice this time. A check takes microseconds if nothing
 /// hangs.
-pub const WAITS_MAX: Duration = Duration::from_millis(40);
+pub(crate) const WAITS_MAX: Duration = Duration::from_millis(40);
 /// A check that has run for so long is not waited for at all: the path hangs, and its state stays what it was.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// The paths of one array's members, on shard 0.
-pub struct MemberPaths {
+pub(crate) struct MemberPaths {
     session: Rc<Session>,
     index: ArrayIndex,
     /// By member of the plan. Empty if the members are arrays.
@@ -43,14 +43,14 @@ struct Seen {
 
 impl MemberPaths {
     /// Of one array of the session.
-    pub fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
+    pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
         let unseen = || Seen { state: Cell::new(PathState::Same), looking: Cell::new(None), ended: Cell::new(0) };
         let members = claimed(&session, index).iter().map(|_| unseen()).collect();
         Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
     }
 
     /// Checks until dropped.
-    pub async fn watch(self: Rc<Self>) {
+    pub(crate) async fn watch(self: Rc<Self>) {
         loop {
             self.look(PERIOD).await;
             self.session.local().sleep(PERIOD).await;
@@ -58,7 +58,7 @@ impl MemberPaths {
     }
 
     /// Checks all paths, and waits for at most `waits_max`.
-    pub async fn look(self: &Rc<Self>, waits_max: Duration) {
+    pub(crate) async fn look(self: &Rc<Self>, waits_max: Duration) {
         let local = self.session.local();
         let now = local.now();
         // Do not wait for checks that other callers begin meanwhile.
@@ -85,12 +85,12 @@ impl MemberPaths {
     }
 
     /// The last known state of a member of the plan.
-    pub fn state(&self, member: usize) -> PathState {
+    pub(crate) fn state(&self, member: usize) -> PathState {
         self.members.get(member).map_or(PathState::Same, |seen| seen.state.get())
     }
 
     /// Call it after a clean stop: warns that deleted members are gone when the process ends.
-    pub fn say_what_vanishes(&self) {
+    pub(crate) fn say_what_vanishes(&self) {
         let stack = &self.session.setup().stack;
         let is_deleted = |member: &usize| self.state(*member) == PathState::Deleted;
         let deleted = (0..self.members.len()).filter(is_deleted).map(|member| stack.member_name(self.index, member));
@@ -162,7 +162,7 @@ fn news(before: PathState, now: PathState) -> Option<&'static str> {
 }
 
 /// The state in reports.
-pub fn word(state: PathState) -> Option<String> {
+pub(crate) fn word(state: PathState) -> Option<String> {
     let word = match state {
         PathState::Same => return None,
         PathState::Deleted => "deleted",

@@ -19,7 +19,7 @@ use uraid_host::{BadSectors, Holder, Target, Window, holder};
 
 /// Why a member has no superblock.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// Its name is not valid.
     #[error(transparent)]
     Name(NameError),
@@ -99,7 +99,7 @@ pub enum ProbeError {
 }
 
 /// The result for one member.
-pub struct Probe {
+pub(crate) struct Probe {
     /// The member's size.
     pub size: Sectors,
     /// Its superblock.
@@ -109,7 +109,7 @@ pub struct Probe {
 }
 
 /// A member that is open for reading and not claimed.
-pub struct Unclaimed {
+pub(crate) struct Unclaimed {
     name: PathBuf,
     file: File,
     /// The place of its byte 0 in the file.
@@ -120,7 +120,7 @@ pub struct Unclaimed {
 
 /// Reads the superblock of a member without claiming it, within a time limit. Its list of bad blocks must be readable, as
 /// for one that is claimed.
-pub fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, ProbeError> {
+pub(crate) fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, ProbeError> {
     let path = PathBuf::from(name);
     asking::ask(name, time_max, move || probe_now(&path))?
 }
@@ -135,7 +135,7 @@ fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
 }
 
 /// Opens a member for reading without claiming it.
-pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
+pub(crate) fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
     let unreadable = |source| ProbeError::Read { path: name.to_owned(), source };
     let target = match name.to_str() {
         Some(text) => member_name::resolve(text).map_err(ProbeError::Name)?,
@@ -163,12 +163,12 @@ pub fn open(name: &Path) -> Result<Unclaimed, ProbeError> {
 
 impl Unclaimed {
     /// Its size, rounded down to whole sectors.
-    pub fn size(&self) -> Sectors {
+    pub(crate) fn size(&self) -> Sectors {
         Sectors::from_bytes_floor(self.bytes)
     }
 
     /// Fills `into` from the member's byte `at` on. Reads past its end are an error.
-    pub fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         let length = into.len() as u64;
         if at.checked_add(length).is_none_or(|end| end > self.bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -179,7 +179,7 @@ impl Unclaimed {
 
     /// The same, without leaving more of the file in the page cache than was there: no reading ahead, and what was read
     /// is dropped. Whether a member that hangs answers is judged by reads, which a page cache would answer.
-    pub fn read_once_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn read_once_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         // Advice: where it is not taken, more is cached.
         let _ = fadvise(&self.file, 0, None, Advice::Random);
         let read = self.read_at(at, into);
@@ -188,7 +188,7 @@ impl Unclaimed {
     }
 
     /// The list of bad blocks in force; `None`: no sector is bad.
-    pub fn bad_blocks(&self, superblock: &Superblock) -> Result<Option<BadBlockLog>, ProbeError> {
+    pub(crate) fn bad_blocks(&self, superblock: &Superblock) -> Result<Option<BadBlockLog>, ProbeError> {
         let path = || self.name.clone();
         let broken = |source| ProbeError::BadBlocks { path: path(), source };
         let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(None) };
@@ -203,7 +203,7 @@ impl Unclaimed {
     }
 
     /// Checks every place where a superblock can be.
-    pub fn find_superblock(&self) -> Result<Found, ProbeError> {
+    pub(crate) fn find_superblock(&self) -> Result<Found, ProbeError> {
         let path = || self.name.clone();
         let read = |at: Sector, block: &mut [u8; SUPERBLOCK_BYTES]| self.read_at(at.0 * SECTOR_BYTES as u64, block);
         find(self.size(), read).map_err(|error| match error {

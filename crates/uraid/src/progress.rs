@@ -17,7 +17,7 @@ const FIRST_AFTER: Duration = Duration::from_millis(300);
 const BAR_CELLS: u64 = 20;
 
 /// A text on stderr that changes during a pass: in place on a terminal, else as a line now and then.
-pub struct Moving {
+pub(crate) struct Moving {
     began: Instant,
     first_after: Duration,
     /// When it was last shown, since the start.
@@ -27,13 +27,13 @@ pub struct Moving {
 
 impl Moving {
     /// Shows nothing for work that ends before `first_after`.
-    pub fn new(first_after: Duration) -> Moving {
+    pub(crate) fn new(first_after: Duration) -> Moving {
         let is_terminal = std::io::stderr().is_terminal();
         Moving { began: Instant::now(), first_after, shown: None, is_terminal }
     }
 
     /// The elapsed time, if it is time to show something.
-    pub fn due(&mut self) -> Option<Duration> {
+    pub(crate) fn due(&mut self) -> Option<Duration> {
         let elapsed = self.began.elapsed();
         self.is_due(elapsed).then_some(elapsed)
     }
@@ -48,12 +48,12 @@ impl Moving {
     }
 
     /// Whether stderr is a terminal.
-    pub fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
     /// Shows it now.
-    pub fn show(&mut self, text: &str) {
+    pub(crate) fn show(&mut self, text: &str) {
         self.shown.get_or_insert(Duration::ZERO);
         if self.is_terminal {
             log::raw(format!("\r\x1b[K{text}"));
@@ -63,7 +63,7 @@ impl Moving {
     }
 
     /// Removes the line from a terminal.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.is_terminal && self.shown.is_some() {
             log::raw("\r\x1b[K".to_owned());
         }
@@ -71,7 +71,7 @@ impl Moving {
 }
 
 /// The progress line of one pass.
-pub struct ProgressLine {
+pub(crate) struct ProgressLine {
     name: String,
     began_at: Option<Sectors>,
     moving: Moving,
@@ -79,12 +79,12 @@ pub struct ProgressLine {
 
 impl ProgressLine {
     /// A line for the pass `name` (`resync`); nothing is shown yet.
-    pub fn new(name: &str) -> ProgressLine {
+    pub(crate) fn new(name: &str) -> ProgressLine {
         ProgressLine { name: name.to_owned(), began_at: None, moving: Moving::new(FIRST_AFTER) }
     }
 
     /// `done` of `total` sectors of each member are done: shows it when it is time to.
-    pub fn show(&mut self, done: Sectors, total: Sectors) {
+    pub(crate) fn show(&mut self, done: Sectors, total: Sectors) {
         let began_at = *self.began_at.get_or_insert(done);
         if let Some(elapsed) = self.moving.due() {
             self.moving.show(&line(&self.name, done, total, done.0.saturating_sub(began_at.0), elapsed));
@@ -92,7 +92,7 @@ impl ProgressLine {
     }
 
     /// The pass has ended: removes the line and reports the result.
-    pub fn finish(self, last: &Progress) {
+    pub(crate) fn finish(self, last: &Progress) {
         self.moving.clear();
         let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.moving.began.elapsed()));
         let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
@@ -106,7 +106,7 @@ impl ProgressLine {
     }
 
     /// The pass was given up: removes the line.
-    pub fn interrupted(self) {
+    pub(crate) fn interrupted(self) {
         self.moving.clear();
     }
 }

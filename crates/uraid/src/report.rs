@@ -8,9 +8,9 @@ mod in_use;
 mod member_io;
 mod reshape;
 
-pub use in_use::InUse;
-pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
-pub use reshape::{Reshape, Shape};
+pub(crate) use in_use::InUse;
+pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
+pub(crate) use reshape::{Reshape, Shape};
 
 use crate::{dates, names};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use uraid_block::sizes::{self, counted};
 
 /// The facts about one array. Lengths in 512-byte sectors, times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Without the host.
     pub name: String,
     /// With the host, as the superblock has it.
@@ -94,7 +94,7 @@ pub struct Report {
 
 /// The inputs of a layout besides the level and the slots. Sizes in sectors.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Geometry {
+pub(crate) struct Geometry {
     /// md's number.
     pub layout: u32,
     /// As recorded: linear rounds its members to it.
@@ -107,7 +107,7 @@ pub struct Geometry {
 
 /// A given member that is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     /// As it was given; of a running array, the same as members have.
     pub path: String,
     /// Why.
@@ -116,7 +116,7 @@ pub struct LeftOut {
 
 /// What the request paths of a running array have counted since it was started, over all shards.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Reads served.
     pub reads: u64,
     /// Writes, zeroes and discards served.
@@ -140,7 +140,7 @@ pub struct Counts {
 /// The requests of NBD clients since the process was started, for all its arrays together. A request counts when it is
 /// answered, also with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// Arrays that the process serves.
     pub exports: usize,
     /// Connections that were accepted.
@@ -174,7 +174,7 @@ pub struct Clients {
 
 /// How far a resync is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Resync {
+pub(crate) struct Resync {
     /// Sectors of each member that are done.
     pub done: u64,
     /// Sectors of each member in all.
@@ -183,7 +183,7 @@ pub struct Resync {
 
 /// One member, or an empty slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Member {
+pub(crate) struct Member {
     /// Its permanent index in the array's table (md: dev_number); none for an empty slot.
     pub number: Option<u32>,
     /// Its slot; none for a spare and for a member that has lost its slot.
@@ -212,7 +212,7 @@ pub struct Member {
 
 impl Member {
     /// A slot without a member.
-    pub fn removed(slot: u16) -> Member {
+    pub(crate) fn removed(slot: u16) -> Member {
         Member {
             number: None,
             slot: Some(slot),
@@ -227,12 +227,12 @@ impl Member {
     }
 
     /// Whether a path means it, as text.
-    pub fn is_called(&self, path: &str) -> bool {
+    pub(crate) fn is_called(&self, path: &str) -> bool {
         [&self.path, &self.written].into_iter().any(|own| own.as_deref() == Some(path))
     }
 
     /// Whether its file is freed when the array stops.
-    pub fn is_deleted(&self) -> bool {
+    pub(crate) fn is_deleted(&self) -> bool {
         self.path_state.as_deref() == Some("deleted")
     }
 
@@ -247,7 +247,7 @@ impl Member {
     }
 
     /// The order in a table: slots ascending, then spares, then failed members.
-    pub fn order(&self) -> (u32, u32) {
+    pub(crate) fn order(&self) -> (u32, u32) {
         let behind = if self.state == "faulty" { 1 << 17 } else { 1 << 16 };
         (self.slot.map_or(behind, u32::from), self.number.unwrap_or(u32::MAX))
     }
@@ -255,7 +255,7 @@ impl Member {
 
 /// The process that serves an array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Server {
+pub(crate) struct Server {
     /// Its process id.
     pub pid: u32,
     /// The URIs for clients.
@@ -279,7 +279,7 @@ pub struct Server {
 
 /// One export of an array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Export {
+pub(crate) struct Export {
     /// The name that clients ask for.
     pub name: String,
     /// Whether their writes are refused.
@@ -289,11 +289,11 @@ pub struct Export {
 }
 
 /// The last word of the state of an array that does not run.
-pub const NOT_STARTED: &str = "Not Started";
+pub(crate) const NOT_STARTED: &str = "Not Started";
 
 impl Report {
     /// Notes which members others have: then the array may well run, but not where this process can ask.
-    pub fn set_in_use(&mut self, in_use: Vec<InUse>) {
+    pub(crate) fn set_in_use(&mut self, in_use: Vec<InUse>) {
         if !in_use.is_empty() {
             self.state.iter_mut().filter(|word| *word == NOT_STARTED).for_each(|word| *word = "In Use".to_owned());
         }
@@ -301,20 +301,20 @@ impl Report {
     }
 
     /// `[UU_U]` and `[4/3]` as /proc/mdstat shows them.
-    pub fn picture(&self) -> String {
+    pub(crate) fn picture(&self) -> String {
         let slots = self.slots();
         let in_sync = slots.chars().filter(|&letter| letter == 'U').count();
         format!("[{}/{in_sync}] [{slots}]", self.raid_devices)
     }
 
     /// One letter per slot: `U` in sync, `_` not.
-    pub fn slots(&self) -> String {
+    pub(crate) fn slots(&self) -> String {
         let is_in_sync = |slot| self.members.iter().any(|m| m.slot == Some(slot) && m.state == "active sync");
         (0..self.raid_devices).map(|slot| if is_in_sync(slot) { 'U' } else { '_' }).collect()
     }
 
     /// The state in one line: `active, frozen (/dev/sdb: no space left under the member (errno 28))`.
-    pub fn state_text(&self) -> String {
+    pub(crate) fn state_text(&self) -> String {
         let word = |word: &String| match &self.frozen {
             Some(reason) if word == "frozen" => format!("{word} ({reason})"),
             Some(_) | None => word.clone(),
@@ -323,7 +323,7 @@ impl Report {
     }
 
     /// The text of `uraid detail`.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut out = format!("{}:\n", self.name);
         self.head(&mut out);
         self.counts(&mut out);
@@ -343,7 +343,7 @@ impl Report {
     }
 
     /// The report with what `detail` adds to it: `hints` has the lines to copy.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut report = json!(self);
         report["hints"] = json!(self.hints());
         report

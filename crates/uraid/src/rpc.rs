@@ -6,15 +6,15 @@
 use serde_json::{Value, json};
 
 /// The most bytes of a request's line.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is at most 24 KiB of
 /// JSON.
-pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// One request.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// The id of the answer; `None`: no answer is wanted.
     pub id: Option<Value>,
     /// What to do.
@@ -23,7 +23,7 @@ pub struct Call {
 
 /// The methods of a running array.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Method {
+pub(crate) enum Method {
     /// Returns its report.
     Status,
     /// Declares members failed.
@@ -43,7 +43,7 @@ pub enum Method {
 /// An error answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct RpcError {
+pub(crate) struct RpcError {
     /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
     pub code: i64,
     /// The error message.
@@ -52,31 +52,31 @@ pub struct RpcError {
 
 impl RpcError {
     /// Invalid JSON.
-    pub const PARSE: i64 = -32700;
+    pub(crate) const PARSE: i64 = -32700;
     /// JSON, but not a request.
-    pub const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
     /// No such method.
-    pub const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     /// The method does not take these parameters.
-    pub const INVALID_PARAMS: i64 = -32602;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
     /// The array refused, or failed to do it.
-    pub const REFUSED: i64 = -32000;
+    pub(crate) const REFUSED: i64 = -32000;
     /// The array has no such member. The caller may know it by another path.
-    pub const NO_MEMBER: i64 = -32001;
+    pub(crate) const NO_MEMBER: i64 = -32001;
 
     /// An error answer.
-    pub fn new(code: i64, message: impl Into<String>) -> RpcError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> RpcError {
         RpcError { code, message: message.into() }
     }
 
     /// The array's own reason.
-    pub fn refused(reason: impl std::fmt::Display) -> RpcError {
+    pub(crate) fn refused(reason: impl std::fmt::Display) -> RpcError {
         RpcError::new(RpcError::REFUSED, reason.to_string())
     }
 }
 
 /// Reads one line. The error carries the id for its answer.
-pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
+pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     let value: Value = serde_json::from_slice(line)
         .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
     let Value::Object(request) = value else {
@@ -118,7 +118,7 @@ fn members<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec
 }
 
 /// A request as a line, with its end.
-pub fn call_line(method: &Method) -> String {
+pub(crate) fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
         Method::Fail { members } => ("fail", json!({ "members": members })),
@@ -128,7 +128,7 @@ pub fn call_line(method: &Method) -> String {
 }
 
 /// An answer as a line, with its end.
-pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
+pub(crate) fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
     let answer = match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err(error) => {
@@ -139,7 +139,7 @@ pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
 }
 
 /// Reads an answer. The outer error: these bytes are not an answer.
-pub fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
+pub(crate) fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(line)?;
     if let Some(error) = value.get("error") {
         let code = error.get("code").and_then(Value::as_i64).unwrap_or(RpcError::REFUSED);

@@ -36,7 +36,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Why nothing is served, or no longer.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     /// A member could not be claimed.
     #[error("the array is not started")]
     Claim(#[from] ClaimError),
@@ -117,7 +117,7 @@ pub enum ServeError {
 }
 
 /// Serves until told to stop.
-pub fn run(args: &ServeArgs) -> Result<(), ServeError> {
+pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
     log::begin();
     let nbd = args.nbd.as_deref().map(frontends::address);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
@@ -168,7 +168,7 @@ fn give_up_privileges(stack: &Stack, shards: u16) {
 }
 
 /// The array of each group of members, and the array above them if they may be its members.
-pub fn stack(
+pub(crate) fn stack(
     groups: &[Vec<String>],
     may_be_members: bool,
     options: &AssembleOptions,
@@ -179,7 +179,7 @@ pub fn stack(
 }
 
 /// The array of each group of members.
-pub fn assemble_all(
+pub(crate) fn assemble_all(
     groups: &[Vec<String>],
     options: &AssembleOptions,
     timeouts: &Timeouts,
@@ -193,7 +193,7 @@ type ReadMember = (Superblock, BadSectors);
 
 /// The members with a superblock, and the others that may be left out.
 #[derive(Default)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// With a superblock, by candidate.
     pub members: Vec<Claimed>,
     /// What they carry.
@@ -205,18 +205,18 @@ pub struct Opened {
 
 impl Opened {
     /// The array that they make up. Members without a place in it are released: another array may need them.
-    pub fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
+    pub(crate) fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
         let plan = assembly::decide(&self.candidates, &self.names(), options)?;
         Ok(self.assembled(plan))
     }
 
     /// By candidate.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.members.iter().map(|member| member.name().to_owned()).collect()
     }
 
     /// The array of a plan over these candidates.
-    pub fn assembled(&self, plan: StartPlan) -> Assembled {
+    pub(crate) fn assembled(&self, plan: StartPlan) -> Assembled {
         let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
         let refused = plan.refused.iter().map(|refused| {
             let name = self.members[refused.candidate].name();
@@ -230,19 +230,19 @@ impl Opened {
 
 /// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
 /// process's files and sockets until its last I/O is done, while the next start may already be running.
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     in_use_until: Instant,
     member_time_max: Option<Duration>,
 }
 
 impl Timeouts {
     /// From now on.
-    pub fn begin() -> Timeouts {
+    pub(crate) fn begin() -> Timeouts {
         Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
     }
 
     /// The same, with another limit for members; `None`: for ever.
-    pub fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
+    pub(crate) fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
         Timeouts { member_time_max, ..self }
     }
 
@@ -276,7 +276,7 @@ impl Timeouts {
     }
 
     /// Listens on a unix socket whose file gets this mode.
-    pub fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
+    pub(crate) fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
         let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, mode));
         listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
     }
@@ -284,7 +284,7 @@ impl Timeouts {
 
 /// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
 /// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
-pub fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
+pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
     let Opened { mut members, mut candidates, mut unreadable, mut left_out } = Opened::default();
     for name in names {
         let mut leave_out = |error: &dyn Error| {

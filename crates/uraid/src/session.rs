@@ -44,7 +44,7 @@ const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 const FIRST: ShardIndex = ShardIndex(0);
 
 /// The inputs of a session.
-pub struct Setup {
+pub(crate) struct Setup {
     /// The arrays.
     pub stack: Stack,
     /// The sockets.
@@ -62,7 +62,7 @@ pub struct Setup {
 
 /// Runs the arrays to their end. The members stay open until the process ends: to close one that does not answer would
 /// wait, and keep the outcome from being said.
-pub fn run(setup: Setup) -> Result<(), StackError> {
+pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
     let left_behind = LeftBehind::new(move |members| {
@@ -251,7 +251,7 @@ struct Run {
 }
 
 /// The process as a whole; on shard 0.
-pub struct Session {
+pub(crate) struct Session {
     station: Rc<Station>,
     /// By [`ArrayIndex`].
     runs: Vec<Run>,
@@ -280,22 +280,22 @@ impl Session {
     }
 
     /// What it was started from.
-    pub fn setup(&self) -> &Setup {
+    pub(crate) fn setup(&self) -> &Setup {
         &self.station.setup
     }
 
     /// Shard 0.
-    pub fn local(&self) -> Local {
+    pub(crate) fn local(&self) -> Local {
         (*self.station.shard).clone()
     }
 
     /// One of the arrays, on shard 0.
-    pub fn array(&self, index: ArrayIndex) -> Rc<HostArray> {
+    pub(crate) fn array(&self, index: ArrayIndex) -> Rc<HostArray> {
         self.station.arrays[index.0].clone()
     }
 
     /// Whether clients are served.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.is_ready.get()
     }
 
@@ -311,7 +311,7 @@ impl Session {
     }
 
     /// Whether a stop was asked for.
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stop_began.get().is_some()
     }
 
@@ -325,25 +325,25 @@ impl Session {
     }
 
     /// A caller has asked for a stop. [`Session::stop_answered`] must follow.
-    pub fn answer_is_due(&self) {
+    pub(crate) fn answer_is_due(&self) {
         self.answers_due.set(self.answers_due.get() + 1);
     }
 
     /// Stops all arrays; returns when they are stopped.
-    pub async fn stop(&self) -> Result<(), StackError> {
+    pub(crate) async fn stop(&self) -> Result<(), StackError> {
         self.ask_to_stop("`uraid stop`", None);
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }
 
     /// The caller has been told how the stop ended, or is gone.
-    pub fn stop_answered(&self) {
+    pub(crate) fn stop_answered(&self) {
         self.answers_due.set(self.answers_due.get() - 1);
         self.changed.notify_all();
     }
 
     /// The counts of each shard for one array, and the sum over the clients of the process. If a shard is slow, only
     /// what has arrived in time.
-    pub async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
+    pub(crate) async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
         heard.counts.borrow_mut().clear();

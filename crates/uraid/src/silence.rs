@@ -68,7 +68,7 @@ impl Silence {
 }
 
 /// Watches the members of an array until dropped.
-pub async fn watch(session: Rc<Session>, index: ArrayIndex) {
+pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
     let local = session.local();
     let mut members = vec![Silence::default(); session.array(index).status().members.len()];
     loop {

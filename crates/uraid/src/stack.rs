@@ -13,11 +13,11 @@ use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Options};
 
 /// For the requests of each array's clients. One may send 32 MiB at once; one request gets at most half.
-pub const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
+pub(crate) const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
 
 /// What a member is called in reports, and by clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MemberPath {
+pub(crate) struct MemberPath {
     /// Its path with links resolved, or the name of an array.
     pub path: String,
     /// The path that it was given by, made absolute.
@@ -25,7 +25,7 @@ pub struct MemberPath {
 }
 
 /// An array that can be started.
-pub struct Assembled {
+pub(crate) struct Assembled {
     /// Its name.
     pub name: String,
     /// The slot of each member.
@@ -39,7 +39,7 @@ pub struct Assembled {
 }
 
 /// The arrays of a process.
-pub struct Stack {
+pub(crate) struct Stack {
     /// Member arrays before those that are made of them.
     pub arrays: Vec<Assembled>,
     /// The operator said `--force`.
@@ -53,13 +53,13 @@ pub struct Stack {
 }
 
 /// The default limit of read errors.
-pub fn read_errors_max_default() -> u32 {
+pub(crate) fn read_errors_max_default() -> u32 {
     Config::default().read_errors_max
 }
 
 /// Why arrays could not be run from start to stop.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum StackError {
+pub(crate) enum StackError {
     /// One did not start.
     #[error("{array}: the array could not be started{why}")]
     Start {
@@ -115,28 +115,28 @@ pub enum StackError {
 
 impl Stack {
     /// These arrays, with the engine's limit of read errors.
-    pub fn new(arrays: Vec<Assembled>, force: bool) -> Stack {
+    pub(crate) fn new(arrays: Vec<Assembled>, force: bool) -> Stack {
         let (read_errors_max, on_full) = (read_errors_max_default(), OnFull::default());
         Stack { arrays, force, read_errors_max, on_full, blank: Vec::new() }
     }
 
     /// All arrays by index.
-    pub fn indexes(&self) -> impl DoubleEndedIterator<Item = ArrayIndex> + use<> {
+    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = ArrayIndex> + use<> {
         (0..self.arrays.len()).map(ArrayIndex)
     }
 
     /// One of them.
-    pub fn array(&self, index: ArrayIndex) -> &Assembled {
+    pub(crate) fn array(&self, index: ArrayIndex) -> &Assembled {
         &self.arrays[index.0]
     }
 
     /// The arrays that are not members of another one: clients may use them.
-    pub fn tops(&self) -> Vec<ArrayIndex> {
+    pub(crate) fn tops(&self) -> Vec<ArrayIndex> {
         self.indexes().filter(|&index| !self.is_member(index)).collect()
     }
 
     /// Whether it is a member of another one, which alone may write it.
-    pub fn is_member(&self, index: ArrayIndex) -> bool {
+    pub(crate) fn is_member(&self, index: ArrayIndex) -> bool {
         self.arrays.iter().any(|array| match &array.members {
             Members::Claimed(_) => false,
             Members::Arrays(members) => members.contains(&index),
@@ -144,7 +144,7 @@ impl Stack {
     }
 
     /// The name of member `member` of an array's plan: as on the command line, or the name of the array that it is.
-    pub fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
+    pub(crate) fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
         match &self.array(index).members {
             Members::Claimed(members) => members[member].name(),
             Members::Arrays(members) => &self.array(members[member]).name,
@@ -152,20 +152,26 @@ impl Stack {
     }
 
     /// Why an array could not be started, with its members' names.
-    pub fn start_error(&self, index: ArrayIndex, status: &Status, source: StartError) -> StackError {
+    pub(crate) fn start_error(&self, index: ArrayIndex, status: &Status, source: StartError) -> StackError {
         let why = frozen::start_text(status, &source, |member| self.member_name(index, member));
         StackError::Start { array: self.array(index).name.clone(), why, source }
     }
 
     /// Why an array could not be stopped well. `before`, `after`: its status before and after the stop.
-    pub fn stop_error(&self, index: ArrayIndex, before: &Status, after: &Status, error: StopError) -> StackError {
+    pub(crate) fn stop_error(
+        &self,
+        index: ArrayIndex,
+        before: &Status,
+        after: &Status,
+        error: StopError,
+    ) -> StackError {
         let reason = frozen::stop_reason(before, after, &error, |member| self.member_name(index, member));
         let is_degraded = before.level.is_parity() && before.usable.count() < usize::from(before.slots);
         StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason, is_degraded) }
     }
 
     /// The same in the form of reports: a path, or the name of an array.
-    pub fn member_path(&self, index: ArrayIndex, member: usize) -> String {
+    pub(crate) fn member_path(&self, index: ArrayIndex, member: usize) -> String {
         let name = self.member_name(index, member);
         match &self.array(index).members {
             Members::Claimed(_) => client::member_path(name),
@@ -174,12 +180,12 @@ impl Stack {
     }
 
     /// Why an array opens read-only, with the names of the members that it is for.
-    pub fn read_only_text(&self, index: ArrayIndex) -> Option<String> {
+    pub(crate) fn read_only_text(&self, index: ArrayIndex) -> Option<String> {
         assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
     }
 
     /// What reports and clients call the members of each array.
-    pub fn member_paths(&self) -> Vec<Vec<MemberPath>> {
+    pub(crate) fn member_paths(&self) -> Vec<Vec<MemberPath>> {
         let paths = |index, member| MemberPath {
             path: self.member_path(index, member),
             written: member_name::as_written(self.member_name(index, member)),
@@ -190,7 +196,7 @@ impl Stack {
 
     /// Whether a client's `text` means this member. Clients convert text that looks like a path: the name of an array
     /// arrives as the last part of a path.
-    pub fn is_called(&self, index: ArrayIndex, member: usize, paths: &MemberPath, text: &str) -> bool {
+    pub(crate) fn is_called(&self, index: ArrayIndex, member: usize, paths: &MemberPath, text: &str) -> bool {
         let name = self.member_name(index, member);
         match &self.array(index).members {
             Members::Claimed(_) => [name, &paths.path, &paths.written].contains(&text),
@@ -199,7 +205,7 @@ impl Stack {
     }
 
     /// The same of a member that was left out, whose path is `path`.
-    pub fn is_path_of(&self, index: ArrayIndex, path: &str, text: &str) -> bool {
+    pub(crate) fn is_path_of(&self, index: ArrayIndex, path: &str, text: &str) -> bool {
         match &self.array(index).members {
             Members::Claimed(_) => path == text,
             Members::Arrays(_) => text.rsplit('/').next() == Some(path),
@@ -207,7 +213,7 @@ impl Stack {
     }
 
     /// Gives arrays of the same name different ones, for sockets and exports. Fails if two have one UUID.
-    pub fn tell_apart(&mut self) -> Result<(), String> {
+    pub(crate) fn tell_apart(&mut self) -> Result<(), String> {
         for index in 1..self.arrays.len() {
             let (before, rest) = self.arrays.split_at_mut(index);
             let is_taken = |name: &str| before.iter().any(|array| array.name == name);
@@ -227,7 +233,7 @@ impl Stack {
     }
 
     /// The arrays as [`uraid_arrays`] builds them, in order.
-    pub fn setups(&self, read_only: bool) -> Vec<ArraySetup<'_>> {
+    pub(crate) fn setups(&self, read_only: bool) -> Vec<ArraySetup<'_>> {
         let (force, read_errors_max, on_full) = (self.force, self.read_errors_max, self.on_full);
         let config = Config { read_only, force, read_errors_max, on_full, ..Config::default() };
         let arrays = self.arrays.iter();
@@ -241,12 +247,12 @@ impl Stack {
     }
 
     /// The slots of the widest array.
-    pub fn slots_max(&self) -> u16 {
+    pub(crate) fn slots_max(&self) -> u16 {
         self.arrays.iter().map(|array| array.plan.layout.slots()).max().unwrap_or(0)
     }
 
     /// The host's options for them: the arenas hold rows of the widest array.
-    pub fn host_options(&self) -> Options {
+    pub(crate) fn host_options(&self) -> Options {
         let mut options = options_for(self.slots_max());
         // Of each array that clients reach, so that they do not wait for clients of another one.
         let served = self.tops().len() as u32;

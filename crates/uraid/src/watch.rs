@@ -20,7 +20,7 @@ const ETIMEDOUT: i32 = rustix::io::Errno::TIMEDOUT.raw_os_error();
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Checks until dropped.
-pub async fn members(array: Rc<Overseer>, local: Local) {
+pub(crate) async fn members(array: Rc<Overseer>, local: Local) {
     loop {
         array.say_changes();
         local.sleep(PERIOD).await;
@@ -28,7 +28,7 @@ pub async fn members(array: Rc<Overseer>, local: Local) {
 }
 
 /// What is new in `now`.
-pub fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
+pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
     let mut lines = Vec::new();
     // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
@@ -90,7 +90,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
 }
 
 /// An error that a member gave, or that it gave no answer.
-pub fn error_text(kind: RequestKind, error: IoError) -> String {
+pub(crate) fn error_text(kind: RequestKind, error: IoError) -> String {
     match error.os {
         ETIMEDOUT => format!("it did not answer a {} in time (--member-timeout)", kind.name()),
         _ => error.to_string(),
@@ -98,7 +98,7 @@ pub fn error_text(kind: RequestKind, error: IoError) -> String {
 }
 
 /// `a write failed: no space left under the member (errno 28)`
-pub fn failure_text(operation: Operation, error: IoError) -> String {
+pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
     if error.os == ETIMEDOUT {
         let what = match operation {
             Operation::Read => "a read",

@@ -11,7 +11,7 @@ use uraid_host::{Access, Claimed};
 
 /// Why nothing was wiped, or not everything.
 #[derive(Debug, thiserror::Error)]
-pub enum ZeroError {
+pub(crate) enum ZeroError {
     /// A member could not be claimed.
     #[error("nothing was wiped")]
     Claim(#[from] ClaimError),
@@ -37,7 +37,7 @@ pub enum ZeroError {
 }
 
 /// Wipes the superblocks.
-pub fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
+pub(crate) fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
     let open = |name: &String| metadata::claim(name, Access::ReadWrite);
     let members: Vec<Claimed> = args.members.iter().map(open).collect::<Result<_, _>>()?;
     let mut marks = Vec::new();

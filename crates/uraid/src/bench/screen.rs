@@ -11,7 +11,7 @@ use uraid_bench::{Progress, Screen};
 const FIRST_AFTER: Duration = Duration::from_secs(2);
 
 /// Stdout and stderr.
-pub struct Terminal {
+pub(super) struct Terminal {
     /// Whether tables are wanted.
     pub has_tables: bool,
 }

@@ -21,7 +21,7 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Why serving a trial array failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeTrialError {
+pub(crate) enum ServeTrialError {
     /// No client could have reached it.
     #[error(transparent)]
     Listen(#[from] Box<ServeError>),
@@ -31,12 +31,12 @@ pub enum ServeTrialError {
 }
 
 /// Listens on the socket; clients that connect before the array is ready wait.
-pub fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
+pub(super) fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
     Ok(Timeouts::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
 }
 
 /// Serves on `nbd`, which listens on `socket`, until stopped.
-pub fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
+pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
     let exports = vec![ArrayExport {
         array: ArrayIndex(0),

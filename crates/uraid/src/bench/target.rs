@@ -17,7 +17,7 @@ use uraid_host::{Access, Claimed};
 
 /// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub(crate) enum TargetError {
     /// Data would be lost that the operator has not given up.
     #[error("{member}: a member of a trial array loses what it holds; give --destructive if that is meant")]
     TrialNeedsConsent {
@@ -66,7 +66,12 @@ pub enum TargetError {
 }
 
 /// A trial array, filled. If one memory or null member is named, every slot gets one like it.
-pub fn trial(trial: &Trial, names: &[String], destructive: bool, screen: &dyn Screen) -> Result<Target, TargetError> {
+pub(super) fn trial(
+    trial: &Trial,
+    names: &[String],
+    destructive: bool,
+    screen: &dyn Screen,
+) -> Result<Target, TargetError> {
     let names = match names {
         [one] if create::is_fleeting(one) => vec![one.clone(); trial.raid_devices.into()],
         names => names.to_vec(),
@@ -83,7 +88,7 @@ pub fn trial(trial: &Trial, names: &[String], destructive: bool, screen: &dyn Sc
 }
 
 /// The array that these members make up; `writes` is fio's word where the work writes.
-pub fn existing(
+pub(super) fn existing(
     names: &[String],
     writes: Option<&'static str>,
     options: &AssembleOptions,
@@ -119,7 +124,7 @@ fn wipe_old(members: &[Claimed]) -> Result<(), TargetError> {
 }
 
 /// After the run: wipes a trial's superblocks if the members outlive it.
-pub fn leave(target: &Target) -> Result<(), TargetError> {
+pub(super) fn leave(target: &Target) -> Result<(), TargetError> {
     if !target.is_trial {
         return Ok(());
     }

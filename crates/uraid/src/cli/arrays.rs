@@ -5,13 +5,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
 /// The members of each `--array`, in order.
 #[derive(Clone, Debug, Default)]
-pub struct MemberArrays(pub Vec<Vec<String>>);
+pub(crate) struct MemberArrays(pub Vec<Vec<String>>);
 
 const ID: &str = "array";
 
 impl MemberArrays {
     /// The members of each array; where there is no `--array`, of the one whose members were named without it.
-    pub fn groups_or(&self, members: &[String]) -> Vec<Vec<String>> {
+    pub(crate) fn groups_or(&self, members: &[String]) -> Vec<Vec<String>> {
         if self.0.is_empty() { vec![members.to_owned()] } else { self.0.clone() }
     }
 }

@@ -149,7 +149,7 @@ pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String>
 
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     /// A trial array of this RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true, requires = "raid_devices")]
     pub level: Option<Level>,

@@ -64,7 +64,7 @@ const USAGE: &str = "uraid copy [OPTIONS] MEMBER... OUT
 /// Options of `uraid copy`.
 #[derive(Args, Debug)]
 #[command(allow_missing_positional = true, override_usage = USAGE)]
-pub struct CopyArgs {
+pub(crate) struct CopyArgs {
     /// Copy although data may be wrong: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
@@ -119,12 +119,12 @@ pub struct CopyArgs {
 
 impl CopyArgs {
     /// The members of each array.
-    pub fn groups(&self) -> Vec<Vec<String>> {
+    pub(crate) fn groups(&self) -> Vec<Vec<String>> {
         self.arrays.groups_or(&self.members)
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.
-    pub fn has_member_arrays(&self) -> bool {
+    pub(crate) fn has_member_arrays(&self) -> bool {
         !self.arrays.0.is_empty()
     }
 }

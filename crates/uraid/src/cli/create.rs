@@ -48,7 +48,7 @@ LAYOUTS
 
 /// Options of `uraid create`.
 #[derive(Args, Debug)]
-pub struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// The RAID level: linear, raid0 (0, stripe), raid1 (1, mirror), raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
     pub level: Level,
@@ -100,7 +100,7 @@ pub struct CreateArgs {
 
 impl CreateArgs {
     /// Whether what members carry may be lost.
-    pub fn may_overwrite(&self) -> bool {
+    pub(crate) fn may_overwrite(&self) -> bool {
         self.run || self.force
     }
 }
@@ -116,7 +116,7 @@ EXAMPLES
 
 /// Options of `uraid zero-superblock`.
 #[derive(Args, Debug)]
-pub struct ZeroArgs {
+pub(crate) struct ZeroArgs {
     /// Wipe damaged superblocks too
     #[arg(short, long)]
     pub force: bool,
@@ -142,7 +142,7 @@ pub(super) fn level(text: &str) -> Result<Level, String> {
 }
 
 /// The layout number that `--layout` means, or that `create` chooses; ends the process when the level has no such layout.
-pub fn layout_number(level: Level, option: Option<&str>) -> u32 {
+pub(crate) fn layout_number(level: Level, option: Option<&str>) -> u32 {
     let Some(text) = option else { return default_layout(level) };
     parse_layout(level, text).unwrap_or_else(|| {
         super::usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))
@@ -150,7 +150,7 @@ pub fn layout_number(level: Level, option: Option<&str>) -> u32 {
 }
 
 /// The chunk that `--chunk` means, or that `create` chooses. raid1 has none, whatever the option says.
-pub fn chunk_size(level: Level, option: Option<Sectors>) -> Sectors {
+pub(crate) fn chunk_size(level: Level, option: Option<Sectors>) -> Sectors {
     match level {
         Level::Raid1 => Sectors::ZERO,
         Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {

@@ -30,7 +30,7 @@ uraid fail ARRAY MEMBER...
 /// Options of `uraid fail`.
 #[derive(Args, Debug)]
 #[command(override_usage = FAIL_USAGE)]
-pub struct FailArgs {
+pub(crate) struct FailArgs {
     /// The control socket of the process that serves the array, in place of ARRAY
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct FailArgs {
 impl FailArgs {
     /// The array, where the control socket does not say it, and the members. Ends the process when the words do not
     /// fit, as other wrong command lines do.
-    pub fn array_and_members(&self) -> (Option<&str>, &[String]) {
+    pub(crate) fn array_and_members(&self) -> (Option<&str>, &[String]) {
         match (self.array_and_members.as_slice(), &self.control) {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
@@ -68,7 +68,7 @@ stopped only with --all. An array of arrays is stopped together with its members
 
 /// Options of `uraid stop`.
 #[derive(Args, Debug)]
-pub struct StopArgs {
+pub(crate) struct StopArgs {
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with = "array")]
     pub control: Option<PathBuf>,

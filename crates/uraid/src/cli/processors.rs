@@ -3,19 +3,19 @@
 
 /// One processor for each thread, each once, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Processors(Vec<u16>);
+pub(crate) struct Processors(Vec<u16>);
 
 /// As many threads as `serve --shards` may say.
 const COUNT_MAX: usize = 64;
 
 impl Processors {
     /// How many threads.
-    pub fn count(&self) -> u16 {
+    pub(crate) fn count(&self) -> u16 {
         self.0.len() as u16
     }
 
     /// By thread.
-    pub fn list(&self) -> &[u16] {
+    pub(crate) fn list(&self) -> &[u16] {
         &self.0
     }
 }

@@ -78,7 +78,7 @@ impl From<Full> for OnFull {
 
 /// Options of `uraid serve`.
 #[derive(Args, Debug)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// Never write a byte to a member, not even its superblock
     #[arg(short = 'o', long, visible_alias = "readonly")]
     pub read_only: bool,
@@ -160,12 +160,12 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 
 impl ServeArgs {
     /// The members of each array.
-    pub fn groups(&self) -> Vec<Vec<String>> {
+    pub(crate) fn groups(&self) -> Vec<Vec<String>> {
         self.arrays.groups_or(&self.members)
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.
-    pub fn has_member_arrays(&self) -> bool {
+    pub(crate) fn has_member_arrays(&self) -> bool {
         !self.arrays.0.is_empty()
     }
 }

@@ -33,7 +33,7 @@ FIELDS
 
 /// Options of `uraid examine`.
 #[derive(Args, Debug)]
-pub struct ExamineArgs {
+pub(crate) struct ExamineArgs {
     /// As one JSON array of one object per member: sizes and places in sectors, times in seconds since 1970
     #[arg(long, conflicts_with_all = ["export", "brief"])]
     pub json: bool,
@@ -86,7 +86,7 @@ With --json, `rows` has one object for each row, with a cell for each slot.";
 
 /// Options of `uraid detail`.
 #[derive(Args, Debug)]
-pub struct DetailArgs {
+pub(crate) struct DetailArgs {
     /// As one JSON object; as an array of them where the members are of several arrays
     #[arg(long)]
     pub json: bool,
@@ -112,7 +112,7 @@ pub struct DetailArgs {
 
 /// How long members are waited for.
 #[derive(Args, Debug)]
-pub struct MemberTimeout {
+pub(crate) struct MemberTimeout {
     /// How long a member may take to answer; after that it counts as unreadable. 100ms to 1440m, a bare number is in
     /// seconds, or 0: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
@@ -121,14 +121,14 @@ pub struct MemberTimeout {
 
 impl MemberTimeout {
     /// `None`: for ever.
-    pub fn limit(&self) -> Option<Duration> {
+    pub(crate) fn limit(&self) -> Option<Duration> {
         (!self.member_timeout.is_zero()).then_some(self.member_timeout)
     }
 }
 
 /// An array that is not there: `uraid detail --draw --level ...`.
 #[derive(Args, Debug)]
-pub struct GeometryArgs {
+pub(crate) struct GeometryArgs {
     /// With --draw, in place of an array: its RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true)]
     #[arg(requires = "draw", requires = "raid_devices", conflicts_with_all = ["named", "array", "control"])]
@@ -156,7 +156,7 @@ An array of another user is named on stderr in place of its line, and the exit c
 
 /// Options of `uraid list`.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub(crate) struct ListArgs {
     /// As one JSON array
     #[arg(long)]
     pub json: bool,

@@ -17,7 +17,7 @@ use uraid_layout::{Level, layout_name};
 
 /// The options that the array was made with; `None` for `create`'s default.
 #[derive(Clone, Debug)]
-pub struct Geometry {
+pub(super) struct Geometry {
     /// The level.
     pub level: Level,
     /// md's number of the layout.
@@ -34,7 +34,7 @@ pub struct Geometry {
 
 /// Why there is no such array.
 #[derive(Debug, thiserror::Error)]
-pub enum AssumeError {
+pub(crate) enum AssumeError {
     /// A member could not be claimed.
     #[error("nothing was copied")]
     Claim(#[from] ClaimError),
@@ -63,7 +63,7 @@ pub enum AssumeError {
 }
 
 /// Claims members for reading; `None` for `missing`.
-pub fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
+pub(super) fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
     let open = |name: &String| match name.as_str() {
         "missing" => Ok(None),
         name => Ok(metadata::claim(name, Access::ReadOnly).map(Some)?),
@@ -72,7 +72,7 @@ pub fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeError> {
 }
 
 /// The array of these members, in the order of their slots, and one line that identifies it.
-pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, String), AssumeError> {
+pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, String), AssumeError> {
     let creation = creation(geometry, members)?;
     let mut claimed = Vec::new();
     let mut candidates = Vec::new();
@@ -105,7 +105,7 @@ pub fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, 
 }
 
 /// `raid5, left-symmetric, chunk 64K`.
-pub fn shape(geometry: &Geometry) -> String {
+pub(super) fn shape(geometry: &Geometry) -> String {
     let mut parts = vec![geometry.level.name().to_owned(), layout_name(geometry.level, geometry.layout)];
     if !geometry.chunk.is_zero() {
         parts.push(format!("chunk {}", sizes::chunk(geometry.chunk)));
@@ -115,7 +115,7 @@ pub fn shape(geometry: &Geometry) -> String {
 }
 
 /// What `create` would make of these members.
-pub fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Creation, AssumeError> {
+pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Creation, AssumeError> {
     let slots = u16::try_from(members.len()).unwrap_or(u16::MAX);
     let options = CreateOptions {
         version: geometry.version,

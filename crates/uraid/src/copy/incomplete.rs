@@ -22,7 +22,7 @@ use uraid_layout::Level;
 
 /// Completes a raid0 or linear array that lacks members, if `options` allow it. `size`: how much data a missing
 /// member held, if the user knows.
-pub fn complete(opened: &mut Opened, options: &AssembleOptions, size: Option<Sectors>) {
+pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Option<Sectors>) {
     let Err(AssembleError::TooFewMembers { level, missing, refused, .. }) = assemble(&opened.candidates, options)
     else {
         return;

@@ -22,7 +22,7 @@ const IDENTITY: &str = "# Array: ";
 
 /// What is known of a stretch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub(super) enum State {
     /// Not copied yet.
     Untried,
     /// Could not be read; zeroes in the output.
@@ -33,7 +33,7 @@ pub enum State {
 
 /// Why a map is refused.
 #[derive(Debug, thiserror::Error)]
-pub enum MapError {
+pub(crate) enum MapError {
     /// It could not be read or written.
     #[error("{}: {action} the map failed", path.display())]
     Io {
@@ -74,7 +74,7 @@ pub enum MapError {
 
 /// Which sectors are copied.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Map {
+pub(super) struct Map {
     /// Which copy it belongs to.
     identity: String,
     size: Sectors,
@@ -85,12 +85,12 @@ pub struct Map {
 impl Map {
     /// A map of `size` sectors of which none was tried. `identity` is one line of text that tells this copy from
     /// others.
-    pub fn new(identity: &str, size: Sectors) -> Map {
+    pub(super) fn new(identity: &str, size: Sectors) -> Map {
         Map { identity: identity.to_owned(), size, starts: BTreeMap::from([(0, State::Untried)]) }
     }
 
     /// Reads the map of an earlier run, `None` where there is none. It must be of the same copy.
-    pub fn load(path: &Path, identity: &str, size: Sectors) -> Result<Option<Map>, MapError> {
+    pub(super) fn load(path: &Path, identity: &str, size: Sectors) -> Result<Option<Map>, MapError> {
         let failed = |source| MapError::Io { path: path.to_owned(), action: "reading", source };
         let file = match std::fs::File::open(path) {
             Ok(file) => file,
@@ -112,7 +112,7 @@ impl Map {
     }
 
     /// Refuses a path, or the one that [`Map::save`] writes beside it, if it holds anything but a map.
-    pub fn may_be_saved(path: &Path) -> Result<(), MapError> {
+    pub(super) fn may_be_saved(path: &Path) -> Result<(), MapError> {
         for path in files(path) {
             let failed = |source| MapError::Io { path: path.clone(), action: "reading", source };
             let mut start = Vec::new();
@@ -129,7 +129,7 @@ impl Map {
     }
 
     /// Writes the map so that a crash leaves the old one or the new one.
-    pub fn save(&self, path: &Path) -> Result<(), MapError> {
+    pub(super) fn save(&self, path: &Path) -> Result<(), MapError> {
         self.save_by(path, &mut Disk)
     }
 
@@ -148,7 +148,7 @@ impl Map {
     }
 
     /// Sets the state of a stretch. Panics outside of the map.
-    pub fn set(&mut self, range: Range, state: State) {
+    pub(super) fn set(&mut self, range: Range, state: State) {
         let (start, end) = (range.start.0, range.end().0);
         assert!(end <= self.size.0);
         if start == end {
@@ -176,7 +176,7 @@ impl Map {
     }
 
     /// All stretches, in order.
-    pub fn stretches(&self) -> impl Iterator<Item = (Range, State)> + '_ {
+    pub(super) fn stretches(&self) -> impl Iterator<Item = (Range, State)> + '_ {
         let ends = self.starts.keys().skip(1).copied().chain([self.size.0]);
         self.starts.iter().zip(ends).filter(|((start, _), end)| *start < end).map(|((start, state), end)| {
             let range = Range::between(Sector(*start), Sector(end));
@@ -185,17 +185,17 @@ impl Map {
     }
 
     /// The stretches of one state.
-    pub fn of(&self, state: State) -> Vec<Range> {
+    pub(super) fn of(&self, state: State) -> Vec<Range> {
         self.stretches().filter(|(_, of)| *of == state).map(|(range, _)| range).collect()
     }
 
     /// How many sectors have a state.
-    pub fn count(&self, state: State) -> Sectors {
+    pub(super) fn count(&self, state: State) -> Sectors {
         Sectors(self.of(state).iter().map(|range| range.length.0).sum())
     }
 
     /// The map as a file.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let untried = self.of(State::Untried);
         let (status, at) = match untried.first() {
             Some(first) => ('?', byte(first.start)),
@@ -215,7 +215,7 @@ impl Map {
 }
 
 /// The first byte of a sector.
-pub fn byte(at: Sector) -> u64 {
+pub(super) fn byte(at: Sector) -> u64 {
     Sectors(at.0).bytes()
 }
 
@@ -227,7 +227,7 @@ fn new_beside(path: &Path) -> PathBuf {
 }
 
 /// Every file that [`Map::save`] writes.
-pub fn files(path: &Path) -> [PathBuf; 2] {
+pub(super) fn files(path: &Path) -> [PathBuf; 2] {
     [path.to_owned(), new_beside(path)]
 }
 

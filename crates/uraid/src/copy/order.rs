@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use trials::Asked;
-pub use trials::Unknown;
+pub(super) use trials::Unknown;
 use uraid_block::sizes;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::{Candidate, Members, Question, Ranking, SearchError, Tally, Verdict, search};
@@ -24,7 +24,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
 /// Why no order was chosen.
 #[derive(Debug, thiserror::Error)]
-pub enum OrderError {
+pub(crate) enum OrderError {
     /// A geometry that no array has, or a member that could not be claimed.
     #[error(transparent)]
     Assume(#[from] AssumeError),
@@ -48,7 +48,7 @@ pub enum OrderError {
 }
 
 /// The geometries to try, and the members in the order they were named; `None` for each that is missing.
-pub struct Search {
+pub(super) struct Search {
     asked: Vec<Asked>,
     members: Vec<Option<Claimed>>,
     ranking: Ranking,
@@ -74,7 +74,7 @@ impl Members for Sectorwise<'_> {
 
 impl Search {
     /// Tries all orders of these members in all geometries that fit what is given.
-    pub fn run(given: &Geometry, unknown: Unknown, members: Vec<Option<Claimed>>) -> Result<Search, OrderError> {
+    pub(super) fn run(given: &Geometry, unknown: Unknown, members: Vec<Option<Claimed>>) -> Result<Search, OrderError> {
         let asked = trials::trials(given, unknown, &members)?;
         let trials = asked.iter().map(|asked| asked.trial.clone()).collect();
         let mut present = Sectorwise { members: members.iter().flatten().collect(), said: Instant::now() };
@@ -84,7 +84,7 @@ impl Search {
     }
 
     /// The ranking as text.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = self.searched();
         for (at, candidate) in self.ranking.candidates.iter().take(PRINTED_MAX).enumerate() {
             let _ = writeln!(text, "{:>3}  {}", at + 1, self.line(candidate));
@@ -189,7 +189,7 @@ impl Search {
     }
 
     /// The candidate to copy: the one with this number, or the first one if it is clearly ahead.
-    pub fn choose(&self, number: Option<usize>) -> Result<(Geometry, Vec<Option<Claimed>>), OrderError> {
+    pub(super) fn choose(&self, number: Option<usize>) -> Result<(Geometry, Vec<Option<Claimed>>), OrderError> {
         let ranking = &self.ranking;
         let at = match (number, ranking.verdict) {
             (Some(number), _) => number,

@@ -17,7 +17,7 @@ static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Why OUT is not written.
 #[derive(Debug, thiserror::Error)]
-pub enum OutputError {
+pub(crate) enum OutputError {
     /// It could not be opened, looked at or made as large as the array.
     #[error("{}: {action} failed", path.display())]
     Io {
@@ -89,7 +89,7 @@ pub enum OutputError {
 
 /// The expected state of OUT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Before {
+pub(super) enum Before {
     /// A map of this copy says that part of it is copied.
     Resumed,
     /// A map of this copy exists, but OUT is empty: the map is created first.
@@ -111,7 +111,7 @@ enum Kind {
 }
 
 /// OUT, open.
-pub struct Output {
+pub(super) struct Output {
     file: File,
     kind: Kind,
     path: PathBuf,
@@ -120,7 +120,7 @@ pub struct Output {
 }
 
 /// Whether OUT is a pipe or another stream, which has no default path for a map.
-pub fn is_stream(path: &Path) -> bool {
+pub(super) fn is_stream(path: &Path) -> bool {
     let is_storage = |status: std::fs::Metadata| status.is_file() || status.file_type().is_block_device();
     path == Path::new("-") || std::fs::metadata(path).is_ok_and(|status| !is_storage(status))
 }
@@ -128,7 +128,7 @@ pub fn is_stream(path: &Path) -> bool {
 impl Output {
     /// Opens OUT for a copy of `size` sectors of an array. `members` are all given names, also those that are left out:
     /// a stale member must not be overwritten either.
-    pub fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
+    pub(super) fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
             return standard_output(members);
@@ -168,7 +168,7 @@ impl Output {
 
     /// Empties a file for a new copy. The map must be saved before, or an interrupted copy would look as if it had gone
     /// far.
-    pub fn begin(&self) -> Result<(), OutputError> {
+    pub(super) fn begin(&self) -> Result<(), OutputError> {
         let Some(size) = self.begins_with else { return Ok(()) };
         let failed = |action| move |source| OutputError::Io { path: self.path.clone(), action, source };
         self.file.set_len(0).map_err(failed("emptying"))?;
@@ -176,7 +176,7 @@ impl Output {
     }
 
     /// Refuses a map path that is OUT or a member.
-    pub fn refuse_map(&self, path: &Path, members: &[String]) -> Result<(), OutputError> {
+    pub(super) fn refuse_map(&self, path: &Path, members: &[String]) -> Result<(), OutputError> {
         let failed = |source| OutputError::Io { path: path.to_owned(), action: "opening", source };
         let status = match std::fs::metadata(path) {
             Ok(status) => status,
@@ -192,12 +192,12 @@ impl Output {
     }
 
     /// Its name.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes bytes at their place; on a stream, after all earlier ones.
-    pub fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()> {
         assert_eq!(range.length.bytes(), bytes.len() as u64);
         let at = byte(range.start);
         match self.kind {
@@ -208,7 +208,7 @@ impl Output {
     }
 
     /// Makes a stretch zeroes.
-    pub fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
+    pub(super) fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
         let (mut at, end) = (byte(range.start), byte(range.end()));
         while at < end && self.kind != Kind::File {
             let part = &ZEROES[..(end - at).min(ZEROES.len() as u64) as usize];
@@ -222,7 +222,7 @@ impl Output {
     }
 
     /// Makes what was written durable; a stream cannot promise that.
-    pub fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> io::Result<()> {
         match self.kind {
             Kind::File | Kind::BlockDevice => self.file.sync_data(),
             Kind::Stream => Ok(()),

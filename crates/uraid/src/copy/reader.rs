@@ -22,7 +22,7 @@ const BUFFER_RETRY: Duration = Duration::from_micros(100);
 
 /// How reading ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// All was handed over.
     Done,
     /// The writer ended early; it reports why.
@@ -39,7 +39,7 @@ pub enum Outcome {
 }
 
 /// A stretch of what is copied, and the array that it is read from, by the same addresses.
-pub struct Part {
+pub(super) struct Part {
     /// Where.
     pub range: Range,
     /// From what.
@@ -48,7 +48,7 @@ pub struct Part {
 
 /// Reads the stretches in order and hands them over. `parts` are adjacent and cover all of them. `line` shows the
 /// progress; `done` sectors were done before.
-pub async fn read_all(
+pub(super) async fn read_all(
     local: &Local,
     parts: Vec<Part>,
     work: &[Range],

@@ -15,7 +15,7 @@ use uraid_engine::HalfReshaped;
 use uraid_format::uuid;
 
 /// Both geometries as arrays of one stack.
-pub fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> Source {
+pub(super) fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> Source {
     let size = both.array_size();
     let position = Sector(both.plan.position.0.min(size.0));
     let (old, new) = ("old geometry", "new geometry");

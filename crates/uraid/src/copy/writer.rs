@@ -21,7 +21,7 @@ const ZEROES_MAX: Sectors = Sectors(1 << 21);
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
 /// What to do with the next stretch. Stretches come in order.
-pub enum Job {
+pub(super) enum Job {
     /// These bytes.
     Data(Range, Vec<u8>),
     /// It is all zeroes.
@@ -32,7 +32,7 @@ pub enum Job {
 
 /// Why the output ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub(crate) enum WriteError {
     /// Writing failed.
     #[error("{}: writing failed", path.display())]
     Output {
@@ -47,18 +47,18 @@ pub enum WriteError {
 }
 
 /// The sending end of the queue of jobs.
-pub struct Queue {
+pub(super) struct Queue {
     sender: SyncSender<Job>,
     waiting: Arc<Mutex<Option<Waker>>>,
 }
 
 /// The writer has ended early; [`Writer::end`] returns why.
 #[derive(Debug)]
-pub struct Ended;
+pub(super) struct Ended;
 
 impl Queue {
     /// Hands a job over, as soon as there is room.
-    pub async fn send(&self, job: Job) -> Result<(), Ended> {
+    pub(super) async fn send(&self, job: Job) -> Result<(), Ended> {
         let mut job = Some(job);
         std::future::poll_fn(|context| {
             // Store the waker before the attempt: a job that is taken in between wakes it.
@@ -77,7 +77,7 @@ impl Queue {
 }
 
 /// The result of the writer.
-pub struct Written {
+pub(super) struct Written {
     /// How far the copy is.
     pub map: Map,
     /// Whether it could write everything it was given.
@@ -85,11 +85,11 @@ pub struct Written {
 }
 
 /// The thread that writes.
-pub struct Writer(JoinHandle<Written>);
+pub(super) struct Writer(JoinHandle<Written>);
 
 impl Writer {
     /// Starts it, with the map as it was before; `save_to` is where the map is saved, if at all.
-    pub fn start(output: Output, map: Map, save_to: Option<PathBuf>) -> io::Result<(Writer, Queue)> {
+    pub(super) fn start(output: Output, map: Map, save_to: Option<PathBuf>) -> io::Result<(Writer, Queue)> {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let waiting = Arc::new(Mutex::new(None));
         let (save_every, saved) = (SAVE_EVERY, Instant::now());
@@ -100,13 +100,13 @@ impl Writer {
     }
 
     /// Whether the writer has ended.
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
 
     /// Waits until all is written; the queue must have been dropped. `None` if it takes longer than `time_max`: a pipe
     /// without a reader can block for ever.
-    pub fn end(self, time_max: Option<Duration>) -> Option<Written> {
+    pub(super) fn end(self, time_max: Option<Duration>) -> Option<Written> {
         let deadline = time_max.map(|time| Instant::now() + time);
         while !self.0.is_finished() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

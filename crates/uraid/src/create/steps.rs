@@ -11,7 +11,7 @@ use uraid_host::Claimed;
 
 /// What is done to a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub(crate) enum What {
     /// Zeroes over an old signature.
     Wipe(Range),
     /// A part of the new metadata.
@@ -22,7 +22,7 @@ pub enum What {
 
 /// One step of making an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// Its index among the members that are there.
     pub member: usize,
     /// What is done to it.
@@ -33,13 +33,13 @@ pub struct Step {
 
 impl Step {
     /// For messages.
-    pub fn action(&self) -> &'static str {
+    pub(crate) fn action(&self) -> &'static str {
         if self.is_wipe { "wiping the old metadata" } else { "writing the superblock" }
     }
 }
 
 /// A member's new content: the old signatures to wipe, the superblock to write.
-pub struct NewContent<'a> {
+pub(crate) struct NewContent<'a> {
     /// The places of the old marks.
     pub marks: Vec<Range>,
     /// Its new superblock.
@@ -47,7 +47,7 @@ pub struct NewContent<'a> {
 }
 
 /// All steps, in order.
-pub fn steps(members: &[NewContent<'_>]) -> Vec<Step> {
+pub(crate) fn steps(members: &[NewContent<'_>]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (member, content) in members.iter().enumerate() {
         let wipes = content.marks.iter().map(|mark| What::Wipe(*mark)).chain([What::Sync]);
@@ -62,7 +62,7 @@ pub fn steps(members: &[NewContent<'_>]) -> Vec<Step> {
 }
 
 /// A member to write metadata to.
-pub trait Disk {
+pub(crate) trait Disk {
     /// Writes bytes from byte `at` on.
     fn write_at(&self, at: u64, bytes: &[u8]) -> Result<(), IoError>;
     /// Makes durable what was written.
@@ -80,7 +80,7 @@ impl Disk for &Claimed {
 }
 
 /// Runs all steps, up to the first that fails; returns its index and error.
-pub fn carry_out(steps: &[Step], disks: &[impl Disk]) -> Result<(), (usize, IoError)> {
+pub(crate) fn carry_out(steps: &[Step], disks: &[impl Disk]) -> Result<(), (usize, IoError)> {
     for (at, step) in steps.iter().enumerate() {
         let disk = &disks[step.member];
         let outcome = match &step.what {

@@ -13,7 +13,7 @@ const SIZE: Sectors = Sectors(2 << 20);
 const CHUNKS_MIN: u64 = 256;
 
 /// The drawing of an array, running or not.
-pub fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailError> {
+pub(super) fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailError> {
     let unknown = || DetailError::NoGeometry { array: report.name.clone(), level: report.level.clone() };
     let geometry = report.geometry.as_ref().ok_or_else(unknown)?;
     let spec = Spec {
@@ -35,7 +35,7 @@ pub fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailEr
 }
 
 /// The drawing of an array as `create` would lay it out. `level` is one of the options.
-pub fn of_options(level: Level, options: &GeometryArgs, rows: Option<u64>) -> Result<Drawing, DetailError> {
+pub(super) fn of_options(level: Level, options: &GeometryArgs, rows: Option<u64>) -> Result<Drawing, DetailError> {
     let raid_disks = options.raid_devices.expect("clap requires it");
     let layout = layout_number(level, options.layout.as_deref());
     let chunk = chunk_size(level, options.chunk);

@@ -24,7 +24,7 @@ use uraid_host::{Holder, holder};
 use uraid_layout::{Layout, Level, Spec, layout_name};
 
 /// The reports of the members' arrays.
-pub struct Told {
+pub(super) struct Told {
     /// One for each array.
     pub reports: Vec<Report>,
     /// Why they make up no array; shown after the reports.
@@ -41,7 +41,7 @@ struct Known {
 }
 
 /// Reads the members and reports the arrays that they belong to. Unreadable members are listed on stderr.
-pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, DetailError> {
+pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let mut known = Known::default();
     let mut first_error = None;
     for name in members {
@@ -76,7 +76,7 @@ pub fn tell(members: &[String], time_max: Option<Duration>) -> Result<Told, Deta
 }
 
 /// The array of each group of members, and the one that they make up where they carry the superblocks of one.
-pub fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
+pub(super) fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
     // Before they are claimed here.
     let in_use: Vec<InUse> = groups.iter().flatten().filter_map(|name| in_use_now(name, time_max)).collect();
@@ -344,7 +344,7 @@ fn consistency_policy(template: &Superblock) -> &'static str {
 }
 
 /// The constant properties of an array. Without its layout, its size is unknown.
-pub fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
+pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
     let set_name = template.set_name.as_str().into_owned();
     let known = template.level_layout();
     let geometry = layout.map(Layout::spec).map(|spec| Geometry {

@@ -21,7 +21,7 @@ use uraid_format::{Features, Role, Superblock, uuid};
 const BITMAP_BYTES_MAX: u64 = 64 << 20;
 
 /// The areas; `None` if the superblock does not announce one, an error's text if it is broken.
-pub struct Areas {
+pub(super) struct Areas {
     pub bad_blocks: Option<Result<BadBlockLog, String>>,
     pub bitmap: Option<Result<(BitmapHeader, BitmapStatistics), String>>,
     pub ppl: Option<Result<PplHeader, String>>,
@@ -29,7 +29,7 @@ pub struct Areas {
 }
 
 /// Reads the areas of a member.
-pub fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
+pub(super) fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
     let features = superblock.features;
     let has_bitmap = features.contains(Features::BITMAP_OFFSET);
     let is_journal = superblock.own_role() == Role::Journal;
@@ -96,7 +96,7 @@ fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, Bitma
 }
 
 /// After mdadm's text of the superblock: what `--examine-bitmap` and `--examine-badblocks` print, and the logs.
-pub fn write(out: &mut String, areas: &Areas) {
+pub(super) fn write(out: &mut String, areas: &Areas) {
     let mut part = |name: &str, lines: Result<String, &String>| match lines {
         Ok(lines) => write!(out, "\n{name}:\n{lines}"),
         Err(error) => write!(out, "\n{name}:\n          Error : {error}\n"),
@@ -158,7 +158,7 @@ fn journal_text(block: &JournalBlock) -> String {
 }
 
 /// The same as JSON, by name; `null` if the superblock does not announce the area.
-pub fn facts(areas: &Areas) -> Value {
+pub(super) fn facts(areas: &Areas) -> Value {
     fn one<T>(area: Option<&Result<T, String>>, facts: impl Fn(&T) -> Value) -> Value {
         match area {
             None => Value::Null,

@@ -13,7 +13,7 @@ use uraid_block::sizes::human_brief;
 use uraid_format::{Disk090, Features, Role, uuid};
 
 /// One object: lengths and places in sectors, times in seconds since 1970.
-pub fn facts(found: &Examined) -> Value {
+pub(super) fn facts(found: &Examined) -> Value {
     let superblock = &found.superblock;
     let features = superblock.features;
     let layout = superblock.level_layout().map(|(level, layout)| layout_word(level, layout));
@@ -74,7 +74,7 @@ pub fn facts(found: &Examined) -> Value {
 }
 
 /// `KEY=VALUE` lines, as `mdadm --examine --export`.
-pub fn export(found: &Examined) -> String {
+pub(super) fn export(found: &Examined) -> String {
     let superblock = &found.superblock;
     let mut out = String::new();
     let mut line = |key: &str, value: &str| writeln!(out, "{key}={value}").expect("a string takes all");
@@ -107,7 +107,7 @@ pub fn export(found: &Examined) -> String {
 
 /// One `ARRAY` line per array, as `mdadm --examine --brief` writes them for its configuration file: the array of the
 /// last member first. With `is_verbose` the level, the number of slots and the members too.
-pub fn brief(members: &[&Examined], is_verbose: bool) -> String {
+pub(super) fn brief(members: &[&Examined], is_verbose: bool) -> String {
     let mut arrays: Vec<Vec<&Examined>> = Vec::new();
     for &member in members {
         match arrays.iter_mut().find(|array| array[0].superblock.set_uuid == member.superblock.set_uuid) {

@@ -12,7 +12,7 @@ use uraid_format::{Checksum, SUPERBLOCK_BYTES, Superblock, Superblock090, Superb
 use uraid_layout::{Layout, Level, Spec};
 
 /// The result for one member.
-pub struct Examined {
+pub(super) struct Examined {
     pub path: PathBuf,
     /// The device's size.
     pub size: Sectors,
@@ -27,7 +27,7 @@ pub struct Examined {
 }
 
 /// Examines a member without claiming it.
-pub fn examine(path: &Path) -> Result<Examined, ProbeError> {
+pub(super) fn examine(path: &Path) -> Result<Examined, ProbeError> {
     let member = probe::open(path)?;
     let (at, version) = match member.find_superblock() {
         Ok(found) => {
@@ -50,7 +50,7 @@ pub fn examine(path: &Path) -> Result<Examined, ProbeError> {
 }
 
 /// 4096 bytes of a member from a sector on.
-pub fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBLOCK_BYTES]>> {
+pub(super) fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBLOCK_BYTES]>> {
     let mut block = Box::new([0; SUPERBLOCK_BYTES]);
     let byte = at.0.checked_mul(SECTOR_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
     member.read_at(byte, &mut *block)?;
@@ -60,7 +60,7 @@ pub fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBL
 impl Examined {
     /// The array size by mdadm's rule, in bytes: the members' size times the number of data members, not rounded to
     /// chunks. `None` for levels whose superblock does not tell.
-    pub fn mdadm_array_bytes(&self) -> Option<u128> {
+    pub(super) fn mdadm_array_bytes(&self) -> Option<u128> {
         let superblock = &self.superblock;
         let disks = u128::from(superblock.raid_disks);
         let (data, copies) = match superblock.known_level()? {
@@ -74,7 +74,7 @@ impl Examined {
     }
 
     /// The array size by the layout; `None` if this superblock alone does not tell, or is invalid.
-    pub fn array_size(&self) -> Option<Sectors> {
+    pub(super) fn array_size(&self) -> Option<Sectors> {
         let (level, layout) = self.superblock.level_layout()?;
         match level {
             Level::Linear | Level::Raid0 => return None,
@@ -87,12 +87,12 @@ impl Examined {
     }
 
     /// What the array uses of this member: all of its data area for linear and raid0.
-    pub fn used(&self) -> Sectors {
+    pub(super) fn used(&self) -> Sectors {
         if self.superblock.level > 0 { self.superblock.size } else { self.superblock.data_size }
     }
 
     /// Sectors between the areas of a superblock and the data after them.
-    pub fn unused_before(&self) -> u64 {
+    pub(super) fn unused_before(&self) -> u64 {
         /// What mdadm reserves for a superblock and a bitmap: 4 KiB and 32 KiB.
         const KEPT: u64 = 72;
         let (at, data) = (self.superblock.super_offset.0, self.superblock.data_offset.0);
@@ -105,7 +105,7 @@ impl Examined {
     }
 
     /// Unused sectors after the data; negative if the device is too small for the data.
-    pub fn unused_after(&self) -> i128 {
+    pub(super) fn unused_after(&self) -> i128 {
         let superblock = &self.superblock;
         let data_end = i128::from(superblock.data_offset.0) + i128::from(self.used().0);
         let at = superblock.super_offset;
@@ -122,7 +122,7 @@ impl Examined {
     }
 
     /// One letter per slot: the state of each slot in this member's superblock.
-    pub fn slot_letters(&self) -> String {
+    pub(super) fn slot_letters(&self) -> String {
         let slots = self.superblock.raid_disks.min(u32::from(u16::MAX));
         let mut counts = vec![0u32; slots as usize];
         for role in &self.superblock.roles {

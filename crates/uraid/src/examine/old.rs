@@ -14,7 +14,7 @@ use uraid_format::{Disk090, Superblock090, uuid};
 use uraid_layout::Level;
 
 /// The whole text of a member, without what lies beside its superblock.
-pub fn text(found: &Examined, old: &Superblock090) -> String {
+pub(super) fn text(found: &Examined, old: &Superblock090) -> String {
     let mut out = format!("{}:\n", found.path.display());
     head(&mut out, found, old);
     out.push('\n');
@@ -154,7 +154,7 @@ fn device_name(major: u32, minor: u32) -> Option<String> {
 }
 
 /// What only 0.90 has, by name.
-pub fn facts(old: &Superblock090) -> Value {
+pub(super) fn facts(old: &Superblock090) -> Value {
     let disk = |disk: &Disk090| {
         json!({
             "number": disk.number, "major": disk.major, "minor": disk.minor, "raid_device": disk.raid_disk,

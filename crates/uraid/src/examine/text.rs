@@ -14,7 +14,7 @@ use uraid_format::{Checksum, Features, Reshape, Role, Superblock, uuid};
 use uraid_layout::{Level, layout_name};
 
 /// The whole text of a member.
-pub fn text(found: &Examined) -> String {
+pub(super) fn text(found: &Examined) -> String {
     let mut out = match &found.old {
         Some(old) => old::text(found, old),
         None => new(found),
@@ -49,7 +49,7 @@ fn new(found: &Examined) -> String {
 }
 
 /// `61822436 - correct`
-pub fn checksum(sum: Checksum) -> String {
+pub(super) fn checksum(sum: Checksum) -> String {
     let verdict = if sum.is_correct() { "correct".to_owned() } else { format!("expected {:x}", sum.computed) };
     format!("{:x} - {verdict}", sum.found)
 }
@@ -119,7 +119,7 @@ fn extras(out: &mut String, found: &Examined) {
 
 /// What the reshape changes. `layout_word` and `new_chunk` give the version's own words; `new_chunk` is given if it
 /// differs.
-pub fn reshape(
+pub(super) fn reshape(
     out: &mut String,
     superblock: &Superblock,
     layout_word: impl Fn(Level, u32) -> String,
@@ -147,12 +147,12 @@ pub fn reshape(
 }
 
 /// The fields as recorded: all zero if there is no reshape.
-pub fn reshape_of(superblock: &Superblock) -> Reshape {
+pub(super) fn reshape_of(superblock: &Superblock) -> Reshape {
     superblock.reshape.unwrap_or_default()
 }
 
 /// The flags of this member.
-pub fn flag_names(devflags: u8) -> Vec<&'static str> {
+pub(super) fn flag_names(devflags: u8) -> Vec<&'static str> {
     let named = [(1, "write-mostly"), (2, "failfast")];
     named.into_iter().filter_map(|(bit, name)| (devflags & bit != 0).then_some(name)).collect()
 }
@@ -186,7 +186,7 @@ fn shape(out: &mut String, superblock: &Superblock) {
 }
 
 /// The member's role in its own table.
-pub fn role(superblock: &Superblock) -> String {
+pub(super) fn role(superblock: &Superblock) -> String {
     match superblock.own_role() {
         Role::Slot(slot) if superblock.features.contains(Features::REPLACEMENT) => {
             format!("Replacement device {}", slot.0)
@@ -199,7 +199,7 @@ pub fn role(superblock: &Superblock) -> String {
 }
 
 /// md's number of a level as a word; mdadm has words for levels that uraid does not know, too.
-pub fn level_word(level: i32) -> &'static str {
+pub(super) fn level_word(level: i32) -> &'static str {
     match (Level::from_md(level), level) {
         (Some(level), _) => level.name(),
         (None, -4) => "multipath",
@@ -209,12 +209,12 @@ pub fn level_word(level: i32) -> &'static str {
 }
 
 /// `left-symmetric`, `near=2`; `-unknown-` for a number without a name.
-pub fn layout_word(level: Level, layout: u32) -> String {
+pub(super) fn layout_word(level: Level, layout: u32) -> String {
     let name = layout_name(level, layout);
     if name.bytes().all(|byte| byte.is_ascii_digit()) { "-unknown-".to_owned() } else { name }
 }
 
 /// `     Array UUID : ...`: names end at one column.
-pub fn field(out: &mut String, name: &str, value: &str) {
+pub(super) fn field(out: &mut String, name: &str, value: &str) {
     writeln!(out, "{name:>15} : {value}").expect("a string takes all");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A member that another process or the kernel has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct InUse {
+pub(crate) struct InUse {
     /// As it was given.
     pub path: String,
     /// The process, if it is known.

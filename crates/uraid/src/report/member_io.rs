@@ -11,11 +11,11 @@ use uraid_block::Sectors;
 use uraid_block::sizes;
 
 /// A request in flight for less than this is nothing to report: disks take a second now and then.
-pub const UNANSWERED_MIN: Duration = Duration::from_secs(2);
+pub(crate) const UNANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Since the array was started, by all threads.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct MemberIo {
+pub(crate) struct MemberIo {
     /// Reads.
     pub reads: MemberRequests,
     /// Writes of data, parity, superblocks and zeroes.
@@ -38,7 +38,7 @@ pub struct MemberIo {
 
 /// Requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct MemberRequests {
+pub(crate) struct MemberRequests {
     /// All requests that ended, including failed ones.
     pub count: u64,
     /// Bytes of the requests that succeeded.
@@ -49,7 +49,7 @@ pub struct MemberRequests {
 
 /// The request that took longest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SlowestRequest {
+pub(crate) struct SlowestRequest {
     /// `read`, `write`, `flush`, `discard`.
     pub kind: String,
     /// How long it took, in microseconds.
@@ -68,7 +68,7 @@ impl MemberIo {
     }
 
     /// Whether a request has been with it for long.
-    pub fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         Duration::from_millis(self.unanswered_ms) >= UNANSWERED_MIN
     }
 

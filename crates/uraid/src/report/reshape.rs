@@ -9,7 +9,7 @@ use uraid_layout::{Layout, layout_name};
 
 /// A reshape that stopped half-way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Reshape {
+pub(crate) struct Reshape {
     /// How far it is, in sectors of the array from the start.
     pub position: u64,
     /// It runs from the end: sectors from `position` on have the new geometry. Otherwise those below it.
@@ -39,7 +39,7 @@ impl Reshape {
 
 /// A geometry, in words.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// `raid6`
     pub level: String,
     /// `left-symmetric`; `None` if the level has no layouts.
@@ -52,7 +52,7 @@ pub struct Shape {
 
 impl Shape {
     /// Of a layout.
-    pub fn of(layout: &Layout) -> Shape {
+    pub(crate) fn of(layout: &Layout) -> Shape {
         let spec = layout.spec();
         Shape {
             level: spec.level.name().to_owned(),
@@ -63,7 +63,7 @@ impl Shape {
     }
 
     /// `raid5 of 4 slots, left-symmetric, chunk 64K`.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let layout = self.layout.iter().map(|layout| format!(", {layout}")).collect::<String>();
         let chunk = sizes::chunk(Sectors(self.chunk_sectors));
         format!("{} of {} slots{layout}, chunk {chunk}", self.level, self.raid_devices)

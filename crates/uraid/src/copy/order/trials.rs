@@ -12,7 +12,7 @@ use uraid_layout::{Level, default_chunk, parse_layout};
 
 /// What the command line left out.
 #[derive(Clone, Copy, Debug)]
-pub struct Unknown {
+pub(crate) struct Unknown {
     /// `--layout`
     pub layout: bool,
     /// `--chunk`
@@ -30,13 +30,17 @@ const CHUNKS: [u64; 8] = [64, 128, 256, 32, 1024, 16, 8, 4];
 const OFFSETS: [u64; 7] = [2048, 262_144, 264_192, 4096, 272, 264, 16];
 
 /// A geometry and its addresses.
-pub struct Asked {
+pub(super) struct Asked {
     pub geometry: Geometry,
     pub trial: Trial,
 }
 
 /// The geometries of these members, the likeliest first.
-pub fn trials(given: &Geometry, unknown: Unknown, members: &[Option<Claimed>]) -> Result<Vec<Asked>, AssumeError> {
+pub(super) fn trials(
+    given: &Geometry,
+    unknown: Unknown,
+    members: &[Option<Claimed>],
+) -> Result<Vec<Asked>, AssumeError> {
     let members = spread(given.level, members);
     let mut all: Vec<Asked> = Vec::new();
     let mut refused = None;
