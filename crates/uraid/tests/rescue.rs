@@ -54,7 +54,7 @@ impl Broken {
         assert!(fs::read(self.out()).expect("a copy") == expected, "not what is left");
     }
 
-    /// Expects the map to list so many bytes as lost, `-`, and all others as copied.
+    /// Expects the map to list this many bytes as lost, `-`, and all others as copied.
     #[track_caller]
     fn expect_holes(&self, lost: u64) {
         let map = fs::read_to_string(self.scratch.path("rescued.img.map")).expect("a map");
