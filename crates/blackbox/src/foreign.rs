@@ -11,7 +11,7 @@ pub fn are_required() -> bool {
         || std::env::var_os("URAID_CLIENTS").is_some_and(|value| value == "required")
 }
 
-/// Where a program is; system programs too when `PATH` leaves them out.
+/// The path of a program; finds system programs too when `PATH` leaves them out.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

@@ -41,7 +41,7 @@ pub enum ClientError {
         option: u32,
         /// The reply's type, bit 31 set.
         reply: u32,
-        /// What the server said about it.
+        /// The server's error text.
         text: String,
     },
     /// The server broke the protocol.
@@ -196,7 +196,7 @@ pub enum Request {
         /// How many.
         length: u32,
     },
-    /// Tells about the extents from here on; the answer is in pairs of 32 bits, length and state.
+    /// Asks for the extents from here on; the reply has pairs of 32 bits, length and state.
     Status {
         /// First byte.
         at: u64,

@@ -1,4 +1,4 @@
-//! A folder of a test's own, and the members in it.
+//! A test's own folder, and the members in it.
 //! Owns: making sparse members, creating an array on them. Not here: serving it (`server`).
 //! Invariant: the folder goes when the test ends, also by a panic; `URAID_KEEP=1` keeps it.
 

@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// As `start`; the error has everything that it said.
+    /// As `start`; the error contains the server's whole output.
     pub fn try_start(folder: &Path, members: &[PathBuf], extra: &[&str]) -> Result<Server, NotReady> {
         let (socket, control, log) = (folder.join("s.nbd"), folder.join("s.ctl"), folder.join("serve.log"));
         let stderr = File::options().create(true).append(true).open(&log).expect("the folder is ours");

@@ -215,7 +215,7 @@ fn ranges() -> Vec<Script> {
     ]
 }
 
-/// H4 to H6: TLS, what comes before a choice, leaving.
+/// H4 to H6: TLS, requests before an export is chosen, disconnecting.
 fn manners() -> Vec<Script> {
     vec![
         script(
@@ -378,7 +378,7 @@ fn clients_that_choose_no_export_touch_no_member() {
     server.stop();
 }
 
-/// H6, CVE-2024-7409: qemu used what was freed when its server stopped while clients were negotiating or leaving.
+/// H6, CVE-2024-7409: qemu used freed memory when its server stopped while clients were negotiating or disconnecting.
 #[test]
 fn a_stop_among_clients_that_negotiate_write_and_leave_ends_in_time_with_exit_code_0() {
     let scratch = Scratch::new();

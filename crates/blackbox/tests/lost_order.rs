@@ -25,7 +25,7 @@ struct Lost {
     scratch: Scratch,
     /// In an order that is not the array's.
     mixed: Vec<PathBuf>,
-    /// What the array held.
+    /// A file with the contents of the array.
     image: PathBuf,
 }
 

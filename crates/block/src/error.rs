@@ -35,7 +35,7 @@ pub enum ErrorKind {
 // read takes 1.5 times as long.
 #[repr(align(8))]
 pub struct IoError {
-    /// What to decide on.
+    /// The kind; `engine::verdict` decides by it.
     pub kind: ErrorKind,
     /// The system's errno, for messages; 0 if there was none.
     pub os: i32,

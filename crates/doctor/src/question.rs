@@ -44,7 +44,7 @@ pub enum SearchError {
     Slots {
         /// Slots.
         found: usize,
-        /// What is possible.
+        /// The largest number that is searched.
         maximum: usize,
     },
     /// More members are missing than the level tolerates.

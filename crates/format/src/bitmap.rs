@@ -121,13 +121,13 @@ pub enum BitmapError {
     /// An impossible chunk.
     #[error("bitmap has a chunk of {found} bytes, expected a power of two, at least 512")]
     Chunk {
-        /// What the header says.
+        /// The value in the header.
         found: u32,
     },
     /// A pause that md does not use.
     #[error("bitmap is to be cleared every {found} seconds, expected 1 to {maximum}")]
     DaemonSleep {
-        /// What the header says.
+        /// The value in the header.
         found: u32,
         /// The longest.
         maximum: u32,
@@ -135,7 +135,7 @@ pub enum BitmapError {
     /// More write-behind writes than md counts.
     #[error("bitmap allows {found} writes behind, expected at most {maximum}")]
     WriteBehind {
-        /// What the header says.
+        /// The value in the header.
         found: u32,
         /// The most.
         maximum: u32,
@@ -143,7 +143,7 @@ pub enum BitmapError {
     /// More than can be addressed.
     #[error("bitmap covers {found} sectors, expected below 2^54")]
     SyncSize {
-        /// What the header says.
+        /// The value in the header.
         found: u64,
     },
 }

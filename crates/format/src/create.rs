@@ -90,7 +90,7 @@ pub enum CreateError {
     /// A data offset for a version that has its data at the start.
     #[error("data offset is {}, but with version 1.0 data starts at the start of the member", found.size())]
     DataOffsetNotZero {
-        /// The offset asked for.
+        /// The requested offset.
         found: Sectors,
     },
     /// The list does not have the promised length.
@@ -104,7 +104,7 @@ pub enum CreateError {
     /// More slots than uraid handles.
     #[error("{found} slots are asked for, at most {maximum} are possible")]
     TooManySlots {
-        /// Slots asked for.
+        /// The requested number of slots.
         found: u16,
         /// What is possible.
         maximum: u16,
@@ -128,7 +128,7 @@ pub enum CreateError {
     TooFewSlots {
         /// The level.
         level: &'static str,
-        /// Slots asked for.
+        /// The requested number of slots.
         found: u16,
         /// The least.
         minimum: u16,
@@ -138,7 +138,7 @@ pub enum CreateError {
     NoSpares {
         /// The level.
         level: &'static str,
-        /// Spares asked for.
+        /// The requested number of spares.
         found: u16,
     },
     /// `missing` in the place of a spare.
@@ -175,7 +175,7 @@ pub enum CreateError {
     Chunk {
         /// The level.
         level: &'static str,
-        /// The chunk asked for.
+        /// The requested chunk.
         found: Sectors,
         /// What it must be a multiple of.
         multiple: Sectors,
@@ -183,7 +183,7 @@ pub enum CreateError {
     /// Data would overlap the superblock, or start too far out.
     #[error("data offset is {}, expected at least {}, behind the superblock", found.size(), minimum.size())]
     DataOffset {
-        /// The offset asked for.
+        /// The requested offset.
         found: Sectors,
         /// The first possible one.
         minimum: Sectors,
@@ -205,13 +205,13 @@ pub enum CreateError {
         member: usize,
         /// What it has.
         found: Sectors,
-        /// What was asked for.
+        /// The requested value.
         expected: Sectors,
     },
     /// `--size` rounds down to nothing.
     #[error("size is {}, expected at least {}", found.size(), minimum.size())]
     SizeTooSmall {
-        /// What was asked for.
+        /// The requested value.
         found: Sectors,
         /// The least.
         minimum: Sectors,

@@ -79,7 +79,7 @@ pub enum JournalError {
     /// The entries would end in the header, or after the block.
     #[error("journal block says that {found} bytes of it are used, expected {HEADER_BYTES} to {JOURNAL_BLOCK_BYTES}")]
     Size {
-        /// What the block says.
+        /// The value in the block.
         found: u32,
     },
     /// An unknown kind of entry.

@@ -76,7 +76,7 @@ pub enum GptError {
     /// The header's length is outside what the standard allows.
     #[error("header of {found} bytes, expected 92 to {max}")]
     HeaderBytes {
-        /// As it says.
+        /// The value in the header.
         found: u32,
         /// One block.
         max: u32,
@@ -84,15 +84,15 @@ pub enum GptError {
     /// The header does not match its checksum.
     #[error("header checksum is {found:#010x}, computed {computed:#010x}")]
     HeaderChecksum {
-        /// As it says.
+        /// The value in the header.
         found: u32,
-        /// Of its bytes.
+        /// The value computed from its bytes.
         computed: u32,
     },
     /// The header says that it belongs elsewhere.
     #[error("header says that it is block {found}, expected {expected}")]
     Place {
-        /// As it says.
+        /// The value in the header.
         found: u64,
         /// Where it is.
         expected: u64,
@@ -114,9 +114,9 @@ pub enum GptError {
     /// The entries do not match their checksum.
     #[error("checksum of the entries is {found:#010x}, computed {computed:#010x}")]
     EntriesChecksum {
-        /// As the header says.
+        /// The value in the header.
         found: u32,
-        /// Of their bytes.
+        /// The value computed from their bytes.
         computed: u32,
     },
 }

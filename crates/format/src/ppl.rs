@@ -55,9 +55,9 @@ pub enum PplError {
     /// Not this array's.
     #[error("partial parity log has signature {found:#010x}, expected {expected:#010x} for this array")]
     Signature {
-        /// What the header says.
+        /// The value in the header.
         found: u32,
-        /// What the array's id gives.
+        /// The value computed from the array's id.
         expected: u32,
     },
     /// Bytes are damaged, or a write was torn.
@@ -71,9 +71,9 @@ pub enum PplError {
     /// More entries than fit.
     #[error("partial parity log counts {found} entries, at most {maximum} fit")]
     TooManyEntries {
-        /// What the header says.
+        /// The value in the header.
         found: u32,
-        /// What fits.
+        /// The largest that fits.
         maximum: usize,
     },
 }

@@ -163,7 +163,7 @@ fn mutated_0_90_superblocks_are_refused_or_mean_the_same_after_a_round_trip() {
     for round in 0..10_000 {
         let mut bytes = raid5();
         for _ in 0..1 + next() % 5 {
-            // The fields, the first descriptors, this device's.
+            // A word of the fields, of the first descriptors, or of this device's descriptor.
             let word = [next() % 66, 128 + next() % 128, 992 + next() % 32][(next() % 3) as usize] as usize;
             set(&mut bytes, word, if next() % 2 == 0 { next() << 1 ^ next() } else { next() % 32 });
         }

@@ -10,37 +10,37 @@ pub enum LayoutError {
     /// Fewer slots than the level needs.
     #[error("{level} with {found} members, needs at least {expected}")]
     TooFewMembers {
-        /// The level asked for.
+        /// The requested level.
         level: Level,
-        /// Slots asked for.
+        /// The requested number of slots.
         found: u16,
-        /// The least that it takes.
+        /// The smallest allowed.
         expected: u16,
     },
     /// More slots than the level, or a slot set, can hold.
     #[error("{level} with {found} members, at most {expected} are possible")]
     TooManyMembers {
-        /// The level asked for.
+        /// The requested level.
         level: Level,
-        /// Slots asked for.
+        /// The requested number of slots.
         found: u16,
-        /// The most that it takes.
+        /// The largest allowed.
         expected: u16,
     },
     /// The chunk is zero, or no power of two where the level needs one.
     #[error("chunk of {}, {level} needs {expected}", found.size())]
     Chunk {
-        /// The level asked for.
+        /// The requested level.
         level: Level,
-        /// The chunk asked for.
+        /// The requested chunk.
         found: Sectors,
-        /// What the level takes, in words.
+        /// The chunks that the level allows, in words.
         expected: &'static str,
     },
     /// A layout number that the level does not know.
     #[error("layout number {found:#x} is not known for {level}")]
     UnknownLayout {
-        /// The level asked for.
+        /// The requested level.
         level: Level,
         /// The number found.
         found: u32,
@@ -50,7 +50,7 @@ pub enum LayoutError {
     MemberSizes {
         /// Sizes given.
         found: usize,
-        /// Slots asked for.
+        /// The requested number of slots.
         expected: u16,
     },
     /// A member of linear or raid0 cannot hold one chunk.
@@ -60,7 +60,7 @@ pub enum LayoutError {
         slot: Slot,
         /// Its size.
         found: Sectors,
-        /// The least that it takes.
+        /// The smallest allowed.
         expected: Sectors,
     },
     /// The size used of each member cannot hold one chunk (of every copy).
@@ -68,7 +68,7 @@ pub enum LayoutError {
     SizeTooSmall {
         /// The size per member.
         found: Sectors,
-        /// The least that it takes.
+        /// The smallest allowed.
         expected: Sectors,
     },
     /// The array, or a member, would be larger than a signed 64-bit byte count.
@@ -90,7 +90,7 @@ pub enum LayoutError {
     CopiesCount {
         /// Near times far copies.
         found: u32,
-        /// Slots asked for.
+        /// The requested number of slots.
         members: u16,
     },
     /// raid10: the layout puts two array sectors on one place, so writing one would destroy the other.
@@ -98,7 +98,7 @@ pub enum LayoutError {
     NotInjective {
         /// The layout number.
         found: u32,
-        /// Slots asked for.
+        /// The requested number of slots.
         members: u16,
     },
     /// raid10: the layout puts two copies of a sector on one member, so losing it would lose both.
@@ -106,7 +106,7 @@ pub enum LayoutError {
     CopiesShareMember {
         /// The layout number.
         found: u32,
-        /// Slots asked for.
+        /// The requested number of slots.
         members: u16,
     },
 }

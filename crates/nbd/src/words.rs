@@ -93,7 +93,7 @@ flags! {
         SEND_TRIM = 5;
         /// Write-zeroes is understood.
         SEND_WRITE_ZEROES = 6;
-        /// A read can be asked for in one piece.
+        /// A client can request a read in one piece.
         SEND_DF = 7;
         /// A flush on one connection covers what was answered on all.
         CAN_MULTI_CONN = 8;
@@ -160,7 +160,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a client asks for in the handshake.
+    /// An option of the handshake.
     OptionCode(u32) {
         /// Ends the handshake with this export; has no error answer.
         ExportName = 1;

@@ -121,7 +121,7 @@ impl Kinds {
         Kinds(bits | 1 << sure as u32)
     }
 
-    /// These kinds without one.
+    /// These kinds except one.
     pub fn without(self, kind: FaultKind) -> Kinds {
         Kinds(self.0 & !(1 << kind as u32))
     }

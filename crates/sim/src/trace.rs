@@ -68,7 +68,7 @@ pub enum Event {
         /// Whether it went well.
         is_ok: bool,
     },
-    /// A client asked for something.
+    /// A client sent a request.
     Request {
         /// The operation's number.
         op: u64,

@@ -36,7 +36,7 @@ const DOCUMENT_HEADING: &str = "## The last full run";
 
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Options {
-    /// Nothing is run: does the list fit the sources, and does the copy build?
+    /// Runs nothing; checks only that the list fits the sources and that the copy builds.
     only_checks: bool,
     is_quick: bool,
     /// A fault that has not survived all stages yet has no verdict: `--resume` continues with it.

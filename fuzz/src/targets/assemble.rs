@@ -1,6 +1,6 @@
-//! Assembly over arrays whose superblocks say anything, as long as each of them parses.
+//! Assembly of arrays whose superblocks have any fields, as long as each of them parses.
 //! Owns: changes of single fields, of one member or of all. Not here: superblocks as bytes (`superblock`).
-//! Input: level 1, members 1, options 1; then changes of: whom 1, field 1, value 3.
+//! Input: level 1, members 1, options 1; then changes of: member 1, field 1, value 3.
 
 use crate::input::Input;
 use uraid_block::{Sectors, Slot};

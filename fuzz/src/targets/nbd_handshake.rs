@@ -27,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     session(bytes);
 }
 
-/// Messages of one length.
+/// Messages of fixed length.
 fn fixed(bytes: &[u8]) {
     if let Some(Ok(flags)) = bytes.first_chunk().map(parse_greeting) {
         assert_eq!(greeting(flags), bytes[..18]);
@@ -46,7 +46,7 @@ fn fixed(bytes: &[u8]) {
     }
 }
 
-/// A client's whole side: flags, then options with their data, as a server cuts them.
+/// Everything that a client sends: flags, then options with their data, split as a server does.
 fn session(bytes: &[u8]) {
     let Some((flags, mut left)) = bytes.split_first_chunk() else { return };
     if parse_client_flags(flags).is_err() {

@@ -30,7 +30,7 @@ fn place(request: &Request, bytes: &[u8]) {
     }
 }
 
-/// A server's whole side, as a client cuts it.
+/// Everything that a server sends, split as a client does.
 fn replies(mut left: &[u8]) {
     while let Ok(Some((header, used))) = ReplyHeader::parse(left) {
         assert!(used > 0 && used <= left.len());

@@ -108,7 +108,7 @@ pub(super) fn negotiate(stream: &mut Stream, name: &str, options: &Options) -> R
     Ok(export)
 }
 
-/// Chooses `base:allocation`; its number.
+/// Chooses `base:allocation`; returns its number.
 fn choose_allocation(stream: &mut Stream, name: &str) -> Result<u32, ClientError> {
     const CONTEXT: &[u8] = b"base:allocation";
     let mut data = u32::try_from(name.len()).expect("a name is short").to_be_bytes().to_vec();

@@ -139,7 +139,7 @@ impl Joined {
         }
     }
 
-    /// Where in the buffer a chunk goes; refuses what lies outside the read or was there before.
+    /// The range of the buffer for a chunk. Refuses data outside the read, and data that came before.
     fn cover(&mut self, at: u64, length: u64) -> Result<std::ops::Range<usize>, ClientError> {
         let Pending::Read { at: first, .. } = self.pending else {
             return broken("only a read is answered with data", self.cookie);

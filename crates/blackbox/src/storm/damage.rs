@@ -21,7 +21,7 @@ pub(super) const AWAY: &str = "away";
 pub(super) enum Loss {
     /// The file is moved away; it may be given again later, stale.
     Away,
-    /// All of it is zeroes.
+    /// The whole file is zeroes.
     Zeroed,
     /// The superblock is noise.
     Noise,

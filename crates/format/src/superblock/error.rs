@@ -30,7 +30,7 @@ pub enum SuperblockError {
     /// An impossible chunk of 0.90, which counts bytes.
     #[error("superblock has a chunk of {found} bytes, expected a multiple of 512")]
     ChunkBytes {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u32,
     },
     /// An impossible slot in a descriptor of 0.90.
@@ -60,9 +60,9 @@ pub enum SuperblockError {
     /// The table is longer than possible.
     #[error("superblock counts {found} role entries, at most {maximum} fit")]
     TooManyRoles {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u32,
-        /// What fits in 4096 bytes.
+        /// The largest that fits in 4096 bytes.
         maximum: u32,
     },
     /// The superblock belongs elsewhere: it was read from a partition through its whole disk, or is a copy.
@@ -84,7 +84,7 @@ pub enum SuperblockError {
     /// Data would overlap the superblock, or start outside.
     #[error("superblock puts the data at sector {found}, expected at least {minimum} and below 2^54")]
     DataOffset {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u64,
         /// The first sector behind the superblock.
         minimum: u64,
@@ -92,7 +92,7 @@ pub enum SuperblockError {
     /// No room for data, or more than can be addressed.
     #[error("superblock gives {found} sectors to the data, expected at least {minimum} and below 2^54")]
     DataSize {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u64,
         /// The least size.
         minimum: u64,
@@ -108,9 +108,9 @@ pub enum SuperblockError {
     /// More of the member is used than it has.
     #[error("superblock uses {found} sectors of each member, this one has only {maximum} for data")]
     Size {
-        /// What the superblock says is used.
+        /// The sectors used, by the superblock.
         found: u64,
-        /// What it says this member has.
+        /// The sectors of this member's data area, by the superblock.
         maximum: u64,
     },
     /// Bytes that must be zero are not: a newer format.
@@ -122,21 +122,21 @@ pub enum SuperblockError {
     /// The recorded logical block size is invalid.
     #[error("superblock records a logical block size of {found}, expected a power of two from 512 to 65536")]
     LogicalBlockSize {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u32,
     },
     /// An event count that no array reaches.
     #[error("superblock counts {found} events, expected below 2^62")]
     Events {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u64,
     },
     /// The array would have no slots, or more than a table can name.
     #[error("superblock counts {found} slots, expected 1 to {maximum}")]
     RaidDisks {
-        /// What the superblock says.
+        /// The value in the superblock.
         found: u32,
-        /// What a table can name.
+        /// The largest number of slots in a table.
         maximum: u32,
     },
 }

@@ -187,7 +187,7 @@ fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option
     order.find(|place| usable.contains(Slot(place.0 as u16))).copied()
 }
 
-/// What is wrong, if anything is.
+/// `Err`: the condition that does not hold.
 pub(crate) type Verdict = Result<(), &'static str>;
 
 pub(crate) fn ensure(is_so: bool, why: &'static str) -> Verdict {

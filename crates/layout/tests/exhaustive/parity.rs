@@ -38,7 +38,7 @@ impl Places {
         if at >= self.depth { UNCLAIMED } else { self.sectors[(member * self.depth + at) as usize] }
     }
 
-    /// Forgets what was claimed.
+    /// Clears the claimed places.
     fn next_range(&mut self) {
         self.round += 1;
     }

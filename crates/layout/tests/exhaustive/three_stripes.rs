@@ -51,7 +51,7 @@ fn depths(m: u64) -> Vec<Vec<u64>> {
         (0..m as usize).map(|k| if k < whole { period[k % period.len()] } else { 3 }).collect()
     };
     let one = |depth: u64, at: u64| -> Vec<u64> {
-        // The others are as long as each other, but for one that takes what is left over.
+        // The others are equally long, except for one that takes the rest.
         let other = (3 * m - depth) / (m - 1);
         let rest = 3 * m - depth - other * (m - 1);
         (0..m).map(|k| if k == at { depth } else { other + if k == (at + 1) % m { rest } else { 0 } }).collect()
@@ -71,7 +71,7 @@ fn linear(m: u64, chunk: u64, all: &mut Vec<Geometry>) {
     }
 }
 
-/// Both layouts; equal members may come without one.
+/// Both layouts; with equal members also no layout.
 fn raid0(m: u64, chunk: u64, all: &mut Vec<Geometry>) {
     for depths in depths(m) {
         let is_even = depths.iter().all(|&depth| depth == 3);
@@ -83,7 +83,7 @@ fn raid0(m: u64, chunk: u64, all: &mut Vec<Geometry>) {
     }
 }
 
-/// With something behind the last whole chunk, which is never used.
+/// With a part of a chunk behind the last whole one, which is never used.
 fn sizes(depths: &[u64], chunk: u64) -> Vec<u64> {
     depths.iter().zip(0..).map(|(&depth, k)| depth * chunk + k % chunk).collect()
 }

@@ -18,13 +18,13 @@ pub struct Counts {
     pub left_out: u64,
     /// Distinct images that were assembled, brought to clean, read and verified.
     pub images: u64,
-    /// Of them: left by a crash in a restart (depth 2).
+    /// Of these: left by a crash in a restart (depth 2).
     pub again: u64,
-    /// Of them: refused as dirty and degraded, and then forced.
+    /// Of these: refused as dirty and degraded, and then forced.
     pub refused: u64,
-    /// Of them: resynced.
+    /// Of these: resynced.
     pub resyncs: u64,
-    /// Of them: started without some member.
+    /// Of these: started without some member.
     pub degraded: u64,
     /// Judgements: an image is judged at every moment that can leave it.
     pub judged: u64,

@@ -246,8 +246,7 @@ fn the_second_half_of_a_row_write_is_not_started_after_a_freeze() {
     rig.power_off();
 }
 
-/// What a member holds that was gone for a moment of a resync was not compared: the member is failed, not called in
-/// sync.
+/// A member that was gone for a moment of a resync was not compared in full: it is failed, not called in sync.
 #[test]
 fn a_member_that_is_gone_in_a_resync_is_failed() {
     for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {

@@ -77,7 +77,7 @@ fn members_that_fail_together_are_not_recorded_as_failed() {
                 let case = format!("level {level} without {away:?}, {kind:?}, a write at {at}+{length}");
                 let answers = all(&rig, &live, vec![write(&rig, &live, at, length, 2)]);
                 if answers[0].is_ok() {
-                    // It needed none of them.
+                    // The write needed none of the lost members.
                     rig.power_off();
                     continue;
                 }

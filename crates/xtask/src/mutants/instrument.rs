@@ -146,7 +146,7 @@ fn instrument(text: &str, entries: &[&Entry]) -> Result<String, Vec<String>> {
             Err(what) => wrong.push(what),
         }
     }
-    // Outer ones first, and those of one place beside each other.
+    // Outer spots first, and those of one place beside each other.
     spots.sort_by_key(|spot| (spot.at.start, std::cmp::Reverse(spot.at.end)));
     for (index, spot) in spots.iter().enumerate() {
         let is_cut = |other: &&Spot<'_>| {

@@ -1,6 +1,6 @@
 //! What is run against a fault: test programs of the copy, the simulator, crash images, kill -9.
-//! Owns: building them, which concern a crate, in which order, running one with a limit of time. Not here: what comes of
-//! it (`mutants`).
+//! Owns: building them, choosing and ordering those of a crate, running one with a time limit. Not here: the results
+//! (`mutants`).
 //! Invariant: a test program runs in the folder of its package, as cargo runs it; every stage has a temporary folder
 //! of its own, which is removed after it.
 
@@ -112,7 +112,7 @@ impl CopiedTree {
             .map(|_| ())
     }
 
-    /// Builds everything, and says what there is to run.
+    /// Builds everything, and returns the list of stages.
     pub(crate) fn build(&self, depth: Depth) -> Result<Vec<Stage>, String> {
         let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
         let mut stages = self.tests(&words("test --no-run --workspace --exclude xtask"))?;
@@ -263,7 +263,7 @@ fn wait(mut child: std::process::Child, limit: Duration, log: &Path) -> Outcome 
     }
 }
 
-/// The first test that failed, or what a program said last.
+/// The first test that failed, or the last line of a program's output.
 fn failure_line(output: &[u8], signal: Option<String>) -> String {
     let text = String::from_utf8_lossy(output);
     let failed = text.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));

@@ -26,7 +26,7 @@ pub(crate) type Facts = BTreeMap<(String, String), String>;
 
 /// What to run.
 pub(crate) struct Machine {
-    /// Whose kernel.
+    /// The distribution whose kernel boots.
     pub(crate) release: Release,
     /// In order: `/dev/vda`, `/dev/vdb`, ...
     pub(crate) disks: Vec<Disk>,

@@ -26,7 +26,7 @@ use std::process::{Command, ExitCode};
 /// Why a VM run failed, with the facts. A problem of the VM setup, never a verdict about an array.
 #[derive(Debug)]
 pub(crate) enum LabError {
-    /// Anything but the next.
+    /// Any other error.
     Trouble(String),
     /// A guest was ended by its time limit, or by a crash of QEMU.
     Hung(String),
@@ -46,7 +46,7 @@ fn lab_error<T>(what: impl Into<String>) -> Lab<T> {
     Err(LabError::Trouble(what.into()))
 }
 
-/// Adds the path to what the system said.
+/// Adds the path to the system's error.
 fn at<T>(path: &Path, result: std::io::Result<T>) -> Lab<T> {
     result.map_err(|error| LabError::Trouble(format!("{}: {error}", path.display())))
 }
