@@ -41,8 +41,10 @@ fn look_up() -> u32 {
 
 /// Debug information of our own crates is most of what their builds cost. That of foreign ones stays, so that the copy
 /// shares them with other builds.
-const MANIFEST_EDIT: (&str, &str) =
-    ("[profile.dev]\n", "[profile.dev.package.\"*\"]\ndebug = 2\n\n[profile.dev]\ndebug = 0\n");
+const MANIFEST_EDIT: (&str, &str) = (
+    "[profile.dev]\ndebug = \"line-tables-only\"\n",
+    "[profile.dev.package.\"*\"]\ndebug = \"line-tables-only\"\n\n[profile.dev]\ndebug = 0\n",
+);
 
 /// An entry's place in its file, in bytes.
 struct Spot<'a> {
