@@ -1,5 +1,6 @@
 //! An array's life: start, stop, status.
-//! Owns: the order of the steps. Not here: the single steps (`steward`, `record`, `resync`).
+//! Owns: [`Lifecycle`], what shard 0 has besides the request paths and how it is put together, the order of the steps.
+//! Not here: the single steps (`steward`, `record`, `resync`).
 //! Invariant: the gate opens only when the array is consistent; it is marked clean only when all is on the members.
 
 use crate::World;
@@ -211,8 +212,8 @@ impl<W: World> Lifecycle<W> {
         self.recorder.record_up_to(version).await.map_err(StartError::Record)
     }
 
-    /// Keeps new requests out, waits for those inside, flushes, marks the array clean. A second call is
-    /// harmless. Later requests are refused.
+    /// Keeps new requests out, waits for those inside, flushes, marks the array clean. A second call is harmless. Later
+    /// requests are refused.
     pub(crate) async fn stop(&self) -> Result<(), StopError> {
         let steward = &self.steward;
         if steward.is_stopping.replace(true) {

@@ -1,7 +1,7 @@
 //! The one task of an array that changes its view: members, gate, dirty mark.
 //! Owns: [`Steward`], `publish`, `drain`, the order of the semaphores. Not here: the state and its invariants
-//! (`master`), which members are failed (`failing`), dirty and clean (`clean`), writing superblocks
-//! (`record`), start and stop (`lifecycle`).
+//! (`master`), which members are failed (`failing`), dirty and clean (`clean`), writing superblocks (`record`), start and
+//! stop (`lifecycle`).
 //! Invariant: trust may be taken away at once. It is given, and a mark is lifted, only after older requests have left.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //!
 //! ```text
 //!   transition      one change between dirty, clean, frozen and stopped at a time
-//!   flush turn      one round of flushes at a time (`flush`)
-//!   recording       one round of superblocks at a time (`record`)
+//!   Flusher::turn   one round of flushes at a time (`flush`)
+//!   Recorder::turn  one round of superblocks at a time (`record`)
 //!   collection      failures that are judged together (`failing`): judging them waits for none of the three
 //! ```
 
