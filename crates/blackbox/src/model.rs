@@ -153,7 +153,7 @@ impl Model {
         self.registers.len() as u64
     }
 
-    /// A write begins: its value is legal from now on. Call it before the first byte is sent.
+    /// A write begins: its value becomes legal. Call it before the first byte is sent.
     pub fn begin(&mut self, span: Span, is_zeroes: bool) -> Operation {
         let operation = self.next | if is_zeroes { ZEROES } else { 0 };
         self.next += 1;
@@ -167,7 +167,7 @@ impl Model {
         operation
     }
 
-    /// A write was answered: values that had been answered before it began are illegal from now on.
+    /// A write was answered: values that had been answered before it began become illegal.
     pub fn answer(&mut self, span: Span, operation: Operation) {
         self.clock += 1;
         self.acknowledged += u64::from(span.bytes());
@@ -255,7 +255,7 @@ impl Model {
         Survey { sectors: (bytes.len() / SECTOR) as u64, open: 0, wrong: sum, first_wrong }
     }
 
-    /// Like `check`, after a crash: no write is in flight any more, and the value found in a sector is from now on its
+    /// Like `check`, after a crash: no write is in flight any more, and the value found in a sector becomes its
     /// only legal one. (A value that later changes again is as wrong as a lost one.)
     pub fn settle(&mut self, first: u64, bytes: &[u8]) -> Result<u64, Wrong> {
         let mut found = Vec::new();

@@ -254,7 +254,7 @@ fn all_right(survey: Result<Survey, ClientError>, when: &str) -> Survey {
     survey
 }
 
-/// After a crash, or after writes that overlapped: reads everything. The values found are from now on the only legal
+/// After a crash, or after writes that overlapped: reads everything. The values found are then the only legal
 /// ones.
 pub fn survey(address: &Address, model: &SharedModel) -> Result<Survey, ClientError> {
     lock(model).crash();

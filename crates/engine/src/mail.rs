@@ -40,7 +40,7 @@ pub(crate) enum Message {
 
 #[derive(Debug)]
 pub(crate) enum Call {
-    /// Steward to shard: use this view from now on.
+    /// Steward to shard: switch to this view.
     Switch(View),
     /// Steward to shard: answer when no request of an older epoch is in flight.
     Drain(Epoch),

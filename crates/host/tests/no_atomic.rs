@@ -71,7 +71,7 @@ fn reads_while_traced() {
                 reads(&shard, &members).await;
             }
             let has_canary = std::env::var_os(CANARY).is_some();
-            // SAFETY: no pointers. The process that started this one traces this thread from now on.
+            // SAFETY: no pointers. The process that started this one traces this thread.
             assert_eq!(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }, 0);
             mark();
             if has_canary {

@@ -172,7 +172,7 @@ impl Executor {
         core.trace.add(now, event);
     }
 
-    /// Keeps the events from now on, for a readable log.
+    /// Starts to keep the events, for a readable log.
     pub fn keep_log(&self) {
         self.core.borrow_mut().trace.keep_log();
     }

@@ -230,7 +230,7 @@ impl Disk {
         self.executor.record(Event::Fault { disk: self.index, kind });
     }
 
-    /// From now on flushes and FUA are answered without effect.
+    /// Makes later flushes and FUA writes succeed without effect.
     pub fn lie_about_flushes(&self) {
         self.lies_about_flushes.set(true);
         self.may_be_failed.set(true);

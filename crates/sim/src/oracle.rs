@@ -342,7 +342,7 @@ impl Oracle {
         allowed.iter().copied().filter(fits).collect()
     }
 
-    /// From now on this is the value: every read that starts later must return it.
+    /// This becomes the value: every read that starts later must return it.
     fn collapse(&mut self, x: u64, value: Value, now: u64) {
         let register = &mut self.sectors[x as usize];
         if register.is_quiet() {

@@ -219,7 +219,7 @@ impl Rig {
         self.carry_out(&plan);
         let is_clean = self.work(&live, &plan, is_calm)?;
         if self.setup.over_budget == OverBudget::Passing {
-            // The errors are over and no member was lost for good: from now on everything must be right.
+            // The errors are over and no member was lost for good: everything read later must be right.
             self.judge.is_over_budget.set(false);
         }
         if is_clean {

@@ -184,7 +184,7 @@ impl Setup {
         }
     }
 
-    /// Draws the setup of a long seed: members always have faults, but never so many that it cannot continue.
+    /// Draws the setup of a long seed: members always have faults, but never more than it can continue with.
     pub fn draw_long(rng: &mut Rng) -> Setup {
         let mut setup = Setup::draw(rng);
         while setup.pool_factor > 1 {

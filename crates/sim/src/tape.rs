@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// The name of a lane: the fork numbers on the way from the first stream to it.
+/// The name of a lane: the fork numbers from the first stream to it.
 pub type Path = Vec<u16>;
 
 /// All choices of a run, by lane.

@@ -162,7 +162,7 @@ impl Trace {
         Trace { hash: 0, events: 0, tail: VecDeque::with_capacity(TAIL_MAX), is_verbose, log: None }
     }
 
-    /// Keeps the events that matter to a reader from now on: requests, answers, errors and decisions.
+    /// Starts to keep the events that matter to a reader: requests, answers, errors and decisions.
     pub fn keep_log(&mut self) {
         self.log = Some(Vec::new());
     }

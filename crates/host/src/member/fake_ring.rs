@@ -89,7 +89,7 @@ impl Disk {
         self.operations.get()
     }
 
-    /// Syncs get this errno from now on; 0: they succeed.
+    /// Later syncs get this errno; 0: they succeed.
     pub(super) fn fail_syncs(&self, errno: i32) {
         self.sync_errno.set(errno);
     }

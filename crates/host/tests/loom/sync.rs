@@ -26,7 +26,7 @@ thread_local! {
     static STORES_ARE_SWAPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// From now on every store of a bool is a swap. A swap directly follows the value that it read, so a later store of the
+/// Turns every later store of a bool into a swap. A swap directly follows the value that it read, so a later store of the
 /// same thread follows both. loom does not know that: with the stores X1 X2 of one thread and a swap S that read X1, it
 /// allows the order X1 X2 S, and a load that must see X2 may see S. It does order swaps correctly.
 pub(crate) fn stores_are_swaps() {

@@ -23,7 +23,7 @@ pub(crate) trait Vector: Copy {
     unsafe fn stream(self, at: *mut u8);
     /// Orders what was streamed before all later stores.
     unsafe fn fence();
-    /// Has the line at this address on its way; any address will do.
+    /// Prefetches the cache line at this address; any address will do.
     unsafe fn prefetch(at: *const u8);
     unsafe fn zero() -> Self;
     unsafe fn xor(self, other: Self) -> Self;

@@ -99,7 +99,7 @@ impl Disk {
         self.medium().fails_flush = flush;
     }
 
-    /// From now on every access is a violation.
+    /// Makes every later access a violation.
     pub(crate) fn release(&self) {
         self.medium().is_released = true;
     }

@@ -70,7 +70,7 @@ impl Load {
 
     /// After the server was killed: what was answered until then.
     pub(crate) fn end(mut self) -> Lab<Written> {
-        // The feeder writes until qemu-io has ended; from now on qemu-io meets only errors.
+        // The feeder writes until qemu-io has ended; after that qemu-io meets only errors.
         let mut answered = STARTED_AFTER;
         while self.answers.recv_timeout(START_TIME_MAX) == Ok(true) {
             answered += 1;
