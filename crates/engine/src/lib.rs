@@ -48,6 +48,10 @@ pub mod verdict;
 pub mod view;
 pub mod world;
 
+/// Helpers that unit tests share with the tests in `tests/` name the crate as those do.
+#[cfg(test)]
+extern crate self as uraid_engine;
+
 pub use array::Array;
 pub use assemble::{
     AssembleError, AssembleOptions, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal, Refused,

@@ -236,7 +236,7 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// From now on.
+    /// Their times begin now.
     pub(crate) fn begin() -> Timeouts {
         Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
     }

@@ -1,39 +1,16 @@
 //! Tests of the state of an array.
 //! Owns: changes that come late. Not here: what a whole array does with them (`uraid-sim`).
 
-use super::*;
-use crate::assemble::{AssembleOptions, Candidate, assemble};
-use uraid_block::Sectors;
-use uraid_format::SetName;
-use uraid_format::create::{CreateOptions, NewMember, create};
-use uraid_layout::{Level, default_layout};
+#[path = "../../tests/candidates/mod.rs"]
+mod candidates;
 
-/// The superblocks of an array that was just made.
-fn made(level: Level, slots: u16) -> Vec<Candidate> {
-    let size = Sectors(40960);
-    let options = CreateOptions {
-        version: uraid_format::Version::V1_2,
-        level,
-        layout: default_layout(level),
-        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
-        raid_disks: slots,
-        spare_devices: 0,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "r").expect("a short name"),
-        now_seconds: 1_700_000_000,
-        assume_clean: true,
-        force: false,
-    };
-    let devices: Vec<NewMember> = (0..slots).map(|n| NewMember::Device { size, uuid: [n as u8 + 1; 16] }).collect();
-    let superblocks = create(&options, &devices).expect("the options fit").superblocks;
-    superblocks.into_iter().flatten().map(|superblock| Candidate { superblock, device_size: size }).collect()
-}
+use super::*;
+use crate::assemble;
+use uraid_layout::Level;
 
 /// The state of a raid1 of three members that is open and dirty.
 fn open_mirror() -> Master {
-    let plan = assemble(&made(Level::Raid1, 3), &AssembleOptions::default()).expect("all are there");
+    let plan = candidates::start(&candidates::array(Level::Raid1, 3, 0)).expect("all are there");
     let mut master = Master::new(&plan);
     for change in [Change::Open, Change::MarkDirty, Change::AdmitWrites] {
         master.apply(change);
@@ -66,15 +43,14 @@ fn an_array_that_freezes_again_behind_a_closed_gate_keeps_its_first_error() {
 
 #[test]
 fn a_member_taken_by_force_is_not_told_by_the_freshest_superblock_that_it_is_faulty() {
-    let mut members = made(Level::Raid5, 3);
+    let mut members = candidates::array(Level::Raid5, 3, 0);
     // Member 2 failed three rounds ago; member 1 is gone.
     for member in &mut members[..2] {
         member.superblock.events += 3;
         member.superblock.roles[2] = Role::Faulty;
     }
     members.remove(1);
-    let force = AssembleOptions { force: true, run: false, read_only: false };
-    let plan = assemble(&members, &force).expect("two of three are enough");
+    let plan = assemble(&members, &candidates::FORCE).expect("two of three are enough");
     assert_eq!(plan.forced.raised, [1]);
     let images = Master::new(&plan).freshest_images();
     assert_eq!(images.iter().map(|(member, _)| *member).collect::<Vec<_>>(), [0]);
