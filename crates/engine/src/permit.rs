@@ -97,12 +97,6 @@ impl<W: World> Shared<W> {
     #[inline]
     async fn lock_copies<'a>(&'a self, locks: &mut Locks<'a, W>, range: ArrayRange) {
         let sectors = range.start.0..range.end().0;
-        if let Some(owner) = only_owner(range, self.world.shards())
-            && owner == self.world.shard()
-        {
-            locks.held.push((owner, self.locks.lock(sectors).await));
-            return;
-        }
         for owner in lock_owners(range, self.world.shards()) {
             let id = if owner == self.world.shard() {
                 self.locks.lock(sectors.clone()).await
@@ -149,23 +143,19 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// The shard that locks all of this range, if it is in one unit.
-#[inline]
-fn only_owner(range: ArrayRange, shards: u16) -> Option<ShardIndex> {
-    let unit = range.start.0 / UNIT;
-    (unit == (range.end().0 - 1) / UNIT).then(|| ShardIndex((unit % u64::from(shards)) as u16))
-}
-
 /// The shards that lock parts of this range, ascending.
+#[inline]
 fn lock_owners(range: ArrayRange, shards: u16) -> impl Iterator<Item = ShardIndex> {
     let first = range.start.0 / UNIT;
-    let last = (range.end().0 - 1) / UNIT;
-    let all = last - first + 1 >= u64::from(shards);
-    let is_owner = move |shard: u16| {
-        let ahead = (u64::from(shard) + u64::from(shards) - first % u64::from(shards)) % u64::from(shards);
-        all || ahead <= last - first
+    let units_more = (range.end().0 - 1) / UNIT - first;
+    let owner = (first % u64::from(shards)) as u16;
+    // Nearly every range is in one unit, and asks one shard.
+    let asked = if units_more == 0 { owner..owner + 1 } else { 0..shards };
+    let is_owner = move |shard: &u16| {
+        let ahead = if *shard >= owner { *shard - owner } else { *shard + (shards - owner) };
+        u64::from(ahead) <= units_more
     };
-    (0..shards).filter(move |shard| is_owner(*shard)).map(ShardIndex)
+    asked.filter(is_owner).map(ShardIndex)
 }
 
 #[cfg(test)]
@@ -184,8 +174,6 @@ mod tests {
                     expected.sort_unstable();
                     expected.dedup();
                     assert_eq!(asked, expected, "{shards} shards, {units} units from {first}");
-                    let only = (units == 1).then(|| ShardIndex(expected[0] as u16));
-                    assert_eq!(only_owner(range, shards), only);
                 }
             }
         }
