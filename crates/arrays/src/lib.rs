@@ -17,5 +17,5 @@ mod world;
 
 pub use build::{ArraySetup, Members, SPIN, build, options_for};
 pub use member::{ArrayMember, InnerArray};
-pub use run::{OnShard, Setup, Stop, run};
+pub use run::{OnShard, Setup, Stop, run, start_and_wait};
 pub use world::{ArrayIndex, ArrayMail, HostArray, HostWorld};

@@ -1,5 +1,5 @@
 //! A task with arrays, from their start to their stop.
-//! Owns: [`run`], [`OnShard`], the order of start, task, stop and end over all shards. Not here: arrays that clients
+//! Owns: [`run`], [`OnShard`], [`start_and_wait`], the order of start, task, stop and end over all shards. Not here: arrays that clients
 //! reach, whose shards send each other more than the engine's mail.
 //! Invariant: an array is stopped when no shard uses it any more, after the arrays that are made of it. No shard ends
 //! before that.
@@ -9,6 +9,7 @@ use crate::build::{ArraySetup, build_traced};
 use crate::world::{ArrayIndex, ArrayMail, HostArray};
 use std::rc::Rc;
 use std::sync::Arc;
+use uraid_engine::{PassError, Progress, StartError};
 use uraid_host::{Local, Options, Shard, Trace};
 
 /// Arrays to run.
@@ -32,6 +33,17 @@ pub enum Stop {
     AfterSuccess,
     /// Never: an array that was written stays marked dirty.
     Never,
+}
+
+/// Starts an array and waits until it is consistent, for tasks that want it so. `show` is called with the progress of its
+/// resync now and then. Shard 0 only.
+pub async fn start_and_wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
+    array.start().await?;
+    match array.wait(show).await {
+        Ok(_) => Ok(()),
+        Err(PassError::Stopped) => Err(StartError::Stopping),
+        Err(PassError::Frozen(error)) => Err(StartError::Frozen(error)),
+    }
 }
 
 /// What a task has on each shard.

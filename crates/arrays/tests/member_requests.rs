@@ -60,7 +60,7 @@ fn with_raid0<T: Send>(member: &str, options: &Options, work: impl AsyncFn(Rig<'
     let setup = Setup { arrays, shards: 1, options: options.clone(), stop: Stop::Never };
     let values = uraid_arrays::run::<T, StartError>(
         &setup,
-        async |on, _| on.arrays[0].start(|_| {}).await,
+        async |on, _| on.arrays[0].start().await,
         async |on| {
             on.traces[0].iter().for_each(|trace| trace.clear());
             Ok(work(Rig { local: &on.local, array: &on.arrays[0], traces: &on.traces[0] }).await)

@@ -44,7 +44,7 @@ fn run(stop: Stop, failure: Option<Failure>) -> (Result<Vec<u16>, Failure>, Vec<
         &setup,
         async |on, ArrayIndex(index)| {
             fails(Failure::Start(index))?;
-            on.arrays[index].start(|_| ()).await.expect("a new array starts");
+            on.arrays[index].start().await.expect("a new array starts");
             done(Step::Started(index));
             Ok(())
         },
@@ -110,7 +110,7 @@ fn no_array_is_stopped_while_the_task_of_another_shard_uses_it() {
     let written = AtomicU16::new(0);
     let outcome = uraid_arrays::run::<(), &str>(
         &setup,
-        async |on, _| on.arrays[0].start(|_| ()).await.map_err(|_| "start"),
+        async |on, _| on.arrays[0].start().await.map_err(|_| "start"),
         async |on: &OnShard| {
             // Shard 0 fails at once; the others write a while later.
             if on.is_first() {

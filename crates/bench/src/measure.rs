@@ -221,7 +221,7 @@ impl<'a> Prepared<'a> {
         // An existing array that was written without the engine is not stopped, so that it stays marked dirty.
         let stop = if target.is_trial { Stop::Always } else { Stop::Never };
         // An array that exists and is dirty is made consistent before it is written.
-        let start = async |array: &Rc<HostArray>| array.start(self.screen.resync()).await;
+        let start = async |array: &Rc<HostArray>| uraid_arrays::start_and_wait(array, self.screen.resync()).await;
         let task = async |on: &OnShard| run_shard(self, on, rounds).await;
         Ok(together(on_shards(target, work.shards, &self.options, stop, start, task)?))
     }

@@ -38,7 +38,7 @@ where
 
 /// Starts an array that is clean.
 pub(crate) async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
-    array.start(|_| ()).await
+    uraid_arrays::start_and_wait(array, |_| ()).await
 }
 
 /// The target's members as one shard drives them past the array.

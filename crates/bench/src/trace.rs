@@ -129,7 +129,7 @@ pub(crate) fn on_tracers<T: Send>(
         let tracer = Tracer::new(&shard, plan, geometries);
         let array = tracer.array.clone();
         shard.on_mail(move |mail| array.deliver(mail));
-        tracer.array.start(|_| ()).await.expect("members that only write down do not fail");
+        tracer.array.start().await.expect("members that only write down do not fail");
         work(shard.index(), &tracer).await
     })
 }

@@ -13,10 +13,12 @@ use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::{CountedMember, MemberCounts};
 use crate::mirror::Mirror;
+use crate::pass::Pass;
+use crate::passes::PassError;
+use crate::progress::{self, Progress};
 use crate::range_lock::RangeLock;
 use crate::read::Reader;
 use crate::recorded::Recorded;
-use crate::resync::Progress;
 use crate::row::Rows;
 use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
@@ -52,6 +54,7 @@ pub struct Array<W: World> {
     reader: Reader<W>,
     writer: Writer<W>,
     read_watch: Rc<ReadWatch<W>>,
+    pass: Pass<W>,
     /// On shard 0.
     lifecycle: Option<Lifecycle<W>>,
 }
@@ -66,6 +69,7 @@ impl<W: World> Array<W> {
         let master = Master::new(plan);
         let view = master.view();
         let layout = plan.layout.clone();
+        let in_sync_below = master.resync_from().unwrap_or(progress::total(&layout));
         let geometry = geometry_of::<W>(&layout, &view.slots, &members);
         let locks = match &layout {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
@@ -77,7 +81,8 @@ impl<W: World> Array<W> {
         let balance = Balance::new(layout.slots(), write_mostly, world.shard().0);
         let members = members.into_iter().enumerate();
         let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
-        let shared = Shared::new(Parts { world, layout, geometry, members, config, view, balance, locks });
+        let parts = Parts { world, layout, geometry, members, config, view, balance, locks, in_sync_below };
+        let shared = Shared::new(parts);
         let (rows, writer) = match &shared.layout {
             Layout::Copies(layout) => (None, Writer::Copies(Mirror::new(shared.clone(), layout.clone()))),
             Layout::Parity(layout) => {
@@ -88,10 +93,11 @@ impl<W: World> Array<W> {
         };
         let (rows, io) = rows.unzip();
         let read_watch = ReadWatch::new(shared.clone());
+        let pass = Pass::new(shared.clone(), io.clone());
         let is_first = shared.world.shard() == STEWARD;
         let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
-        Rc::new(Array { shared, reader, writer, read_watch, lifecycle })
+        Rc::new(Array { shared, reader, writer, read_watch, pass, lifecycle })
     }
 
     /// This shard's current view. Do not keep it across an await.
@@ -123,9 +129,16 @@ impl<W: World> Array<W> {
         self.lifecycle.as_ref().expect("shard 0 decides for all shards")
     }
 
-    /// Brings the superblocks up to date, makes a dirty array consistent, and opens the gate. Shard 0 only.
-    pub async fn start(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
-        self.lifecycle().start(progress).await
+    /// Brings the superblocks up to date, and opens the gate. A dirty array is then made consistent beside its requests:
+    /// see [`Array::wait`]. Shard 0 only.
+    pub async fn start(&self) -> Result<(), StartError> {
+        self.lifecycle().start().await
+    }
+
+    /// Waits until no pass runs (md: `--wait`), and calls `show` with its progress now and then. Returns the progress of
+    /// the last one. Shard 0 only.
+    pub async fn wait(&self, show: impl FnMut(Progress)) -> Result<Progress, PassError> {
+        self.lifecycle().passes.wait(show).await
     }
 
     /// Keeps new requests out, waits for those inside, flushes, marks the array clean. Shard 0 only; a second call is
@@ -190,6 +203,11 @@ impl<W: World> Array<W> {
                 Answer::Done
             }
             Call::Torn => Answer::Torn(self.shared.torn.parts()),
+            Call::Pass => {
+                self.pass.run().await;
+                Answer::Passed(self.pass.report())
+            }
+            Call::PassReport => Answer::Passed(self.pass.report()),
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),

@@ -26,6 +26,7 @@ use crate::mail::Call;
 use crate::mark::{self, Mark};
 use crate::master::{Change, FreezeCause};
 use crate::mend::{MendError, Mender};
+use crate::passes::Passes;
 use crate::record::Recorder;
 use crate::recorded::FailureOutcome;
 use crate::steward::Steward;
@@ -138,6 +139,7 @@ pub(crate) struct Commands<W: World> {
     recorder: Rc<Recorder<W>>,
     dirty_mark: Rc<DirtyMark<W>>,
     flusher: Rc<Flusher<W>>,
+    passes: Rc<Passes<W>>,
     mender: Mender<W>,
     under_way: UnderWay,
 }
@@ -184,6 +186,7 @@ impl<W: World> Commands<W> {
         recorder: &Rc<Recorder<W>>,
         dirty_mark: &Rc<DirtyMark<W>>,
         flusher: &Rc<Flusher<W>>,
+        passes: &Rc<Passes<W>>,
         mender: Mender<W>,
     ) -> Rc<Commands<W>> {
         Rc::new(Commands {
@@ -192,6 +195,7 @@ impl<W: World> Commands<W> {
             recorder: recorder.clone(),
             dirty_mark: dirty_mark.clone(),
             flusher: flusher.clone(),
+            passes: passes.clone(),
             mender,
             under_way: UnderWay::default(),
         })
@@ -336,6 +340,7 @@ impl<W: World> Commands<W> {
         let is_open = steward.master().frozen().is_none();
         if is_open {
             self.steward.publish(Change::OpenForWrites).await;
+            self.passes.begin();
         }
         let is_open = steward.master().frozen().is_none();
         if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }

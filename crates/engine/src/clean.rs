@@ -21,8 +21,8 @@ use crate::view::Gate;
 use crate::world::World;
 use std::cell::Cell;
 use std::rc::Rc;
-use uraid_block::IoError;
 use uraid_block::local::{Either, Notify, oneshot, race};
+use uraid_block::{IoError, Sectors};
 
 /// Sets and clears the dirty mark; on shard 0 only.
 pub(crate) struct DirtyMark<W: World> {
@@ -125,14 +125,14 @@ impl<W: World> DirtyMark<W> {
             let epoch = self.steward.publish(Change::HoldWrites).await;
             self.steward.drain(epoch).await;
             self.steward.shared.world.spawn(async move { sender.send(mark.flush_before_clean().await) });
-            flushed.await == Some(true)
+            flushed.await.flatten()
         };
         let outcome = race(self.clean_up_revoked(), is_quiet).await;
         // There was no await since. A write or stop that arrives now waits for the transition.
         let before = self.clean_up.replace(CleanUp::Committed);
-        if matches!(outcome, Either::Right(true)) {
+        if let Either::Right(Some(below)) = outcome {
             assert_eq!(before, CleanUp::Revocable, "one that was revoked has ended as such");
-            self.record_clean().await;
+            self.record_clean(below).await;
         }
     }
 
@@ -140,29 +140,38 @@ impl<W: World> DirtyMark<W> {
     /// dirty. The caller holds the transition, has closed the gate, and has seen the last request leave.
     pub(crate) async fn go_clean(&self) {
         assert_ne!(self.steward.shared.view().gate, Gate::Open, "no write may come any more");
-        if !self.steward.master().can_go_clean() {
+        let is_needed = {
+            let master = self.steward.master();
+            master.can_go_clean() || (master.has_opened() && master.needs_resync() && master.frozen().is_none())
+        };
+        if !is_needed {
             return;
         }
         assert!(self.steward.is_stopping.get(), "an idle array is cleaned by `try_clean`");
-        self.steward.publish(Change::HoldWrites).await;
-        if self.flush_before_clean().await {
-            self.record_clean().await;
+        if self.steward.master().takes_writes() {
+            self.steward.publish(Change::HoldWrites).await;
+        }
+        if let Some(below) = self.flush_before_clean().await {
+            self.record_clean(below).await;
         }
     }
 
-    async fn flush_before_clean(&self) -> bool {
+    /// Returns what is consistent and flushed: all, unless a resync is under way.
+    async fn flush_before_clean(&self) -> Option<Sectors> {
+        let below = self.steward.consistent_below().await;
         if !sabotage::is(Sabotage::SkipCleanFlush) && self.flusher.flush_round().await.is_err() {
             mark::hit(Mark::CleanGivenUp);
-            return false;
+            return None;
         }
-        true
+        Some(below)
     }
 
-    async fn record_clean(&self) {
+    async fn record_clean(&self, below: Sectors) {
         let steward = &self.steward;
         if steward.master().frozen_error().is_some() {
             return;
         }
+        steward.note_checkpoint(below);
         steward.apply(Change::MarkClean);
         let version = steward.master().version();
         // If this fails, the array freezes, and the next write gets that error.

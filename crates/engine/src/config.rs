@@ -1,8 +1,10 @@
 //! The settings of an array, fixed when it is opened.
 //! Owns: [`Config`] and its defaults. Not here: what a setting changes.
 
+use crate::progress::WINDOW;
 use crate::verdict::{OnFull, Policy};
 use std::time::Duration;
+use uraid_block::Sectors;
 
 /// Tunable settings. Every limit is set at start.
 #[derive(Clone, Debug)]
@@ -22,6 +24,9 @@ pub struct Config {
     pub collect_failures: Duration,
     /// What happens to a member that has no room for a write.
     pub on_full: OnFull,
+    /// The longest stretch that a pass locks and reads of a member at once, at least one sector. More than fits one piece
+    /// of the pass arena is cut to that.
+    pub pass_window: Sectors,
 }
 
 /// md's limit for mirrors. On its parity levels the limit is the number of stripes in the stripe cache.
@@ -42,6 +47,7 @@ impl Default for Config {
             read_errors_max: READ_ERRORS_MAX,
             collect_failures: COLLECT_FAILURES,
             on_full: OnFull::Freeze,
+            pass_window: Sectors(WINDOW),
         }
     }
 }

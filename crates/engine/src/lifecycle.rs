@@ -1,7 +1,8 @@
 //! An array's life: start, stop, status.
 //! Owns: [`Lifecycle`], what shard 0 has besides the request paths and how it is put together, the order of the steps.
-//! Not here: the single steps (`steward`, `record`, `resync`).
-//! Invariant: the gate opens only when the array is consistent; it is marked clean only when all is on the members.
+//! Not here: the single steps (`steward`, `record`, `passes`).
+//! Invariant: the gate opens when the superblocks say truthfully what may be inconsistent. The array is marked clean only
+//! when all is on the members.
 
 use crate::World;
 use crate::by_command::Commands;
@@ -13,8 +14,9 @@ use crate::late::ReadWatch;
 use crate::mark::{self, Mark};
 use crate::master::{Change, Master, MemberState};
 use crate::mend::Mender;
+use crate::passes::Passes;
+use crate::progress::Progress;
 use crate::record::Recorder;
-use crate::resync::{Progress, Resync};
 use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
 use crate::shared::{Counters, Shared};
@@ -31,9 +33,6 @@ pub enum StartError {
     /// The superblocks could not be written.
     #[error("the superblocks could not be brought up to date")]
     Record(#[source] IoError),
-    /// The array could not be made consistent.
-    #[error("the resync before serving failed")]
-    Resync(#[source] IoError),
     /// A stop arrived during the start; a dirty array stays dirty.
     #[error("the array was stopped while it was being started")]
     Stopping,
@@ -74,6 +73,8 @@ pub struct Status {
     pub is_dirty: bool,
     /// The event count of the superblocks.
     pub events: u64,
+    /// How far the resync has come, if one is needed. An array that was stopped in the middle of one continues there.
+    pub resync: Option<Progress>,
     /// When they were last written, in seconds since 1970.
     pub updated: u64,
     /// Each member of the start plan, in its order.
@@ -107,7 +108,7 @@ pub(crate) struct Lifecycle<W: World> {
     pub(crate) dirty_mark: Rc<DirtyMark<W>>,
     pub(crate) health: Health<W>,
     pub(crate) commands: Rc<Commands<W>>,
-    resync: Resync<W>,
+    pub(crate) passes: Rc<Passes<W>>,
     read_watch: Rc<ReadWatch<W>>,
 }
 
@@ -119,22 +120,22 @@ impl<W: World> Lifecycle<W> {
         rows: Option<Rc<RowIo<W>>>,
         read_watch: Rc<ReadWatch<W>>,
     ) -> Lifecycle<W> {
-        let mender = Mender::new(shared.clone(), rows.clone());
+        let mender = Mender::new(shared.clone(), rows);
         let steward = Steward::new(shared, master);
         let judge = Judge::new(&steward);
         let recorder = Recorder::new(&steward, &judge);
         let flusher = Flusher::new(&steward);
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
         let health = Health::new(&steward, &judge, &recorder);
-        let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, mender);
-        let resync = Resync::new(&steward, rows);
-        Lifecycle { steward, judge, recorder, flusher, dirty_mark, health, commands, resync, read_watch }
+        let passes = Passes::new(&steward, &recorder, &flusher);
+        let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, mender);
+        Lifecycle { steward, judge, recorder, flusher, dirty_mark, health, commands, passes, read_watch }
     }
 
-    /// Brings the superblocks up to date, makes a dirty array consistent, and opens the gate.
-    pub(crate) async fn start(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
+    /// Brings the superblocks up to date, and opens the gate. A resync runs beside the requests.
+    pub(crate) async fn start(&self) -> Result<(), StartError> {
         let steward = &self.steward;
-        // A stop that arrives now waits for this permit; the resync checks for it.
+        // A stop that arrives now waits for this permit.
         let _one = steward.transition.acquire(1).await;
         if steward.is_stopping.get() {
             mark::hit(Mark::StartStopped);
@@ -153,63 +154,29 @@ impl<W: World> Lifecycle<W> {
         }
         self.recorder.catch_up().await.map_err(StartError::Record)?;
         assert!(steward.master().lagging_images().is_empty(), "all members have the freshest superblock");
-        let (is_left_out, is_dirty) = {
+        let is_to_be_recorded = {
             let master = steward.master();
-            (master.leaves_a_slot_out(), master.is_dirty())
+            master.leaves_a_slot_out() || master.needs_resync()
         };
-        if is_left_out || is_dirty {
+        if is_to_be_recorded {
             mark::hit(Mark::StartRecorded);
             steward.apply(Change::LeaveOutsiders);
             let version = steward.master().version();
             self.recorder.record_up_to(version).await.map_err(StartError::Record)?;
-        }
-        let is_dirty = steward.master().is_dirty();
-        if is_dirty {
-            self.make_consistent(progress).await?;
         }
         let frozen = steward.master().frozen_error();
         if let Some(error) = frozen {
             return Err(StartError::Frozen(error));
         }
         if steward.is_stopping.get() {
+            mark::hit(Mark::StartStopped);
             return Err(StartError::Stopping);
         }
-        assert_eq!(steward.master().is_dirty(), steward.master().is_suspect(), "only a suspect array stays dirty");
         self.steward.publish(Change::Open).await;
         self.read_watch.begin();
+        self.passes.begin();
         steward.shared.world.spawn(self.dirty_mark.clone().watch_idle());
         Ok(())
-    }
-
-    async fn make_consistent(&self, progress: impl FnMut(Progress)) -> Result<(), StartError> {
-        assert!(self.steward.master().is_dirty() && !self.steward.master().has_opened());
-        let found = if sabotage::is(Sabotage::SkipResync) {
-            Progress::default()
-        } else {
-            match self.resync.run(progress).await {
-                Ok(found) => found,
-                Err(_) if self.steward.is_stopping.get() => {
-                    mark::hit(Mark::ResyncStopped);
-                    if sabotage::is(Sabotage::StopSplits) {
-                        self.recorder.record_apart().await;
-                    }
-                    return Err(StartError::Stopping);
-                }
-                Err(error) => return Err(StartError::Resync(error)),
-            }
-        };
-        let _ = self.flusher.flush_round().await.map_err(StartError::Resync)?;
-        let steward = &self.steward;
-        if !found.unreadable.is_zero() {
-            mark::hit(Mark::ResyncUnreadable);
-            // A sector that no member could give now may become readable later and then disagree: do not mark the array
-            // clean.
-            steward.apply(Change::MarkSuspect);
-            return Ok(());
-        }
-        steward.apply(Change::MarkClean);
-        let version = steward.master().version();
-        self.recorder.record_up_to(version).await.map_err(StartError::Record)
     }
 
     /// Keeps new requests out, waits for those inside, flushes, marks the array clean. A second call is harmless. Later
@@ -240,6 +207,12 @@ impl<W: World> Lifecycle<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
+        if steward.master().needs_resync() && !is_read_only {
+            mark::hit(Mark::ResyncStopped);
+            if sabotage::is(Sabotage::StopSplits) {
+                self.recorder.record_apart().await;
+            }
+        }
         self.commands.end().await;
         // A member's failure may not be in the superblocks yet. After this no superblock is written.
         self.judge.collection_over().await;
@@ -291,6 +264,7 @@ impl<W: World> Lifecycle<W> {
             gate: master.gate(),
             is_dirty: master.is_dirty(),
             events: master.events(),
+            resync: self.passes.progress(),
             updated: master.updated(),
             members: master.members().to_vec(),
             errors,

@@ -3,6 +3,7 @@
 //! Invariant: every call is answered once, to the shard that made it.
 
 use crate::failure::{ErrorReport, Failure, ReadError};
+use crate::progress::PassReport;
 use crate::range_lock::LockId;
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::torn::{TornParts, TornState};
@@ -50,6 +51,10 @@ pub(crate) enum Call {
     Torn,
     /// Steward to shard: the torn part of your row that begins here is in this state.
     SetTorn { row: Row, start: Sectors, state: TornState },
+    /// Steward to shard: pass over all that you own. Answer when that is over, or the array stops or freezes.
+    Pass,
+    /// Steward to shard: how far have you come?
+    PassReport,
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: these members failed; answer when the superblocks say so.
@@ -74,6 +79,7 @@ pub(crate) enum Answer {
     Done,
     Count(u64),
     Torn(TornParts),
+    Passed(PassReport),
     Dirty(Result<(), IoError>),
     Failed(FailureOutcome),
     Locked(LockId),
@@ -96,6 +102,11 @@ impl Answer {
     pub(crate) fn torn(self) -> TornParts {
         let Answer::Torn(parts) = self else { panic!("answered with {self:?}") };
         parts
+    }
+
+    pub(crate) fn passed(self) -> PassReport {
+        let Answer::Passed(report) = self else { panic!("answered with {self:?}") };
+        report
     }
 
     pub(crate) fn dirty(self) -> Result<(), IoError> {

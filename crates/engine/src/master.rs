@@ -11,11 +11,12 @@ mod tests;
 pub(crate) use images::Image;
 
 use crate::failure::Failure;
+use crate::progress;
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
 use crate::{Place, StartPlan};
-use uraid_block::{ErrorKind, IoError, Slot, SlotSet, Tick};
+use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
 
 /// The state of a member.
@@ -75,7 +76,7 @@ pub(crate) enum Change<'a> {
     Nothing,
     /// The gate opens for reads only.
     OpenReadOnly,
-    /// The gate opens: the array is consistent, or marked suspect.
+    /// The gate opens for the first time.
     Open,
     /// The gate closes, for a stop or a command.
     Close,
@@ -95,7 +96,11 @@ pub(crate) enum Change<'a> {
     HoldWrites,
     /// The next superblocks say clean.
     MarkClean,
-    /// The resync met sectors that could neither be read nor computed.
+    /// All is consistent below this, and flushed.
+    Checkpoint(Sectors),
+    /// The resync has ended: all is consistent.
+    EndResync,
+    /// The resync has ended, and met sectors that could neither be read nor computed.
     MarkSuspect,
     /// Takes trust from members in use.
     FailMembers(&'a [Failure], Tick),
@@ -138,11 +143,12 @@ pub(crate) struct Master {
     gate: Gate,
     takes_writes: bool,
     members: Vec<MemberState>,
-    /// All copies hold the same, and parity is right: the start found a clean array, or a resync has ended.
-    is_consistent: bool,
-    /// The next superblocks say dirty: some redundancy may be wrong.
+    /// From here on, copies may differ and parity may be wrong, until a resync has ended. What is below is flushed.
+    /// `None`: all is consistent, but for writes under way.
+    resync_from: Option<Sectors>,
+    /// The next superblocks say dirty: writes may be under way, anywhere.
     is_dirty: bool,
-    /// A sector could neither be read nor computed in the resync: the array stays dirty.
+    /// A sector could neither be read nor computed in the resync, which has ended: the array stays dirty.
     is_suspect: bool,
     /// The gate was open.
     has_opened: bool,
@@ -193,6 +199,12 @@ fn has_outsiders(plan: &StartPlan) -> bool {
     !plan.missing.is_empty() || roles.any(|(number, role)| had_slot(role) && !is_used(number))
 }
 
+/// Where the resync that this start needs begins.
+fn resync_from(plan: &StartPlan) -> Option<Sectors> {
+    let recorded = Sectors(plan.template.resync_offset);
+    plan.is_dirty.then(|| if recorded < progress::total(&plan.layout) { recorded } else { Sectors::ZERO })
+}
+
 impl Master {
     pub(crate) fn new(plan: &StartPlan) -> Master {
         let members = plan.members.iter().map(|member| match member.place {
@@ -207,8 +219,8 @@ impl Master {
             gate: Gate::Closed,
             takes_writes: false,
             members: members.collect(),
-            is_consistent: !plan.is_dirty,
-            is_dirty: plan.is_dirty,
+            resync_from: resync_from(plan),
+            is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
             has_opened: false,
             frozen: None,
@@ -260,7 +272,7 @@ impl Master {
     }
 
     fn copies(&self) -> Copies {
-        let agree = self.is_consistent && !self.is_suspect && self.frozen.is_none();
+        let agree = self.resync_from.is_none() && self.frozen.is_none();
         if agree { Copies::Any } else { Copies::Canonical }
     }
 
@@ -296,9 +308,19 @@ impl Master {
                 self.is_dirty = false;
                 self.version += 1;
             }
+            Change::Checkpoint(below) => {
+                self.resync_from = Some(below);
+                self.version += 1;
+            }
+            Change::EndResync => {
+                self.resync_from = None;
+                self.version += 1;
+            }
             Change::MarkSuspect => {
                 self.is_suspect = true;
+                self.is_dirty = true;
                 self.takes_writes = true;
+                self.version += 1;
             }
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => {
@@ -308,16 +330,7 @@ impl Master {
             }
             Change::Freeze(kind, cause) => self.freeze(kind, cause),
             Change::MissRound(slot) => self.missed_round.insert(slot),
-            Change::Unfreeze(failures, at) => {
-                failures.iter().for_each(|failure| self.fail_member(failure, at));
-                // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until
-                // the array is idle.
-                self.is_dirty = true;
-                self.version += 1;
-                self.frozen = None;
-                // A late failure may have frozen the array anew, for the same cause, and let readers in again.
-                self.gate = Gate::Closed;
-            }
+            Change::Unfreeze(failures, at) => self.unfreeze(failures, at),
             Change::Refreeze(frozen) => self.frozen = self.frozen.or(Some(frozen)),
             Change::CatchUp => self.lagging.clear(),
             Change::BeginRound(seconds) => self.begin_round(seconds),
@@ -338,11 +351,9 @@ impl Master {
     fn open(&mut self) {
         assert!(self.frozen.is_none(), "a frozen array stays frozen");
         assert_eq!(self.gate, Gate::Closed, "requests have waited at the gate");
-        assert!(self.is_consistent || self.is_suspect || !self.is_dirty, "the resync comes first");
         self.gate = Gate::Open;
         self.has_opened = true;
-        self.is_consistent = true;
-        if !self.is_redundant {
+        if !self.is_redundant || self.is_dirty {
             // There is no dirty mark to wait for.
             self.takes_writes = true;
         }
@@ -359,14 +370,16 @@ impl Master {
     /// ```
     fn leave_behind(&mut self) {
         let rounds = if records_once() { 1 } else { 2 };
-        self.events_min = self.events + rounds;
-        self.has_outsiders = false;
+        self.events_min = self.events_min.max(self.events + rounds);
     }
 
-    /// [`Master::leave_behind`] for devices that the array was started without: once, before the first write.
+    /// [`Master::leave_behind`] for devices that the array was started without: once, before the first write. One of them
+    /// may have taken a round that a crash cut short before any member here did, and be one event ahead of these.
     fn leave_outsiders_behind(&mut self) {
         if self.has_outsiders {
-            self.leave_behind();
+            let rounds = if records_once() { 1 } else { 3 };
+            self.events_min = self.events_min.max(self.events + rounds);
+            self.has_outsiders = false;
         }
     }
 
@@ -395,6 +408,17 @@ impl Master {
             Gate::Open | Gate::Closed => self.gate = Gate::Frozen(frozen.kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
+    }
+
+    fn unfreeze(&mut self, failures: &[Failure], at: Tick) {
+        failures.iter().for_each(|failure| self.fail_member(failure, at));
+        // Requests were inside when it froze. What they left is whole now, and the superblocks say dirty until the array
+        // is idle.
+        self.is_dirty = true;
+        self.version += 1;
+        self.frozen = None;
+        // A late failure may have frozen the array anew, for the same cause, and let readers in again.
+        self.gate = Gate::Closed;
     }
 
     fn begin_round(&mut self, seconds: u64) {
@@ -454,8 +478,14 @@ impl Master {
         self.is_dirty
     }
 
-    pub(crate) fn is_suspect(&self) -> bool {
-        self.is_suspect
+    /// From where on the array may be inconsistent.
+    pub(crate) fn resync_from(&self) -> Option<Sectors> {
+        self.resync_from
+    }
+
+    /// Whether a resync runs, or should.
+    pub(crate) fn needs_resync(&self) -> bool {
+        self.resync_from.is_some() && !self.is_suspect
     }
 
     pub(crate) fn has_opened(&self) -> bool {

@@ -4,7 +4,7 @@
 //! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row.
 
 use crate::mail::Call;
-use crate::resync::WINDOW;
+use crate::progress::WINDOW;
 use crate::row_io::{self, RowIo};
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::row_plan::reads_to_recover;

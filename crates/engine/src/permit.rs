@@ -18,14 +18,14 @@ use crate::mail::{Call, STEWARD};
 use crate::range_lock::LockId;
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
-use crate::view::{Admission, Epoch, Wish};
+use crate::view::{Admission, Epoch, Gate, Wish};
 use crate::world::World;
 use smallvec::SmallVec;
 use uraid_block::{ArrayRange, IoError, ShardIndex};
 use uraid_layout::Level;
 
 /// Sectors of the array that one shard locks: 64 MiB.
-const UNIT: u64 = 131_072;
+pub(crate) const UNIT: u64 = 131_072;
 
 /// A request inside its epoch. Dropping it leaves the epoch.
 pub(crate) struct Entered<'a, W: World> {
@@ -84,6 +84,20 @@ impl<W: World> Shared<W> {
             self.lock_copies(&mut locks, range).await;
         }
         Ok(WritePermit { _locks: locks, _entered: entered })
+    }
+
+    /// Waits until the gate is open, for a window of a pass. `None`: the array was stopped or froze.
+    pub(crate) async fn admit_pass(&self) -> Option<Entered<'_, W>> {
+        loop {
+            let (gate, seen) = self.with_view(|view| (view.gate, view.epoch));
+            match gate {
+                Gate::Open => return Some(Entered { shared: self, epoch: self.epochs.enter() }),
+                Gate::Closed => {
+                    self.view_changed.wait_for(|| self.with_view(|view| view.epoch > seen).then_some(())).await;
+                }
+                Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => return None,
+            }
+        }
     }
 
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.

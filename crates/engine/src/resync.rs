@@ -1,59 +1,24 @@
-//! The resync: one pass that makes an array consistent before it serves, while the gate is closed.
-//! Owns: windows, comparing copies, recomputing parity. Not here: when it is needed and what follows (`lifecycle`).
-//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors. An array
-//! with a sector that could neither be read nor computed stays marked dirty.
+//! The resync: one window of copies, or of rows, made consistent.
+//! Owns: comparing copies, recomputing parity. Not here: which windows, their locks (`pass`), when a resync is needed and
+//! what follows (`passes`).
+//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors.
 
 use crate::buffers;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::progress::{PassCounts, WINDOW};
 use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::shared::Shared;
-use crate::steward::Steward;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::rc::Rc;
-use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot};
-use uraid_layout::{Layout, Row, RowMap};
+use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, Sectors, Slot};
+use uraid_layout::{Row, RowMap};
 
-const WINDOWS_AT_ONCE: usize = 16;
 /// Pieces of a window that has an unreadable sector: 4 KiB.
 const SMALL_PIECE: u64 = 8;
-/// The longest stretch that a pass reads of a member at once.
-pub(crate) const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
-
-/// How far a pass has come.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Progress {
-    /// Sectors passed: of each member on parity levels, of the array on mirrors.
-    pub done: Sectors,
-    /// Sectors to pass.
-    pub total: Sectors,
-    /// Sectors that disagreed and were written again.
-    pub corrected: Sectors,
-    /// Sectors without redundancy left to check, because members are lost.
-    pub skipped: Sectors,
-    /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
-    pub unreadable: Sectors,
-}
-
-/// The result of one window.
-#[derive(Default)]
-struct Window {
-    corrected: u64,
-    skipped: u64,
-    unreadable: u64,
-}
-
-impl Window {
-    fn add(&mut self, other: Window) {
-        self.corrected += other.corrected;
-        self.skipped += other.skipped;
-        self.unreadable += other.unreadable;
-    }
-}
 
 /// A block of a window: where it belongs, and its bytes where they could be read.
 struct Found {
@@ -62,66 +27,29 @@ struct Found {
     bytes: Option<Lease>,
 }
 
-/// The pass of one array; on shard 0 only.
+/// The resync of one array on one shard.
 pub(crate) struct Resync<W: World> {
-    steward: Rc<Steward<W>>,
     shared: Rc<Shared<W>>,
     /// Of parity levels.
     rows: Option<Rc<RowIo<W>>>,
 }
 
 impl<W: World> Resync<W> {
-    pub(crate) fn new(steward: &Rc<Steward<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
-        assert_eq!(steward.shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
-        Resync { shared: steward.shared.clone(), steward: steward.clone(), rows }
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
+        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
+        Resync { shared, rows }
     }
 
-    /// Makes all redundancy consistent, and returns the totals. The caller keeps the gate closed.
-    pub(crate) async fn run(&self, mut progress: impl FnMut(Progress)) -> Result<Progress, IoError> {
-        let total = match &self.shared.layout {
-            Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
-            Layout::Copies(_) => self.shared.layout.array_size(),
-        };
-        assert!(!self.steward.master().has_opened(), "the resync runs before the first request");
-        let mut so_far = Progress { total, ..Progress::default() };
-        progress(so_far);
-        let at_once = self.windows_at_once();
-        let mut at = 0;
-        while at < total.0 {
-            if self.steward.is_stopping.get() {
-                return Err(ErrorKind::Stopping.into());
-            }
-            let mut batch = Vec::with_capacity(at_once);
-            while batch.len() < at_once && at < total.0 {
-                let length = Sectors(self.window_length(at, total));
-                batch.push((at, length));
-                at += length.0;
-            }
-            let outcomes = join_all(batch.into_iter().map(|(at, length)| self.resync_window(at, length)));
-            for outcome in outcomes.await {
-                let window = outcome?;
-                so_far.corrected += Sectors(window.corrected);
-                so_far.skipped += Sectors(window.skipped);
-                so_far.unreadable += Sectors(window.unreadable);
-            }
-            so_far.done = Sectors(at);
-            assert!(so_far.skipped + so_far.unreadable <= so_far.done, "a sector counts once");
-            progress(so_far);
-        }
-        assert_eq!(so_far.done, total, "the pass has no gap at its end");
-        Ok(so_far)
-    }
-
-    /// Resyncs one window. If something in it cannot be read, the window is repeated in small pieces, so that one bad
-    /// sector affects only its own row of sectors.
-    async fn resync_window(&self, at: u64, length: Sectors) -> Result<Window, IoError> {
+    /// Resyncs one window, which the caller has locked. If something in it cannot be read, the window is repeated in
+    /// small pieces, so that one bad sector affects only its own row of sectors.
+    pub(crate) async fn resync_window(&self, at: u64, length: Sectors) -> Result<PassCounts, IoError> {
         assert!(!length.is_zero() && length.0 <= WINDOW, "a window fits one piece of the arena");
         if let Some(window) = self.resync_piece(at, length).await? {
             return Ok(window);
         }
         assert!(length.0 > 1, "a single sector is always settled");
         mark::hit(Mark::ResyncTakenApart);
-        let mut sum = Window::default();
+        let mut sum = PassCounts::default();
         for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
             let piece = Sectors(SMALL_PIECE.min(at + length.0 - start));
             if let Some(window) = self.resync_piece(start, piece).await? {
@@ -137,34 +65,15 @@ impl<W: World> Resync<W> {
     }
 
     /// `None`: something could not be read, and the piece is more than one sector.
-    async fn resync_piece(&self, at: u64, length: Sectors) -> Result<Option<Window>, IoError> {
+    async fn resync_piece(&self, at: u64, length: Sectors) -> Result<Option<PassCounts>, IoError> {
         match &self.rows {
             Some(rows) => self.resync_rows(rows, MemberSector(at), length).await,
             None => self.resync_copies(ArraySector(at), length).await,
         }
     }
 
-    /// The number of windows that the pass arena has room for.
-    fn windows_at_once(&self) -> usize {
-        let blocks = self.shared.world.arena(Pool::Pass).large_blocks();
-        let room = blocks / (usize::from(self.shared.layout.slots()) + 2);
-        assert!(room > 0, "the pass arena holds one window");
-        assert!(room * (usize::from(self.shared.layout.slots()) + 2) <= blocks);
-        room.min(WINDOWS_AT_ONCE)
-    }
-
-    fn window_length(&self, at: u64, total: Sectors) -> u64 {
-        assert!(at < total.0, "a window begins before the end");
-        let left = (total.0 - at).min(WINDOW);
-        if self.shared.layout.level().is_parity() {
-            left
-        } else {
-            left.min(self.shared.layout.contiguous(ArraySector(at)).0)
-        }
-    }
-
     /// Copies the canonical copy over those that differ.
-    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<Window>, IoError> {
+    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<PassCounts>, IoError> {
         let usable = self.shared.view().readable();
         let copies = self.shared.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
@@ -173,9 +82,9 @@ impl<W: World> Resync<W> {
             return Ok(None);
         }
         let Some(canonical) = found.iter().position(|copy| copy.bytes.is_some()) else {
-            return Ok(Some(Window { unreadable: length.0, ..Window::default() }));
+            return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
         };
-        let mut window = Window::default();
+        let mut window = PassCounts::default();
         let mut failures = Vec::new();
         for index in canonical + 1..found.len() + canonical {
             assert_ne!(index % found.len(), canonical, "the canonical copy is never written");
@@ -193,7 +102,12 @@ impl<W: World> Resync<W> {
     }
 
     /// Recomputes parity over the data and writes it where it differs.
-    async fn resync_rows(&self, rows: &RowIo<W>, at: MemberSector, length: Sectors) -> Result<Option<Window>, IoError> {
+    async fn resync_rows(
+        &self,
+        rows: &RowIo<W>,
+        at: MemberSector,
+        length: Sectors,
+    ) -> Result<Option<PassCounts>, IoError> {
         let usable = self.shared.view().readable();
         let present = (0..self.shared.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
         let found = self.read_window(present.map(|slot| (slot, at)), length).await?;
@@ -201,7 +115,7 @@ impl<W: World> Resync<W> {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;
-        let mut window = Window::default();
+        let mut window = PassCounts::default();
         let mut start = 0;
         while start < length.0 {
             let member = at.0 + start;
@@ -223,7 +137,7 @@ impl<W: World> Resync<W> {
         at: MemberSector,
         start: Sectors,
         length: Sectors,
-    ) -> Result<Window, IoError> {
+    ) -> Result<PassCounts, IoError> {
         let _room = rows.room_for_interval().await;
         let range = start.len_bytes()..(start + length).len_bytes();
         let copy_of = async |slot: Slot| {
@@ -243,7 +157,7 @@ impl<W: World> Resync<W> {
         assert_eq!(old.data.len(), map.data.len());
         let parities = usize::from(old.p.is_some()) + usize::from(old.q.is_some());
         if unknown.len() > parities {
-            return Ok(Window { unreadable: length.0, ..Window::default() });
+            return Ok(PassCounts { unreadable: length.0, ..PassCounts::default() });
         }
         // A usable member could not read its block. Write it with what parity computes, as md does.
         let usable = self.shared.view().writable();
@@ -252,7 +166,7 @@ impl<W: World> Resync<W> {
         let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
         if healed.is_empty() && !unread_p && !unread_q && !unknown.is_empty() && unknown.len() == parities {
             mark::hit(Mark::ResyncSkipped);
-            return Ok(Window { skipped: length.0, ..Window::default() });
+            return Ok(PassCounts { skipped: length.0, ..PassCounts::default() });
         }
         if !unknown.is_empty() {
             old = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
@@ -287,13 +201,13 @@ impl<W: World> Resync<W> {
         old: OldBytes,
         at: MemberSector,
         length: Sectors,
-    ) -> Result<Window, IoError> {
+    ) -> Result<PassCounts, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
         let (p, q) = parity_of(map, &data);
         assert_eq!(p.len(), length.len_bytes());
         assert_eq!(q.is_empty(), map.syndrome.is_none());
         let usable = self.shared.view().writable();
-        let mut window = Window::default();
+        let mut window = PassCounts::default();
         let mut failures: Vec<Failure> = Vec::new();
         let right = [(Some(map.parity), &p, &old.p), (map.syndrome, &q, &old.q)];
         for (slot, right, found) in right {

@@ -115,10 +115,12 @@ impl<W: World> RowIo<W> {
         }
         let room = self.room_for_interval().await;
         let at = map.start + interval.start;
+        let in_sync = self.shared.in_sync_below.get();
+        let is_in_sync = at.0 + interval.length.0 <= in_sync.0 || sabotage::is(Sabotage::TrustOldParity);
         let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.shared.slow_members(), Vec::new());
         let (view, parity) = loop {
             let view = self.shared.view();
-            let blocks = blocks(map, &view, unreadable.or(late));
+            let blocks = Blocks { is_in_sync, ..blocks(map, &view, unreadable.or(late)) };
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
                 if !late.is_empty() {
@@ -429,7 +431,7 @@ fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
 pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
     assert!(readable.is_within(usable), "a member that is read is written, too");
     let data = map.data.iter().copied().collect();
-    Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable }
+    Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable, is_in_sync: true }
 }
 
 /// The slots that missed a write of their row; `None`: so did `slot`, or it is not known, and the others hold another

@@ -177,6 +177,8 @@ pub(crate) struct Blocks {
     pub(crate) usable: SlotSet,
     /// Slots whose old bytes can be read; a subset of `usable`.
     pub(crate) readable: SlotSet,
+    /// Whether the old parity is that of the old data. It may not be before the resync has passed here.
+    pub(crate) is_in_sync: bool,
 }
 
 impl Blocks {
@@ -215,6 +217,9 @@ pub(crate) enum RowPlan {
 
 /// Counts member reads and chooses the cheaper plan; of equals the one that does not depend on the old parity.
 /// `covered`: the slots of the new data.
+///
+/// If the old parity may be wrong, to modify it leaves it wrong, and the new data would be lost with its member. So all
+/// parity is computed anew, as the resync will, unless no parity is left over to be wrong.
 pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
     assert!(covered.is_within(blocks.data) && blocks.readable.is_within(blocks.usable));
     assert!(!covered.is_empty(), "something is to be written");
@@ -227,9 +232,12 @@ pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
     if parities.is_empty() {
         return if covered.is_within(blocks.usable) { RowPlan::DataOnly } else { RowPlan::Impossible };
     }
+    if !blocks.is_in_sync && !rest.is_within(blocks.readable) && blocks.unknown() < blocks.readable_parities() {
+        return RowPlan::Recover;
+    }
     let old = covered.or(parities);
     match (old.is_within(blocks.readable), rest.is_within(blocks.readable)) {
-        (true, true) if old.count() < rest.count() => RowPlan::ReadModifyWrite,
+        (true, true) if old.count() < rest.count() && blocks.is_in_sync => RowPlan::ReadModifyWrite,
         (_, true) => RowPlan::Reconstruct,
         (true, false) => RowPlan::ReadModifyWrite,
         (false, false) if blocks.unknown() <= blocks.readable_parities() => RowPlan::Recover,
@@ -275,6 +283,7 @@ mod tests {
             syndrome: (parities.len() == 2).then_some(Slot(across + 1)),
             usable: of("wu"),
             readable: of("w"),
+            is_in_sync: true,
         }
     }
 
@@ -307,6 +316,20 @@ mod tests {
         assert_eq!(chosen("#...", "wlww", "u"), Impossible);
         assert_eq!(chosen("#...", "llww", "lw"), Impossible);
         assert_eq!(chosen("#...", "wlww", "lw"), ReadModifyWrite);
+    }
+
+    #[test]
+    fn before_the_resync_parity_is_computed_anew_if_all_other_data_is_there() {
+        let chosen = |covered: &str, data: &str, parities: &str| {
+            choose(slots(covered), &Blocks { is_in_sync: false, ..blocks(data, parities) })
+        };
+        assert_eq!(chosen("#...", "wwww", "w"), RowPlan::Reconstruct);
+        assert_eq!(chosen("#.....", "wwwwww", "ww"), RowPlan::Reconstruct);
+        assert_eq!(chosen("#...", "wlww", "w"), RowPlan::ReadModifyWrite, "P is all that says what the lost one holds");
+        assert_eq!(chosen("#...", "wlww", "ww"), RowPlan::Recover, "P says what the lost one holds; Q follows from it");
+        assert_eq!(chosen("#...", "wlww", "wl"), RowPlan::ReadModifyWrite);
+        assert_eq!(chosen("#...", "lwww", "ww"), RowPlan::Reconstruct);
+        assert_eq!(chosen("####", "wwww", "w"), RowPlan::FullStripe);
     }
 
     #[test]

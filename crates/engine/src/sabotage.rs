@@ -72,11 +72,19 @@ pub enum Sabotage {
     SizePastEnd,
     /// Starts a dirty and degraded parity array without `--force` (R27).
     StartDirtyDegraded,
+    /// Lets writes into a window that a resync works on.
+    PassUnlocked,
+    /// Modifies parity that the resync has not seen yet.
+    TrustOldParity,
+    /// Records that a resync has come further than it has.
+    CheckpointAhead,
+    /// Calls an array consistent before what the resync wrote is durable.
+    SkipPassFlush,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 32] = [
+    pub const ALL: [Sabotage; 36] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -109,6 +117,10 @@ impl Sabotage {
         Sabotage::StopSplits,
         Sabotage::SizePastEnd,
         Sabotage::StartDirtyDegraded,
+        Sabotage::PassUnlocked,
+        Sabotage::TrustOldParity,
+        Sabotage::CheckpointAhead,
+        Sabotage::SkipPassFlush,
     ];
 }
 

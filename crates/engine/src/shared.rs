@@ -66,6 +66,9 @@ pub(crate) struct Shared<W: World> {
     /// Of levels with copies: sectors of the array. Of parity levels: rows.
     pub(crate) locks: RangeLock,
     pub(crate) torn: Torn,
+    /// Below this, the copies or rows that this shard owns are consistent: sectors of the array for copies, of each
+    /// member for rows. Raised by the resync (`pass`).
+    pub(crate) in_sync_below: Cell<Sectors>,
     counters: Cell<Counters>,
 }
 
@@ -79,11 +82,12 @@ pub(crate) struct Parts<W: World> {
     pub(crate) view: View,
     pub(crate) balance: Balance,
     pub(crate) locks: RangeLock,
+    pub(crate) in_sync_below: Sectors,
 }
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, layout, geometry, members, config, view, balance, locks } = parts;
+        let Parts { world, layout, geometry, members, config, view, balance, locks, in_sync_below } = parts;
         assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
@@ -95,6 +99,7 @@ impl<W: World> Shared<W> {
             calls: Calls::new(world.clone()),
             writes_admitted: Cell::new(0),
             torn: Torn::default(),
+            in_sync_below: Cell::new(in_sync_below),
             counters: Cell::default(),
             world,
             layout,

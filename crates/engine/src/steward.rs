@@ -20,13 +20,15 @@
 
 use crate::mail::{Answer, Call, STEWARD};
 use crate::master::{Change, Master};
+use crate::progress::{self, PassReport};
+use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
-use crate::view::Epoch;
+use crate::view::{Epoch, Gate};
 use crate::world::World;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
-use uraid_block::ShardIndex;
 use uraid_block::local::{Semaphore, join_all};
+use uraid_block::{Sectors, ShardIndex};
 
 /// The steward's state; on shard 0 only.
 pub(crate) struct Steward<W: World> {
@@ -71,6 +73,38 @@ impl<W: World> Steward<W> {
         }
         assert!(self.shared.view().epoch >= epoch, "a later view may have followed");
         epoch
+    }
+
+    /// How far each shard has come in its part of the resync.
+    pub(crate) async fn pass_reports(&self) -> Vec<PassReport> {
+        self.shared.calls.call_all(|| Call::PassReport).await.into_iter().map(Answer::passed).collect()
+    }
+
+    /// What is consistent on every shard and could be read. Of a consistent array, all.
+    pub(crate) async fn consistent_below(&self) -> Sectors {
+        if self.master().resync_from().is_none() {
+            return progress::total(&self.shared.layout);
+        }
+        let reports = self.pass_reports().await;
+        reports.into_iter().map(|report| report.readable_below).min().expect("an array has a shard")
+    }
+
+    /// Whether the superblocks may say how far the resync has come: no write is under way, which could leave anything
+    /// inconsistent.
+    pub(crate) fn may_record_checkpoint(&self) -> bool {
+        let master = self.master();
+        let is_idle = master.gate() == Gate::Open && !master.takes_writes();
+        is_idle && master.needs_resync() && !self.is_stopping.get()
+    }
+
+    /// Notes that all is consistent below this sector, and flushed, unless more is known already.
+    pub(crate) fn note_checkpoint(&self, below: Sectors) {
+        let from = self.master().resync_from();
+        let ahead = if sabotage::is(Sabotage::CheckpointAhead) { Sectors(1) } else { Sectors::ZERO };
+        let below = (below + ahead).min(progress::total(&self.shared.layout));
+        if from.is_some_and(|from| from < below) {
+            self.apply(Change::Checkpoint(below));
+        }
     }
 
     /// Waits until no request that entered before `epoch` is in flight on any shard.

@@ -404,6 +404,12 @@ impl Oracle {
         self.flushes.clear();
     }
 
+    /// All members were flushed, and no operation is in flight.
+    pub fn settle(&mut self) {
+        let now = self.tick();
+        self.settle_before(now);
+    }
+
     /// A clean stop: everything readable is durable.
     pub fn stop(&mut self) {
         for register in &mut self.sectors {

@@ -25,7 +25,8 @@ use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Device, SECTOR_BYTES};
 use uraid_engine::verdict::OnFull;
-use uraid_engine::{Array, Config, StartPlan};
+use uraid_engine::view::Gate;
+use uraid_engine::{Array, Config, PassError, StartPlan};
 
 /// Polls and events after which a piece of work counts as an endless loop.
 pub const STEPS_MAX: u64 = 2_000_000;
@@ -64,6 +65,8 @@ pub struct Live {
     pub session: Rc<Session>,
     /// `None` while it starts, then whether the start succeeded.
     pub started: Rc<Cell<Option<bool>>>,
+    /// The task that starts it, and waits for its resync.
+    pub start: u64,
 }
 
 impl Live {
@@ -250,8 +253,9 @@ impl Rig {
         let session = self.session(arrays[0].clone());
         let stopping = session.clone();
         let (guard, judge, resyncs) = (self.guard.clone(), self.judge.clone(), plan.is_dirty && !config.read_only);
-        self.executor.spawn(0, "start", async move {
-            let outcome = array.start(|_| {}).await;
+        let before = self.judge.unreadable_places(arrays[0].view().readable());
+        let start = self.executor.spawn(0, "start", async move {
+            let outcome = array.start().await;
             executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
             if let Err(error) = &outcome
                 && !stopping.legal_errors.may_freeze()
@@ -259,15 +263,26 @@ impl Rig {
             {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
-            if outcome.is_ok() && resyncs {
-                judge.note_resync(array.view().readable(), &guard.failures());
-                judge.suspect.borrow_mut().clear();
-                judge.oracle.borrow_mut().resynced();
+            result.set(Some(outcome.is_ok()));
+            while outcome.is_ok() && resyncs {
+                match array.wait(|_| {}).await {
+                    Ok(_) => {
+                        executor.record(Event::Note { what: "consistent", value: 0 });
+                        judge.note_resync(&before, array.view().readable(), &guard.failures());
+                        judge.suspect.borrow_mut().clear();
+                        judge.oracle.borrow_mut().resynced();
+                        break;
+                    }
+                    // It goes on if `fail` lets writes in again.
+                    Err(PassError::Frozen(_)) if array.view().gate != Gate::Stopped => {
+                        executor.sleep(Duration::from_millis(1)).await;
+                    }
+                    Err(PassError::Frozen(_) | PassError::Stopped) => break,
+                }
             }
             guard.set_pass_running(false);
-            result.set(Some(outcome.is_ok()));
         });
-        Ok(Live { worlds, arrays, session, started })
+        Ok(Live { worlds, arrays, session, started, start })
     }
 
     fn session(&self, array: Rc<Array<SimWorld>>) -> Rc<Session> {
@@ -375,7 +390,9 @@ impl Rig {
     /// Checks after a clean stop: no task, no leased buffer, all data on the members, all redundancy right.
     pub fn close(&mut self, live: &Live) -> Result<(), String> {
         self.empty(live)?;
-        self.check_clean(live.arrays[0].status().usable.iter().map(|slot| slot.0).collect())
+        let status = live.arrays[0].status();
+        let usable = status.usable.iter().map(|slot| slot.0).collect();
+        if status.resync.is_some() { self.check_stopped_in_resync() } else { self.check_clean(usable) }
     }
 
     /// Checks after any stop: no task remains, and no block is leased.
@@ -433,6 +450,27 @@ impl Rig {
         }
         // Members that were lost may have more in their caches; the others have nothing.
         self.judge.oracle.borrow_mut().stop();
+        self.guard.reset();
+        let mode = *self.rng.pick(&CrashMode::ALL);
+        for disk in &self.judge.disks {
+            disk.power_cycle(mode, &mut self.rng);
+        }
+        self.reset_events()
+    }
+
+    /// After a stop in the middle of a resync: the superblocks say from where on copies and parity may be wrong.
+    fn check_stopped_in_resync(&mut self) -> Result<(), String> {
+        self.tally.borrow_mut().stops += 1;
+        self.executor.record(Event::Note { what: "stopped in the resync", value: 0 });
+        self.judge.disks.iter().for_each(|disk| disk.stop_lying());
+        let images: Vec<Option<Vec<u8>>> =
+            self.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
+        self.judge.oracle.borrow_mut().settle();
+        self.judge.check_power_cut(&images)?;
+        if let Assembled::Plan(plan) = self.judge.assemble(&images, AssembleMode::Plain)? {
+            self.judge.check_redundancy_below(&images, &plan)?;
+        }
+        self.judge.oracle.borrow_mut().crash();
         self.guard.reset();
         let mode = *self.rng.pick(&CrashMode::ALL);
         for disk in &self.judge.disks {

@@ -214,7 +214,8 @@ impl Rig {
         }
         self.prepare_oracle(&start, &plan.unsure());
         let on_full = self.setup.kinds.on_full();
-        let config = Config { read_errors_max: READ_ERRORS_MAX, on_full, ..Config::default() };
+        let pass_window = self.setup.pass_window;
+        let config = Config { read_errors_max: READ_ERRORS_MAX, on_full, pass_window, ..Config::default() };
         let live = self.boot(&start, &config)?;
         self.carry_out(&plan);
         let is_clean = self.work(&live, &plan, is_calm)?;

@@ -70,6 +70,8 @@ pub struct Setup {
     pub latency: Latency,
     /// Large blocks of each pool beyond the minimum.
     pub spare_blocks: u32,
+    /// The longest window of a resync.
+    pub pass_window: Sectors,
     /// 1 answer in N is followed by a judged crash image.
     pub image_one_in: u64,
     /// What can go wrong with members.
@@ -176,6 +178,7 @@ impl Setup {
             mail_delay_max: *rng.pick(&[0, 500, 50_000]),
             latency: Latency { min: 100, max, slow_one_in: slow },
             spare_blocks: *rng.pick(&[0, 1, 8]),
+            pass_window: Sectors(*rng.pick(&[1, 3, 8, 128])),
             image_one_in: if is_big { 64 } else { *rng.pick(&[2, 8, 32]) },
             is_long: false,
             roles: if kinds.has(FaultKind::TornSuper) { *rng.pick(&[384, 1000]) } else { 128 },
@@ -231,6 +234,7 @@ impl Setup {
             mail_delay_max: 0,
             latency: Latency { min: 1_000, max: 30_000, slow_one_in: 0 },
             spare_blocks: 1,
+            pass_window: Sectors(128),
             image_one_in: 1_000_000,
             kinds: Kinds::default(),
             is_long: false,

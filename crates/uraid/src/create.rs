@@ -279,7 +279,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
     let first = match (creation.is_clean, level) {
         (_, Level::Linear | Level::Raid0) => "there is no redundancy to make consistent".to_owned(),
         (true, _) => "it is clean and takes requests at once".to_owned(),
-        (false, _) => format!("it starts with a resync of {each} per member; clients wait until it ends"),
+        (false, _) => format!("it takes requests at once, and a resync of {each} per member runs beside them"),
     };
     format!(
         "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n  \

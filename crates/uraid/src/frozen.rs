@@ -48,7 +48,7 @@ pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
 /// What a start says that failed, between its array's name and the engine's reason.
 pub(crate) fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
     let kind = match error {
-        StartError::Record(error) | StartError::Resync(error) | StartError::Frozen(error) => error.kind,
+        StartError::Record(error) | StartError::Frozen(error) => error.kind,
         StartError::Stopping => return String::new(),
     };
     let members: Vec<&str> = members(status, kind).map(|(index, _)| name(index)).collect();

@@ -55,12 +55,11 @@ async fn start(stack: &Stack, on: &OnShard, index: ArrayIndex, read_only: bool) 
     let Assembled { name, plan, .. } = &stack.array(index);
     let mut line = ProgressLine::new(&format!("{name}: resync"));
     let mut last = None;
-    let start = array.start(|progress| {
+    let start = uraid_arrays::start_and_wait(array, |progress| {
         line.show(progress.done, progress.total);
         last = Some(progress);
     });
     let failed = |source| stack.start_error(index, &array.status(), source);
-    // Do not call `stop`: what the resync has not reached must stay marked dirty.
     let outcome = match plan.is_dirty {
         true => match race(told_to_end, start).await {
             Either::Left(()) => Err(StackError::Interrupted { array: name.clone() }),

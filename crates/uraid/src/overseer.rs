@@ -18,7 +18,7 @@ use std::rc::Rc;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
-use uraid_engine::{FailError, MemberCounts, MemberState, Progress, RequestKind, Status, StaysFrozen};
+use uraid_engine::{FailError, MemberCounts, MemberState, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 
 /// One array of a session.
@@ -26,8 +26,6 @@ pub(crate) struct Overseer {
     session: Rc<Session>,
     index: ArrayIndex,
     array: Rc<HostArray>,
-    /// The progress of its resync, if one runs.
-    pub progress: Rc<Cell<Option<Progress>>>,
     /// The state of its members' paths.
     pub paths: Rc<MemberPaths>,
     /// The status that stderr has reported.
@@ -38,11 +36,11 @@ pub(crate) struct Overseer {
 
 impl Overseer {
     /// Of one array of the session. From its start to its stop, members that do not answer are logged.
-    pub(crate) fn new(session: Rc<Session>, index: ArrayIndex, progress: Rc<Cell<Option<Progress>>>) -> Overseer {
+    pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Overseer {
         session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
-        Overseer { session, index, array, progress, paths, said, is_failing: Cell::new(false) }
+        Overseer { session, index, array, paths, said, is_failing: Cell::new(false) }
     }
 
     /// Reports on stderr what has changed since the last call.
@@ -257,11 +255,10 @@ impl Controlled for Overseer {
         report.members = members;
         report.events = status.events;
         report.updated = status.updated;
-        let progress = self.progress.get();
-        report.resync = progress.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
+        report.resync = status.resync.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
-        report.state = state_words(&status, report.resync.is_some(), self.session.is_stopping());
+        report.state = state_words(&status, self.session.is_stopping());
         report.frozen = self.frozen_over();
         let counts = sum(&counts);
         let setup = self.session.setup();
@@ -366,14 +363,14 @@ fn requests(counted: &Statistics, exports: usize) -> Clients {
 }
 
 /// mdadm's words for the state.
-fn state_words(status: &Status, is_resyncing: bool, is_stopping: bool) -> Vec<String> {
+fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
     let mut words = vec![if status.is_dirty { "active" } else { "clean" }];
     if status.usable.count() < usize::from(status.slots) {
         words.push("degraded");
     }
     match status.gate {
+        Gate::Open if status.resync.is_some() => words.push("resyncing"),
         Gate::Open => (),
-        Gate::Closed if is_resyncing => words.push("resyncing"),
         Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),
         Gate::ReadOnly => words.push("read-only"),

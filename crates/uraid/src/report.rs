@@ -260,7 +260,7 @@ pub(crate) struct Server {
     pub pid: u32,
     /// The URIs for clients.
     pub uris: Vec<String>,
-    /// Whether it takes requests yet: clients wait until a resync ends.
+    /// Whether it takes requests yet.
     pub is_ready: bool,
     /// Threads.
     pub shards: u16,

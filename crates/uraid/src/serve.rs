@@ -341,7 +341,7 @@ fn announce(name: &str, plan: &StartPlan, read_only: Option<String>) {
     if plan.is_dirty && plan.read_only.is_none() {
         let how_far = if plan.forced.is_dirty_degraded { ", as far as the members that are left allow," } else { "" };
         let what = "was not stopped cleanly or is new: it is made consistent";
-        warn(&format!("{name}: {what}{how_far} before it takes requests"));
+        warn(&format!("{name}: {what}{how_far} while it takes requests"));
     }
 }
 

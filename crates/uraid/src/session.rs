@@ -29,8 +29,9 @@ use std::time::Duration;
 use stopping::Waits;
 use uraid_arrays::{ArrayIndex, ArrayMail, HostArray, Members};
 use uraid_block::local::{Either, Notify, Semaphore, join_all, race};
-use uraid_block::{ShardIndex, Tick};
-use uraid_engine::Progress;
+use uraid_block::sizes;
+use uraid_block::{Sectors, ShardIndex, Tick};
+use uraid_engine::PassError;
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Claimed, LeftBehind, Local, Options, Shard, Signal, Stream};
 
@@ -217,7 +218,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     let local: Local = (*station.shard).clone();
     let mut overseers = Vec::new();
     for (index, listener) in station.setup.stack.indexes().zip(&station.setup.frontends.controls) {
-        let overseer = Rc::new(Overseer::new(session.clone(), index, session.runs[index.0].progress.clone()));
+        let overseer = Rc::new(Overseer::new(session.clone(), index));
         overseers.push(overseer.clone());
         let asked = session.clone();
         local.spawn(control::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
@@ -245,7 +246,6 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
 /// The state of one array's run.
 #[derive(Default)]
 struct Run {
-    progress: Rc<Cell<Option<Progress>>>,
     is_started: Cell<bool>,
     waits: RefCell<Waits>,
 }
@@ -393,30 +393,23 @@ impl Session {
     async fn start(&self, index: ArrayIndex) -> Result<(), StackError> {
         let run = &self.runs[index.0];
         let name = &self.setup().stack.array(index).name;
-        let mut line = ProgressLine::new(&format!("{name}: resync"));
-        let show = |progress: Progress| {
-            run.progress.set(Some(progress));
-            line.show(progress.done, progress.total);
-        };
-        match race(self.stop_asked(), self.station.arrays[index.0].start(show)).await {
+        match race(self.stop_asked(), self.station.arrays[index.0].start()).await {
             Either::Left(()) => {
-                // Do not call `stop`: what the resync has not reached must stay marked dirty.
-                line.interrupted();
-                warn(&format!("{name}: stopped before it was consistent; the next start begins anew"));
+                warn(&format!("{name}: stopped before it was started"));
                 return Ok(());
             }
             Either::Right(Ok(())) => {}
             Either::Right(Err(source)) => {
-                // The resyncs of the others would be in vain.
+                // The others would be started in vain.
                 self.ask_to_stop(&format!("{name} could not be started"), Some(index));
                 let status = self.station.arrays[index.0].status();
                 return Err(self.setup().stack.start_error(index, &status, source));
             }
         }
-        if let Some(progress) = run.progress.take() {
-            line.finish(&progress);
-        }
         run.is_started.set(true);
+        if self.array(index).status().resync.is_some() {
+            self.station.shard.spawn(show_resync(self.array(index), name.clone()));
+        }
         Ok(())
     }
 
@@ -457,5 +450,20 @@ impl Session {
         let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
         warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));
+    }
+}
+
+/// Shows how far the resync of an array is, until it ends.
+async fn show_resync(array: Rc<HostArray>, name: String) {
+    let mut line = ProgressLine::new(&format!("{name}: resync"));
+    match array.wait(|progress| line.show(progress.done, progress.total)).await {
+        Ok(progress) => line.finish(&progress),
+        Err(PassError::Frozen(_)) => line.interrupted(),
+        Err(PassError::Stopped) => {
+            line.interrupted();
+            let left = array.status().resync.map_or(Sectors::ZERO, |progress| progress.total - progress.done);
+            let left = sizes::binary(left);
+            warn(&format!("{name}: stopped with {left} of its resync left; the next start goes on there"));
+        }
     }
 }

@@ -71,7 +71,9 @@ pub(crate) enum StackError {
         source: StartError,
     },
     /// A signal arrived during its resync.
-    #[error("{array} was stopped before it was consistent: it stays marked dirty, and its next start begins anew")]
+    #[error(
+        "{array} was stopped before it was consistent: it stays marked dirty, and its next start goes on with its resync"
+    )]
     Interrupted {
         /// Its name.
         array: String,

@@ -230,20 +230,32 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
 }
 
 #[test]
-fn stopped_in_its_first_resync_an_array_stays_dirty() {
+fn an_array_is_served_during_its_first_resync_which_goes_on_at_the_next_start() {
     let scratch = Scratch::new();
     // Sparse, and large enough not to be done before the signal comes.
     let members = scratch.members("m", 2, 16 << 30);
     scratch.create("early", "-l 1 -n 2", &members);
-    let served = scratch.serve(&[], &members);
-    served.wait_for("resync [");
-    let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
-    assert!(shown.contains("resyncing") && shown.contains("% complete"), "{shown}");
-    let done = served.stop();
-    assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.stderr.contains("stopped before it was consistent") && done.stdout.is_empty(), "{done:?}");
-    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
-    assert!(shown.contains("State : active\n"), "{shown}");
+    let left_after_a_stop = |from: u64| {
+        let served = scratch.ready(&[], &members);
+        let mut client = served.client();
+        let data = pattern(17, MIB as usize);
+        assert_eq!(client.write(8 << 30, &data).expect("connected"), 0);
+        assert!(client.read(8 << 30, data.len()).expect("connected").as_ref() == Ok(&data));
+        served.wait_for("resync [");
+        let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
+        assert!(shown.contains("active, resyncing") && shown.contains("% complete"), "{shown}");
+        let done = served.stop();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.stderr.contains(" of its resync left; the next start goes on there"), "{done:?}");
+        let shown = scratch.uraid(["examine", "--json", &text(&members[0])]).expect_done().stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        let reached = shown.pointer("/0/resync_offset").or(shown.pointer("/resync_offset"));
+        let reached = reached.and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{shown}"));
+        assert!(reached > from, "{reached} after {from}");
+        reached
+    };
+    let reached = left_after_a_stop(0);
+    left_after_a_stop(reached);
 }
 
 const FIELDS: [&str; 17] = [

@@ -64,11 +64,7 @@ pub(super) fn start(
     let read_only = read_only(&chosen, options);
     let mut template = chosen.template;
     if !is_sized_by_member {
-        template.resync_offset = match (is_dirty, template.is_dirty()) {
-            (false, _) => Superblock::CLEAN,
-            (true, true) => template.resync_offset,
-            (true, false) => 0,
-        };
+        template.resync_offset = resync_offset(&template, is_dirty, &forced);
     }
     Ok(StartPlan {
         layout,
@@ -209,6 +205,16 @@ fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
         Level::Linear | Level::Raid0 => false,
         Level::Raid1 => is_recorded && chosen.slots.len() > 1,
         Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => is_recorded,
+    }
+}
+
+/// Where the resync begins that makes redundancy consistent.
+fn resync_offset(template: &Superblock, is_dirty: bool, forced: &Forced) -> u64 {
+    match (is_dirty, template.is_dirty()) {
+        (false, _) => Superblock::CLEAN,
+        // A member that missed changes may differ anywhere.
+        (true, true) if forced.raised.is_empty() && !forced.is_split_brain => template.resync_offset,
+        (true, _) => 0,
     }
 }
 

@@ -21,7 +21,11 @@ impl Master {
             superblock.updated = self.updated;
             // A failed member that this round still lists was flushed: the flush before the array goes clean waits until
             // the failures of those that it left out are recorded.
-            superblock.resync_offset = if self.is_dirty { 0 } else { Superblock::CLEAN };
+            superblock.resync_offset = match self.resync_from {
+                _ if self.is_dirty => 0,
+                Some(from) => from.0,
+                None => Superblock::CLEAN,
+            };
             superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
             superblock.recovery_offset = 0;
             superblock.roles.clone_from(&roles);

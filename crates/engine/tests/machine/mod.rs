@@ -225,6 +225,6 @@ pub(crate) fn started_with(
     };
     let array = Array::new(machine.clone(), &plan, (0..members).map(member).collect(), Config::default());
     let starting = array.clone();
-    machine.run(&array, vec![Box::pin(async move { starting.start(|_| {}).await.expect("a clean array starts") })]);
+    machine.run(&array, vec![Box::pin(async move { starting.start().await.expect("a clean array starts") })]);
     (machine, array)
 }

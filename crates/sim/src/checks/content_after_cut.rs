@@ -47,7 +47,9 @@ impl Judge {
         }
         self.check_stays_dirty(&plan)?;
         self.check_mdadm_force(images, &chosen, &|x| unsettled.contains(&x))?;
-        if !plan.is_dirty {
+        if plan.is_dirty {
+            self.check_redundancy_below(images, &plan)?;
+        } else {
             self.check_redundancy(images, &plan)?;
         }
         Ok(())

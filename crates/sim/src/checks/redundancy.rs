@@ -9,14 +9,28 @@ use uraid_engine::StartPlan;
 impl Judge {
     /// Whether parity and copies are right among the members of a plan.
     pub fn check_redundancy(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
+        self.check_redundancy_except(images, plan, &|_| false)
+    }
+
+    /// The same, below the sector from which on the superblocks say that a resync is left to do.
+    pub fn check_redundancy_below(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
+        let from = plan.template.resync_offset;
+        let at = |x: u64| if self.model.is_parity() { self.model.copies[x as usize][0].sector } else { x };
+        self.check_redundancy_except(images, plan, &|x| at(x) >= from)
+    }
+
+    fn check_redundancy_except(
+        &self,
+        images: &[Option<Vec<u8>>],
+        plan: &StartPlan,
+        is_exempt: &dyn Fn(u64) -> bool,
+    ) -> Result<(), String> {
         let chosen = self.chosen(images, plan);
         let get = |place: Place| self.sector_of(images, &chosen, place);
         let oracle = self.oracle.borrow();
         let unsettled = self.not_durable_on_liars();
-        match self
-            .model
-            .find_mismatch_except(&get, &|x| oracle.is_any(x), &|x| oracle.is_corrupted(x) || unsettled.contains(&x))
-        {
+        let is_exempt = |x: u64| oracle.is_corrupted(x) || unsettled.contains(&x) || is_exempt(x);
+        match self.model.find_mismatch_except(&get, &|x| oracle.is_any(x), &is_exempt) {
             None => Ok(()),
             Some(lie) => Err(format!("I6: marked clean, members {chosen:?}, but {lie}")),
         }

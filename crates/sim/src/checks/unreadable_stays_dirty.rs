@@ -22,12 +22,28 @@ pub enum Resynced {
 }
 
 impl Judge {
-    /// Call it at the end of a resync. `usable`: the members that the array still uses; `failures`: the failed accesses
-    /// since the start.
-    pub(crate) fn note_resync(&self, usable: SlotSet, failures: &[(Access, ErrorKind)]) {
+    /// The places that cannot be read now, of the members that the array uses.
+    pub(crate) fn unreadable_places(&self, usable: SlotSet) -> BTreeSet<Place> {
+        let is_out = |place: &Place| !usable.contains(uraid_block::Slot(place.slot));
+        let all = self.model.copies.iter().flatten().copied();
+        let all = all.chain(self.model.rows.iter().flat_map(|row| row.q.into_iter().chain([row.p])));
+        all.filter(|place| is_out(place) || self.is_latent(*place)).collect()
+    }
+
+    fn on_disk(&self, place: Place) -> u64 {
+        self.setup.data_offsets[usize::from(place.slot)] + place.sector
+    }
+
+    fn is_latent(&self, place: Place) -> bool {
+        self.disks[usize::from(place.slot)].has_latent(self.on_disk(place))
+    }
+
+    /// Call it at the end of a resync. `before`: what could not be read at its start; `usable`: the members that the
+    /// array still uses; `failures`: the failed accesses since the start.
+    pub(crate) fn note_resync(&self, before: &BTreeSet<Place>, usable: SlotSet, failures: &[(Access, ErrorKind)]) {
         let is_out = |place: Place| !usable.contains(uraid_block::Slot(place.slot));
-        let on_disk = |place: Place| self.setup.data_offsets[usize::from(place.slot)] + place.sector;
-        let is_latent = |place: Place| self.disks[usize::from(place.slot)].has_latent(on_disk(place));
+        let on_disk = |place: Place| self.on_disk(place);
+        let is_latent = |place: Place| self.is_latent(place);
         let has_failed = |place: Place| {
             failures.iter().any(|(access, _)| {
                 access.disk == place.slot
@@ -39,7 +55,8 @@ impl Judge {
             let places: BTreeSet<Place> = self.model.copies.iter().flatten().copied().collect();
             places.into_iter().any(|place| !self.model.survives_at(place, is_bad))
         };
-        self.resynced.set(if loses(&|place| is_out(place) || is_latent(place)) {
+        let is_bad_throughout = |place: Place| before.contains(&place) && (is_out(place) || is_latent(place));
+        self.resynced.set(if loses(&is_bad_throughout) {
             Resynced::NotWhole
         } else if loses(&|place| is_out(place) || is_latent(place) || has_failed(place)) {
             Resynced::PerhapsNot

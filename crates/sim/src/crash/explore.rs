@@ -326,7 +326,7 @@ impl Client {
     }
 
     async fn run(&self, array: Rc<Array<Machine>>, script: Script) {
-        if let Err(error) = array.start(|_| {}).await {
+        if let Err(error) = array.start().await {
             self.machine.violate(format!("start failed in vain: {error}"));
         }
         let mut op = 0;

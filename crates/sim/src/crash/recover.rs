@@ -9,7 +9,7 @@ use super::lab::{Image, Lab};
 use super::machine::Machine;
 use super::script::Schedule;
 use crate::checks::mdadm_force::MDADM_MARGIN;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{Device, SECTOR_BYTES, Sector, Sectors};
@@ -139,13 +139,23 @@ pub fn restart(
         medium.load(&image[slot * lab.cells..(slot + 1) * lab.cells]);
     }
     let array = boot(machine, &assembled.plan, &assembled.owners);
-    let started = Rc::new(Cell::new(None));
+    let started = Rc::new(RefCell::new(None));
     let (inside, result) = (array.clone(), started.clone());
-    machine.spawn(async move { result.set(Some(inside.start(|_| {}).await)) });
-    drive(machine, schedule, &|| started.get().is_some(), check)?;
-    if let Some(Err(error)) = started.get() {
-        return Err(format!("start failed in vain: {error}"));
-    }
+    machine.spawn(async move {
+        let started = inside.start().await.map_err(|error| format!("start failed in vain: {error}"));
+        let consistent = inside.wait(|_| {}).await.map_err(|error| format!("the resync ended in vain: {error}"));
+        *result.borrow_mut() = Some(started.and(consistent.map(|_| ())));
+    });
+    // Idle, it is marked clean, which the superblocks of all members show in the end.
+    let says_clean = |slot: usize| {
+        let cell = machine.media()[slot].current[0];
+        lab.superblock(cell).is_ok_and(|superblock| !superblock.is_dirty())
+    };
+    let here = || (0..lab.slots()).filter(|slot| missing & 1 << slot == 0);
+    let is_alone = lab.tiny.shape.level == 1 && here().count() == 1;
+    let is_clean = || started.borrow().is_some() && (is_alone || here().all(says_clean));
+    drive(machine, schedule, &is_clean, check)?;
+    started.take().expect("it is started")?;
     let is_instant = machine.is_instant();
     machine.set_instant(true);
     let found = read_all(lab, machine, array)?;

@@ -7,6 +7,7 @@ mod ends;
 mod frozen;
 mod late;
 mod several;
+mod unsynced;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -54,7 +55,16 @@ fn start(rig: &mut Rig, away: &[u16]) -> Live {
     start_with(rig, away, &Config::default())
 }
 
+/// The array, open; a dirty one after its resync.
 fn start_with(rig: &mut Rig, away: &[u16], config: &Config) -> Live {
+    let live = open_with(rig, away, config);
+    let executor = rig.executor.clone();
+    run(rig, &live, || !executor.is_running(live.start));
+    live
+}
+
+/// The array, open, perhaps in the middle of its resync.
+fn open_with(rig: &mut Rig, away: &[u16], config: &Config) -> Live {
     let plan = rig.assemble(&away.iter().copied().collect()).expect("legal").expect("it starts");
     rig.prepare_oracle(&plan, &BTreeSet::new());
     let live = rig.boot(&plan, config).expect("sizes agree");

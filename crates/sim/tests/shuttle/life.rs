@@ -188,7 +188,7 @@ impl Life {
         if self.shard.index() == ShardIndex(0) {
             let life = self.clone();
             self.shard.spawn(async move {
-                match life.array.start(|_| {}).await {
+                match life.array.start().await {
                     Ok(()) => life.has_started.set(true),
                     // Only a stop that came first may prevent the start.
                     Err(StartError::Stopping) if life.case.stop_after == 0 => {}

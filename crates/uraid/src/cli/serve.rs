@@ -17,8 +17,9 @@ pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
-and stderr says why. An array that was not stopped cleanly is made consistent before it
-takes requests. When all is ready, one line with the NBD URI of each array goes to stdout.
+and stderr says why. When all is ready, one line with the NBD URI of each array goes to stdout.
+An array that was not stopped cleanly is made consistent while it takes requests; `uraid detail`
+shows how far that is. Stopped meanwhile, it goes on there at its next start.
 
 With --array, once for each, one process has several arrays. Where they carry the superblocks of
 an array of arrays (`uraid create --array`), that one is assembled over them and served; else each

@@ -1,0 +1,77 @@
+//! Requests to parts of an array that its resync has not reached.
+//! Owns: which data outlives the loss of a member there. Not here: the resync itself (`ends`, `own_mistakes`).
+
+use super::*;
+use uraid_layout::{Layout, Row};
+
+const ROW: u64 = 1;
+
+/// A dirty array whose resync does not come on, because one member of the row that is tested answers no read for ten
+/// seconds: P, or Q if a member is missing. `lost`: which data blocks of the row are missing from the start.
+fn held(level: i32, slots: u16, lost: Option<usize>) -> (Rig, Live, Vec<Slot>) {
+    let mut rig = rig(level, slots, true);
+    rig.judge.is_over_budget.set(true);
+    let map = {
+        let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+        let Layout::Parity(layout) = plan.layout else { panic!("raid{level} has parity") };
+        layout.row(Row(ROW))
+    };
+    let held = map.syndrome.filter(|_| lost.is_some()).unwrap_or(map.parity);
+    let hang = Effect::Hang(Duration::from_secs(10));
+    (0..64).for_each(|_| rig.disk(held.0).add_fault(Fault { victim: Target::Reads, after: 0, effect: hang }));
+    let away: Vec<u16> = lost.iter().map(|data| map.data[*data].0).collect();
+    // The pass arena has room for one window, which is row 0.
+    let config = Config { pass_window: Sectors(2), ..Config::default() };
+    let live = open_with(&mut rig, &away, &config);
+    (rig, live, map.data.to_vec())
+}
+
+/// The members hold anything, so all parity is wrong. A write that modified it would leave the new data to be computed
+/// from wrong parity when its member is lost.
+#[test]
+fn what_is_written_before_the_resync_outlives_the_loss_of_its_member() {
+    for (level, slots, lost) in [(5, 4, None), (5, 5, None), (6, 6, None), (6, 6, Some(0)), (6, 6, Some(2))] {
+        let data_blocks = usize::from(slots) - if level == 6 { 2 } else { 1 };
+        for target in (0..data_blocks).filter(|target| Some(*target) != lost) {
+            let (rig, live, slots_of_data) = held(level, slots, lost);
+            let case = format!("raid{level} of {slots}, without {lost:?}, data block {target}");
+            let Layout::Parity(layout) = live.arrays[0].layout() else { panic!("it has parity") };
+            let at = ROW * layout.stripe().0 + target as u64 * layout.chunk().0;
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, at, 1, 7)]), [Ok(())], "{case}");
+            let status = live.arrays[0].status();
+            assert!(status.resync.is_some_and(|progress| progress.done.is_zero()), "{case}: {status:?}");
+            let victim = SlotSet::EMPTY.with(slots_of_data[target]);
+            let failing = live.arrays[0].clone();
+            assert_eq!(all(&rig, &live, vec![async move { failing.fail(victim).await }]), [Ok(())], "{case}");
+            let found = all(&rig, &live, vec![read(&live, at, 1)]);
+            assert!(found == [Ok(vec![7; 512])], "{case}");
+            rig.power_off();
+        }
+    }
+}
+
+/// A stop in the middle of a resync says in the superblocks how far it has come, and the next start goes on there.
+#[test]
+fn a_resync_goes_on_where_a_stop_has_ended_it() {
+    for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {
+        let mut rig = rig(level, slots, true);
+        rig.judge.is_over_budget.set(true);
+        // The first two windows are read. The others wait until the stop has closed the gate.
+        let hang = Effect::Hang(Duration::from_secs(1));
+        (0..64).for_each(|_| rig.disk(0).add_fault(Fault { victim: Target::Reads, after: 2, effect: hang }));
+        let config = Config { pass_window: Sectors(1), ..Config::default() };
+        let live = open_with(&mut rig, &[], &config);
+        let stopping = live.arrays[0].clone();
+        let pause = rig.executor.clone();
+        let stop = async move {
+            pause.sleep(Duration::from_millis(10)).await;
+            stopping.stop().await
+        };
+        assert_eq!(all(&rig, &live, vec![stop]), [Ok(())], "raid{level}");
+        let left = live.arrays[0].status().resync.unwrap_or_else(|| panic!("raid{level}: the resync has ended"));
+        let plan = plan_now(&mut rig);
+        assert_eq!(plan.template.resync_offset, left.done.0, "raid{level}");
+        assert!(plan.is_dirty && left.done > Sectors(0) && left.done < left.total, "raid{level}: {left:?}");
+        rig.power_off();
+    }
+}
