@@ -318,7 +318,7 @@ fn no_space_under_a_sparse_member() {
     // With room again, the next start makes it consistent and goes on.
     Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small.0).status().expect("mount is there");
     let served = scratch.ready(&[], &all);
-    served.wait_for("it is made consistent before it takes requests");
+    served.wait_for("it is made consistent while it takes requests");
     let mut client = served.client();
     for n in 0..written as u64 {
         assert!(client.read(n * 4 * MIB, data.len()).expect("connected").as_ref() == Ok(&data), "part {n}");

@@ -127,7 +127,7 @@ fn after_kill_9_the_array_says_it_is_dirty_and_is_made_consistent() {
     assert!(shown.contains("State : active\n"), "{shown}");
     scratch.serve(&["--run"], &members[..2]).end().expect_refused(&["cannot start the array", "--force"]);
     let served = scratch.ready(&[], &members);
-    served.wait_for("it is made consistent before it takes requests");
+    served.wait_for("it is made consistent while it takes requests");
     assert!(served.client().read(0, data.len()).expect("connected").as_ref() == Ok(&data));
     assert_eq!(served.stop().code, Some(0));
 }

@@ -56,7 +56,7 @@ impl Story {
     fn run(mut self) {
         self.screen.title("uraid: Linux software RAID in user space, on a bad day");
         let model = self.create();
-        let server = self.serve("a new array: its parity is computed before it takes requests");
+        let server = self.serve("a new array: its parity is computed while it takes requests");
         self.write_and_kill(server, &model);
         let server = self.serve("dirty: parity is computed again before a single request is taken");
         self.verify_after_kill(&server, &model);
