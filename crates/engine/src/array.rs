@@ -171,29 +171,55 @@ impl<W: World> Array<W> {
                 self.shared.calls.answer(id, answer);
             }
             Message::Errors(report) => self.lifecycle().health.note(&report),
-            Message::Call { id, from, call } => {
-                // A view takes effect at once and in order. All other calls run as tasks.
-                if let Call::Switch(view) = call {
-                    let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
-                    self.shared.switch(view);
-                    if serves {
-                        self.read_watch.begin();
-                    }
-                    self.shared.world.post(from, Mail(Message::Answer { id, answer: Answer::Done }));
-                    return;
+            Message::Unlock(id) => self.shared.locks.unlock(id),
+            Message::Call { id, from, call } => match self.answer_at_once(call) {
+                Ok(answer) => self.shared.world.post(from, Mail(Message::Answer { id, answer })),
+                Err(call) => {
+                    let array = self.clone();
+                    self.shared.world.spawn(async move {
+                        let answer = array.answer(call).await;
+                        array.shared.world.post(from, Mail(Message::Answer { id, answer }));
+                    });
                 }
-                let array = self.clone();
-                self.shared.world.spawn(async move {
-                    let answer = array.answer(call).await;
-                    array.shared.world.post(from, Mail(Message::Answer { id, answer }));
-                });
+            },
+        }
+    }
+
+    /// Answers a call that waits for nothing, or returns it. A view must take effect at once and in order; a lock that
+    /// is free needs no task.
+    #[inline]
+    fn answer_at_once(&self, call: Call) -> Result<Answer, Call> {
+        match call {
+            Call::Switch(view) => {
+                let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
+                self.shared.switch(view);
+                if serves {
+                    self.read_watch.begin();
+                }
+                Ok(Answer::Done)
             }
+            Call::Lock(range) => match self.shared.locks.try_lock(range.clone()) {
+                Some(id) => Ok(Answer::Locked(id)),
+                None => Err(Call::Lock(range)),
+            },
+            Call::PassReport => Ok(Answer::Passed(self.pass.report())),
+            Call::Drain(_)
+            | Call::Pass
+            | Call::CountWrites
+            | Call::Torn
+            | Call::SetTorn { .. }
+            | Call::NeedDirty
+            | Call::Fail(_)
+            | Call::ReadErrors { .. }
+            | Call::Flush
+            | Call::WriteRow(_)
+            | Call::ReadRow(_) => Err(call),
         }
     }
 
     async fn answer(&self, call: Call) -> Answer {
         match call {
-            Call::Switch(_) => unreachable!("a view is switched on arrival"),
+            Call::Switch(_) | Call::PassReport => unreachable!("these are answered at once"),
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done
@@ -207,7 +233,6 @@ impl<W: World> Array<W> {
                 self.pass.run().await;
                 Answer::Passed(self.pass.report())
             }
-            Call::PassReport => Answer::Passed(self.pass.report()),
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
@@ -217,10 +242,6 @@ impl<W: World> Array<W> {
             }
             Call::Flush => Answer::Settled(self.lifecycle().flusher.flush_round().await),
             Call::Lock(range) => Answer::Locked(self.shared.locks.lock(range).await),
-            Call::Unlock(id) => {
-                self.shared.locks.unlock(id);
-                Answer::Done
-            }
             Call::WriteRow(write) => Answer::Settled(self.rows().write_row_owned(write).await),
             Call::ReadRow(read) => Answer::Read(self.rows().read_row_owned(read).await),
         }

@@ -37,6 +37,8 @@ pub(crate) enum Message {
     },
     /// Shard to steward: errors for the log.
     Errors(ErrorReport),
+    /// Shard to the owner of a lock: unlock it. Not a call: the lock has served its request, and mail is not lost.
+    Unlock(LockId),
 }
 
 #[derive(Debug)]
@@ -66,8 +68,6 @@ pub(crate) enum Call {
     Flush,
     /// Shard to the owner of these sectors: answer when no earlier lock overlaps.
     Lock(Range<u64>),
-    /// Shard to the owner of a lock: unlock it.
-    Unlock(LockId),
     /// Shard to a row's owner: write a part of a row.
     WriteRow(RowWrite),
     /// Shard to a row's owner: reconstruct bytes of a row.

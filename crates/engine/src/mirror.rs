@@ -33,11 +33,12 @@ struct PlaceToWrite {
     range: Range,
 }
 
+type Places = SmallVec<[PlaceToWrite; 2]>;
+
 /// A write that is one piece on each of its members.
 struct OnePiece {
     /// By the view that the places were chosen with.
     recorded: Option<Recorded>,
-    places: SmallVec<[PlaceToWrite; 2]>,
 }
 
 impl<W: World> Mirror<W> {
@@ -55,23 +56,24 @@ impl<W: World> Mirror<W> {
         fua: Fua,
     ) -> impl Future<Output = Result<Recorded, IoError>> {
         async move {
-            match self.plan_one_piece(range) {
-                Some(OnePiece { recorded, places }) => match &places[..] {
+            let mut places = Places::new();
+            match self.plan_one_piece(range, &mut places) {
+                Some(OnePiece { recorded }) => match &places[..] {
                     [place] => {
                         let outcome = self.write_place(place, from, fua).await;
-                        self.settle_places(recorded, range, [outcome]).await
+                        self.settle_places(recorded, range, &[outcome]).await
                     }
                     [first, second] => {
                         // Pinned here, the futures are made where they are driven, and not moved.
                         let first = pin!(self.write_place(first, from.clone(), fua));
                         let second = pin!(self.write_place(second, from, fua));
                         let (first, second) = join_pair(first, second).await;
-                        self.settle_places(recorded, range, [first, second]).await
+                        self.settle_places(recorded, range, &[first, second]).await
                     }
                     _ => {
                         let writes = places.iter().map(|place| self.write_place(place, from.clone(), fua));
-                        let outcomes = join_each(writes).await;
-                        self.settle_places(recorded, range, outcomes).await
+                        let outcomes: Vec<_> = join_each(writes).await.collect();
+                        self.settle_places(recorded, range, &outcomes).await
                     }
                 },
                 None => Box::pin(self.write_runs(range, &from, fua)).await,
@@ -80,18 +82,19 @@ impl<W: World> Mirror<W> {
     }
 
     /// Where to write a range that is one piece on each of its members.
+    /// Adds the places of a range to an empty list if it is one piece on each of its members.
     #[inline]
-    fn plan_one_piece(&self, range: ArrayRange) -> Option<OnePiece> {
+    fn plan_one_piece(&self, range: ArrayRange, places: &mut Places) -> Option<OnePiece> {
         if sabotage::is_of_mirror_writes() {
             return None;
         }
+        assert!(places.is_empty());
         self.shared.with_view(|view| {
-            let mut places = SmallVec::new();
             let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
                 let member = view.member(slot);
                 places.push(PlaceToWrite { slot, index: member.index, range: member.range(at, range.length) });
             });
-            is_one_piece.then(|| OnePiece { recorded: Recorded::by(view), places })
+            is_one_piece.then(|| OnePiece { recorded: Recorded::by(view) })
         })
     }
 
@@ -117,13 +120,15 @@ impl<W: World> Mirror<W> {
         &self,
         recorded: Option<Recorded>,
         range: ArrayRange,
-        outcomes: impl IntoIterator<Item = Result<(), Failure>>,
+        outcomes: &[Result<(), Failure>],
     ) -> Result<Recorded, IoError> {
-        let failures: SmallVec<[Failure; 1]> = outcomes.into_iter().filter_map(Result::err).collect();
         match recorded {
-            Some(recorded) if failures.is_empty() => Ok(recorded),
-            // Cold path, boxed to keep the request future small.
-            Some(_) | None => Box::pin(self.settle_failures(recorded, range, &failures)).await,
+            Some(recorded) if outcomes.iter().all(Result::is_ok) => Ok(recorded),
+            Some(_) | None => {
+                let failures: Vec<Failure> = outcomes.iter().filter_map(|outcome| outcome.err()).collect();
+                // Cold path, boxed to keep the request future small.
+                Box::pin(self.settle_failures(recorded, range, &failures)).await
+            }
         }
     }
 

@@ -14,13 +14,12 @@
 //!   shard 1    [discard 0..whole array]                    locked at shard 0 first, then here
 //! ```
 
-use crate::mail::{Call, STEWARD};
+use crate::mail::{Call, Mail, Message, STEWARD};
 use crate::range_lock::LockId;
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::view::{Admission, Epoch, Gate, Wish};
 use crate::world::World;
-use smallvec::SmallVec;
 use uraid_block::{ArrayRange, IoError, ShardIndex};
 use uraid_layout::Level;
 
@@ -42,24 +41,50 @@ impl<W: World> Drop for Entered<'_, W> {
 /// The locks of one write. Dropping them unlocks.
 struct Locks<'a, W: World> {
     shared: &'a Shared<W>,
-    held: SmallVec<[(ShardIndex, LockId); 1]>,
+    held: Held,
+}
+
+/// Which locks a write holds.
+enum Held {
+    /// None: its level needs no order, or it has not locked yet.
+    Nothing,
+    One(ShardIndex, LockId),
+    /// Of a range over units of several shards.
+    Several(Vec<(ShardIndex, LockId)>),
+}
+
+impl Held {
+    fn add(&mut self, shard: ShardIndex, id: LockId) {
+        *self = match std::mem::replace(self, Held::Nothing) {
+            Held::Nothing => Held::One(shard, id),
+            Held::One(first, of_first) => {
+                assert!(first < shard, "shards are asked in ascending order");
+                Held::Several(vec![(first, of_first), (shard, id)])
+            }
+            Held::Several(mut all) => {
+                assert!(all.iter().all(|(before, _)| *before < shard), "shards are asked in ascending order");
+                all.push((shard, id));
+                Held::Several(all)
+            }
+        };
+    }
 }
 
 impl<W: World> Drop for Locks<'_, W> {
+    #[inline]
     fn drop(&mut self) {
-        for (shard, id) in self.held.drain(..) {
-            if shard == self.shared.world.shard() {
-                self.shared.locks.unlock(id);
-            } else {
-                drop(self.shared.calls.start(shard, Call::Unlock(id)));
-            }
+        match &self.held {
+            Held::Nothing => {}
+            Held::One(shard, id) => self.shared.unlock_at(*shard, *id),
+            Held::Several(all) => all.iter().for_each(|(shard, id)| self.shared.unlock_at(*shard, *id)),
         }
     }
 }
 
 /// What a write, discard or write-zeroes holds: its range against overlapping ones, and its place in its epoch. Keep it
-/// until the failures of the request are recorded. The locks are given back before the epoch is left: a drain then
-/// means that no range is locked by an older request.
+/// until the failures of the request are recorded. The locks are given back before the epoch is left, so after a drain
+/// no older request holds a range. The mail that unlocks at another shard may still be on its way then. Until it
+/// arrives, a new lock of the range waits a little longer than it had to; no older request is in flight.
 #[must_use]
 pub(crate) struct WritePermit<'a, W: World> {
     /// Dropped first.
@@ -78,8 +103,24 @@ impl<W: World> Shared<W> {
     /// flight.
     #[inline]
     pub(crate) async fn admit_write(&self, range: ArrayRange) -> Result<WritePermit<'_, W>, IoError> {
+        match self.try_admit_write(range) {
+            Some(permit) => Ok(permit),
+            // Boxed to keep the request future small.
+            None => Box::pin(self.wait_to_write(range)).await,
+        }
+    }
+
+    /// A permit, if the write has nothing to wait for. Else it has taken nothing.
+    #[inline]
+    fn try_admit_write(&self, range: ArrayRange) -> Option<WritePermit<'_, W>> {
+        let Admission::Enter = self.with_view(|view| view.admit(Wish::Write)) else { return None };
+        let held = if self.locks_copies() { self.try_lock_copies(range)? } else { Held::Nothing };
+        Some(WritePermit { _locks: Locks { shared: self, held }, _entered: self.count_in(Wish::Write) })
+    }
+
+    async fn wait_to_write(&self, range: ArrayRange) -> Result<WritePermit<'_, W>, IoError> {
         let entered = self.enter(Wish::Write).await?;
-        let mut locks = Locks { shared: self, held: SmallVec::new() };
+        let mut locks = Locks { shared: self, held: Held::Nothing };
         if self.locks_copies() {
             self.lock_copies(&mut locks, range).await;
         }
@@ -108,7 +149,16 @@ impl<W: World> Shared<W> {
         }
     }
 
+    /// The lock of a range that this shard alone locks, if it is free.
     #[inline]
+    fn try_lock_copies(&self, range: ArrayRange) -> Option<Held> {
+        let here = self.world.shard();
+        if only_lock_owner(range, self.world.shards()) != Some(here) {
+            return None;
+        }
+        self.locks.try_lock(range.start.0..range.end().0).map(|id| Held::One(here, id))
+    }
+
     async fn lock_copies<'a>(&'a self, locks: &mut Locks<'a, W>, range: ArrayRange) {
         let sectors = range.start.0..range.end().0;
         for owner in lock_owners(range, self.world.shards()) {
@@ -117,9 +167,18 @@ impl<W: World> Shared<W> {
             } else {
                 self.calls.call(owner, Call::Lock(sectors.clone())).await.locked()
             };
-            locks.held.push((owner, id));
+            locks.held.add(owner, id);
         }
-        assert!(!locks.held.is_empty(), "every unit has an owner");
+        assert!(!matches!(locks.held, Held::Nothing), "every unit has an owner");
+    }
+
+    #[inline]
+    fn unlock_at(&self, shard: ShardIndex, id: LockId) {
+        if shard == self.world.shard() {
+            self.locks.unlock(id);
+        } else {
+            self.world.post(shard, Mail(Message::Unlock(id)));
+        }
     }
 
     #[inline]
@@ -157,8 +216,18 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// The shards that lock parts of this range, ascending.
+/// The shard that locks all of this range; `None` if several shards lock parts of it.
 #[inline]
+fn only_lock_owner(range: ArrayRange, shards: u16) -> Option<ShardIndex> {
+    if shards == 1 {
+        return Some(ShardIndex(0));
+    }
+    let first = range.start.0 / UNIT;
+    let is_one_unit = (range.end().0 - 1) / UNIT == first;
+    is_one_unit.then(|| ShardIndex((first % u64::from(shards)) as u16))
+}
+
+/// The shards that lock parts of this range, ascending.
 fn lock_owners(range: ArrayRange, shards: u16) -> impl Iterator<Item = ShardIndex> {
     let first = range.start.0 / UNIT;
     let units_more = (range.end().0 - 1) / UNIT - first;
@@ -188,6 +257,8 @@ mod tests {
                     expected.sort_unstable();
                     expected.dedup();
                     assert_eq!(asked, expected, "{shards} shards, {units} units from {first}");
+                    let only = only_lock_owner(range, shards).map(|shard| vec![u64::from(shard.0)]);
+                    assert!(only.is_none_or(|only| only == expected), "{shards} shards, {units} units from {first}");
                 }
             }
         }

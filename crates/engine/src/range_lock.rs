@@ -99,6 +99,19 @@ impl RangeLock {
         id
     }
 
+    /// Locks if no lock that is held or waits overlaps. Else it leaves nothing behind.
+    #[inline]
+    pub(crate) fn try_lock(&self, range: Range<u64>) -> Option<LockId> {
+        let mut entries = self.entries.borrow_mut();
+        let (id, is_granted) = entries.add(range, self.block_bits);
+        if !is_granted {
+            // Nothing waits for it: it was added last.
+            entries.remove(id, self.block_bits);
+            return None;
+        }
+        Some(id)
+    }
+
     /// [`RangeLock::lock`] for a lock that does not leave this shard.
     #[inline]
     pub(crate) async fn guard(&self, range: Range<u64>) -> RangeGuard<'_> {
@@ -155,16 +168,15 @@ impl Entries {
         let is_alone = self.count_in(&range, block_bits);
         let turn = self.next_turn;
         self.next_turn += 1;
-        let entry = Entry { range, turn, waker: None };
         let id = match self.free.pop() {
             Some(free) => {
                 let place = &mut self.list[free as usize];
-                assert_eq!(place.turn, 0, "a free entry is no lock");
-                *place = entry;
+                assert!(place.turn == 0 && place.waker.is_none(), "a free entry is no lock");
+                (place.range, place.turn) = (range, turn);
                 LockId(free)
             }
             None => {
-                self.list.push(entry);
+                self.list.push(Entry { range, turn, waker: None });
                 LockId((self.list.len() - 1) as u32)
             }
         };
@@ -273,6 +285,22 @@ mod tests {
         assert!(!locks.is_contended());
         assert!(locks.entries.borrow().counts.iter().all(|count| *count == 0));
         assert_eq!(locks.entries.borrow().long, 0);
+    }
+
+    #[test]
+    fn a_try_takes_what_is_free_and_leaves_nothing_behind_where_it_fails() {
+        let locks = RangeLock::new(7, Mark::LockWaited);
+        let first = locks.try_lock(100..108).expect("nothing is locked");
+        assert_eq!(locks.try_lock(104..112), None);
+        let beside = locks.try_lock(108..112).expect("the try that failed locks nothing");
+        let mut waits = pin!(locks.lock(96..104));
+        assert!(poll(waits.as_mut()).is_none());
+        assert_eq!(locks.try_lock(96..100), None, "a lock that waits comes first");
+        locks.unlock(beside);
+        locks.unlock(first);
+        let waited = poll(waits.as_mut()).expect("its turn");
+        locks.unlock(waited);
+        assert!(locks.entries.borrow().counts.iter().all(|count| *count == 0));
     }
 
     #[test]
