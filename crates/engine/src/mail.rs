@@ -20,9 +20,13 @@ pub(crate) const STEWARD: ShardIndex = ShardIndex(0);
 #[derive(Debug)]
 pub struct Mail(pub(crate) Message);
 
-/// The number of a call; unique on the calling shard.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct CallId(pub(crate) u64);
+/// Which call of the calling shard an answer belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CallId {
+    pub(crate) place: u32,
+    /// How many calls had the place before.
+    pub(crate) turn: u32,
+}
 
 #[derive(Debug)]
 pub(crate) enum Message {
