@@ -12,7 +12,7 @@
 //!                   F  D  E
 //! ```
 
-use crate::grid::{Chunk, Grid, bounded};
+use crate::grid::{Chunk, Divisor, Grid, bounded};
 use crate::plan::{Images, Place, Places, Stretch};
 use crate::{LayoutError, Spec};
 use uraid_block::{Sectors, Slot, SlotSet};
@@ -21,6 +21,8 @@ use uraid_block::{Sectors, Slot, SlotSet};
 pub(crate) struct Raid10 {
     /// The grid of the first copies of a section: `near` cells for each chunk.
     grid: Grid,
+    /// Chunks of one row of the grid, if the copies of each chunk are in one row.
+    across: Option<Divisor>,
     near: u16,
     far: u16,
     is_offset: bool,
@@ -106,6 +108,7 @@ impl Raid10 {
         let (forward, backward) = far_tables(spec, word)?;
         let mut raid10 = Raid10 {
             grid: Grid { chunk, width: members, copies: near },
+            across: members.is_multiple_of(near).then(|| Divisor::new(members / near)),
             near: word.near,
             far: word.far,
             // With one far copy the bit means nothing.
@@ -220,8 +223,16 @@ impl Places for Raid10 {
             // Every member holds everything: one piece of any length.
             return Stretch { first: Place { slot: 0, at }, length: self.size - at };
         }
-        let cell = chunk * self.grid.copies;
-        let (mut row, slot) = (cell / self.grid.width, cell % self.grid.width);
+        let (mut row, slot) = match self.across {
+            Some(across) => {
+                let (row, of_row) = across.split(chunk);
+                (row, of_row * self.grid.copies)
+            }
+            None => {
+                let cell = chunk * self.grid.copies;
+                (cell / self.grid.width, cell % self.grid.width)
+            }
+        };
         if self.is_offset {
             row *= u64::from(self.far);
         }
@@ -235,11 +246,16 @@ impl Places for Raid10 {
         if n == 0 {
             return first;
         }
-        let (near, far) = (n / self.far, n % self.far);
+        assert!(n < self.copies_count(), "a copy of this layout");
+        // Most layouts are near ones, and the processor's division is slow.
+        let (near, far) = if self.far == 1 { (n, 0) } else { (n / self.far, n % self.far) };
         let (mut slot, mut at) = (first.slot + near, first.at);
         if slot >= self.members() {
             slot -= self.members();
             at += self.grid.chunk.sectors;
+        }
+        if far == 0 {
+            return Place { slot, at };
         }
         Place { slot: self.forward[self.table_index(far, slot)], at: at + u64::from(far) * self.stride }
     }
