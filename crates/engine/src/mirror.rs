@@ -43,6 +43,7 @@ struct OnePiece {
 
 impl<W: World> Mirror<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, layout: CopyLayout) -> Mirror<W> {
+        assert!(!shared.layout.level().is_parity(), "rows of parity levels are not copies");
         Mirror { shared, layout }
     }
 
@@ -139,6 +140,7 @@ impl<W: World> Mirror<W> {
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
+        assert!(!plan.runs.is_empty(), "a write that is not empty has runs");
         if sabotage::is(Sabotage::AnswerEarly) {
             return self.shared.settle(&view, &[]).await;
         }
@@ -174,6 +176,7 @@ impl<W: World> Mirror<W> {
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
         assert!(self.shared.layout.can_serve(&view.readable()));
         let plan = self.layout.plan_discard(range, &view.writable());
+        assert!(!plan.runs.is_empty(), "zeroes that are not empty have runs");
         let outcomes = join_each(plan.runs.iter().map(async |run| {
             let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
             (run, member.write_zeroes(of_member).await)

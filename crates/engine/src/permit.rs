@@ -177,6 +177,7 @@ impl<W: World> Shared<W> {
         if shard == self.world.shard() {
             self.locks.unlock(id);
         } else {
+            assert!(shard.0 < self.world.shards(), "the owner of a unit is a shard of this array");
             self.world.post(shard, Mail(Message::Unlock(id)));
         }
     }
@@ -222,6 +223,7 @@ fn only_lock_owner(range: ArrayRange, shards: u16) -> Option<ShardIndex> {
     if shards == 1 {
         return Some(ShardIndex(0));
     }
+    assert!(!range.length.is_zero(), "a range has a last sector");
     let first = range.start.0 / UNIT;
     let is_one_unit = (range.end().0 - 1) / UNIT == first;
     is_one_unit.then(|| ShardIndex((first % u64::from(shards)) as u16))

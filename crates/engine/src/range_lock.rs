@@ -137,6 +137,7 @@ impl RangeLock {
         .await;
         std::mem::forget(waiting);
         let mut entries = self.entries.borrow_mut();
+        assert!(entries.waiting > 0, "this call was counted");
         entries.waiting -= 1;
         entries.list[id.0 as usize].waker = None;
     }
@@ -217,11 +218,13 @@ impl Entries {
     /// Whether no earlier lock overlaps this one.
     fn is_first(&self, id: LockId) -> bool {
         let Entry { range, turn, .. } = &self.list[id.0 as usize];
+        assert!(*turn > 0, "a free entry has no turn");
         !self.list.iter().any(|other| other.turn > 0 && other.turn < *turn && overlaps(&other.range, range))
     }
 
     /// The wakers of locks that waited for `range`, and wait for nothing now.
     fn next_after(&mut self, range: &Range<u64>) -> Vec<Waker> {
+        assert!(self.waiting > 0, "the caller has looked");
         let waits = |entry: &Entry| entry.turn > 0 && entry.waker.is_some() && overlaps(&entry.range, range);
         let waiting: Vec<usize> = (0..self.list.len()).filter(|&at| waits(&self.list[at])).collect();
         let next = waiting.into_iter().filter(|&at| self.is_first(LockId(at as u32))).collect::<Vec<usize>>();
