@@ -60,6 +60,18 @@ impl<P: Piece> Pieces<P> {
         self.list.len()
     }
 
+    /// The only piece; the list itself if it has none, or several.
+    #[inline]
+    pub fn into_only(mut self) -> Result<P, Pieces<P>> {
+        match self.list.pop() {
+            Some(only) if self.list.is_empty() => Ok(only),
+            last => {
+                self.list.extend(last);
+                Err(self)
+            }
+        }
+    }
+
     /// Appends a piece; ignores an empty one.
     pub fn push(&mut self, piece: P) {
         if piece.is_empty() {

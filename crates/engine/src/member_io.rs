@@ -1,14 +1,34 @@
 //! Blocks of one member in buffers of this shard's pools: scratch of rows and passes.
-//! Owns: reading a block into one piece, writing one from plain bytes. Not here: requests of clients (`read`, `mirror`),
+//! Owns: [`MemberRun`], reading a block into one piece, writing one from plain bytes. Not here: requests of clients (`read`, `mirror`),
 //! superblocks (`record`).
 
 use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
 use crate::shared::Shared;
 use crate::verdict::Operation;
+use crate::view::View;
 use crate::world::{Pool, World};
 use uraid_block::buffer::Arena;
-use uraid_block::{Device, Fua, Lease, MemberSector, ReadPieces, SECTOR_BYTES, Sectors, Slot};
+use uraid_block::{Device, Fua, Lease, MemberSector, Range, ReadPieces, SECTOR_BYTES, Sectors, Slot, WritePieces};
+
+/// A run on the member of a slot. It stays right while its request is in its epoch: a slot keeps its member so long.
+#[derive(Clone, Copy)]
+pub(crate) struct MemberRun {
+    pub(crate) slot: Slot,
+    /// The member's index in the start plan.
+    pub(crate) index: usize,
+    /// On its device.
+    pub(crate) range: Range,
+}
+
+impl MemberRun {
+    #[inline]
+    pub(crate) fn by(view: &View, slot: Slot, at: MemberSector, length: Sectors) -> MemberRun {
+        assert!(!length.is_zero(), "a run is of some sector");
+        let member = view.member(slot);
+        MemberRun { slot, index: member.index, range: member.range(at, length) }
+    }
+}
 
 impl<W: World> Shared<W> {
     /// Reads one block into scratch of one piece.
@@ -23,23 +43,42 @@ impl<W: World> Shared<W> {
         self.read_into(slot, at, into).await
     }
 
+    async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, ReadError> {
+        let run = self.with_view(|view| MemberRun::by(view, slot, at, into.length()));
+        self.read_run(&run, into).await
+    }
+
+    /// Reads a run into scratch of one piece.
     #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
-    pub(crate) fn read_into(
-        &self,
-        slot: Slot,
-        at: MemberSector,
-        into: ReadPieces,
-    ) -> impl Future<Output = Result<Lease, ReadError>> {
+    #[inline]
+    pub(crate) fn read_run(&self, run: &MemberRun, into: ReadPieces) -> impl Future<Output = Result<Lease, ReadError>> {
         async move {
-            let (member, range) = self.run_on_device(slot, at, into.length());
-            let _in_flight = self.balance.begin(slot);
+            let member = &self.members[run.index];
+            let _in_flight = self.balance.begin(run.slot);
             let begun = member.begin();
-            let outcome = member.uncounted().read(range.start, into).await;
-            member.end(&begun, RequestKind::Read, range, outcome.as_ref().err().copied());
-            let pieces = outcome.map_err(|error| self.read_error(slot, at, range.length, error))?;
-            assert_eq!(pieces.bytes(), range.length.len_bytes(), "a member gives as much as it is asked for");
-            let is_one = pieces.count() == 1;
-            Ok(if is_one { pieces.into_iter().next().expect("there is one piece") } else { in_one_piece(&pieces) })
+            let outcome = member.uncounted().read(run.range.start, into).await;
+            member.end(&begun, RequestKind::Read, run.range, outcome.as_ref().err().copied());
+            let pieces = outcome.map_err(|error| ReadError { slot: run.slot, range: run.range, error })?;
+            assert_eq!(pieces.bytes(), run.range.length.len_bytes(), "a member gives as much as it is asked for");
+            Ok(pieces.into_only().unwrap_or_else(|pieces| in_one_piece(&pieces)))
+        }
+    }
+
+    /// Writes a run.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    #[inline]
+    pub(crate) fn write_run(
+        &self,
+        run: &MemberRun,
+        from: WritePieces,
+        fua: Fua,
+    ) -> impl Future<Output = Result<(), Failure>> {
+        async move {
+            let member = &self.members[run.index];
+            let begun = member.begin();
+            let outcome = member.uncounted().write(run.range.start, from, fua).await;
+            member.end(&begun, RequestKind::Write, run.range, outcome.err());
+            outcome.map_err(|error| Failure::new(run.slot, Operation::Write, error))
         }
     }
 

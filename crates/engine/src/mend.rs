@@ -5,9 +5,9 @@
 
 use crate::mail::Call;
 use crate::progress::WINDOW;
-use crate::row_io::{self, RowIo};
+use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
-use crate::row_plan::reads_to_recover;
+use crate::row_plan::{blocks_of, reads_to_recover};
 use crate::shared::Shared;
 use crate::torn::{TornPart, TornParts, TornState};
 use crate::world::{Pool, World};
@@ -150,7 +150,7 @@ impl<W: World> Mender<W> {
         if let Some(missing) = map.data.iter().find(|slot| !usable.contains(**slot)) {
             let TornState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
             let together = usable.minus(missed);
-            let wanted = reads_to_recover(&row_io::blocks_of(map, usable, together));
+            let wanted = reads_to_recover(&blocks_of(map, usable, together));
             let wanted = wanted.ok_or(MendError::Missing(*missing))?;
             let mut known = OldBytes::default();
             for slot in &map.data {

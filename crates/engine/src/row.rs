@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{join_all, join_each};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, SlotSet, WritePieces};
-use uraid_layout::{ParityLayout, RowMap, RowPart};
+use uraid_layout::{ParityLayout, Row, RowMap, RowPart};
 
 const ROWS_AT_ONCE: usize = 64;
 /// Zeroes are written in requests of at most this many sectors (4 MiB).
@@ -187,8 +187,34 @@ impl<W: World> Rows<W> {
             return done;
         }
         gather::hold(&self.shared.world, &visit, self.layout.stripe()).await;
-        let batch = visit.take_waiting();
+        let mut batch = visit.take_waiting();
         assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");
+        let update = match &batch[..] {
+            [only] => self.io.plan_update(row, only.write.start, only.write.from.length()),
+            _ => None,
+        };
+        match update {
+            Some(update) => {
+                let RowWrite { start, from, fua, .. } = batch.pop().expect("there is one").write;
+                let part = Part { start, length: from.length(), outcome: None };
+                match pin!(self.io.update(update, from, fua)).await {
+                    Ok(recorded) => Ok(recorded),
+                    Err(failed) => Box::pin(self.answer_parts(&self.layout.row(row), &[part], &failed)).await,
+                }
+            }
+            // Boxed to keep the future of a small write small.
+            None => Box::pin(self.write_batch(row, batch, outcome)).await,
+        }
+    }
+
+    /// Writes the waiting writes of a row that this task holds; `outcome` is where the holder's own answer is put, unless
+    /// its write is the first.
+    async fn write_batch(
+        &self,
+        row: Row,
+        batch: SmallVec<[Waiting; 1]>,
+        outcome: Option<Outcome>,
+    ) -> Result<Recorded, IoError> {
         if batch.len() > 1 {
             mark::hit(Mark::RowShared);
         }

@@ -1,28 +1,32 @@
 //! Writing and recovering one interval of a row that this shard holds.
 //! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), the
 //! holder of the row (`row`).
+//! `row_io/update` is the short way of most small writes.
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
+mod update;
+
 use crate::buffers;
-use crate::failure::{Failure, ReadError, RequestKind};
+use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
+use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
 use crate::row_parity::{NewParity, OldBytes, generate, modify, recover_blocks};
-use crate::row_plan::{Blocks, Interval, RowPlan, choose, reads_of, reads_to_recover};
+use crate::row_plan::{Blocks, Interval, RowPlan, blocks_of, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::torn::TornState;
-use crate::verdict::Operation;
 use crate::view::{Gate, View, frozen_error};
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::{Permit, Semaphore, join_each};
-use uraid_block::{Device, ErrorKind, Fua, IoError, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces};
-use uraid_layout::{ParityLayout, RowMap};
+use uraid_block::{ErrorKind, Fua, IoError, MemberSector, ReadPieces, Sectors, Slot, SlotSet, WritePieces};
+use uraid_layout::{ParityLayout, Row, RowMap};
 
 /// A part of a row's chunks whose new bytes could not be written.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +58,10 @@ pub(crate) struct RowIo<W: World> {
     blocks: Rc<Semaphore>,
     /// The same for reads of lost bytes: they do not wait for writes, which a member that does not answer may keep.
     blocks_to_read: Rc<Semaphore>,
+    /// The slots of a healthy array.
+    all: SlotSet,
+    /// Whether small writes of a healthy array may go the short way (`update`).
+    updates_two: bool,
 }
 
 impl<W: World> RowIo<W> {
@@ -70,7 +78,8 @@ impl<W: World> RowIo<W> {
             let one = Semaphore::new(blocks);
             (one.clone(), one)
         };
-        RowIo { shared, layout, blocks, blocks_to_read }
+        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(&layout));
+        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two }
     }
 
     pub(crate) fn layout(&self) -> &ParityLayout {
@@ -105,7 +114,7 @@ impl<W: World> RowIo<W> {
     ) -> Result<Recorded, Vec<FailedPart>> {
         assert!(!interval.new.is_empty() && !interval.length.is_zero(), "something is to be written");
         assert!(interval.start + interval.length <= self.layout.chunk(), "an interval stays in its row");
-        let covered = interval.new.iter().map(|new| map.data[new.data]).collect();
+        let covered = interval.covered(map);
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         if self.shared.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {
             mark::hit(Mark::TornRowKept);
@@ -114,10 +123,34 @@ impl<W: World> RowIo<W> {
             return Err(failed(frozen_error(kind)));
         }
         let room = self.room_for_interval().await;
+        self.write_planned(map, interval, fua, room, Vec::new()).await
+    }
+
+    /// Whether the old parity of a stretch of a row of this shard is that of its old data.
+    #[inline]
+    fn is_in_sync(&self, at: MemberSector, length: Sectors) -> bool {
+        at.0 + length.0 <= self.shared.in_sync_below.get().0 || sabotage::is(Sabotage::TrustOldParity)
+    }
+
+    /// Like [`RowIo::write_interval`], with its permit. `earlier`: reads for it that have failed already.
+    async fn write_planned(
+        &self,
+        map: &RowMap,
+        interval: Interval,
+        fua: Fua,
+        room: Permit,
+        earlier: Vec<ReadError>,
+    ) -> Result<Recorded, Vec<FailedPart>> {
+        let covered = interval.covered(map);
+        let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         let at = map.start + interval.start;
-        let in_sync = self.shared.in_sync_below.get();
-        let is_in_sync = at.0 + interval.length.0 <= in_sync.0 || sabotage::is(Sabotage::TrustOldParity);
+        let is_in_sync = self.is_in_sync(at, interval.length);
         let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.shared.slow_members(), Vec::new());
+        if !earlier.is_empty() {
+            mark::hit(Mark::RowPlannedAgain);
+            let noted = self.note_failed_reads(earlier, &mut unreadable, &mut late, &mut read_errors);
+            Box::pin(noted).await.map_err(failed)?;
+        }
         let (view, parity) = loop {
             let view = self.shared.view();
             let blocks = Blocks { is_in_sync, ..blocks(map, &view, unreadable.or(late)) };
@@ -204,21 +237,32 @@ impl<W: World> RowIo<W> {
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
             of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot)).collect();
         let writes = writes.into_iter().map(|(slot, from)| async move {
-            let (member, range) = self.shared.run_on_device(slot, at, from.length());
-            let begun = member.begin();
-            let outcome = member.uncounted().write(range.start, from, fua).await;
-            member.end(&begun, RequestKind::Write, range, outcome.err());
-            outcome.map_err(|error| Failure::new(slot, Operation::Write, error))
+            let run = self.shared.with_view(|view| MemberRun::by(view, slot, at, from.length()));
+            self.shared.write_run(&run, from, fua).await
         });
         let outcomes = join_each(writes);
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
-        let outcome = self.shared.settle(view, &failures).await;
+        match Recorded::by(view) {
+            Some(recorded) if failures.is_empty() => Ok(recorded),
+            recorded => Box::pin(self.settle_row(map.row, torn, recorded, &failures)).await,
+        }
+    }
+
+    /// Records the failures of writes to a part of a row. If that fails, the part is torn.
+    async fn settle_row(
+        &self,
+        row: Row,
+        part: Range<Sectors>,
+        recorded: Option<Recorded>,
+        failures: &[Failure],
+    ) -> Result<Recorded, IoError> {
+        let outcome = self.shared.settle_planned(recorded, failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some old: those that missed the write do not belong to the others.
-            self.shared.torn.mark_row(map.row, torn, failures.iter().map(|failure| failure.slot).collect());
+            self.shared.torn.mark_row(row, part, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
     }
@@ -249,9 +293,10 @@ impl<W: World> RowIo<W> {
         }
         assert_eq!(reads.len(), wanted.count(), "the wanted blocks are of this row");
         let reads = reads.into_iter();
-        let outcomes = join_each(
-            reads.map(|(place, slot, into)| async move { (place, self.shared.read_into(slot, at, into).await) }),
-        );
+        let outcomes = join_each(reads.map(|(place, slot, into)| async move {
+            let run = self.shared.with_view(|view| MemberRun::by(view, slot, at, into.length()));
+            (place, self.shared.read_run(&run, into).await)
+        }));
         let mut failures = Vec::new();
         for (place, outcome) in outcomes.await {
             match outcome {
@@ -426,12 +471,6 @@ fn interval_blocks(layout: &ParityLayout) -> usize {
 /// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
 fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
     blocks_of(map, view.writable(), view.readable().minus(unreadable))
-}
-
-pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
-    assert!(readable.is_within(usable), "a member that is read is written, too");
-    let data = map.data.iter().copied().collect();
-    Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable, is_in_sync: true }
 }
 
 /// The slots that missed a write of their row; `None`: so did `slot`, or it is not known, and the others hold another

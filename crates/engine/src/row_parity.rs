@@ -8,7 +8,7 @@ use crate::slices::{self, Slices};
 use crate::world::{Pool, World};
 use smallvec::SmallVec;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{Lease, ReadPieces, Sectors};
+use uraid_block::{Lease, ReadPieces, Sectors, WritePieces};
 use uraid_layout::RowMap;
 use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
 
@@ -127,6 +127,17 @@ pub(crate) fn modify(map: &RowMap, interval: &Interval, old: OldBytes) -> NewPar
         assert_eq!(at, interval.length.len_bytes(), "all of the parity is updated");
     }
     NewParity { p: p.map(buffers::one_piece), q: q.map(buffers::one_piece) }
+}
+
+/// Updates P by the difference between the old and the new bytes of one data block.
+pub(crate) fn modify_p(p: &mut [u8], before: &[u8], new: &WritePieces) {
+    assert!(p.len() == before.len() && before.len() == new.bytes(), "P is updated where the data changes");
+    let mut at = 0;
+    for piece in new.iter() {
+        let range = at..at + piece.len();
+        update_p(&mut p[range.clone()], &before[range], piece);
+        at += piece.len();
+    }
 }
 
 /// P and Q of a row's data blocks; Q is empty where the level has none.

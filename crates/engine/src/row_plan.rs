@@ -11,6 +11,7 @@
 
 use smallvec::{SmallVec, smallvec};
 use uraid_block::{Sectors, Slot, SlotSet, WritePieces};
+use uraid_layout::RowMap;
 
 /// New bytes for a stretch of one data chunk.
 #[derive(Clone, Debug)]
@@ -157,6 +158,11 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
+    /// The slots of its new bytes.
+    pub(crate) fn covered(&self, map: &RowMap) -> SlotSet {
+        self.new.iter().map(|new| map.data[new.data]).collect()
+    }
+
     /// The part of `length` sectors from `start` of the interval on.
     pub(crate) fn part(&self, start: Sectors, length: Sectors) -> Interval {
         assert!(!length.is_zero() && start + length <= self.length, "a part is inside");
@@ -179,6 +185,13 @@ pub(crate) struct Blocks {
     pub(crate) readable: SlotSet,
     /// Whether the old parity is that of the old data. It may not be before the resync has passed here.
     pub(crate) is_in_sync: bool,
+}
+
+/// The blocks of a row that a resync has passed.
+pub(crate) fn blocks_of(map: &RowMap, usable: SlotSet, readable: SlotSet) -> Blocks {
+    assert!(readable.is_within(usable), "a member that is read is written, too");
+    let data = map.data.iter().copied().collect();
+    Blocks { data, parity: map.parity, syndrome: map.syndrome, usable, readable, is_in_sync: true }
 }
 
 impl Blocks {

@@ -5,7 +5,7 @@
 
 use crate::mail::RowWrite;
 use crate::recorded::Recorded;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -137,7 +137,14 @@ impl Visit<'_> {
 
     pub(crate) fn take_waiting(&self) -> SmallVec<[Waiting; 1]> {
         let mut waiting = self.state.waiting.borrow_mut();
-        let count = waiting.len().min(ABSORBED_MAX);
-        waiting.drain(..count).collect()
+        // One is the usual case. It is moved without the iterator.
+        match waiting.pop() {
+            Some(only) if waiting.is_empty() => smallvec![only],
+            last => {
+                waiting.extend(last);
+                let count = waiting.len().min(ABSORBED_MAX);
+                waiting.drain(..count).collect()
+            }
+        }
     }
 }

@@ -53,6 +53,13 @@ pub(crate) struct Torn {
 }
 
 impl Torn {
+    /// Whether no write is left half done here.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        let parts = self.parts.borrow();
+        parts.rows.is_empty() && parts.copies.is_empty()
+    }
+
     pub(crate) fn mark_copies(&self, range: ArrayRange) {
         assert!(!range.length.is_zero(), "a write is of some sector");
         self.parts.borrow_mut().copies.push(range);

@@ -25,4 +25,4 @@ pub use map::{Copies, Layout, Spec};
 pub use names::{default_chunk, default_layout, layout_name, parse_layout};
 pub use plan::{CopyChoice, Part, Plan, Run};
 pub use raid456::ParityLayout;
-pub use rows::{Row, RowMap, RowPart};
+pub use rows::{Row, RowBlock, RowMap, RowPart};

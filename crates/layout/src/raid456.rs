@@ -14,7 +14,7 @@
 use crate::grid::{Chunk, Divisor, bounded};
 use crate::map::Geometry;
 use crate::plan::{self, Place, Places, Stretch};
-use crate::{Copies, CopyChoice, LayoutError, Plan, Row, RowMap, RowPart, Spec, rows};
+use crate::{Copies, CopyChoice, LayoutError, Plan, Row, RowBlock, RowMap, RowPart, Spec, rows};
 use smallvec::SmallVec;
 use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
 
@@ -249,6 +249,30 @@ impl ParityLayout {
     pub fn row_start(&self, row: Row) -> MemberSector {
         assert!(row.0 < self.rows, "a row behind the last one");
         MemberSector(row.0 * self.chunk.sectors)
+    }
+
+    /// The places of a stretch of a row's data and of its parity, if all of it is in one chunk: what [`Self::row`] says,
+    /// without the rest of the row. `start` counts within the row's data. Panics outside of the row.
+    #[inline]
+    pub fn block(&self, row: Row, start: Sectors, length: Sectors) -> Option<RowBlock> {
+        assert!(row.0 < self.rows && !length.is_zero());
+        let (data, offset) = self.chunk.split(start.0);
+        assert!(data < self.across.count, "a block of the row");
+        if length.0 > self.chunk.sectors - offset {
+            return None;
+        }
+        let parity = self.shape.parity(row.0);
+        let syndrome = self.shape.syndrome(parity, self.slots);
+        let slot = self.shape.data(data, parity, syndrome, self.slots);
+        assert!(slot != parity && Some(slot) != syndrome);
+        Some(RowBlock {
+            data: data as usize,
+            start: Sectors(offset),
+            at: MemberSector(row.0 * self.chunk.sectors + offset),
+            slot: Slot(slot as u16),
+            parity: Slot(parity as u16),
+            syndrome: syndrome.map(|q| Slot(q as u16)),
+        })
     }
 
     /// The slots of a row. Panics after the last row.

@@ -1,5 +1,5 @@
 //! Rows: the unit of parity work, one chunk on every member.
-//! Owns: [`Row`], [`RowPart`], [`RowMap`]. Not here: where parity sits (`raid456`).
+//! Owns: [`Row`], [`RowPart`], [`RowMap`], [`RowBlock`]. Not here: where parity sits (`raid456`).
 
 use smallvec::SmallVec;
 use uraid_block::{ArrayRange, MemberSector, Sectors, Slot};
@@ -32,6 +32,23 @@ pub struct RowMap {
     pub data: SmallVec<[Slot; 16]>,
     /// The exponent of data chunk 0, 1, ... in the Q sum, as many as `data`. raid4 and raid5: the chunk's index.
     pub exponents: SmallVec<[u8; 16]>,
+    /// The slot of P.
+    pub parity: Slot,
+    /// The slot of Q; raid6 only.
+    pub syndrome: Option<Slot>,
+}
+
+/// A stretch of one data chunk of a row, and of the parity that covers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowBlock {
+    /// Which data chunk of the row.
+    pub data: usize,
+    /// Its first sector, from the start of the chunk.
+    pub start: Sectors,
+    /// The same on every member.
+    pub at: MemberSector,
+    /// The slot of the data.
+    pub slot: Slot,
     /// The slot of P.
     pub parity: Slot,
     /// The slot of Q; raid6 only.

@@ -8,7 +8,7 @@
 
 use crate::model::Model;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
-use uraid_layout::{ParityLayout, Row, RowMap, RowPart};
+use uraid_layout::{ParityLayout, Row, RowBlock, RowMap, RowPart};
 
 const UNCLAIMED: u64 = u64::MAX;
 
@@ -64,6 +64,7 @@ pub(crate) fn check_rows(layout: &ParityLayout, model: &Model) {
         assert_eq!(u64::from(map.parity.0), expected.p);
         assert_eq!(map.syndrome.map(|slot| u64::from(slot.0)), expected.q);
         assert_eq!(map.exponents.iter().map(|&e| u64::from(e)).collect::<Vec<_>>(), expected.exponents);
+        check_blocks(layout, &map);
         let mut all = numbers(&map.data);
         all.extend([expected.p].into_iter().chain(expected.q));
         all.sort_unstable();
@@ -72,6 +73,20 @@ pub(crate) fn check_rows(layout: &ParityLayout, model: &Model) {
         exponents.sort_unstable();
         exponents.dedup();
         assert_eq!(exponents.len(), expected.data.len(), "two exponents are equal");
+    }
+}
+
+/// A block alone is where the row says.
+fn check_blocks(layout: &ParityLayout, map: &RowMap) {
+    let chunk = layout.chunk().0;
+    for (data, &slot) in map.data.iter().enumerate() {
+        for offset in [0, chunk - 1] {
+            let (start, at) = (Sectors(data as u64 * chunk + offset), map.start + Sectors(offset));
+            let block = layout.block(map.row, start, Sectors(chunk - offset));
+            let (parity, syndrome) = (map.parity, map.syndrome);
+            assert_eq!(block, Some(RowBlock { data, start: Sectors(offset), at, slot, parity, syndrome }));
+            assert_eq!(layout.block(map.row, start, Sectors(chunk - offset + 1)), None, "it is in two chunks");
+        }
     }
 }
 

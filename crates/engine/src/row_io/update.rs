@@ -1,0 +1,146 @@
+//! The short way of a small write: one stretch of one data chunk and its P, in a row whose members are all there.
+//! Owns: [`Update`], which writes go this way. Not here: all other writes of a row, and this one if a read fails
+//! (`row_io`).
+//! Invariant: it reads and writes what `write_interval` would. All of its scratch is taken before its first read, and
+//! it writes nothing before both reads have ended.
+//!
+//! ```text
+//!   raid5, 5 members, 4 KiB     read D2 and P │ P ^= old D2 ^ new D2 │ write D2 and P
+//! ```
+//! It needs no list: two reads and two writes, each pair side by side in the write's own future.
+
+use super::{FailedPart, RowIo, interval_blocks};
+use crate::failure::{Failure, ReadError};
+use crate::member_io::MemberRun;
+use crate::recorded::Recorded;
+use crate::row_parity::modify_p;
+use crate::row_plan::{Interval, RowPlan, Segment, blocks_of, choose};
+use crate::sabotage::{self, Sabotage};
+use crate::{Pool, World, buffers};
+use smallvec::smallvec;
+use std::pin::pin;
+use uraid_block::local::{Permit, join_pair};
+use uraid_block::{Fua, Lease, Sectors, SlotSet, WritePieces};
+use uraid_layout::{ParityLayout, Row, RowBlock};
+
+/// A read-modify-write of one stretch of one data chunk, with all that it needs.
+pub(crate) struct Update {
+    row: Row,
+    block: RowBlock,
+    /// By the view that the members were looked up in.
+    recorded: Option<Recorded>,
+    data: MemberRun,
+    parity: MemberRun,
+    old_data: Lease,
+    old_parity: Lease,
+    room: Permit,
+}
+
+/// Whether a write into one chunk of a healthy row reads and writes that chunk and P alone.
+pub(super) fn is_of_two(layout: &ParityLayout) -> bool {
+    let map = layout.row(Row(0));
+    let all = SlotSet::first(layout.slots());
+    let plan = choose(SlotSet::EMPTY.with(map.data[0]), &blocks_of(&map, all, all));
+    map.syndrome.is_none() && plan == RowPlan::ReadModifyWrite
+}
+
+impl<W: World> RowIo<W> {
+    /// Prepares a write of `length` sectors from `start` of a row's data, if it can go the short way now.
+    #[inline]
+    pub(crate) fn plan_update(&self, row: Row, start: Sectors, length: Sectors) -> Option<Update> {
+        if !self.updates_two || length > self.partial_max() || sabotage::is(Sabotage::SkipParity) {
+            return None;
+        }
+        let block = self.layout.block(row, start, length)?;
+        assert!(block.syndrome.is_none(), "a row with Q has three blocks to update");
+        if !self.is_in_sync(block.at, length) {
+            return None;
+        }
+        if !self.shared.torn.is_empty() || !self.shared.slow_members().is_empty() {
+            return None;
+        }
+        let (recorded, data, parity) = self.shared.with_view(|view| {
+            let run = |slot| MemberRun::by(view, slot, block.at, length);
+            (view.readable() == self.all).then(|| (Recorded::by(view), run(block.slot), run(block.parity)))
+        })?;
+        let room = self.blocks.try_acquire(interval_blocks(&self.layout))?;
+        let arena = self.shared.world.arena(Pool::Row);
+        let old_data = arena.take_contiguous(length.len_bytes()).ok()?;
+        let old_parity = arena.take_contiguous(length.len_bytes()).ok()?;
+        Some(Update { row, block, recorded, data, parity, old_data, old_parity, room })
+    }
+
+    /// Writes it, like [`RowIo::write_interval`].
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    pub(crate) fn update(
+        &self,
+        update: Update,
+        from: WritePieces,
+        fua: Fua,
+    ) -> impl Future<Output = Result<Recorded, Vec<FailedPart>>> {
+        async move {
+            assert_eq!(from.bytes(), update.old_data.len(), "the scratch was taken for this write");
+            let (old_data, mut parity) = {
+                // Pinned here, the futures are made where they are driven, and not moved.
+                let data = pin!(self.shared.read_run(&update.data, buffers::one_piece(update.old_data)));
+                let parity = pin!(self.shared.read_run(&update.parity, buffers::one_piece(update.old_parity)));
+                match join_pair(data, parity).await {
+                    (Ok(data), Ok(parity)) => (data, parity),
+                    (data, parity) => {
+                        let failed = [data.err(), parity.err()].into_iter().flatten().collect();
+                        let again = self.write_again(update.row, update.block, from, fua, update.room, failed);
+                        return Box::pin(again).await;
+                    }
+                }
+            };
+            self.shared.count(|counters| counters.rows_modified += 1);
+            modify_p(&mut parity, &old_data, &from);
+            drop(old_data);
+            let (data, parity) = {
+                let data = pin!(self.shared.write_run(&update.data, from, fua));
+                let parity = buffers::one_piece(parity).freeze();
+                let parity = pin!(self.shared.write_run(&update.parity, parity, fua));
+                join_pair(data, parity).await
+            };
+            // Give back the permit: other rows need not wait for the record of this one.
+            drop(update.room);
+            match (update.recorded, data, parity) {
+                (Some(recorded), Ok(()), Ok(())) => Ok(recorded),
+                (recorded, data, parity) => {
+                    let failures = [data.err(), parity.err()].into_iter().flatten().collect();
+                    let of = (update.row, update.block, update.data.range.length);
+                    Box::pin(self.settle_update(of, recorded, failures)).await
+                }
+            }
+        }
+    }
+
+    /// The long way, after a read has failed.
+    async fn write_again(
+        &self,
+        row: Row,
+        block: RowBlock,
+        from: WritePieces,
+        fua: Fua,
+        room: Permit,
+        failed: Vec<ReadError>,
+    ) -> Result<Recorded, Vec<FailedPart>> {
+        assert!(!failed.is_empty(), "a read failed");
+        let map = self.layout.row(row);
+        assert_eq!(map.data[block.data], block.slot, "the block is of its row");
+        let (start, length) = (block.start, from.length());
+        let interval = Interval { start, length, new: smallvec![Segment { data: block.data, start, from }] };
+        self.write_planned(&map, interval, fua, room, failed).await
+    }
+
+    async fn settle_update(
+        &self,
+        (row, block, length): (Row, RowBlock, Sectors),
+        recorded: Option<Recorded>,
+        failures: Vec<Failure>,
+    ) -> Result<Recorded, Vec<FailedPart>> {
+        let (start, covered) = (block.start, SlotSet::EMPTY.with(block.slot));
+        let outcome = self.settle_row(row, start..start + length, recorded, &failures).await;
+        outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
+    }
+}
