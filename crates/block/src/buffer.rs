@@ -94,6 +94,7 @@ struct Block {
 }
 
 impl Block {
+    #[inline]
     fn pieces(&self, remote: u32) -> i32 {
         self.local.get() + (remote.cast_signed() >> 1)
     }
@@ -156,14 +157,17 @@ impl Block {
 }
 
 impl Inner {
+    #[inline]
     fn block_class(&self, block: u32) -> usize {
         usize::from(block >= self.counts[0])
     }
 
+    #[inline]
     fn is_owner(&self) -> bool {
         self.owner == this_thread()
     }
 
+    #[inline]
     fn pop(&self, class: usize) -> Option<u32> {
         let block = self.free[class].get();
         if block == NO_BLOCK {
@@ -174,12 +178,14 @@ impl Inner {
         Some(block)
     }
 
+    #[inline]
     fn push(&self, block: &Block) {
         let first = &self.free[self.block_class(block.index)];
         block.next_free.set(first.replace(block.index));
     }
 
     /// The owner has found that a block has no pieces left.
+    #[inline]
     fn free(&self, block: &Block, remote: u32) {
         if remote != 0 {
             block.local.set(0);
@@ -303,6 +309,7 @@ impl Arena {
         Arena(inner)
     }
 
+    #[inline]
     fn inner(&self) -> &Inner {
         // SAFETY: it exists as long as a handle does.
         unsafe { self.0.as_ref() }
@@ -324,6 +331,7 @@ impl Arena {
     }
 
     /// Leases `bytes` bytes of undefined content in one piece. Panics on zero bytes and above [`LARGE_BLOCK_BYTES`].
+    #[inline]
     pub fn take_contiguous(&self, bytes: usize) -> Result<Lease, ArenaFull> {
         assert!(bytes > 0 && bytes <= LARGE_BLOCK_BYTES);
         let inner = self.inner();
@@ -333,6 +341,7 @@ impl Arena {
         Ok(self.lease(block, bytes))
     }
 
+    #[inline]
     fn lease(&self, block: u32, length: usize) -> Lease {
         assert!(length <= LARGE_BLOCK_BYTES);
         let block = &self.inner().blocks[block as usize];
@@ -432,6 +441,7 @@ impl RawPiece {
         unsafe { self.block().start.add(self.offset as usize) }
     }
 
+    #[inline]
     fn split_to(&mut self, bytes: usize) -> RawPiece {
         let front = self.part(0, bytes);
         self.offset += front.length;
@@ -439,6 +449,7 @@ impl RawPiece {
         front
     }
 
+    #[inline]
     fn try_join(&mut self, next: &RawPiece) -> bool {
         let adjoins = self.block == next.block && self.offset + self.length == next.offset;
         if adjoins {
@@ -463,6 +474,7 @@ pub struct Shared(RawPiece);
 
 impl Lease {
     /// Makes the bytes read-only, so that they can be cloned.
+    #[inline]
     pub fn freeze(self) -> Shared {
         Shared(self.0)
     }
@@ -470,12 +482,14 @@ impl Lease {
 
 impl Deref for Lease {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.0.bytes()
     }
 }
 
 impl DerefMut for Lease {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: a Lease is the only owner of its bytes, by the module's invariant, and it is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.length()) }
@@ -484,12 +498,14 @@ impl DerefMut for Lease {
 
 impl Deref for Shared {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.0.bytes()
     }
 }
 
 impl Clone for Shared {
+    #[inline]
     fn clone(&self) -> Shared {
         Shared(self.0.part(0, self.0.length()))
     }
@@ -497,6 +513,7 @@ impl Clone for Shared {
 
 impl Shared {
     /// `length` bytes from `offset`. Panics outside the piece.
+    #[inline]
     pub fn slice(&self, offset: usize, length: usize) -> Shared {
         Shared(self.0.part(offset, length))
     }
@@ -519,9 +536,11 @@ macro_rules! piece {
         impl sealed::Sealed for $name {}
 
         impl Piece for $name {
+            #[inline]
             fn split_to(&mut self, bytes: usize) -> $name {
                 $name(self.0.split_to(bytes))
             }
+            #[inline]
             fn try_join(&mut self, next: $name) -> Option<$name> {
                 if self.0.try_join(&next.0) { None } else { Some(next) }
             }

@@ -32,6 +32,7 @@ impl SlotSet {
     pub const EMPTY: SlotSet = SlotSet([0; 4]);
 
     /// The slots from 0 to `count` - 1. Panics above [`SlotSet::SLOTS_MAX`].
+    #[inline]
     pub fn first(count: u16) -> SlotSet {
         assert!(count <= Self::SLOTS_MAX);
         let mut set = SlotSet::EMPTY;
@@ -42,22 +43,26 @@ impl SlotSet {
     }
 
     /// Adds a slot. Panics at or above [`SlotSet::SLOTS_MAX`].
+    #[inline]
     pub fn insert(&mut self, slot: Slot) {
         self.0[slot.index() / 64] |= 1 << (slot.index() % 64);
     }
 
     /// Removes a slot.
+    #[inline]
     pub fn remove(&mut self, slot: Slot) {
         self.0[slot.index() / 64] &= !(1 << (slot.index() % 64));
     }
 
     /// This set plus one slot.
+    #[inline]
     pub fn with(mut self, slot: Slot) -> SlotSet {
         self.insert(slot);
         self
     }
 
     /// This set minus one slot.
+    #[inline]
     pub fn without(mut self, slot: Slot) -> SlotSet {
         self.remove(slot);
         self
@@ -94,11 +99,13 @@ impl SlotSet {
     }
 
     /// The number of slots in the set.
+    #[inline]
     pub fn count(&self) -> usize {
         self.0.iter().filter(|word| **word != 0).map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether the set has no slots.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
