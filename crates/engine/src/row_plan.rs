@@ -49,26 +49,38 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     /// Adds a write over the earlier ones: `from` covers the row's data from `start` on.
-    pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, mut from: WritePieces) {
+    pub(crate) fn add(&mut self, chunk: Sectors, start: Sectors, from: WritePieces) {
         assert!(!chunk.is_zero());
-        let mut at = start;
         let end = start + from.length();
-        while at < end {
-            let in_chunk = Sectors(at.0 % chunk.0);
-            let length = Sectors((chunk - in_chunk).0.min((end - at).0));
-            let of_chunk =
-                if at + length == end { std::mem::take(&mut from) } else { from.split_to(length.len_bytes()) };
-            let new = Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from: of_chunk };
-            // A stream's writes follow each other: 768 writes of 4 KiB make up six chunks, and six segments.
-            if at >= self.end {
-                self.lay_behind(new)
-            } else {
-                self.lay(new)
+        let in_chunk = Sectors(start.0 % chunk.0);
+        if in_chunk + from.length() <= chunk {
+            self.put(start, Segment { data: (start.0 / chunk.0) as usize, start: in_chunk, from });
+        } else {
+            self.segments.reserve(((end.0 - 1) / chunk.0 - start.0 / chunk.0) as usize + 1);
+            let mut from = from.cutter();
+            let mut at = start;
+            while at < end {
+                let in_chunk = Sectors(at.0 % chunk.0);
+                let length = Sectors((chunk - in_chunk).0.min((end - at).0));
+                let mut of_chunk = WritePieces::new();
+                from.cut(length.len_bytes(), &mut of_chunk);
+                self.put(at, Segment { data: (at.0 / chunk.0) as usize, start: in_chunk, from: of_chunk });
+                at += length;
             }
-            at += length;
-            self.end = self.end.max(at);
+            assert!(from.is_empty(), "all of its bytes are laid");
         }
-        assert!(from.is_empty(), "all of its bytes are laid");
+    }
+
+    /// Lays a segment that begins at sector `at` of the row.
+    fn put(&mut self, at: Sectors, new: Segment) {
+        let end = at + new.from.length();
+        // A stream's writes follow each other: 768 writes of 4 KiB make up six chunks, and six segments.
+        if at >= self.end {
+            self.lay_behind(new)
+        } else {
+            self.lay(new)
+        }
+        self.end = self.end.max(end);
     }
 
     fn lay_behind(&mut self, new: Segment) {
@@ -112,10 +124,13 @@ impl Overlay {
     ) -> SmallVec<[Interval; 1]> {
         assert!(!partial_max.is_zero() && partial_max <= full_max);
         assert!(!self.segments.is_empty(), "a row is taken for a write");
-        // A small write is usually one piece of one chunk: there is nothing to cut.
-        if self.segments.len() == 1 && self.segments[0].from.length() <= partial_max {
-            let only = self.segments.pop().expect("there is one");
-            return smallvec![Interval { start: only.start, length: only.from.length(), new: smallvec![only] }];
+        // A small write is usually one piece of one chunk, and a large one is whole chunks: there is nothing to cut.
+        let (start, length) = (self.segments[0].start, self.segments[0].from.length());
+        let longest = if self.segments.len() == data_chunks { full_max } else { partial_max };
+        let is_even = |segment: &Segment| (segment.start, segment.from.length()) == (start, length);
+        let is_ascending = self.segments.windows(2).all(|pair| pair[0].data < pair[1].data);
+        if length <= longest && is_ascending && self.segments.iter().all(is_even) {
+            return smallvec![Interval { start, length, new: self.segments }];
         }
         let mut edges: Vec<Sectors> = self.segments.iter().flat_map(|segment| [segment.start, segment.end()]).collect();
         edges.sort_unstable();
