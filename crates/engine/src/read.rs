@@ -183,7 +183,20 @@ impl<W: World> Reader<W> {
         into: ReadPieces,
         choice: CopyChoice,
     ) -> Result<ReadPieces, IoError> {
+        if let Some(rows) = &self.rows
+            && self.is_one_lost(range)
+        {
+            return rows.read_lost(range, into, SlotSet::EMPTY).await;
+        }
         self.read_wanted(range, Wanted { choice: Some(choice), ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await
+    }
+
+    /// Whether a range of a parity level is one piece of a lost member, and no other member is slow.
+    fn is_one_lost(&self, range: ArrayRange) -> bool {
+        let all = SlotSet::first(self.shared.layout.slots());
+        let place = self.shared.layout.place_to_read(range, &all, CopyChoice::First);
+        let is_lost = |(slot, _)| !self.shared.with_view(|view| view.readable()).contains(slot);
+        place.is_some_and(is_lost) && self.shared.balance.slow().is_empty()
     }
 
     /// Reads all, and reports failed reads to the steward: `failed` from before and those met now.
@@ -241,7 +254,10 @@ impl<W: World> Reader<W> {
         };
         let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
             let _in_flight = self.shared.balance.begin(run.slot);
-            let outcome = self.shared.member(run.slot).read(self.shared.on_device(run.slot, run.at), pieces).await;
+            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
+            let begun = member.begin();
+            let outcome = member.uncounted().read(of_member.start, pieces).await;
+            member.end(&begun, RequestKind::Read, of_member, outcome.as_ref().err().copied());
             (run, outcome)
         }));
         let outcomes: SmallVec<[(&Run, Result<ReadPieces, IoError>); 4]> = from_members.await.collect();

@@ -302,8 +302,13 @@ impl<W: World> Rows<W> {
         avoid: SlotSet,
     ) -> Result<ReadPieces, IoError> {
         assert_eq!(into.length(), range.length, "each sector of the range has its buffer");
+        let mut parts = self.layout.rows(range).peekable();
+        if let Some(&RowPart { row, start, length, .. }) = parts.peek()
+            && length == range.length
+        {
+            return self.ask_owner_to_read(RowRead { row, start, into, avoid }).await;
+        }
         let mut whole = ReadPieces::new();
-        let parts: Vec<_> = self.layout.rows(range).collect();
         for part in parts {
             let read =
                 RowRead { row: part.row, start: part.start, into: into.split_to(part.length.len_bytes()), avoid };
@@ -327,6 +332,17 @@ impl<W: World> Rows<W> {
         // A writer that gathers sees that a reader waits.
         let _visit = self.table.visit(read.row);
         let _holder = self.shared.locks.guard(read.row.0..read.row.0 + 1).await;
+        let one_lost =
+            if read.avoid.is_empty() { self.io.plan_one_lost(read.row, read.start, read.into.length()) } else { None };
+        match one_lost {
+            Some(lost) => self.io.recover_one(lost, read.into).await,
+            // Boxed to keep the future of a small read small.
+            None => Box::pin(self.recover_stretches(read)).await,
+        }
+    }
+
+    /// Computes bytes of a row that this task holds, one stretch of one chunk after the other.
+    async fn recover_stretches(&self, read: RowRead) -> Result<ReadPieces, IoError> {
         let map = self.layout.row(read.row);
         let chunk = self.layout.chunk();
         let mut into = read.into;
@@ -340,7 +356,7 @@ impl<W: World> Rows<W> {
             let length = Sectors(longest.min((into.bytes() / SECTOR_BYTES) as u64));
             let data = (at.0 / chunk.0) as usize;
             let pieces = into.split_to(length.len_bytes());
-            whole.append(self.io.recover_interval(&map, data, in_chunk, pieces, read.avoid).await?);
+            whole.append(self.io.recover_interval(&map, data, in_chunk, pieces, read.avoid, Vec::new()).await?);
             at += length;
         }
         assert_eq!(whole.length(), wanted);

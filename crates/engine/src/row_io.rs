@@ -1,10 +1,11 @@
 //! Writing and recovering one interval of a row that this shard holds.
 //! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), the
 //! holder of the row (`row`).
-//! `row_io/update` is the short way of most small writes.
+//! The short ways of most small requests are `row_io/update` and `row_io/one_lost`.
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
+mod one_lost;
 mod update;
 
 use crate::buffers;
@@ -48,6 +49,16 @@ impl FailedPart {
             start < part + self.length && part < start + length
         })
     }
+}
+
+/// The members that computing a lost block goes without.
+struct Without {
+    /// They did not give it.
+    avoid: SlotSet,
+    /// They do not answer now: they are asked if the others do not suffice.
+    late: SlotSet,
+    /// Reads for it that have failed already.
+    earlier: Vec<ReadError>,
 }
 
 /// The members of a parity array, written and read by row, on one shard.
@@ -332,7 +343,8 @@ impl<W: World> RowIo<W> {
         }
     }
 
-    /// Computes one stretch of data chunk `data` without the slots in `avoid` and those that fail meanwhile.
+    /// Computes one stretch of data chunk `data` without the slots in `avoid` and those that fail meanwhile. `earlier`:
+    /// reads for it that have failed already.
     pub(crate) async fn recover_interval(
         &self,
         map: &RowMap,
@@ -340,11 +352,13 @@ impl<W: World> RowIo<W> {
         start: Sectors,
         into: ReadPieces,
         avoid: SlotSet,
+        earlier: Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
         assert!(data < map.data.len(), "a data block of the row");
         assert!(start + into.length() <= self.layout.chunk(), "the stretch is in one chunk");
         let mut read_errors = Vec::new();
-        let outcome = self.recover_around(map, data, start, into, avoid, &mut read_errors).await;
+        let without = Without { avoid, late: self.shared.slow_members(), earlier };
+        let outcome = self.recover_around(map, data, start, into, without, &mut read_errors).await;
         if !read_errors.is_empty() {
             self.shared.settle_read_errors(read_errors, outcome.is_ok()).await;
         }
@@ -357,14 +371,17 @@ impl<W: World> RowIo<W> {
         data: usize,
         start: Sectors,
         mut into: ReadPieces,
-        avoid: SlotSet,
+        without: Without,
         read_errors: &mut Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
+        let Without { avoid, mut late, earlier } = without;
         let room = self.blocks_to_read.acquire(interval_blocks(&self.layout)).await;
         self.shared.count(|counters| counters.rows_recovered += 1);
-        let length = into.length();
+        let (length, slot) = (into.length(), map.data[data]);
         let (mut unreadable, mut suspected) = (avoid, avoid);
-        let mut late = self.shared.slow_members();
+        if !earlier.is_empty() {
+            self.note_failed_reads(earlier, &mut unreadable, &mut late, read_errors).await?;
+        }
         loop {
             let state = self.shared.torn.state(map.row, &(start..start + length));
             if state != TornState::Whole && length > Sectors(1) {
@@ -373,7 +390,6 @@ impl<W: World> RowIo<W> {
                 read_errors.clear();
                 return self.recover_halves(map, data, start, into).await;
             }
-            let slot = map.data[data];
             let Some(missed) = missed_beside(slot, state) else {
                 mark::hit(Mark::TornRowRefused);
                 return Err(ErrorKind::Media.into());
@@ -456,8 +472,8 @@ impl<W: World> RowIo<W> {
         assert!(length > Sectors(1), "a sector has no halves");
         let half = Sectors(length.0 / 2);
         let first = rest.split_to(half.len_bytes());
-        let mut whole = Box::pin(self.recover_interval(map, data, start, first, SlotSet::EMPTY)).await?;
-        whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY)).await?);
+        let mut whole = Box::pin(self.recover_interval(map, data, start, first, SlotSet::EMPTY, Vec::new())).await?;
+        whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY, Vec::new())).await?);
         assert_eq!(whole.length(), length);
         Ok(whole)
     }
