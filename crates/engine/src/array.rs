@@ -43,7 +43,10 @@ const WRITE_MOSTLY: u8 = 1;
 const LOCK_BITS: u32 = 7;
 
 /// The writes of an array: by copies, or by rows with parity.
-#[expect(clippy::large_enum_variant, reason = "there is one on each shard, and a box would be one more step for writes")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one on each shard, and a box would be one more step for writes"
+)]
 enum Writer<W: World> {
     Copies(Mirror<W>),
     Parity(Rc<Rows<W>>),

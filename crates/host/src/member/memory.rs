@@ -3,6 +3,8 @@
 //! Invariant: its bytes are accessed only through `copy`, which is opaque to the compiler. Two shards may read and
 //! write the same sectors at once, as on a disk. They get either's bytes, never undefined behaviour.
 
+mod copy;
+
 use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -54,14 +56,14 @@ impl Memory {
     pub(super) fn read(&self, at: u64, into: &mut [u8]) {
         let from = self.address(at, into.len());
         // SAFETY: both ends are valid for the length, and distinct: no slice points into the mapping.
-        unsafe { copy(into.as_mut_ptr(), from, into.len()) }
+        unsafe { copy::read(into.as_mut_ptr(), from, into.len()) }
     }
 
     /// Panics outside the memory.
     pub(super) fn write(&self, at: u64, from: &[u8]) {
         let to = self.address(at, from.len());
         // SAFETY: as above.
-        unsafe { copy(to, from.as_ptr(), from.len()) }
+        unsafe { copy::write(to, from.as_ptr(), from.len()) }
     }
 
     /// Frees the pages; the bytes then read as zeroes.
@@ -74,31 +76,5 @@ impl Memory {
         assert!(at <= self.bytes && length <= self.bytes - at);
         // SAFETY: inside the mapping, by the assert.
         unsafe { self.base.add(at) }.as_ptr()
-    }
-}
-
-/// # Safety
-/// `target` and `source` are valid for `bytes` bytes and do not overlap. Other threads may change one of them meanwhile.
-#[cfg(target_arch = "x86_64")]
-unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") bytes => _,
-            inout("rdi") target => _,
-            inout("rsi") source => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// # Safety
-/// `target` and `source` are valid for `bytes` bytes and do not overlap. Other threads may change one of them meanwhile.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
-    for n in 0..bytes {
-        // SAFETY: the caller's promise.
-        unsafe { target.add(n).write_volatile(source.add(n).read_volatile()) };
     }
 }
