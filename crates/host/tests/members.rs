@@ -407,10 +407,10 @@ fn invalid_members_are_refused_with_the_reason() {
     assert!(matches!(open(Path::new("mem:64Q,request=1us")), Some(OpenError::BadSize { .. })));
     for wrong in ["mem:1M,", "null:1M,request=20", "mem:1M,requests=20us:name", "mem:1M,1us"] {
         let error = open(Path::new(wrong)).expect("refused");
-        assert!(matches!(error, OpenError::BadCost { .. }), "{error}");
+        assert!(matches!(error, OpenError::BadCompletion { .. }), "{error}");
     }
     let error = open(Path::new("mem:1M,request=20")).expect("refused").to_string();
-    let expected = "found \"request=20\" where a cost like request=20us or bandwidth=500M was expected";
+    let expected = "found \"request=20\" where request=20us, bandwidth=500M or completion=deferred was expected";
     assert_eq!(error, format!("mem:1M,request=20: {expected}"));
     let error = open(&directory.0.join("none")).expect("refused").to_string();
     assert!(error.ends_with("none: not found"), "{error}");

@@ -1,5 +1,7 @@
-//! Members with a simulated cost, and the trace of their requests.
+//! Members with a simulated cost or deferred completion, and the trace of their requests.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::join_all;
 use uraid_block::{Device, Fua, Range, Sector, Sectors, WritePieces};
@@ -52,6 +54,35 @@ fn bandwidth_adds_time_in_proportion_to_bytes() {
         member.read(Sector(0), shard.arena(0).take(8192).expect("room")).await.expect("readable");
         assert!(shard.now().since(before) >= Duration::from_nanos(1_000_000_000 / 128));
     });
+}
+
+#[test]
+fn deferred_requests_are_all_in_flight_before_the_first_completes() {
+    for name in ["mem:1M", "null:1M", "mem:1M,completion=deferred", "null:1M,completion=deferred"] {
+        let is_deferred = name.ends_with("deferred");
+        run(1, &options(RingChoice::Auto), |shard: Shard<()>| async move {
+            let member = Claimed::open(name, Access::ReadWrite).expect("claimed").on_shard(&shard);
+            let (started, at_first_end) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+            join_all((0..8).map(|n| {
+                let (member, shard) = (&member, &shard);
+                let (started, at_first_end) = (started.clone(), at_first_end.clone());
+                async move {
+                    started.set(started.get() + 1);
+                    if n % 2 == 0 {
+                        member.write(Sector(8 * n), page(shard, 7), Fua::No).await.expect("writable");
+                    } else {
+                        let page = shard.arena(0).take(4096).expect("room");
+                        member.read(Sector(8 * n), page).await.expect("readable");
+                    }
+                    if at_first_end.get() == 0 {
+                        at_first_end.set(started.get());
+                    }
+                }
+            }))
+            .await;
+            assert_eq!(at_first_end.get(), if is_deferred { 8 } else { 1 }, "{name}");
+        });
+    }
 }
 
 #[test]

@@ -56,6 +56,9 @@ TESTING
   mem:SIZE,request=TIME[,bandwidth=SIZE]
       the same, or null:, with a cost: requests run one after the other as in a controller, and each takes
       TIME (20us, 1ms) or, with bandwidth=SIZE, longer if needed for at most SIZE bytes a second
+  mem:SIZE,completion=deferred
+      the same, or null:, without a cost: each read and write stays in flight until its task runs again, after
+      the other tasks that are ready, without reading a clock
 
 EXIT CODES
   0  done

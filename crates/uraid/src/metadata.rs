@@ -51,7 +51,7 @@ impl ClaimError {
                 | OpenError::NotStorage { .. }
                 | OpenError::BadSize { .. }
                 | OpenError::NoMemory { .. }
-                | OpenError::BadCost { .. }
+                | OpenError::BadCompletion { .. }
                 | OpenError::BadList { .. }
                 | OpenError::Window { .. } => false,
             },

@@ -6,7 +6,7 @@ use super::device::Member;
 use super::memory::Memory;
 use super::path::{self, PathState};
 use super::target::{BadSectors, Target};
-use super::trial::Cost;
+use super::trial::Completion;
 use super::watch::Watch;
 use super::{device_error, locks, open};
 use crate::shard::Local;
@@ -106,9 +106,9 @@ pub enum OpenError {
         /// The system's errno.
         os: i32,
     },
-    /// The text after the size and the comma is not a valid cost.
-    #[error("{}: found \"{found}\" where a cost like request=20us or bandwidth=500M was expected", path.display())]
-    BadCost {
+    /// The text after the size and the comma does not say when requests complete.
+    #[error("{}: found \"{found}\" where request=20us, bandwidth=500M or completion=deferred was expected", path.display())]
+    BadCompletion {
         /// The name given.
         path: PathBuf,
         /// The invalid text.
@@ -223,8 +223,8 @@ pub(super) struct Claim {
     pub(super) bad: BadSectors,
     /// Sectors in the member's bad-block list.
     pub(super) listed: BadSectors,
-    // For memory and null members with a simulated cost.
-    pub(super) cost: Option<Cost>,
+    // Of memory and null members; files and devices take their time.
+    pub(super) completion: Completion,
     // The file or device itself. (The list of claims records the origin of its bytes instead: see `origin`.)
     pub(super) identity: Identity,
     // For flushes: see `FlushHolder`.
@@ -249,6 +249,8 @@ impl Claimed {
     ///   takes this time, one after the other, as in a controller. `bandwidth=SIZE`, alone or with it, limits the bytes
     ///   per second. TIME has the unit ns, us, ms or s. Blocking I/O before serving ([`Claimed::read_at`]) costs
     ///   nothing;
+    /// - `mem:SIZE,completion=deferred`, `null:SIZE,completion=deferred`: the same, but each read and write is pending
+    ///   until its task runs again, after the other tasks of the shard that are ready. No clock is read;
     /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, with sectors that fail when read or written.
     ///
     /// SIZE is a number of bytes, or one with K, M, G or T (powers of 1024).

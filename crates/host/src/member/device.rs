@@ -7,7 +7,7 @@ use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
 use super::device_error;
 use super::file::{FileIo, Way};
 use super::memory::Memory;
-use super::trial::TrialMember;
+use super::trial::{Completion, TrialMember};
 use super::turns::Turns;
 use crate::ring::{Buffers, Driver, Kind, Lane, Limits, Trace, TracedKind};
 use crate::sys;
@@ -41,9 +41,9 @@ enum ZeroWay {
 enum Reach<'a> {
     /// By the ring: files, block devices, and members with a cost.
     Ring { is_block_device: bool },
-    /// Directly, without waiting.
+    /// Directly, without waiting for a device.
     Memory(&'a Arc<Memory>),
-    /// Directly, without waiting.
+    /// Directly, without waiting for a device.
     Null,
 }
 
@@ -81,7 +81,11 @@ impl Member {
         };
         let lane = lane.traced(driver.traces()).with_slot(slot).called(&claim.name).remote(is_remote);
         let file = FileIo::new(driver, lane, flush_holder, claim.watch.clone(), way);
-        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns: Turns::default() }
+        let turns = match claim.completion {
+            Completion::Inline | Completion::Timed(_) => Turns::default(),
+            Completion::Deferred => Turns::of_each(),
+        };
+        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns }
     }
 
     /// The name it was opened by, for messages.
@@ -98,7 +102,9 @@ impl Member {
     fn reach(&self) -> Reach<'_> {
         match &self.claim.backing {
             Backing::File { is_block_device, .. } => Reach::Ring { is_block_device: *is_block_device },
-            Backing::Memory(_) | Backing::Null if self.claim.cost.is_some() => Reach::Ring { is_block_device: false },
+            Backing::Memory(_) | Backing::Null if self.claim.completion.cost().is_some() => {
+                Reach::Ring { is_block_device: false }
+            }
             Backing::Memory(memory) => Reach::Memory(memory),
             Backing::Null => Reach::Null,
         }
@@ -112,7 +118,7 @@ impl Member {
     /// Members with a cost check bad sectors when a request ends instead: see [`TrialMember`].
     #[inline]
     fn check_bad(&self, range: Range) -> Result<(), IoError> {
-        if self.claim.cost.is_some() {
+        if self.claim.completion.cost().is_some() {
             Ok(())
         } else {
             self.claim.bad.check(range).map_err(|error| self.bad_error(range, error))

@@ -7,7 +7,7 @@ use super::locks;
 use super::memory::Memory;
 use super::origin::{Origin, identity};
 use super::target::{BadSectors, Target, Window};
-use super::trial::Cost;
+use super::trial::Completion;
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
 use crate::sys::{self, DirectAlignment, Errno};
@@ -38,21 +38,21 @@ pub(super) fn open(target: &Target, access: Access) -> Result<Claim, OpenError> 
     }
     let registration = |identity| register(name, identity, 0..u64::MAX);
     if let Some(words) = path.strip_prefix("null:") {
-        let (size, cost) = split_cost(words, name)?;
+        let (size, completion) = split_completion(words, name)?;
         let size = parse_size(size).ok_or_else(|| OpenError::BadSize { path: name.into() })?;
         let identity = Identity { device: NULL_DEVICE, inode: NULLS.fetch_add(1, Ordering::Relaxed) };
         let claim = finish(target, access, Backing::Null, registration(identity)?, memory_geometry(size, false))?;
-        return Ok(Claim { cost, ..claim });
+        return Ok(Claim { completion, ..claim });
     }
     if let Some(rest) = path.strip_prefix("mem:") {
         let (words, called) = rest.split_once(':').map_or((rest, None), |(words, called)| (words, Some(called)));
-        let (size, cost) = split_cost(words, name)?;
+        let (size, completion) = split_completion(words, name)?;
         let memory = memory(size, called, name)?;
         let file = File::from(memory.file().try_clone().map_err(|error| failed(name, "dup", &error))?);
         let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
         let geometry = memory_geometry(Sectors::from_bytes_floor(memory.bytes()), true);
         let claim = finish(target, access, Backing::Memory(memory), registration(identity(&status))?, geometry)?;
-        return Ok(Claim { cost, ..claim });
+        return Ok(Claim { completion, ..claim });
     }
     open_file(target, access)
 }
@@ -90,7 +90,7 @@ fn finish(
         geometry,
         bad,
         listed: BadSectors::default(),
-        cost: None,
+        completion: Completion::default(),
         identity,
         reopened: Mutex::default(),
         registration,
@@ -128,11 +128,11 @@ pub(super) fn parse_size(text: &str) -> Option<Sectors> {
     (bytes < 1 << 63).then_some(Sectors::from_bytes_floor(bytes))
 }
 
-/// `SIZE` or `SIZE,COST`.
-fn split_cost<'a>(words: &'a str, path: &Path) -> Result<(&'a str, Option<Cost>), OpenError> {
-    let Some((size, found)) = words.split_once(',') else { return Ok((words, None)) };
-    let bad = || OpenError::BadCost { path: path.into(), found: found.to_owned() };
-    Ok((size, Some(Cost::parse(found).ok_or_else(bad)?)))
+/// `SIZE`, `SIZE,COST` or `SIZE,completion=deferred`.
+fn split_completion<'a>(words: &'a str, path: &Path) -> Result<(&'a str, Completion), OpenError> {
+    let Some((size, found)) = words.split_once(',') else { return Ok((words, Completion::Inline)) };
+    let bad = || OpenError::BadCompletion { path: path.into(), found: found.to_owned() };
+    Ok((size, Completion::parse(found).ok_or_else(bad)?))
 }
 
 fn memory(size: &str, name: Option<&str>, path: &Path) -> Result<Arc<Memory>, OpenError> {

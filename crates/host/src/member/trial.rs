@@ -1,7 +1,7 @@
-//! Memory with a simulated cost per request, like a disk or a controller: it shows the cost of splitting and the gain
-//! of merging.
-//! Owns: [`Cost`], its syntax, [`TrialMember`]. Not here: waiting until the time has passed (`ring::trials`).
-//! Invariant: a member serves one request after the other, whichever shards they come from.
+//! When requests of memory and null members complete: in the call, later, or after a simulated time, like a disk or a
+//! controller. The time shows the cost of splitting and the gain of merging.
+//! Owns: [`Completion`], [`Cost`], their syntax, [`TrialMember`]. Not here: waiting until the time has passed
+//! (`ring::trials`). Invariant: a member with a cost serves one request after the other, whichever shards they come from.
 //!
 //! ```text
 //!   request k ends at  max(now, end of request k-1) + request + bytes / bandwidth
@@ -19,6 +19,37 @@ use uraid_block::Tick;
 const REQUEST_NANOS_MAX: u64 = 60_000_000_000;
 /// The most bytes that one Linux system call transfers.
 const TRANSFER_MAX: usize = 0x7fff_f000;
+
+/// When a read or write of a memory or null member completes.
+#[derive(Default, Debug)]
+pub(super) enum Completion {
+    /// In the call that submits it.
+    #[default]
+    Inline,
+    /// When its task runs next, after the other tasks that are ready: without reading a clock.
+    Deferred,
+    /// After a simulated time.
+    Timed(Cost),
+}
+
+impl Completion {
+    /// Parses `completion=deferred`, or a cost, see [`Cost::parse`].
+    pub(super) fn parse(text: &str) -> Option<Completion> {
+        match text {
+            "completion=deferred" => Some(Completion::Deferred),
+            text => Cost::parse(text).map(Completion::Timed),
+        }
+    }
+
+    /// The cost of a request, if it has one.
+    #[inline]
+    pub(super) fn cost(&self) -> Option<&Cost> {
+        match self {
+            Completion::Inline | Completion::Deferred => None,
+            Completion::Timed(cost) => Some(cost),
+        }
+    }
+}
 
 /// The cost of a member's requests, and the time until which it is busy.
 #[derive(Default, Debug)]
@@ -83,13 +114,13 @@ pub(super) struct TrialMember {
 impl TrialMember {
     /// `None` for a member without a cost.
     pub(super) fn of(claim: &Arc<Claim>) -> Option<Box<dyn Trial>> {
-        claim.cost.is_some().then(|| Box::new(TrialMember { claim: claim.clone() }) as Box<dyn Trial>)
+        claim.completion.cost().is_some().then(|| Box::new(TrialMember { claim: claim.clone() }) as Box<dyn Trial>)
     }
 }
 
 impl Trial for TrialMember {
     fn due(&self, now: Tick, bytes: u64) -> Tick {
-        self.claim.cost.as_ref().expect("looked at when this was made").due(now, bytes)
+        self.claim.completion.cost().expect("looked at when this was made").due(now, bytes)
     }
 
     unsafe fn run(&self, kind: &Kind, segments: &[libc::iovec]) -> i32 {
@@ -170,9 +201,15 @@ mod tests {
             "request=20us request=1us",
             "request=99999999999999999999us",
             "request=é",
+            "completion",
+            "completion=",
+            "completion=later",
+            "completion=deferred,request=1us",
+            "request=1us,completion=deferred",
         ] {
-            assert!(Cost::parse(nonsense).is_none(), "{nonsense}");
+            assert!(Completion::parse(nonsense).is_none(), "{nonsense}");
         }
+        assert!(matches!(Completion::parse("completion=deferred"), Some(Completion::Deferred)));
         for (text, nanos) in [("request=7ns", 7), ("request=60s", 60_000_000_000), ("request=3ms", 3_000_000)] {
             assert_eq!(Cost::parse(text).expect("a cost").request_nanos, nanos);
         }

@@ -9,17 +9,32 @@ use uraid_block::local::yield_now;
 const AT_ONCE_MAX: u32 = 64;
 
 /// Counts the operations of one member on one shard that completed without waiting.
-#[derive(Default)]
-pub(super) struct Turns(Cell<u32>);
+pub(super) struct Turns {
+    count: Cell<u32>,
+    at_once_max: u32,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { count: Cell::new(0), at_once_max: AT_ONCE_MAX }
+    }
+}
 
 impl Turns {
-    /// Call it before each such operation. Yields once per [`AT_ONCE_MAX`] of them.
+    /// Yields before every operation, so that none completes before its future was pending once.
+    pub(super) fn of_each() -> Turns {
+        Turns { at_once_max: 1, ..Turns::default() }
+    }
+
+    /// Call it before each such operation. Yields once per `at_once_max` of them.
     #[inline]
     pub(super) async fn maybe_yield(&self) {
-        let count = self.0.get() + 1;
-        self.0.set(count % AT_ONCE_MAX);
-        if count == AT_ONCE_MAX {
-            yield_now().await;
+        let count = self.count.get() + 1;
+        if count < self.at_once_max {
+            self.count.set(count);
+            return;
         }
+        self.count.set(0);
+        yield_now().await;
     }
 }
