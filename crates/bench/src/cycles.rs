@@ -84,7 +84,7 @@ struct Clients {
 
 /// Does this many drains.
 pub(crate) fn run(scenario: &str, cycles: u64, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
-    let target = Target::in_memory(&trial(Level::Raid5, MEMBERS, CHUNK), MEMBER, screen)?;
+    let target = Target::in_memory(&trial(Level::Raid5, MEMBERS, CHUNK), MEMBER, 0, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let work = Work { pattern: Pattern::Randrw, depth: CLIENTS, shards: SHARDS, ..Work::default() };
     let what = format!("{}; {on}", work.describe());

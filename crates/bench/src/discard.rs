@@ -30,7 +30,7 @@ pub(crate) fn run(scenario: &str, screen: &dyn Screen) -> Result<Vec<Row>, Bench
     {
         let layout = parse_layout(level, name).unwrap_or_else(|| default_layout(level));
         let trial = Trial { level, raid_devices: MEMBERS, layout, chunk: CHUNK };
-        let target = Target::in_memory(&trial, MEMBER, screen)?;
+        let target = Target::in_memory(&trial, MEMBER, 0, screen)?;
         let on = target.describe();
         let failed = |source| BenchError::Measure { what: format!("discard; {on}"), source };
         let requests = count(&target).map_err(|error| failed(MeasureError::Trace(error)))?;

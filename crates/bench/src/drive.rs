@@ -256,9 +256,10 @@ async fn array_client(place: &Place, job: &Job, tally: &Tally) -> Result<(), IoE
 }
 
 async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tally) -> Result<(), IoError> {
-    let (read_bytes, write_bytes) = (program.read_bytes_max(), program.write_bytes_max());
-    let mut reads = Cut::new(take(&place.arena, read_bytes));
-    let mut writes = Cut::new(data(&place.arena, write_bytes));
+    let alone_bytes = program.alone_bytes();
+    let mut alone = take(&place.arena, alone_bytes);
+    let mut reads = Cut::new(take(&place.arena, program.read_bytes_max()));
+    let mut writes = Cut::new(data(&place.arena, program.write_bytes_max()));
     let mut fan: Vec<_> = (0..program.width_max()).map(|_| Box::pin(None)).collect();
     let start = |io: MemberIo, transfer: Transfer| async move {
         let member = &place.members[usize::from(io.member)];
@@ -272,10 +273,10 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
         let Steps { reads: list, writes: later } = program.steps(job.take());
         let inside = place.flight.as_ref().map(Flight::enter);
         if let ([io], []) = (list, later)
-            && io.length.len_bytes() == read_bytes
+            && io.length.len_bytes() == alone_bytes
         {
-            // The common case: no list, no joining.
-            reads.whole = place.members[usize::from(io.member)].read(io.at, std::mem::take(&mut reads.whole)).await?;
+            // The common case: no list, no joining, and nothing is cut, whatever the requests before it were.
+            alone = place.members[usize::from(io.member)].read(io.at, alone).await?;
         } else {
             reads.fit(list);
             for (n, io) in list.iter().enumerate() {
@@ -449,13 +450,14 @@ pub(crate) fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
     let largest = |bytes: fn(&Program) -> usize| programs.clone().map(bytes).max().unwrap_or(0);
     let block = work.block.len_bytes();
     let (reads, writes) = (largest(Program::read_bytes_max).max(block), largest(Program::write_bytes_max).max(block));
+    let alone = largest(Program::alone_bytes);
     let clients = jobs.len() as u64 * u64::from(work.depth);
     let kernels = programs.filter_map(|program| program.kernel.as_ref());
     let parity = kernels.map(|kernel| kernel.blocks(block)).max().unwrap_or(0);
-    let large = writes.div_ceil(LARGE_BLOCK_BYTES) + reads.div_ceil(LARGE_BLOCK_BYTES) + parity;
+    let large: usize = [alone, reads, writes].map(|bytes| bytes.div_ceil(LARGE_BLOCK_BYTES)).iter().sum();
     let blocks = |each: u64| u32::try_from(each * clients).expect("the work was checked");
-    // What fits a small block may take one of them for the read and one for the write.
-    ArenaBlocks { small: blocks(2).max(64), large: blocks(large as u64) }
+    // What fits a small block may take one of them for each kind of buffer.
+    ArenaBlocks { small: blocks(3).max(64), large: blocks((large + parity) as u64) }
 }
 
 /// Incompressible bytes to write.

@@ -57,7 +57,7 @@ impl StreamTrace {
 
 /// Measures it.
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
-    let target = Target::in_memory(&trial(Level::Raid0, MEMBERS, CHUNK), MEMBER, screen)?;
+    let target = Target::in_memory(&trial(Level::Raid0, MEMBERS, CHUNK), MEMBER, 0, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let mut rows = Vec::new();
     for block in SIZES {

@@ -50,6 +50,7 @@ pub(crate) struct Program {
     /// For each request, the indexes after its last read and after its last I/O in `ios`.
     ends: Vec<(u32, u32)>,
     width_max: usize,
+    alone_bytes: usize,
     read_bytes_max: usize,
     write_bytes_max: usize,
     /// Set if every request writes whole rows.
@@ -74,8 +75,13 @@ impl Program {
         self.ends.push((reads_end, self.ios.len() as u32));
         let Steps { reads, writes } = self.steps(self.len() - 1);
         let (width, read, write) = (reads.len().max(writes.len()), bytes(reads), bytes(writes));
+        let is_alone = reads.len() == 1 && writes.is_empty();
         self.width_max = self.width_max.max(width);
-        self.read_bytes_max = self.read_bytes_max.max(read);
+        if is_alone && [0, read].contains(&self.alone_bytes) {
+            self.alone_bytes = read;
+        } else {
+            self.read_bytes_max = self.read_bytes_max.max(read);
+        }
         self.write_bytes_max = self.write_bytes_max.max(write);
     }
 
@@ -97,7 +103,13 @@ impl Program {
         self.width_max
     }
 
-    /// The most bytes that a request reads.
+    /// The bytes of the requests that are one read and nothing else: of the first such request if they differ; 0 if
+    /// there are none.
+    pub(crate) fn alone_bytes(&self) -> usize {
+        self.alone_bytes
+    }
+
+    /// The most bytes that any other request reads.
     pub(crate) fn read_bytes_max(&self) -> usize {
         self.read_bytes_max
     }
@@ -166,6 +178,16 @@ mod tests {
         assert_eq!((steps.reads, steps.writes), (&[][..], &[io(1, Verb::Write, 8, 8)][..]));
         assert_eq!((program.len(), program.width_max()), (2, 2));
         assert_eq!((program.read_bytes_max(), program.write_bytes_max()), (24 * 512, 8 * 512));
+        assert_eq!(program.alone_bytes(), 0);
+    }
+
+    #[test]
+    fn requests_that_are_one_read_have_a_buffer_of_their_own() {
+        let mut program = Program::default();
+        for lengths in [&[8][..], &[8, 8, 8, 8], &[8], &[40]] {
+            program.push(&lengths.iter().map(|length| io(0, Verb::Read, 0, *length)).collect::<Vec<_>>());
+        }
+        assert_eq!((program.alone_bytes(), program.read_bytes_max()), (8 * 512, 40 * 512));
     }
 
     #[test]

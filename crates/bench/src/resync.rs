@@ -33,7 +33,7 @@ pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<
         let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
         let trial = Trial { level, raid_devices, layout: default_layout(level), chunk };
         for member in MEMBERS {
-            let mut target = Target::in_memory(&trial, member, screen)?;
+            let mut target = Target::in_memory(&trial, member, 0, screen)?;
             target.plan.is_dirty = true;
             let what = format!("resync; {}, {member}", target.describe());
             let failed = |source| BenchError::Measure { what: what.clone(), source };

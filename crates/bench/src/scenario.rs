@@ -43,9 +43,13 @@ pub enum ScenarioName {
     Raid1Read,
     /// Writes of two stripes, aligned and not: the difference was a quarter.
     Alignment,
+    /// 4 KiB random reads of a raid10, and of a raid5 that has lost a member.
+    RandomRead,
+    /// 4 KiB random writes of levels without parity.
+    RandomWrite,
 }
 
-const ALL: [ScenarioName; 10] = [
+const ALL: [ScenarioName; 12] = [
     ScenarioName::Raid6Read,
     ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
@@ -56,6 +60,8 @@ const ALL: [ScenarioName; 10] = [
     ScenarioName::SmallWrite,
     ScenarioName::Raid1Read,
     ScenarioName::Alignment,
+    ScenarioName::RandomRead,
+    ScenarioName::RandomWrite,
 ];
 
 impl ScenarioName {
@@ -72,6 +78,8 @@ impl ScenarioName {
             ScenarioName::SmallWrite => "small-write",
             ScenarioName::Raid1Read => "raid1-read",
             ScenarioName::Alignment => "alignment",
+            ScenarioName::RandomRead => "random-read",
+            ScenarioName::RandomWrite => "random-write",
         }
     }
 }
@@ -81,6 +89,10 @@ impl ScenarioName {
 struct Setup {
     trial: Trial,
     member: &'static str,
+    /// How many slots have no member.
+    missing: u16,
+    /// Whether the time of each request is not taken: reading the clock would cost as much as the request itself.
+    gtod_reduce: bool,
     works: Vec<Step>,
     /// Works that are measured by one shard and by two, in turn.
     shards: Vec<Work>,
@@ -88,7 +100,7 @@ struct Setup {
 
 impl Setup {
     fn new(trial: &Trial, member: &'static str, works: Vec<Step>) -> Setup {
-        Setup { trial: trial.clone(), member, works, shards: Vec::new() }
+        Setup { trial: trial.clone(), member, missing: 0, gtod_reduce: false, works, shards: Vec::new() }
     }
 }
 
@@ -119,6 +131,8 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
         ScenarioName::SmallWrite => small_write(),
         ScenarioName::Raid1Read => raid1_read(),
         ScenarioName::Alignment => alignment(),
+        ScenarioName::RandomRead => random_read(),
+        ScenarioName::RandomWrite => random_write(),
     };
     screen.print(&format!("== {}\n\n", name.name()));
     let mut rows = Vec::new();
@@ -126,7 +140,8 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
         rows.extend(order::run(name.name(), run, screen)?);
     }
     for setup in setups {
-        let target = Target::in_memory(&setup.trial, setup.member, screen)?;
+        let target = Target::in_memory(&setup.trial, setup.member, setup.missing, screen)?;
+        let run = &Run { has_latencies: run.has_latencies && !setup.gtod_reduce, ..*run };
         let on = format!("{}, {}", target.describe(), setup.member);
         for work in &setup.shards {
             rows.extend(shards::run(name.name(), &target, &on, work, run, screen)?);
@@ -230,6 +245,37 @@ fn alignment() -> Vec<Setup> {
     vec![Setup::new(&trial, "mem:64M", [aligned, misaligned].iter().map(still).collect())]
 }
 
+/// Null members: whose requests complete in the call, and whose requests are in flight for a while. Neither reads a
+/// clock.
+const WITHOUT_CLOCK: [&str; 2] = ["null:1T", "null:1T,completion=deferred"];
+
+fn random_read() -> Vec<Setup> {
+    let work = still(&Work { pattern: Pattern::Randread, ..Work::default() });
+    let raid10 = trial(Level::Raid10, 4, Sectors(64 * KIB));
+    let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
+    let on = |member| {
+        [(&raid10, 0), (&raid5, 1)].map(|(trial, missing)| Setup {
+            missing,
+            gtod_reduce: true,
+            ..Setup::new(trial, member, vec![work.clone()])
+        })
+    };
+    WITHOUT_CLOCK.into_iter().flat_map(on).collect()
+}
+
+fn random_write() -> Vec<Setup> {
+    let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
+    let raid0 = trial(Level::Raid0, 4, Sectors(64 * KIB));
+    let raid1 = trial(Level::Raid1, 2, Sectors::ZERO);
+    let raid10 = trial(Level::Raid10, 4, Sectors(64 * KIB));
+    let on = |member| {
+        let without_clock = |trial| Setup { gtod_reduce: true, ..Setup::new(trial, member, Vec::new()) };
+        let mirrors = [&raid1, &raid10].map(|trial| Setup { shards: vec![work.clone()], ..without_clock(trial) });
+        [Setup { works: vec![still(&work)], ..without_clock(&raid0) }].into_iter().chain(mirrors)
+    };
+    WITHOUT_CLOCK.into_iter().flat_map(on).collect()
+}
+
 /// The times of drains, beside the times that the requests in flight took anyway, as rows and as a line of the table.
 pub(crate) fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], screen: &dyn Screen) -> Vec<Row> {
     if drains.is_empty() {
@@ -283,10 +329,18 @@ mod tests {
 
     #[test]
     fn works_of_all_scenarios_can_be() {
-        for setup in [raid6_read(), raid0_order(), raid10(), full_stripe(), small_write(), raid1_read(), alignment()]
-            .into_iter()
-            .flatten()
-        {
+        let setups = [
+            raid6_read(),
+            raid0_order(),
+            raid10(),
+            full_stripe(),
+            small_write(),
+            raid1_read(),
+            alignment(),
+            random_read(),
+            random_write(),
+        ];
+        for setup in setups.into_iter().flatten() {
             for work in setup.works.iter().map(|step| &step.work).chain(&setup.shards) {
                 assert_eq!(work.check(), Ok(()), "{}", work.describe());
             }

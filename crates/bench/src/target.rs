@@ -78,16 +78,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// A trial array of these members, in the order of its slots. It is not filled yet.
-    pub fn trial(trial: &Trial, members: &[Claimed]) -> Result<Target, TrialError> {
-        let new = |member: &Claimed| NewMember::Device { size: member.size(), uuid: *uuid::Uuid::new_v4().as_bytes() };
+    /// A trial array of these members, in the order of its slots; `None` for a slot without a member. It is not filled
+    /// yet.
+    pub fn trial(trial: &Trial, members: &[Option<Claimed>]) -> Result<Target, TrialError> {
+        let new = |member: &Option<Claimed>| match member {
+            None => NewMember::Missing,
+            Some(member) => NewMember::Device { size: member.size(), uuid: *uuid::Uuid::new_v4().as_bytes() },
+        };
         let listed: Vec<NewMember> = members.iter().map(new).collect();
         let made = uraid_format::create::create(&options(trial)?, &listed)?;
-        let candidates: Vec<Candidate> = (made.superblocks.into_iter().flatten().zip(members))
+        let present: Vec<&Claimed> = members.iter().flatten().collect();
+        let candidates: Vec<Candidate> = (made.superblocks.into_iter().flatten().zip(&present))
             .map(|(superblock, member)| Candidate { superblock, device_size: member.size() })
             .collect();
         let plan = assemble(&candidates, &AssembleOptions::default())?;
-        let by_plan = plan.members.iter().map(|member| members[member.candidate].clone()).collect();
+        let by_plan = plan.members.iter().map(|member| present[member.candidate].clone()).collect();
         let target = Target { plan, members: by_plan, is_trial: true };
         let of_memory = target.plan.members.iter().zip(&target.members);
         let of_memory = of_memory.filter(|(_, member)| member.medium() == Medium::Memory);
@@ -96,10 +101,12 @@ impl Target {
         Ok(target)
     }
 
-    /// A trial array that needs no disk, filled. All its members are like `member`: `mem:64M`, `null:1T`.
-    pub fn in_memory(trial: &Trial, member: &str, screen: &dyn Screen) -> Result<Target, TrialError> {
-        let members = (0..trial.raid_devices).map(|_| Claimed::open(member, Access::ReadWrite));
-        let target = Target::trial(trial, &members.collect::<Result<Vec<_>, _>>()?)?;
+    /// A trial array that needs no disk, filled. All its members are like `member`: `mem:64M`, `null:1T`. The first
+    /// `missing` slots have none.
+    pub fn in_memory(trial: &Trial, member: &str, missing: u16, screen: &dyn Screen) -> Result<Target, TrialError> {
+        let open = |slot| (slot >= missing).then(|| Claimed::open(member, Access::ReadWrite)).transpose();
+        let members = (0..trial.raid_devices).map(open).collect::<Result<Vec<_>, _>>()?;
+        let target = Target::trial(trial, &members)?;
         target.fill(screen)?;
         Ok(target)
     }
@@ -147,7 +154,7 @@ impl Target {
             parts.push(format!("chunk {}", sizes::chunk(layout.chunk())));
         }
         if !self.plan.missing.is_empty() {
-            parts.push(format!("{} slots without a member", self.plan.missing.count()));
+            parts.push(format!("{} missing", self.plan.missing.count()));
         }
         parts.push(sizes::binary(layout.array_size()));
         parts.join(", ")

@@ -220,3 +220,62 @@ fn kernel(layout: &ParityLayout) -> RowKernel {
         has_syndrome: map.syndrome.is_some(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Target, Trial};
+    use uraid_host::{Access, Claimed};
+    use uraid_layout::{Level, default_layout};
+
+    /// The member I/Os of one request for each of the first `count` chunks of a raid5 of five whose slot 0 has no
+    /// member, as (kind, member, chunk of the member).
+    fn of_degraded_raid5(count: u64, is_write: bool) -> Vec<Vec<(Verb, u16, u64)>> {
+        let (level, chunk) = (Level::Raid5, Sectors(128));
+        let trial = Trial { level, raid_devices: 5, layout: default_layout(level), chunk };
+        let open = |slot| (slot > 0).then(|| Claimed::open("null:1G", Access::ReadWrite).expect("a null member"));
+        let target = Target::trial(&trial, &(0..5).map(open).collect::<Vec<_>>()).expect("a trial array");
+        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+        let list: Vec<Request> = (0..count).map(|n| Request { at: Sector(n * chunk.0), is_write }).collect();
+        let data_start = target.plan.members[0].superblock.data_offset;
+        let programs = on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
+            let program = tracer.program(&list, Sectors(8)).await.expect("members that record do not fail");
+            let ios = |n| {
+                let steps = program.steps(n);
+                let one = |io: &MemberIo| (io.verb, io.member, (io.at.0 - data_start.0) / chunk.0);
+                steps.reads.iter().chain(steps.writes).map(one).collect()
+            };
+            (0..program.len()).map(ios).collect()
+        });
+        programs.into_iter().next().expect("one thread")
+    }
+
+    #[test]
+    fn a_read_of_a_missing_member_is_replayed_as_one_read_of_each_other() {
+        // Left-symmetric: row 0 is D0 D1 D2 D3 P, row 1 is D1 D2 D3 P D0.
+        let mut found = of_degraded_raid5(8, false);
+        found.iter_mut().for_each(|ios| ios.sort_by_key(|(_, member, _)| *member));
+        let read = |member, row| (Verb::Read, member, row);
+        let all = |row| (0..4).map(|member| read(member, row)).collect::<Vec<_>>();
+        // Member n of the plan is in slot n + 1.
+        let expected = [
+            all(0),
+            vec![read(0, 0)],
+            vec![read(1, 0)],
+            vec![read(2, 0)],
+            vec![read(3, 1)],
+            all(1),
+            vec![read(0, 1)],
+            vec![read(1, 1)],
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_write_of_a_missing_member_is_replayed_as_reads_of_its_row_and_a_write_of_parity() {
+        let found = of_degraded_raid5(1, true).remove(0);
+        let (reads, writes): (Vec<_>, Vec<_>) = found.into_iter().partition(|(verb, ..)| *verb == Verb::Read);
+        assert_eq!(reads.iter().map(|(_, member, _)| *member).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(writes, [(Verb::WriteParity, 3, 0)]);
+    }
+}

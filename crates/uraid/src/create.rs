@@ -149,10 +149,13 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
     })
 }
 
-/// `None` for `missing`.
+/// A slot without a member, in a list of members, as in mdadm.
+pub(crate) const MISSING: &str = "missing";
+
+/// `None` for [`MISSING`].
 fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
     let open = |name: &String| match name.as_str() {
-        "missing" => Ok(None),
+        MISSING => Ok(None),
         name if is_fleeting(name) => Err(Refusal::Fleeting { member: name.to_owned() }),
         name => Ok(metadata::claim(name, Access::ReadWrite).map(Some)?),
     };

@@ -138,7 +138,39 @@ fn a_degraded_array_is_measured_as_it_is() {
     bench(&scratch, "", three).expect_refused(&["the superblocks count 4", "--run to start degraded"]);
     let rows = rows(&scratch, "--run --rw read --bs 64K --iodepth 2", three);
     check(&rows);
-    assert!(rows[0]["work"].as_str().expect("text").contains("1 slots without a member"), "{}", rows[0]);
+    assert!(rows[0]["work"].as_str().expect("text").contains(", 1 missing,"), "{}", rows[0]);
+}
+
+#[test]
+fn a_trial_leaves_the_slots_empty_that_are_missing() {
+    let scratch = Scratch::new();
+    for (line, expected) in [
+        ("-l 5 -n 5 -c 64K null:64M missing", "raid5, 5 members, left-symmetric, chunk 64K, 1 missing, "),
+        ("-l 5 -n 3 -c 64K mem:8M missing mem:8M", "raid5, 3 members, left-symmetric, chunk 64K, 1 missing, "),
+        ("-l 6 -n 6 -c 64K missing missing null:64M", "raid6, 6 members, left-symmetric, chunk 64K, 2 missing, "),
+        ("-l 10 -n 4 -c 64K missing null:64M,completion=deferred", "raid10, 4 members, near=2, chunk 64K, 1 missing, "),
+    ] {
+        for rw in ["randread", "randwrite"] {
+            let rows = rows(&scratch, &format!("{line} --iodepth 3 --rw {rw}"), &[]);
+            check(&rows);
+            assert!(rows[0]["work"].as_str().is_some_and(|work| work.contains(expected)), "{}", rows[0]);
+        }
+    }
+    bench(&scratch, "-l 0 -n 2 null:1G missing", &[]).expect_refused(&["1 of 2 slots have a device, too few for raid0"]);
+    bench(&scratch, "-l 5 -n 3 missing missing missing", &[]).expect_refused(&["missing"]);
+}
+
+#[test]
+fn scenarios_of_random_requests_have_a_row_for_each_array_and_number_of_shards() {
+    let scratch = Scratch::new();
+    // Two kinds of members; replay and ideal of each work; two shards beside one in four figures.
+    for (scenario, expected) in [("random-read", 2 * 2 * 2), ("random-write", 2 * (2 + 2 * (2 * 2 + 4)))] {
+        let line = format!("bench --scenario {scenario} --runtime 5ms --rounds 2 --json");
+        let done = scratch.uraid(words(&line)).expect_done();
+        let rows: Vec<Value> = serde_json::from_str(&done.stdout).expect("a JSON array");
+        assert_eq!(rows.len(), expected, "{scenario}");
+        assert!(rows.iter().all(|row| row["latency_ns"].is_null() && number(row, "array") > 0.0), "{rows:?}");
+    }
 }
 
 #[test]

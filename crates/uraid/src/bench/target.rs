@@ -3,7 +3,7 @@
 //! planning and filling a trial array (`uraid_bench`).
 //! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
-use crate::create::{self, Refusal};
+use crate::create::{self, MISSING, Refusal};
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::serve::{self, ServeError, Timeouts};
 use crate::stack::Assembled;
@@ -65,22 +65,34 @@ pub(crate) enum TargetError {
     Wipe(#[from] MetadataError),
 }
 
-/// A trial array, filled. If one memory or null member is named, every slot gets one like it.
+/// The name of each slot's member, or `missing`. If one memory or null member is named, also beside `missing`, the
+/// slots that are not named get one like it.
+fn slots(names: &[String], raid_devices: u16) -> Vec<String> {
+    let present: Vec<&String> = names.iter().filter(|name| *name != MISSING).collect();
+    let mut slots = names.to_vec();
+    if let [one] = present[..]
+        && create::is_fleeting(one)
+        && slots.len() < usize::from(raid_devices)
+    {
+        slots.resize(raid_devices.into(), one.clone());
+    }
+    slots
+}
+
+/// A trial array, filled; see [`slots`].
 pub(super) fn trial(
     trial: &Trial,
     names: &[String],
     destructive: bool,
     screen: &dyn Screen,
 ) -> Result<Target, TargetError> {
-    let names = match names {
-        [one] if create::is_fleeting(one) => vec![one.clone(); trial.raid_devices.into()],
-        names => names.to_vec(),
-    };
-    if let Some(member) = names.iter().find(|name| !create::is_fleeting(name) && !destructive) {
+    let names = slots(names, trial.raid_devices);
+    let is_lost = |name: &&String| *name != MISSING && !create::is_fleeting(name);
+    if let Some(member) = names.iter().find(is_lost).filter(|_| !destructive) {
         return Err(TargetError::TrialNeedsConsent { member: member.clone() });
     }
-    let members: Vec<Claimed> =
-        names.iter().map(|name| metadata::claim(name, Access::ReadWrite)).collect::<Result<_, _>>()?;
+    let claim = |name: &String| (name != MISSING).then(|| metadata::claim(name, Access::ReadWrite)).transpose();
+    let members: Vec<Option<Claimed>> = names.iter().map(claim).collect::<Result<_, _>>()?;
     let target = Target::trial(trial, &members).map_err(|error| named(error, &names))?;
     wipe_old(&target.members)?;
     target.fill(screen).map_err(TargetError::Trial)?;

@@ -32,7 +32,10 @@ memory the ratio by CPU is what the ratio is when no other process wants the pro
 
 The members are those of an array that exists, which is only read; or, with --level, members for a
 trial array, which is gone afterwards. For a trial, `mem:SIZE` is memory and `null:SIZE` nothing at
-all (it shows the cost of the engine alone); one of these alone stands for all members.
+all (it shows the cost of the engine alone); one of these alone stands for all members. The word
+`missing` leaves a slot without a member, so that a degraded array is measured: `null:1T missing`.
+They answer at once; with `,completion=deferred` each read and write stays in flight until its
+task runs again, with `,request=TIME` it takes this time.
 
 With --destructive, what files and block devices hold is lost: as members of a trial array, and in
 an array that exists when it is written; that one stays marked dirty and is made consistent when
@@ -44,6 +47,9 @@ EXAMPLES
       uraid bench -l 6 -n 8 -c 64K mem:64M --rw randread --bs 4K --iodepth 32
   What the engine costs, on members that cost nothing:
       uraid bench -l 6 -n 8 null:1T --gtod-reduce
+  The same with requests in flight, and reads of a raid5 that has lost a member:
+      uraid bench -l 6 -n 8 null:1T,completion=deferred --gtod-reduce
+      uraid bench -l 5 -n 5 null:1T missing --gtod-reduce
   An array that exists, read-only:
       uraid bench --rw read --bs 128K --iodepth 16 /dev/sd[b-g]
   Files, which lose what they hold:
