@@ -2,6 +2,7 @@
 //! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
 //! one). Invariant: the expected time of every part is printed before it starts; a failed part fails the command.
 
+mod beside;
 mod direct;
 mod nbd;
 
@@ -77,8 +78,12 @@ const PARTS: [Part; 5] = [
     },
 ];
 
-/// The command: parts, all if none is named; `--rounds N` (6), `--seconds N` of each job (3). Whether all went well.
+/// The command: parts, all if none is named; `--rounds N` (6), `--seconds N` of each job (3); or `--beside PROGRAM`.
+/// Whether all went well.
 pub(crate) fn run(words: &[&str]) -> bool {
+    if words.contains(&"--beside") {
+        return beside::run(words).map_err(|what| eprintln!("bench: {what}")).is_ok();
+    }
     let outcome = parse(words).and_then(|(parts, rounds, seconds)| {
         let run = Run { uraid: build()?, rounds, seconds };
         let total: Duration = parts.iter().map(|part| (part.time)(&run)).sum();
@@ -110,16 +115,9 @@ fn parse(words: &[&str]) -> Result<(Vec<&'static Part>, u64, u64), String> {
     let (mut parts, mut rounds, mut seconds) = (Vec::new(), ROUNDS_MIN, 3);
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut number = |into: &mut u64| match words.next().and_then(|number| number.parse().ok()) {
-            Some(found @ 1..) => {
-                *into = found;
-                Ok(())
-            }
-            Some(0) | None => Err(format!("{word} wants a number, at least 1")),
-        };
         match *word {
-            "--rounds" => number(&mut rounds)?,
-            "--seconds" => number(&mut seconds)?,
+            "--rounds" => rounds = number(word, words.next())?,
+            "--seconds" => seconds = number(word, words.next())?,
             name => parts.push(PARTS.iter().find(|part| part.name == name).ok_or_else(|| {
                 let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
                 format!("found {name:?}, expected --rounds N, --seconds N, or one of {}", names.join(", "))
@@ -130,6 +128,12 @@ fn parse(words: &[&str]) -> Result<(Vec<&'static Part>, u64, u64), String> {
         parts.extend(&PARTS);
     }
     Ok((parts, rounds, seconds))
+}
+
+/// The number behind an option, at least 1.
+fn number(option: &str, found: Option<&&str>) -> Result<u64, String> {
+    let number = found.and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{option} wants a number, at least 1"))
 }
 
 fn minutes(time: Duration) -> String {

@@ -55,6 +55,8 @@ cargo xtask demo        what `make demo` runs
 cargo xtask bench [tests|kernels|scenarios|direct|nbd]... [--rounds N] [--seconds N]
                         every figure of speed, measured now: what must hold of a read, parity kernels beside ISA-L,
                         arrays beside their own members, beside fio on direct files, over NBD beside nbdkit
+cargo xtask bench --beside PROGRAM [SCENARIO]... [--rounds N] [--seconds N]
+                        arrays beside their own members, by this tree's program and by an older one in turn
 ";
 
 fn main() -> ExitCode {
