@@ -11,9 +11,9 @@ use uraid_layout::{Level, default_layout};
 const DEVICE: Sectors = Sectors(40960);
 
 /// xorshift64*: enough for tests, and the same everywhere.
-struct Luck(u64);
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -53,31 +53,31 @@ fn array(level: Level) -> Vec<Candidate> {
 }
 
 /// One change of the array, or of what all members say about it.
-fn twist(luck: &mut Luck, superblock: &mut Superblock) {
+fn twist(random: &mut Random, superblock: &mut Superblock) {
     let odd = [0, 1, 2, 3, 7, 8, 128, 255, 256, 1000, 1 << 31, u64::from(u32::MAX)];
-    match luck.below(15) {
+    match random.below(15) {
         0 => {
             superblock.events =
-                luck.pick(&[0, 1, 2, Superblock::EVENTS_WRITE_END, Superblock::EVENTS_END - 1, u64::MAX])
+                random.pick(&[0, 1, 2, Superblock::EVENTS_WRITE_END, Superblock::EVENTS_END - 1, u64::MAX])
         }
-        1 => superblock.level = luck.pick(&[-4, -1, 0, 1, 4, 5, 6, 10]),
-        2 => superblock.layout = luck.pick(&odd) as u32,
-        3 => superblock.chunk = Sectors(luck.pick(&odd)),
-        4 => superblock.raid_disks = luck.pick(&[1, 2, 3, 5, 255, 256, 257, 1920]),
-        5 => superblock.size = Sectors(luck.pick(&odd)),
-        6 => superblock.data_size = Sectors(luck.pick(&[10, 128, 36864, (1 << 54) - 1])),
-        7 => superblock.features = Features(1 << luck.below(14)),
-        8 => superblock.dev_number = luck.pick(&[0, 1, 2, 3, 4, 127, 128, u32::MAX]),
-        9 => superblock.resync_offset = luck.next(),
-        10 => superblock.recovery_offset = luck.next(),
-        11 => superblock.roles.truncate(luck.below(7) as usize),
-        12 => superblock.device_uuid = [luck.below(5) as u8; 16],
-        13 => superblock.set_uuid = [luck.below(3) as u8; 16],
+        1 => superblock.level = random.pick(&[-4, -1, 0, 1, 4, 5, 6, 10]),
+        2 => superblock.layout = random.pick(&odd) as u32,
+        3 => superblock.chunk = Sectors(random.pick(&odd)),
+        4 => superblock.raid_disks = random.pick(&[1, 2, 3, 5, 255, 256, 257, 1920]),
+        5 => superblock.size = Sectors(random.pick(&odd)),
+        6 => superblock.data_size = Sectors(random.pick(&[10, 128, 36864, (1 << 54) - 1])),
+        7 => superblock.features = Features(1 << random.below(14)),
+        8 => superblock.dev_number = random.pick(&[0, 1, 2, 3, 4, 127, 128, u32::MAX]),
+        9 => superblock.resync_offset = random.next(),
+        10 => superblock.recovery_offset = random.next(),
+        11 => superblock.roles.truncate(random.below(7) as usize),
+        12 => superblock.device_uuid = [random.below(5) as u8; 16],
+        13 => superblock.set_uuid = [random.below(3) as u8; 16],
         _ => {
             let count = superblock.roles.len().min(6) as u64;
             if count > 0 {
-                let role = Role::from_raw(luck.pick(&[0, 1, 2, 3, 4, 300, 0xfeff, 0xff00, 0xfffd, 0xfffe, 0xffff]));
-                superblock.roles[luck.below(count) as usize] = role;
+                let role = Role::from_raw(random.pick(&[0, 1, 2, 3, 4, 300, 0xfeff, 0xff00, 0xfffd, 0xfffe, 0xffff]));
+                superblock.roles[random.below(count) as usize] = role;
             }
         }
     }
@@ -105,15 +105,15 @@ fn every_set_of_superblocks_that_parse_gets_an_answer() {
     let mut refused = 0;
     let mut kept = 0;
     for seed in 1..=20_000u64 {
-        let mut luck = Luck(seed);
-        let mut candidates = array(Level::ALL[luck.below(7) as usize]);
-        for _ in 0..luck.below(4) {
+        let mut random = Random(seed);
+        let mut candidates = array(Level::ALL[random.below(7) as usize]);
+        for _ in 0..random.below(4) {
             // A change that all members tell, or one of them alone.
-            let change = luck.next() | 1;
-            let only = luck.below(6);
+            let change = random.next() | 1;
+            let only = random.below(6);
             for (at, candidate) in candidates.iter_mut().enumerate() {
                 if only >= 4 || only == at as u64 {
-                    twist(&mut Luck(change), &mut candidate.superblock);
+                    twist(&mut Random(change), &mut candidate.superblock);
                 }
             }
         }
@@ -123,7 +123,7 @@ fn every_set_of_superblocks_that_parse_gets_an_answer() {
         };
         candidates.retain(parses);
         for candidate in &mut candidates {
-            candidate.device_size = luck.pick(&[DEVICE, DEVICE, DEVICE, Sectors(24), Sectors(u64::MAX)]);
+            candidate.device_size = random.pick(&[DEVICE, DEVICE, DEVICE, Sectors(24), Sectors(u64::MAX)]);
         }
         let options = AssembleOptions { force: seed % 3 == 0, run: seed % 2 == 0, read_only: false };
         match assemble(&candidates, &options) {

@@ -47,7 +47,7 @@ fn shake_hands(stream: &mut UnixStream) -> ExportInfo {
 fn load(path: &str, command: Command, length: u32, depth: usize, time: Duration, seed: u64) -> u64 {
     let mut stream = UnixStream::connect(path).expect("a server");
     let blocks = shake_hands(&mut stream).size / u64::from(length);
-    let (mut luck, mut cookie, mut answered) = (seed, 0u64, 0u64);
+    let (mut random, mut cookie, mut answered) = (seed, 0u64, 0u64);
     let mut free = depth;
     let mut requests = Vec::new();
     let mut buffer = vec![0; 1 << 20];
@@ -62,8 +62,8 @@ fn load(path: &str, command: Command, length: u32, depth: usize, time: Duration,
             return answered;
         }
         for _ in 0..wanted {
-            luck = luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = (luck >> 20) % blocks * u64::from(length);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let offset = (random >> 20) % blocks * u64::from(length);
             let request =
                 Request { flags: CommandFlags::NONE, command, cookie: Cookie(cookie), offset, length: length.into() };
             cookie += 1;

@@ -144,9 +144,9 @@ fn requests_may_come_right_behind_the_handshake() {
 }
 
 /// A small generator (xorshift64*), so that a failure is found again by its seed.
-struct Luck(u64);
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -155,44 +155,44 @@ impl Luck {
     }
 }
 
-fn mutated_session(luck: &mut Luck) -> Vec<u8> {
-    let mut bytes = if luck.below(2) == 0 { extended_session(luck) } else { plain_session(luck) };
-    for _ in 0..luck.below(4) {
-        let at = luck.below(bytes.len());
-        match luck.below(4) {
-            0 => bytes[at] ^= 1 << luck.below(8),
+fn mutated_session(random: &mut Random) -> Vec<u8> {
+    let mut bytes = if random.below(2) == 0 { extended_session(random) } else { plain_session(random) };
+    for _ in 0..random.below(4) {
+        let at = random.below(bytes.len());
+        match random.below(4) {
+            0 => bytes[at] ^= 1 << random.below(8),
             1 => bytes[at] = 0xff,
             2 => bytes.truncate(at.max(1)),
-            _ => bytes.insert(at, luck.below(256) as u8),
+            _ => bytes.insert(at, random.below(256) as u8),
         }
     }
     bytes
 }
 
-fn extended_session(luck: &mut Luck) -> Vec<u8> {
+fn extended_session(random: &mut Random) -> Vec<u8> {
     let mut bytes = hello_extended();
-    for _ in 0..luck.below(12) {
-        let (offset, length) = (luck.below(128) as u64 * 512, (luck.below(80) as u64 + 1) * 512);
-        let command = Command::from_code(luck.below(10) as u16);
-        let flags = CommandFlags(1 << luck.below(7));
+    for _ in 0..random.below(12) {
+        let (offset, length) = (random.below(128) as u64 * 512, (random.below(80) as u64 + 1) * 512);
+        let command = Command::from_code(random.below(10) as u16);
+        let flags = CommandFlags(1 << random.below(7));
         let payload = vec![1; if flags.contains(CommandFlags::PAYLOAD_LEN) { length as usize } else { 0 }];
-        match luck.below(3) {
+        match random.below(3) {
             0 => bytes.extend(ask_extended(command, flags, offset, length, &payload)),
-            1 => bytes.extend(ask_extended(command, PLAIN, offset, u64::MAX >> luck.below(64), &[])),
+            1 => bytes.extend(ask_extended(command, PLAIN, offset, u64::MAX >> random.below(64), &[])),
             _ => bytes.extend(ask_extended(Command::BlockStatus, PLAIN, offset, length, &[])),
         }
     }
     bytes
 }
 
-fn plain_session(luck: &mut Luck) -> Vec<u8> {
-    let mut bytes = hello(luck.below(2) == 0);
-    for n in 0..luck.below(12) as u64 {
-        match luck.below(5) {
-            0 => bytes.extend(write(n, luck.below(64) as u64 * 512, &vec![1; (luck.below(80) + 1) * 512])),
-            1 => bytes.extend(ask(Command::Read, PLAIN, n, 0, luck.below(200) as u32 * 512)),
-            2 => bytes.extend(ask(Command::from_code(luck.below(10) as u16), PLAIN, n, 0, 512)),
-            3 => bytes.extend(ask(Command::Trim, CommandFlags(luck.below(64) as u16), n, 512, 512)),
+fn plain_session(random: &mut Random) -> Vec<u8> {
+    let mut bytes = hello(random.below(2) == 0);
+    for n in 0..random.below(12) as u64 {
+        match random.below(5) {
+            0 => bytes.extend(write(n, random.below(64) as u64 * 512, &vec![1; (random.below(80) + 1) * 512])),
+            1 => bytes.extend(ask(Command::Read, PLAIN, n, 0, random.below(200) as u32 * 512)),
+            2 => bytes.extend(ask(Command::from_code(random.below(10) as u16), PLAIN, n, 0, 512)),
+            3 => bytes.extend(ask(Command::Trim, CommandFlags(random.below(64) as u16), n, 512, 512)),
             _ => bytes.extend(ask(Command::Flush, PLAIN, n, 0, 0)),
         }
     }
@@ -204,16 +204,16 @@ fn no_mutated_session_panics_leaks_or_leaves_the_export() {
     // More: SESSIONS=100000 cargo test -p uraid-export-nbd --test hostile --release
     let sessions = std::env::var("SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
     for seed in 1..=sessions {
-        let mut luck = Luck(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+        let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let (bench, ram) = (Bench::new(64, 32), Ram::new(64 << 10));
         let limits = Limits { connections_max: 4, requests_max: 4, ..Limits::default() };
         let server = server(&bench, &ram, limits);
         let pipe = connect(&bench, &server);
-        let bytes = mutated_session(&mut luck);
-        let piece = [1, 7, 100, 5000, usize::MAX][luck.below(5)];
+        let bytes = mutated_session(&mut random);
+        let piece = [1, 7, 100, 5000, usize::MAX][random.below(5)];
         for part in bytes.chunks(piece.max(bytes.len() / 50)) {
             pipe.write(part);
-            ram.hold(luck.below(3) == 0);
+            ram.hold(random.below(3) == 0);
             bench.settle();
         }
         pipe.close();

@@ -207,17 +207,17 @@ mod tests {
 
     #[test]
     fn any_bytes_are_refused_or_written_back_unchanged() {
-        let mut luck = 0x5eed_u64;
+        let mut random = 0x5eed_u64;
         let mut accepted = 0;
         for _ in 0..2_000 {
             let mut bytes = [0xff; BAD_BLOCKS_BYTES];
-            luck = luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let entries = (luck >> 60) as usize;
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let entries = (random >> 60) as usize;
             for entry in bytes.chunks_exact_mut(8).take(entries) {
-                luck = luck.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                entry.copy_from_slice(&(luck >> (luck >> 59)).to_le_bytes());
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                entry.copy_from_slice(&(random >> (random >> 59)).to_le_bytes());
             }
-            let shift = if luck & 256 == 0 { (luck >> 40) as u8 } else { (luck >> 40) as u8 & 3 };
+            let shift = if random & 256 == 0 { (random >> 40) as u8 } else { (random >> 40) as u8 & 3 };
             let Ok(log) = BadBlockLog::parse(&bytes, shift) else { continue };
             accepted += 1;
             assert_eq!(log.encode().unwrap()[..], bytes[..]);

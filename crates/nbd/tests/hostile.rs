@@ -14,9 +14,9 @@ use uraid_nbd::{
 };
 
 /// A small generator (xorshift64*), so that a failure is found again by its seed.
-struct Luck(u64);
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -134,23 +134,23 @@ fn feed_extended(bytes: &[u8]) {
 fn no_parser_panics_on_mutated_messages() {
     let samples = samples();
     for seed in 1..=200_000u64 {
-        let mut luck = Luck(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut bytes = samples[luck.below(samples.len())].clone();
-        for _ in 0..luck.below(4) {
-            match luck.below(5) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut bytes = samples[random.below(samples.len())].clone();
+        for _ in 0..random.below(4) {
+            match random.below(5) {
                 0 if !bytes.is_empty() => {
-                    let at = luck.below(bytes.len());
-                    bytes[at] ^= 1 << luck.below(8);
+                    let at = random.below(bytes.len());
+                    bytes[at] ^= 1 << random.below(8);
                 }
                 1 if !bytes.is_empty() => {
-                    let at = luck.below(bytes.len());
-                    bytes[at] = [0, 1, 0x7f, 0x80, 0xff][luck.below(5)];
+                    let at = random.below(bytes.len());
+                    bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)];
                 }
-                2 => bytes.truncate(luck.below(bytes.len() + 1)),
-                3 => bytes.extend_from_slice(&samples[luck.below(samples.len())]),
+                2 => bytes.truncate(random.below(bytes.len() + 1)),
+                3 => bytes.extend_from_slice(&samples[random.below(samples.len())]),
                 _ => {
-                    let at = luck.below(bytes.len() + 1);
-                    bytes.insert(at, luck.below(256) as u8);
+                    let at = random.below(bytes.len() + 1);
+                    bytes.insert(at, random.below(256) as u8);
                 }
             }
         }
