@@ -12,7 +12,7 @@
 //!   members that are slow (`late`)          the same, and after those
 //! ```
 
-use crate::trail::Trail;
+use crate::stream_ends::StreamEnds;
 use std::cell::Cell;
 use uraid_block::{ArrayRange, Slot, SlotSet};
 use uraid_layout::Layout;
@@ -20,8 +20,8 @@ use uraid_layout::Layout;
 /// Chooses copies for one shard's reads.
 pub(crate) struct Balance {
     /// The copies that streams of reads take.
-    streams: Trail<u16>,
-    /// By slot.
+    streams: StreamEnds<u16>,
+    /// The load of the member in each slot.
     members: Vec<Load>,
     turn: Cell<u16>,
     write_mostly: SlotSet,
@@ -29,12 +29,12 @@ pub(crate) struct Balance {
     slow: Cell<u16>,
 }
 
-/// What this shard knows of one member's reads.
+/// This shard's reads of one member.
 #[derive(Default)]
 struct Load {
     /// Low half: reads in flight. High half: reads that have ended.
     reads: Cell<u64>,
-    /// The value of `reads` at the last look.
+    /// The value of `reads` at the last call of [`Balance::look`].
     reads_seen: Cell<u64>,
     is_slow: Cell<bool>,
 }
@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// What [`Balance::look`] sees.
+/// The result of [`Balance::look`].
 pub(crate) struct Look {
     /// The members that had reads in flight at the last call and have ended none since.
     pub(crate) stuck: SlotSet,
@@ -73,7 +73,7 @@ impl Balance {
     pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
         assert!(write_mostly.is_within(SlotSet::first(slots)), "a write-mostly member is in a slot");
         Balance {
-            streams: Trail::new(),
+            streams: StreamEnds::new(),
             members: (0..slots).map(|_| Load::default()).collect(),
             turn: Cell::new(first_turn),
             write_mostly,
@@ -148,7 +148,7 @@ impl Balance {
             least_loaded(layout.copies_count(), turn, |copy| self.load_of(slot_of(copy), usable))
         });
         assert!(copy < layout.copies_count(), "a stream was on a copy of this layout");
-        self.streams.leave(range.end(), copy);
+        self.streams.store(range.end(), copy);
         copy
     }
 
@@ -225,7 +225,7 @@ mod tests {
         assert_ne!(first, second);
         let _in_flight_too = balance.begin(Slot(second));
         for step in 1..100 {
-            // The other stream has more and more reads in flight, and still each stream keeps to its copy.
+            // The other stream has more and more reads in flight, but each stream keeps its copy.
             assert_eq!(balance.choose(&layout, range(step * 8, 8), &usable), first);
             assert_eq!(balance.choose(&layout, range(50_000 + step * 8, 8), &usable), second);
             std::mem::forget(balance.begin(Slot(second)));

@@ -15,7 +15,7 @@
 
 use crate::World;
 use crate::row_table::Visit;
-use crate::trail::Trail;
+use crate::stream_ends::StreamEnds;
 use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::local::{Either, race, yield_now};
@@ -54,21 +54,21 @@ impl Pace {
 /// The write streams of one shard.
 pub(crate) struct Streams {
     /// The stream that a write was of. `None` for a write that continues no other: it does not read the clock.
-    trail: Trail<Option<u8>>,
+    ends: StreamEnds<Option<u8>>,
     paces: [Cell<Pace>; STREAMS as usize],
     next: Cell<u8>,
 }
 
 impl Streams {
     pub(crate) fn new() -> Streams {
-        Streams { trail: Trail::new(), paces: std::array::from_fn(|_| Cell::default()), next: Cell::new(0) }
+        Streams { ends: StreamEnds::new(), paces: std::array::from_fn(|_| Cell::default()), next: Cell::new(0) }
     }
 
     /// Records a write. Returns the time to the next one of its stream if that is known; it is not for the first two.
     pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
         assert!(!range.length.is_zero(), "an empty write is no part of a stream");
-        let Some(stream) = self.trail.find(range.start) else {
-            self.trail.leave(range.end(), None);
+        let Some(stream) = self.ends.find(range.start) else {
+            self.ends.store(range.end(), None);
             return None;
         };
         let (stream, pace) = match stream {
@@ -77,18 +77,18 @@ impl Streams {
                 let stream = self.next.replace((self.next.get() + 1) % STREAMS);
                 assert!(stream < STREAMS);
                 // The first write belongs to this stream too: its answer counts.
-                self.trail.leave(range.start, Some(stream));
+                self.ends.store(range.start, Some(stream));
                 (stream, Pace { came: now(), ..Pace::default() })
             }
         };
         self.paces[usize::from(stream)].set(pace);
-        self.trail.leave(range.end(), Some(stream));
+        self.ends.store(range.end(), Some(stream));
         pace.gap
     }
 
     /// Records that a write was answered.
     pub(crate) fn note_answered(&self, range: ArrayRange) {
-        if let Some(Some(stream)) = self.trail.find(range.end()) {
+        if let Some(Some(stream)) = self.ends.find(range.end()) {
             let pace = &self.paces[usize::from(stream)];
             pace.set(Pace { is_answered: true, ..pace.get() });
         }

@@ -241,7 +241,7 @@ fn blocks_of(range: &Range<u64>, block_bits: u32) -> Option<Range<u64>> {
 
 #[inline]
 fn place_of(block: u64) -> usize {
-    crate::trail::spread(block, PLACES)
+    crate::stream_ends::hash_index(block, PLACES)
 }
 
 fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {

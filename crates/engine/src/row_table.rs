@@ -47,7 +47,7 @@ impl RowState {
 
 /// The number of lists in the table of rows, indexed by a hash of the row number.
 const LISTS: usize = 64;
-const _: () = assert!(LISTS.is_power_of_two(), "as `spread` wants it");
+const _: () = assert!(LISTS.is_power_of_two(), "as `hash_index` needs it");
 
 /// The rows of this shard that are in use.
 pub(crate) struct RowTable {
@@ -84,7 +84,7 @@ impl RowTable {
     }
 
     fn list(&self, row: Row) -> &RefCell<Vec<Rc<RowState>>> {
-        &self.lists[crate::trail::spread(row.0, LISTS)]
+        &self.lists[crate::stream_ends::hash_index(row.0, LISTS)]
     }
 
     pub(crate) fn visit(&self, row: Row) -> Visit<'_> {
