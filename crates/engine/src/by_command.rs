@@ -25,11 +25,11 @@ use crate::flush::Flusher;
 use crate::mail::Call;
 use crate::mark::{self, Mark};
 use crate::master::{Change, FreezeCause};
-use crate::mend::{MendError, Mender};
 use crate::passes::Passes;
 use crate::record::Recorder;
 use crate::recorded::FailureOutcome;
 use crate::steward::Steward;
+use crate::torn_resync::{TornResync, TornResyncError};
 use crate::verdict::Operation;
 use crate::view::Gate;
 use std::cell::Cell;
@@ -43,7 +43,7 @@ use uraid_block::{ErrorKind, IoError, Slot, SlotSet};
 /// answer is failed after its timeout, 30 s as a rule: readers of the others need not wait for that.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// How long it waits for a member to take or give a piece of a torn part: as long as a disk may take for a request.
+/// The time limit for a member to read or write a piece of a torn part: what a disk may take for a request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const _: () = assert!(DRAIN_MAX.as_secs() < ANSWER_MAX.as_secs(), "readers wait for less than one slow request");
 
@@ -83,7 +83,7 @@ pub enum FailError {
 /// Why a frozen array does not take writes again without the members that were named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StaysFrozen {
-    /// It froze in its start.
+    /// It froze during its start.
     #[error("it froze before it was consistent; make room, stop it and start it again")]
     NotStarted,
     /// More members were full or failed together than it can lose.
@@ -98,7 +98,7 @@ pub enum StaysFrozen {
     /// A member does not answer.
     #[error("a member does not answer; try again when it does, or stop the array and start it again")]
     Unanswered,
-    /// A member that would stay cannot take what a refused write left half done.
+    /// A member that would stay cannot be written where a refused write was left half done.
     #[error("{slot} would stay and cannot be written: make room for it, or name it in the same command ({error})")]
     CannotWrite {
         /// Its slot.
@@ -106,7 +106,7 @@ pub enum StaysFrozen {
         /// The error.
         error: IoError,
     },
-    /// A member that has what readers see of a refused write cannot be read.
+    /// A member whose copy of a refused write readers see cannot be read.
     #[error("{slot} cannot be read where a write was left half done; stop it and start it again ({error})")]
     CannotRead {
         /// Its slot.
@@ -122,12 +122,12 @@ pub enum StaysFrozen {
     },
 }
 
-impl From<MendError> for StaysFrozen {
-    fn from(error: MendError) -> StaysFrozen {
+impl From<TornResyncError> for StaysFrozen {
+    fn from(error: TornResyncError) -> StaysFrozen {
         match error {
-            MendError::Read(slot, error) => StaysFrozen::CannotRead { slot, error },
-            MendError::Write(slot, error) => StaysFrozen::CannotWrite { slot, error },
-            MendError::Missing(slot) => StaysFrozen::LostData { slot },
+            TornResyncError::Read(slot, error) => StaysFrozen::CannotRead { slot, error },
+            TornResyncError::Write(slot, error) => StaysFrozen::CannotWrite { slot, error },
+            TornResyncError::Missing(slot) => StaysFrozen::LostData { slot },
         }
     }
 }
@@ -140,7 +140,7 @@ pub(crate) struct Commands<W: World> {
     dirty_mark: Rc<DirtyMark<W>>,
     flusher: Rc<Flusher<W>>,
     passes: Rc<Passes<W>>,
-    mender: Mender<W>,
+    torn_resync: TornResync<W>,
     under_way: UnderWay,
 }
 
@@ -187,7 +187,7 @@ impl<W: World> Commands<W> {
         dirty_mark: &Rc<DirtyMark<W>>,
         flusher: &Rc<Flusher<W>>,
         passes: &Rc<Passes<W>>,
-        mender: Mender<W>,
+        torn_resync: TornResync<W>,
     ) -> Rc<Commands<W>> {
         Rc::new(Commands {
             steward: steward.clone(),
@@ -196,13 +196,13 @@ impl<W: World> Commands<W> {
             dirty_mark: dirty_mark.clone(),
             flusher: flusher.clone(),
             passes: passes.clone(),
-            mender,
+            torn_resync,
             under_way: UnderWay::default(),
         })
     }
 
-    /// Waits until none is under way, and lets no other begin: the stop that calls this writes no superblock afterwards, so
-    /// none could record what a later command fails.
+    /// Waits until no command is under way, and refuses new ones: a stop calls this, and writes no superblock
+    /// afterwards that could record a member as failed.
     pub(crate) async fn end(&self) {
         self.under_way.end().await;
     }
@@ -320,8 +320,8 @@ impl<W: World> Commands<W> {
     }
 
     async fn fail_drained(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
-        // Requests that have left since may have failed members, or lost a flush. So may, at any time, a flush of a clean-up
-        // that was revoked.
+        // Requests that ended meanwhile may have failed members or lost a flush. So may, at any time, the flush of a
+        // clean-up that was revoked.
         self.check_fail_frozen(slots)?;
         self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
         self.judge.collection_over().await;
@@ -346,24 +346,24 @@ impl<W: World> Commands<W> {
         if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
     }
 
-    /// Makes torn parts whole on the members that stay, and flushes these. It runs as a task of its own: a write that
-    /// was given up here could reach its member after the array takes writes again.
+    /// Makes torn parts whole on the members that stay, and flushes these. It runs as a separate task, which a time
+    /// limit here does not end: a write given up half-way could reach its member after the array takes writes again.
     async fn make_whole(self: &Rc<Self>, leaving: SlotSet) -> Result<(), StaysFrozen> {
         assert_eq!(self.steward.shared.view().gate, Gate::Closed, "readers would see a part that is half whole");
         let (sender, whole) = oneshot();
         let commands = self.clone();
         self.steward.shared.world.spawn(async move {
-            sender.send(commands.mend_and_flush(leaving).await);
+            sender.send(commands.resync_and_flush(leaving).await);
         });
         let mut whole = pin!(whole);
         let cause = loop {
-            let seen = self.mender.mended();
+            let seen = self.torn_resync.resynced();
             match race(whole.as_mut(), self.steward.shared.world.sleep(ANSWER_MAX)).await {
                 Either::Left(Some(Ok(()))) => return Ok(()),
                 Either::Left(Some(Err(cause @ StaysFrozen::LostFlush))) => break cause,
                 Either::Left(Some(Err(cause))) => return Err(cause),
                 Either::Left(None) => unreachable!("the task ends with an answer"),
-                Either::Right(()) if self.mender.mended() > seen => {}
+                Either::Right(()) if self.torn_resync.resynced() > seen => {}
                 Either::Right(()) => break StaysFrozen::Unanswered,
             }
         };
@@ -375,9 +375,9 @@ impl<W: World> Commands<W> {
         Err(cause)
     }
 
-    async fn mend_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
+    async fn resync_and_flush(&self, leaving: SlotSet) -> Result<(), StaysFrozen> {
         for torn in self.steward.shared.calls.call_all(|| Call::Torn).await {
-            self.mender.mend(&torn.torn(), leaving).await?;
+            self.torn_resync.resync(&torn.torn(), leaving).await?;
         }
         let lost = self.flusher.flush_slots(self.steward.shared.view().writable().minus(leaving)).await;
         if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }

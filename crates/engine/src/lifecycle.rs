@@ -13,7 +13,6 @@ use crate::health::{Health, MemberErrors};
 use crate::late::ReadWatch;
 use crate::mark::{self, Mark};
 use crate::master::{Change, Master, MemberState};
-use crate::mend::Mender;
 use crate::passes::Passes;
 use crate::progress::Progress;
 use crate::record::Recorder;
@@ -21,6 +20,7 @@ use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
 use crate::shared::{Counters, Shared};
 use crate::steward::Steward;
+use crate::torn_resync::TornResync;
 use crate::view::Gate;
 use std::rc::Rc;
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl<W: World> Lifecycle<W> {
         rows: Option<Rc<RowIo<W>>>,
         read_watch: Rc<ReadWatch<W>>,
     ) -> Lifecycle<W> {
-        let mender = Mender::new(shared.clone(), rows);
+        let torn_resync = TornResync::new(shared.clone(), rows);
         let steward = Steward::new(shared, master);
         let judge = Judge::new(&steward);
         let recorder = Recorder::new(&steward, &judge);
@@ -128,7 +128,7 @@ impl<W: World> Lifecycle<W> {
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
         let health = Health::new(&steward, &judge, &recorder);
         let passes = Passes::new(&steward, &recorder, &flusher);
-        let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, mender);
+        let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, torn_resync);
         Lifecycle { steward, judge, recorder, flusher, dirty_mark, health, commands, passes, read_watch }
     }
 

@@ -1,5 +1,5 @@
 //! Writes that a freeze left half done: some members have them, others do not.
-//! Owns: [`Torn`], one shard's list of them. Not here: making them whole (`mend`), when that is done (`by_command`, the
+//! Owns: [`Torn`], one shard's list of them. Not here: making them whole (`torn_resync`), when that is done (`by_command`, the
 //! resync of the next start).
 //! Invariant: readers see one version of a torn part, the one that a resync keeps: the canonical copy of a mirror, the
 //! data of a row. Making it whole keeps that version, too.
@@ -40,9 +40,10 @@ pub(crate) struct TornPart {
 pub(crate) enum TornState {
     /// All blocks belong together.
     Whole,
-    /// All but those in these slots, whose members missed the last write. What these hold is what readers see of them.
+    /// All blocks except those in these slots, whose members missed the last write. Readers see these blocks as they
+    /// are on the members.
     Missed(SlotSet),
-    /// Nothing: it was being made whole, and some of its parity is new.
+    /// Nothing: the part was being made whole, and some of its parity is already new.
     Unknown,
 }
 
@@ -75,8 +76,8 @@ impl Torn {
         of_row.push(TornPart { range, state: TornState::Missed(missed) });
     }
 
-    /// The state of a part of a row. No write goes to a torn part, so each sector is of one torn part at most; where a
-    /// longer part meets several, it is as bad as all of them.
+    /// The state of a part of a row. No write goes to a torn part, so a sector belongs to at most one. A range that
+    /// overlaps several torn parts has the worst of their states.
     pub(crate) fn state(&self, row: Row, range: &Range<Sectors>) -> TornState {
         let parts = self.parts.borrow();
         let of_row = parts.rows.get(&row).into_iter().flatten();

@@ -1,6 +1,6 @@
-//! Making whole what a freeze left half done.
-//! Owns: [`MendError`], the writes that make torn parts whole. Not here: which parts are torn (`torn`), when this is done
-//! (`by_command`).
+//! Resyncs torn parts: what a freeze left half done.
+//! Owns: [`TornResync`], the writes that make torn parts whole. Not here: which parts are torn (`torn`), when this is
+//! done (`by_command`), the pass over the whole array (`resync`).
 //! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row.
 
 use crate::mail::Call;
@@ -19,7 +19,7 @@ use uraid_layout::{Row, RowMap};
 
 /// Why a torn part was not made whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MendError {
+pub(crate) enum TornResyncError {
     /// A member whose version is kept could not be read.
     Read(Slot, IoError),
     /// A member could not be written.
@@ -29,50 +29,49 @@ pub(crate) enum MendError {
 }
 
 /// Makes torn parts whole; on shard 0 only.
-pub(crate) struct Mender<W: World> {
+pub(crate) struct TornResync<W: World> {
     shared: Rc<Shared<W>>,
-    /// Of parity levels.
+    /// `None` on mirrors.
     rows: Option<Rc<RowIo<W>>>,
-    /// Pieces that were made whole so far.
-    mended: Cell<u64>,
+    resynced: Cell<u64>,
 }
 
-impl<W: World> Mender<W> {
-    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Mender<W> {
+impl<W: World> TornResync<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> TornResync<W> {
         assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
-        Mender { shared, rows, mended: Cell::new(0) }
+        TornResync { shared, rows, resynced: Cell::new(0) }
     }
 
-    /// Grows with each piece that is made whole.
-    pub(crate) fn mended(&self) -> u64 {
-        self.mended.get()
+    /// How many pieces were made whole so far: a caller sees by it whether the resync still moves.
+    pub(crate) fn resynced(&self) -> u64 {
+        self.resynced.get()
     }
 
     /// Makes torn parts whole on all members but those in `leaving`, which will be failed. Nothing else may read or
     /// write the array meanwhile.
-    pub(crate) async fn mend(&self, torn: &TornParts, leaving: SlotSet) -> Result<(), MendError> {
+    pub(crate) async fn resync(&self, torn: &TornParts, leaving: SlotSet) -> Result<(), TornResyncError> {
         assert!(self.shared.is_redundant(), "a level without redundancy has no two versions");
         for range in &torn.copies {
-            self.mend_copies(*range, leaving).await?;
+            self.resync_copies(*range, leaving).await?;
         }
         assert!(self.rows.is_some() || torn.rows.is_empty(), "only parity levels have rows");
         for (rows, (row, parts)) in self.rows.iter().flat_map(|rows| torn.rows.iter().map(move |of_row| (rows, of_row)))
         {
             for part in parts {
-                let state = self.mend_row(rows, *row, part, leaving).await?;
+                let state = self.resync_row(rows, *row, part, leaving).await?;
                 self.set_row_state(*row, part.range.start, state).await;
             }
         }
         Ok(())
     }
 
-    /// Tells the owner of a row.
+    /// Sends the new state of a torn part to the owner of its row.
     async fn set_row_state(&self, row: Row, start: Sectors, state: TornState) {
         self.shared.calls.call(self.shared.owner_of(row), Call::SetTorn { row, start, state }).await.done();
     }
 
-    /// Writes what the canonical copy has to all the others.
-    async fn mend_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), MendError> {
+    /// Copies the canonical copy to all others.
+    async fn resync_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), TornResyncError> {
         let (layout, usable) = (&self.shared.layout, self.shared.view().readable());
         let mut at = range.start;
         while at < range.end() {
@@ -82,25 +81,25 @@ impl<W: World> Mender<W> {
             let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
             let (slot, place) = *places.next().expect("every sector has a usable copy");
             let bytes = self.shared.read_block(slot, place, length, Pool::Pass).await;
-            let bytes = bytes.map_err(|failed| MendError::Read(slot, failed.error))?;
+            let bytes = bytes.map_err(|failed| TornResyncError::Read(slot, failed.error))?;
             for (slot, place) in places.filter(|(slot, _)| !leaving.contains(*slot)) {
                 let outcome = self.shared.write_block(*slot, *place, &bytes).await;
-                outcome.map_err(|failure| MendError::Write(*slot, failure.error))?;
+                outcome.map_err(|failure| TornResyncError::Write(*slot, failure.error))?;
             }
             at = at + length;
-            self.mended.set(self.mended.get() + 1);
+            self.resynced.set(self.resynced.get() + 1);
         }
         Ok(())
     }
 
     /// Writes the parity of the data that the row has. Returns what can be computed from it then.
-    async fn mend_row(
+    async fn resync_row(
         &self,
         rows: &RowIo<W>,
         row: Row,
         part: &TornPart,
         leaving: SlotSet,
-    ) -> Result<TornState, MendError> {
+    ) -> Result<TornState, TornResyncError> {
         assert!(part.range.start < part.range.end && part.range.end <= rows.layout().chunk(), "a part of a row");
         assert_ne!(part.state, TornState::Whole, "only torn parts are listed");
         let map = rows.layout().row(row);
@@ -119,10 +118,10 @@ impl<W: World> Mender<W> {
                     continue;
                 };
                 let outcome = self.shared.write_block(slot, at, parity).await;
-                outcome.map_err(|failure| MendError::Write(slot, failure.error))?;
+                outcome.map_err(|failure| TornResyncError::Write(slot, failure.error))?;
             }
             start += length;
-            self.mended.set(self.mended.get() + 1);
+            self.resynced.set(self.resynced.get() + 1);
         }
         let parity: SlotSet = [Some(map.parity), map.syndrome].into_iter().flatten().collect();
         Ok(TornState::Missed(parity.and(leaving)))
@@ -137,21 +136,21 @@ impl<W: World> Mender<W> {
         at: MemberSector,
         length: Sectors,
         state: TornState,
-    ) -> Result<SmallVec<[Lease; 8]>, MendError> {
+    ) -> Result<SmallVec<[Lease; 8]>, TornResyncError> {
         let usable = self.shared.view().readable();
         let read = async |slot: Slot| {
             let block = self.shared.read_block(slot, at, length, Pool::Pass).await;
-            block.map_err(|failed| MendError::Read(slot, failed.error))
+            block.map_err(|failed| TornResyncError::Read(slot, failed.error))
         };
         let mut data: SmallVec<[Option<Lease>; 8]> = SmallVec::new();
         for slot in &map.data {
             data.push(if usable.contains(*slot) { Some(read(*slot).await?) } else { None });
         }
         if let Some(missing) = map.data.iter().find(|slot| !usable.contains(**slot)) {
-            let TornState::Missed(missed) = state else { return Err(MendError::Missing(*missing)) };
+            let TornState::Missed(missed) = state else { return Err(TornResyncError::Missing(*missing)) };
             let together = usable.minus(missed);
             let wanted = reads_to_recover(&blocks_of(map, usable, together));
-            let wanted = wanted.ok_or(MendError::Missing(*missing))?;
+            let wanted = wanted.ok_or(TornResyncError::Missing(*missing))?;
             let mut known = OldBytes::default();
             for slot in &map.data {
                 known.data.push(if wanted.contains(*slot) { Some(read(*slot).await?) } else { None });
