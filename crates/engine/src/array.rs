@@ -240,8 +240,8 @@ impl<W: World> Array<W> {
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
-            Call::ReadErrors { errors, made_up } => {
-                self.lifecycle().health.count_read_errors(&errors, made_up).await;
+            Call::ReadErrors { errors, was_read_elsewhere } => {
+                self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;
                 Answer::Done
             }
             Call::Flush => Answer::Settled(self.lifecycle().flusher.flush_round().await),

@@ -64,7 +64,7 @@ impl<W: World> Health<W> {
         Health { steward: steward.clone(), judge: judge.clone(), recorder: recorder.clone(), members }
     }
 
-    /// A shard has met an error.
+    /// Records an error that a shard reports.
     pub(crate) fn note(&self, report: &ErrorReport) {
         assert!(report.shard.0 < self.steward.shared.world.shards(), "a report is of a shard of this array");
         let member = &mut self.members.borrow_mut()[report.member];
@@ -82,11 +82,11 @@ impl<W: World> Health<W> {
     }
 
     /// Counts read errors, and fails members that are over the limit.
-    pub(crate) async fn count_read_errors(&self, errors: &[ReadError], made_up: bool) {
+    pub(crate) async fn count_read_errors(&self, errors: &[ReadError], was_read_elsewhere: bool) {
         assert!(!errors.is_empty(), "a shard asks only about errors");
         for error in errors {
             assert!(error.slot.0 < self.steward.shared.layout.slots());
-            if self.is_over_limit(error, made_up) {
+            if self.is_over_limit(error, was_read_elsewhere) {
                 mark::hit(Mark::FailedByReadErrors);
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
                 let _ =
@@ -96,17 +96,17 @@ impl<W: World> Health<W> {
     }
 
     /// Counts one error. Returns true if its member is over the limit and the array can serve without it.
-    fn is_over_limit(&self, error: &ReadError, made_up: bool) -> bool {
+    fn is_over_limit(&self, error: &ReadError, was_read_elsewhere: bool) -> bool {
         let steward = &self.steward;
         let master = steward.master();
         if master.gate() != Gate::Open || !master.readable().contains(error.slot) {
             return false;
         }
         assert_eq!(master.readable(), steward.shared.with_view(|view| view.readable()), "shard 0 has the newest view");
-        // Leave out members that are about to be failed, too.
+        // Count the members that are about to be failed as lost, too.
         let can_go =
             steward.shared.layout.can_serve(&master.readable().minus(self.judge.collected()).without(error.slot));
-        if can_go && !made_up {
+        if can_go && !was_read_elsewhere {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;
         }

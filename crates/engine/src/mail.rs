@@ -67,7 +67,7 @@ pub(crate) enum Call {
     Fail(Vec<Failure>),
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
     /// failed.
-    ReadErrors { errors: Vec<ReadError>, made_up: bool },
+    ReadErrors { errors: Vec<ReadError>, was_read_elsewhere: bool },
     /// Shard to steward: make all writes answered so far stable.
     Flush,
     /// Shard to the owner of these sectors: answer when no earlier lock overlaps.

@@ -79,7 +79,7 @@ marks! {
     FailedByReadErrors,
     /// The same, refused: the array needs the member.
     NeededDespiteReadErrors,
-    /// Read errors that no other member made up for.
+    /// Read errors whose data no other member could supply.
     ReadErrorsOfAll,
     /// A member failed by command in an array that froze over full members.
     FailedFrozen,

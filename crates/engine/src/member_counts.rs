@@ -41,7 +41,7 @@ pub struct MemberCounts {
     /// By [`RequestKind`].
     pub of: [RequestCounts; RequestKind::COUNT],
     /// Sectors of failed reads for which the other members supplied the data. They are not rewritten.
-    pub made_up: Sectors,
+    pub read_elsewhere: Sectors,
     /// `None` before the first request ended.
     pub slowest: Option<Slowest>,
     /// How long the oldest request in flight is with the member, as far as it knows: see [`Device::unanswered_for`].
@@ -61,7 +61,7 @@ impl MemberCounts {
             mine.bytes += theirs.bytes;
             mine.errors += theirs.errors;
         }
-        self.made_up += other.made_up;
+        self.read_elsewhere += other.read_elsewhere;
         self.unanswered_for = self.unanswered_for.max(other.unanswered_for);
         self.slowest = [self.slowest, other.slowest].into_iter().flatten().max_by_key(|slowest| slowest.time);
         self
@@ -83,7 +83,7 @@ pub(crate) struct CountedMember<W: World> {
     /// Its index in the start plan.
     index: usize,
     of: [Cells; RequestKind::COUNT],
-    made_up: Cell<u64>,
+    read_elsewhere: Cell<u64>,
     slowest: Cell<Option<Slowest>>,
     /// Of `slowest`, for the comparison that every request makes.
     slowest_nanos: Cell<u64>,
@@ -96,8 +96,8 @@ pub(crate) struct Begun(Tick);
 
 impl<W: World> CountedMember<W> {
     pub(crate) fn new(world: W, member: W::Member, index: usize) -> CountedMember<W> {
-        let (of, made_up, slowest, slowest_nanos, is_dead) = Default::default();
-        CountedMember { world, member, index, of, made_up, slowest, slowest_nanos, is_dead }
+        let (of, read_elsewhere, slowest, slowest_nanos, is_dead) = Default::default();
+        CountedMember { world, member, index, of, read_elsewhere, slowest, slowest_nanos, is_dead }
     }
 
     pub(crate) fn counts(&self) -> MemberCounts {
@@ -107,14 +107,14 @@ impl<W: World> CountedMember<W> {
             errors: cells.errors.get(),
         });
         assert!(of.iter().all(|counts| counts.errors <= counts.requests), "each error is of a request");
-        let (made_up, slowest) = (Sectors(self.made_up.get()), self.slowest.get());
-        MemberCounts { of, made_up, slowest, unanswered_for: self.member.unanswered_for() }
+        let (read_elsewhere, slowest) = (Sectors(self.read_elsewhere.get()), self.slowest.get());
+        MemberCounts { of, read_elsewhere, slowest, unanswered_for: self.member.unanswered_for() }
     }
 
     /// Counts sectors that it failed to read and the others supplied.
-    pub(crate) fn note_made_up(&self, sectors: Sectors) {
+    pub(crate) fn note_read_elsewhere(&self, sectors: Sectors) {
         assert!(!sectors.is_zero(), "a read that failed was of some sector");
-        self.made_up.set(self.made_up.get() + sectors.0);
+        self.read_elsewhere.set(self.read_elsewhere.get() + sectors.0);
     }
 
     /// The member itself, for paths that count by hand: what passes through a wrapper's future is moved twice more, which
@@ -270,12 +270,12 @@ mod tests {
     fn sums_add_up_and_keep_the_slowest() {
         let slowest =
             |millis| Slowest { kind: RequestKind::Write, time: Duration::from_millis(millis), at: Tick(millis) };
-        let mut one = MemberCounts { made_up: Sectors(3), slowest: Some(slowest(5)), ..MemberCounts::default() };
+        let mut one = MemberCounts { read_elsewhere: Sectors(3), slowest: Some(slowest(5)), ..MemberCounts::default() };
         one.of[RequestKind::Read as usize] = RequestCounts { requests: 7, bytes: 512, errors: 2 };
         let mut other = MemberCounts { slowest: Some(slowest(4)), ..one };
         let sum = one.and(&other).and(&MemberCounts::default());
         assert_eq!(sum.kind(RequestKind::Read), RequestCounts { requests: 14, bytes: 1024, errors: 4 });
-        assert_eq!((sum.made_up, sum.slowest), (Sectors(6), Some(slowest(5))));
+        assert_eq!((sum.read_elsewhere, sum.slowest), (Sectors(6), Some(slowest(5))));
         other.slowest = Some(slowest(9));
         assert_eq!(one.and(&other).slowest, Some(slowest(9)));
     }

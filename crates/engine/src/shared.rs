@@ -234,16 +234,16 @@ impl<W: World> Shared<W> {
         ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
     }
 
-    /// Called when a request that met these read errors is done. `made_up` says whether it got all its bytes from other
+    /// Called when a request that met these read errors is done. `was_read_elsewhere`: it got all its bytes from other
     /// members. Waits until the steward has counted the errors and has failed the members over the limit.
-    pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, made_up: bool) {
-        if made_up {
+    pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, was_read_elsewhere: bool) {
+        if was_read_elsewhere {
             assert!(self.is_redundant(), "no other member has the bytes");
-            errors.iter().for_each(|error| self.member(error.slot).note_made_up(error.range.length));
+            errors.iter().for_each(|error| self.member(error.slot).note_read_elsewhere(error.range.length));
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
         if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
-            self.calls.call(STEWARD, Call::ReadErrors { errors, made_up }).await.done();
+            self.calls.call(STEWARD, Call::ReadErrors { errors, was_read_elsewhere }).await.done();
         }
     }
 

@@ -7,8 +7,8 @@ use uraid_sim::scenario::Options;
 /// The seeds within which every mark must be hit, except those below.
 const SEEDS: u64 = 3_000;
 /// Marks that this number of seeds may miss. A round cut short such that two tables with the same events disagree: long
-/// seeds reach it, and so do the tests of the engine's assembly. Read errors that no other member made up for, or of a
-/// member that the array needs: directed tests in `read_errors.rs`.
+/// seeds reach it, and so do the tests of the engine's assembly. Read errors whose data no other member could supply,
+/// or of a member that the array needs: directed tests in `read_errors.rs`.
 const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
 
 #[test]

@@ -152,7 +152,7 @@ fn members_that_fail_every_read_are_failed_and_recorded_and_every_read_is_served
             assert_eq!(both.kind(RequestKind::Read).errors, reads, "what the log is told is what is counted");
             assert_eq!(both.kind(RequestKind::Read).bytes, 0);
             // The sectors that it could not read came from the other members.
-            assert!(both.made_up >= Sectors(reads), "raid{level}");
+            assert!(both.read_elsewhere >= Sectors(reads), "raid{level}");
         }
         let roles = case.roles();
         for (slot, role) in (0..slots).zip(roles) {

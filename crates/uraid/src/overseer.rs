@@ -1,6 +1,6 @@
 //! One running array as its control socket and the watch see it, on shard 0.
-//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), start and stop, which are
-//! of the whole process (`session`).
+//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), starting and stopping the
+//! arrays of the process (`session`).
 //! Invariant: it only reads and calls; the array never waits for it.
 
 use crate::control::Controlled;
@@ -113,21 +113,21 @@ impl Overseer {
             writes: of(RequestKind::Write),
             flushes: of(RequestKind::Flush),
             discards: of(RequestKind::Discard),
-            made_up_sectors: counts.made_up.0,
+            read_elsewhere_sectors: counts.read_elsewhere.0,
             slowest,
             unanswered_ms: u64::try_from(counts.unanswered_for.as_millis()).unwrap_or(u64::MAX),
             is_needed,
         }
     }
 
-    /// The other arrays stopped together with this one: the process ends.
+    /// The names of the other arrays of the process, which stop together with this one.
     fn others(&self) -> Vec<&str> {
         let stack = &self.session.setup().stack;
         let others = stack.tops().into_iter().filter(|&top| top != self.index);
         others.map(|other| stack.array(other).name.as_str()).collect()
     }
 
-    /// The slot that a caller means. It is found by text alone: the path may not answer.
+    /// The slot that a caller names by number or path. Compares text only, because the path may not answer.
     fn slot_of(&self, member: &str) -> Result<Slot, RpcError> {
         let unknown = || RpcError::new(RpcError::NO_MEMBER, format!("{member}: no such member or slot"));
         let status = self.status();

@@ -1,4 +1,4 @@
-//! A disk that dies slowly: its reads fail, and the array does not need it for them.
+//! A disk that fails its reads, which the array can serve without it.
 //! Owns: FUSE servers under members that fail every read: when such a member is failed, what is said and counted of it,
 //! and when it stays. Not here: the arithmetic of the limit (`engine::read_errors`), failures at any moment (`uraid-sim`).
 
@@ -17,7 +17,7 @@ const BYTES: usize = 2 << 20;
 struct Rig {
     served: Served,
     files: Vec<StubbornFile>,
-    // After the mounts.
+    // Dropped after the mounts.
     scratch: Scratch,
 }
 
@@ -92,7 +92,7 @@ fn members_that_fail_every_read_are_failed_where_the_level_allows_it_and_no_clie
     for (level, count, dying) in [("6", 4, vec![0, 1]), ("5", 4, vec![2]), ("1", 3, vec![0, 1]), ("10", 4, vec![3])] {
         let rig = Rig::new(level, count, &[]);
         dying.iter().for_each(|&file| rig.files[file].fail_reads(true));
-        // The copies of a mirror take turns at reads that are no stream.
+        // The copies of a mirror take turns at random reads.
         (0..2).for_each(|_| read_every(&mut rig.served.client(), 3));
         rig.read_all();
         for file in 0..count {
@@ -101,7 +101,7 @@ fn members_that_fail_every_read_are_failed_where_the_level_allows_it_and_no_clie
             if is_dying {
                 let io = rig.member(file)["io"].clone();
                 assert!((21..100).contains(&io["reads"]["errors"].as_u64().expect("a count")), "raid{level}: {io}");
-                assert!(io["made_up_sectors"].as_u64() > Some(0), "{io}");
+                assert!(io["read_elsewhere_sectors"].as_u64() > Some(0), "{io}");
                 assert!(rig.member(file)["reason"].as_str().expect("a reason").contains("--max-read-errors"));
             }
         }
@@ -110,7 +110,7 @@ fn members_that_fail_every_read_are_failed_where_the_level_allows_it_and_no_clie
             rig.served.wait_for(&format!("(slot {slot}) {why}"));
         }
         let text = rig.text();
-        assert!(text.contains(" read ") && text.contains("Made Up"), "{text}");
+        assert!(text.contains(" read ") && text.contains("Elsewhere"), "{text}");
         // One line for the first, for the tenth, and what follows; none for the hundredth.
         let lines = rig.lines("read error");
         assert!((2 * dying.len()..=3 * dying.len()).contains(&lines), "{}", rig.served.stderr());

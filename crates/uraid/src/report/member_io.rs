@@ -10,22 +10,20 @@ use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes;
 
-/// A request in flight for less than this is nothing to report: disks take a second now and then.
+/// A request is reported only after it was in flight for this long: disks sometimes take a second.
 pub(crate) const UNANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Since the array was started, by all threads.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct MemberIo {
-    /// Reads.
     pub reads: MemberRequests,
     /// Writes of data, parity, superblocks and zeroes.
     pub writes: MemberRequests,
     /// Cache flushes.
     pub flushes: MemberRequests,
-    /// Discards.
     pub discards: MemberRequests,
     /// Sectors of its failed reads for which the other members supplied the data. md would have rewritten them.
-    pub made_up_sectors: u64,
+    pub read_elsewhere_sectors: u64,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
     /// How long the oldest request in flight has been with it, in milliseconds, to within a second; 0 if there is none.
@@ -92,22 +90,22 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
     writeln!(
         out,
         "\n    {:>6}   {:<22} {:<22} {:>7} {:>8}   {:<16} {:>9}   Slowest",
-        "Number", "Reads", "Writes", "Flushes", "Discards", "Errors", "Made Up"
+        "Number", "Reads", "Writes", "Flushes", "Discards", "Errors", "Elsewhere"
     )
     .expect(text);
     for (member, io) in &counted {
         let number = member.number.map_or("-".to_owned(), |number| number.to_string());
         let (reads, writes) = (requests(&io.reads), requests(&io.writes));
         let (flushes, discards, errors) = (io.flushes.count, io.discards.count, io.errors());
-        let (made_up, slowest) = (io.made_up_sectors, io.slowest());
+        let (elsewhere, slowest) = (io.read_elsewhere_sectors, io.slowest());
         writeln!(
             out,
-            "    {number:>6}   {reads:<22} {writes:<22} {flushes:>7} {discards:>8}   {errors:<16} {made_up:>9}   {slowest}"
+            "    {number:>6}   {reads:<22} {writes:<22} {flushes:>7} {discards:>8}   {errors:<16} {elsewhere:>9}   {slowest}"
         )
         .expect(text);
     }
-    if counted.iter().any(|(_, io)| io.made_up_sectors > 0) {
-        out.push_str("    Made Up: sectors that the member failed to read and the others gave; not rewritten yet\n");
+    if counted.iter().any(|(_, io)| io.read_elsewhere_sectors > 0) {
+        out.push_str("    Elsewhere: sectors that the member failed to read and others supplied; not rewritten yet\n");
     }
     let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
     for (member, io) in counted.iter().filter(|(_, io)| io.is_silent()) {
@@ -136,7 +134,7 @@ mod tests {
         let io = MemberIo {
             reads: MemberRequests { count: 21, bytes: 1 << 20, errors: 3 },
             writes: MemberRequests { count: 2, bytes: 8192, errors: 1 },
-            made_up_sectors: 24,
+            read_elsewhere_sectors: 24,
             slowest: Some(SlowestRequest { kind: "read".to_owned(), us: 12_345, ended: 1_700_000_000 }),
             unanswered_ms: 12_900,
             is_needed: true,
@@ -153,6 +151,6 @@ mod tests {
         assert!(text.contains("         2   0 (0"), "{text}");
         let json = report.json();
         assert_eq!(json["members"][0]["io"]["reads"]["errors"], 3);
-        assert_eq!(json["members"][0]["io"]["made_up_sectors"], 24);
+        assert_eq!(json["members"][0]["io"]["read_elsewhere_sectors"], 24);
     }
 }
